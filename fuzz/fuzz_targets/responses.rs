@@ -1,4 +1,4 @@
-//! One response, and each kind of body, from any bytes: taken or refused; what is taken can be encoded, and decodes to
+//! One response, and each kind of object, from any bytes: taken or refused; what is taken can be encoded, and decodes to
 //! the same again.
 #![no_main]
 
@@ -7,8 +7,8 @@ use wire::response::*;
 use wire::{HandshakeReply, Response, ResponseHeader};
 
 macro_rules! again {
-    ($body:expr, $($reply:ident),*) => {$(
-        if let Ok(reply) = $reply::decode($body) {
+    ($object:expr, $($reply:ident),*) => {$(
+        if let Ok(reply) = $reply::decode($object) {
             let mut again = Vec::new();
             let _ = reply.encode(&mut again);
             assert_eq!($reply::decode(&again).as_ref(), Ok(&reply));
@@ -20,14 +20,14 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(head) = bytes.first_chunk() {
         let _ = HandshakeReply::decode(head);
     }
-    if let Some((head, body)) = bytes.split_first_chunk::<8>() {
+    if let Some((head, object)) = bytes.split_first_chunk::<8>() {
         if let Ok(header) = ResponseHeader::parse(head) {
-            if let Ok(response) = Response::decode(&header, body) {
+            if let Ok(response) = Response::decode(&header, object) {
                 let mut again = Vec::new();
                 if response.encode(header.stream, &mut again).is_ok() {
-                    let (head, body) = again.split_first_chunk::<8>().unwrap();
+                    let (head, object) = again.split_first_chunk::<8>().unwrap();
                     let header = ResponseHeader::parse(head).unwrap();
-                    let decoded = Response::decode(&header, body);
+                    let decoded = Response::decode(&header, object);
                     // texts are cut where the protocol's buffers end
                     if bytes.len() < 4000 {
                         assert_eq!(decoded, Ok(response));

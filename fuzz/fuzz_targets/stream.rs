@@ -13,15 +13,15 @@ enum Seen {
     End(WireError),
 }
 
-fn decode(stream: &[u8], mut piece_len: impl FnMut() -> usize) -> Vec<Seen> {
+fn decode(stream: &[u8], mut replica_len: impl FnMut() -> usize) -> Vec<Seen> {
     let mut decoder = ServerDecoder::new(Limits::default());
     let mut seen = Vec::new();
     let mut left = stream;
     while !left.is_empty() {
-        let (mut piece, rest) = left.split_at(piece_len().clamp(1, left.len()));
+        let (mut replica, rest) = left.split_at(replica_len().clamp(1, left.len()));
         left = rest;
         loop {
-            match decoder.next(&mut piece) {
+            match decoder.next(&mut replica) {
                 Ok(None) => break,
                 Ok(Some(Event::Handshake(_))) => seen.push(Seen::Handshake),
                 Ok(Some(Event::Request { stream, request })) => seen.push(Seen::Request(stream, request)),
@@ -36,7 +36,7 @@ fn decode(stream: &[u8], mut piece_len: impl FnMut() -> usize) -> Vec<Seen> {
                 }
             }
         }
-        assert!(piece.is_empty());
+        assert!(replica.is_empty());
     }
     seen
 }
@@ -46,9 +46,9 @@ fuzz_target!(|bytes: &[u8]| {
     let stream = [&wire::Handshake.to_bytes()[..], bytes].concat();
     let whole = decode(&stream, || usize::MAX);
     let mut step = usize::from(seed);
-    let pieces = decode(&stream, || {
+    let replicas = decode(&stream, || {
         step = (step * 5 + 3) % 61;
         step
     });
-    assert_eq!(whole, pieces);
+    assert_eq!(whole, replicas);
 });

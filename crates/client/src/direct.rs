@@ -3,7 +3,7 @@
 //! What is still being written is read by way of the server that puts it together: how much of it is whole, that one knows.
 
 use types::direct::{DIRECT_KEY, DirectRights, STRIPED_KEY, StripedFile, UNITS_KEY, UnitAt};
-use types::{BodyId, Stripe, Timestamp};
+use types::{ObjectId, Stripe, Timestamp};
 use wire::request::OpenOptions;
 use wire::response::{StatExtra, StatFlags, StatReply};
 
@@ -85,8 +85,8 @@ impl Units {
         StripedAt { url: Url { opaque: None, ..self.url.clone() }, stripe: self.file.stripe }
     }
 
-    fn to_read(&self) -> Result<(StripedAt, BodyId), ClientError> {
-        let DirectRights::Read { body, is_partial, .. } = self.file.rights else {
+    fn to_read(&self) -> Result<(StripedAt, ObjectId), ClientError> {
+        let DirectRights::Read { object, is_partial, .. } = self.file.rights else {
             let what = format!("to read {}: it was opened to be written", self.url);
             return Err(ClientError::Unexpected { server: self.url.server.clone(), what });
         };
@@ -94,7 +94,7 @@ impl Units {
         if is_partial {
             at.url.add_words("weir.partial=1");
         }
-        Ok((at, body))
+        Ok((at, object))
     }
 
     /// Opens the units that have something of the file for reading, the first ones, each with a connection of its own to a server that has it. What
@@ -106,8 +106,8 @@ impl Units {
     where
         B: std::ops::DerefMut<Target = [u8]> + Send,
     {
-        let (at, body) = self.to_read()?;
-        let open = |unit| at.open_to_read(unit, body, &self.places, &self.settings);
+        let (at, object) = self.to_read()?;
+        let open = |unit| at.open_to_read(unit, object, &self.places, &self.settings);
         let count = self.file.stripe.units_in(self.stat().size);
         Ok(at_once(0..count, open)?.into_iter().map(Reader::new).collect())
     }
@@ -117,8 +117,8 @@ impl Units {
     /// # Errors
     /// One of them cannot be opened.
     pub fn open_reader(&self) -> Result<StripedReader, ClientError> {
-        let (at, body) = self.to_read()?;
-        StripedReader::open(at, body, &self.places, &self.settings)
+        let (at, object) = self.to_read()?;
+        StripedReader::open(at, object, &self.places, &self.settings)
     }
 
     /// Opens all units for writing. Whoever wrote them before can do so no longer.

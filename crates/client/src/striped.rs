@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use types::direct::UnitAt;
 use types::striping::{
-    SUMS_KEY, StripedWriting, UNIT_KEY, UNIT_OF_KEY, UNIT_SUMS_KEY, UNIT_WRITER_KEY, show_sums, show_unit_sums,
+    SUMS_KEY, StripedOpenWrite, UNIT_KEY, UNIT_OF_KEY, UNIT_SUMS_KEY, UNIT_WRITER_KEY, show_sums, show_unit_sums,
     show_writer,
 };
-use types::{BodyId, Crc32c, Run, Stripe, Timestamp};
+use types::{Crc32c, ObjectId, Run, Stripe, Timestamp};
 use wire::request::{OpenOptions, QueryKind};
 
 use crate::units_writer::UnitsWriter;
@@ -42,7 +42,7 @@ impl StripedAt {
         url
     }
 
-    fn of_reader(&self, unit: u8, body: BodyId) -> Url {
+    fn of_reader(&self, unit: u8, body: ObjectId) -> Url {
         self.unit(unit, &format!("{UNIT_OF_KEY}={:x}", body.0))
     }
 
@@ -50,7 +50,7 @@ impl StripedAt {
     pub(crate) fn open_to_read(
         &self,
         unit: u8,
-        body: BodyId,
+        body: ObjectId,
         places: &[UnitAt],
         settings: &Settings,
     ) -> Result<RemoteFile, ClientError> {
@@ -64,7 +64,7 @@ impl StripedAt {
         Client::new(settings.clone()).open_led(&url, led_to, OpenOptions::READ, 0)
     }
 
-    fn of_writer(&self, unit: u8, writing: StripedWriting) -> Url {
+    fn of_writer(&self, unit: u8, writing: StripedOpenWrite) -> Url {
         self.unit(unit, &format!("{UNIT_WRITER_KEY}={}", show_writer(writing)))
     }
 
@@ -134,7 +134,7 @@ pub(crate) fn at_once<T: Send>(
 #[derive(Debug)]
 pub struct StripedReader {
     at: StripedAt,
-    body: BodyId,
+    body: ObjectId,
     settings: Settings,
     units: Vec<Mutex<ReadUnit>>,
 }
@@ -150,7 +150,7 @@ impl StripedReader {
     ///
     /// # Errors
     /// One of them cannot be opened.
-    pub fn open(at: StripedAt, body: BodyId, places: &[UnitAt], settings: &Settings) -> Result<Self, ClientError> {
+    pub fn open(at: StripedAt, body: ObjectId, places: &[UnitAt], settings: &Settings) -> Result<Self, ClientError> {
         let open = |unit| Ok(Reader::growing(at.open_to_read(unit, body, places, settings)?));
         let readers = at_once(at.numbers(), open)?;
         let units = readers.into_iter().map(|reader| Mutex::new(ReadUnit { reader: Some(reader) })).collect();
@@ -233,7 +233,7 @@ impl StripedReader {
 #[derive(Debug)]
 pub struct StripedWriter {
     pub(crate) at: StripedAt,
-    pub(crate) of: StripedWriting,
+    pub(crate) of: StripedOpenWrite,
     /// How long the file is to be, as far as it was announced: its units close with no gaps then.
     pub(crate) expected_len: Option<u64>,
     pub(crate) settings: Settings,
@@ -261,7 +261,7 @@ impl StripedWriter {
     /// One of them cannot be opened.
     pub fn open(
         at: StripedAt,
-        (of, goes_on): (StripedWriting, bool),
+        (of, goes_on): (StripedOpenWrite, bool),
         expected_len: Option<u64>,
         settings: &Settings,
     ) -> Result<Self, ClientError> {
@@ -475,7 +475,7 @@ pub(crate) struct Said {
 /// The units are closed: has the manager make a file of them.
 pub(crate) fn say_complete(
     at: &StripedAt,
-    of: StripedWriting,
+    of: StripedOpenWrite,
     settings: &Settings,
     said: &Said,
 ) -> Result<(), ClientError> {
@@ -496,7 +496,7 @@ pub(crate) fn say_complete(
 pub(crate) fn open_writer(
     at: &StripedAt,
     unit: u8,
-    (of, goes_on): (StripedWriting, bool),
+    (of, goes_on): (StripedOpenWrite, bool),
     expected_len: Option<u64>,
     settings: &Settings,
 ) -> Result<RemoteFile, ClientError> {

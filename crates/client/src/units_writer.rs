@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use types::striping::StripedWriting;
+use types::striping::StripedOpenWrite;
 use types::{Crc32c, Timestamp};
 
 use crate::striped::{AGAIN_MAX, Said, StripedWriter, WriteUnit, again, open_writer, say_complete};
@@ -26,7 +26,7 @@ const TICK: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct UnitsWriter<B> {
     at: StripedAt,
-    of: StripedWriting,
+    of: StripedOpenWrite,
     settings: Settings,
     units: Vec<Sender<Order<B>>>,
     events: Receiver<Event<B>>,
@@ -210,7 +210,7 @@ impl<B: Deref<Target = [u8]> + Send + Sync + 'static> UnitsWriter<B> {
 struct Unit<B> {
     number: u8,
     at: StripedAt,
-    of: StripedWriting,
+    of: StripedOpenWrite,
     /// Of the unit, as far as it was announced.
     expected_len: Option<u64>,
     settings: Settings,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use types::{BodyId, GroupId, StoreId};
+use types::{GroupId, ObjectId, StoreId};
 
 use crate::Time;
 
@@ -42,11 +42,11 @@ const LOOK_WHILE_BUSY: Duration = Duration::from_millis(200);
 
 /// A copy that is owed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Owed {
+pub struct MissingReplica {
     /// The group.
     pub group: GroupId,
     /// The content.
-    pub body: BodyId,
+    pub object: ObjectId,
     /// Who is to get it.
     pub to: StoreId,
     /// How long it is, in bytes.
@@ -55,11 +55,11 @@ pub struct Owed {
 
 /// A part of what is owed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct OwedPage {
+pub struct MissingReplicaPage {
     /// What of it can be copied now.
-    pub owed: Vec<Owed>,
+    pub missing: Vec<MissingReplica>,
     /// Where the part ends, whether or not what stands there can be copied; `None`: there is nothing behind it.
-    pub end: Option<(GroupId, BodyId)>,
+    pub end: Option<(GroupId, ObjectId)>,
 }
 
 /// One that is being made.
@@ -70,9 +70,9 @@ pub struct CopyId(pub u64);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CopyEffect {
     /// Look through a page of what is owed behind this; `None`: from the beginning.
-    Look(Option<(GroupId, BodyId)>),
+    Look(Option<(GroupId, ObjectId)>),
     /// Make this copy.
-    Make(CopyId, Owed),
+    Make(CopyId, MissingReplica),
     /// Nothing has been heard of this one for too long: what is still said of it does not count.
     GiveUp(CopyId),
 }
@@ -84,14 +84,14 @@ pub struct Copying {
     /// Bytes that may be copied now; below 0 after a large one.
     credit: i128,
     counted: Time,
-    found: VecDeque<Owed>,
+    found: VecDeque<MissingReplica>,
     /// Up to where it was looked; `None` at the beginning.
-    looked: Option<(GroupId, BodyId)>,
+    looked: Option<(GroupId, ObjectId)>,
     is_looking: bool,
     next_look: Time,
     given: u64,
-    making: BTreeMap<CopyId, (Owed, Time)>,
-    resting: BTreeMap<(BodyId, StoreId), Time>,
+    making: BTreeMap<CopyId, (MissingReplica, Time)>,
+    resting: BTreeMap<(ObjectId, StoreId), Time>,
 }
 
 impl Copying {
@@ -124,8 +124,8 @@ impl Copying {
     }
 
     /// The page that was asked for.
-    pub fn found(&mut self, now: Time, page: OwedPage) {
-        let OwedPage { owed, end } = page;
+    pub fn found(&mut self, now: Time, page: MissingReplicaPage) {
+        let MissingReplicaPage { missing, end } = page;
         if !self.is_looking {
             return;
         }
@@ -133,25 +133,26 @@ impl Copying {
         self.looked = end;
         if end.is_none() {
             // While something is being made there is likely to be more soon: members that are being filled are owed theirs by and by.
-            let is_busy = owed.iter().any(|one| !self.resting.contains_key(&(one.body, one.to)));
+            let is_busy = missing.iter().any(|one| !self.resting.contains_key(&(one.object, one.to)));
             let pause = if is_busy { self.rate.look_every.min(LOOK_WHILE_BUSY) } else { self.rate.look_every };
             self.next_look = now + pause;
         }
-        let is_new =
-            |one: &Owed| !self.making.values().any(|(making, _)| (making.body, making.to) == (one.body, one.to));
-        let new: Vec<Owed> = owed.into_iter().filter(is_new).collect();
+        let is_new = |one: &MissingReplica| {
+            !self.making.values().any(|(making, _)| (making.object, making.to) == (one.object, one.to))
+        };
+        let new: Vec<MissingReplica> = missing.into_iter().filter(is_new).collect();
         self.found.extend(new);
     }
 
     /// A copy is there, or could not be made.
     pub fn done(&mut self, now: Time, copy: CopyId, is_there: bool) {
-        if let Some((owed, since)) = self.making.remove(&copy)
+        if let Some((missing, since)) = self.making.remove(&copy)
             && !is_there
         {
-            self.resting.insert((owed.body, owed.to), now + self.rate.rest);
+            self.resting.insert((missing.object, missing.to), now + self.rate.rest);
             // What was counted for it and cannot have been copied yet is there for others: a large one that fails at once must not keep them waiting.
-            let copied = self.earned(now.since(since)).min(u128::from(owed.len));
-            let back = u128::from(owed.len) - copied;
+            let copied = self.earned(now.since(since)).min(u128::from(missing.len));
+            let back = u128::from(missing.len) - copied;
             self.credit = self.credit.saturating_add(i128::try_from(back).unwrap_or(i128::MAX)).min(self.most());
         }
     }
@@ -161,8 +162,8 @@ impl Copying {
         let lost: Vec<CopyId> = self
             .making
             .iter()
-            .filter(|(_, (owed, since))| {
-                now.since(*since) >= self.rate.patience + Duration::from_secs(owed.len / SLOWEST)
+            .filter(|(_, (missing, since))| {
+                now.since(*since) >= self.rate.patience + Duration::from_secs(missing.len / SLOWEST)
             })
             .map(|(copy, _)| *copy)
             .collect();
@@ -183,15 +184,15 @@ impl Copying {
     pub fn go_on(&mut self, now: Time, out: &mut Vec<CopyEffect>) {
         self.count(now);
         while self.credit > 0 && self.making.len() < self.rate.at_once {
-            let Some(owed) = self.found.pop_front() else { break };
-            if self.resting.contains_key(&(owed.body, owed.to)) {
+            let Some(missing) = self.found.pop_front() else { break };
+            if self.resting.contains_key(&(missing.object, missing.to)) {
                 continue;
             }
             self.given += 1;
             let copy = CopyId(self.given);
-            self.credit -= i128::from(owed.len);
-            self.making.insert(copy, (owed, now));
-            out.push(CopyEffect::Make(copy, owed));
+            self.credit -= i128::from(missing.len);
+            self.making.insert(copy, (missing, now));
+            out.push(CopyEffect::Make(copy, missing));
         }
     }
 
@@ -223,12 +224,12 @@ mod tests {
         Time(Duration::from_millis(ms))
     }
 
-    fn owed(body: u64, len: u64) -> Owed {
-        Owed { group: GroupId(2), body: BodyId(body), to: StoreId(1), len }
+    fn missing(object: u64, len: u64) -> MissingReplica {
+        MissingReplica { group: GroupId(2), object: ObjectId(object), to: StoreId(1), len }
     }
 
-    fn page(owed: Vec<Owed>, end: Option<u64>) -> OwedPage {
-        OwedPage { owed, end: end.map(|body| (GroupId(2), BodyId(body))) }
+    fn page(missing: Vec<MissingReplica>, end: Option<u64>) -> MissingReplicaPage {
+        MissingReplicaPage { missing, end: end.map(|object| (GroupId(2), ObjectId(object))) }
     }
 
     fn rate(bytes_per_second: u64, at_once: usize) -> CopyRate {
@@ -239,21 +240,22 @@ mod tests {
     fn the_rate_is_kept_whatever_the_sizes_are() {
         for sizes in [vec![1 << 20], vec![10 << 20, 1 << 10, 3 << 20], vec![64 << 20, 1]] {
             let mut copying = Copying::new(at(0), rate(8 << 20, 4));
-            let (mut copied, mut body, mut under_way) = (0, 0, Vec::new());
+            let (mut copied, mut object, mut under_way) = (0, 0, Vec::new());
             let mut out = Vec::new();
             for ms in (0..100_000).step_by(10) {
                 copying.tick(at(ms), &mut out);
                 for effect in out.drain(..) {
                     match effect {
                         CopyEffect::Look(_) => {
-                            let found =
-                                (body..body + 100).zip(sizes.iter().cycle()).map(|(body, len)| owed(body, *len));
-                            body += 100;
-                            copying.found(at(ms), page(found.collect(), Some(body - 1)));
+                            let found = (object..object + 100)
+                                .zip(sizes.iter().cycle())
+                                .map(|(object, len)| missing(object, *len));
+                            object += 100;
+                            copying.found(at(ms), page(found.collect(), Some(object - 1)));
                         }
                         CopyEffect::GiveUp(_) => panic!("all are done in time"),
-                        CopyEffect::Make(copy, owed) => {
-                            copied += owed.len;
+                        CopyEffect::Make(copy, missing) => {
+                            copied += missing.len;
                             under_way.push((ms + 300, copy));
                         }
                     }
@@ -277,34 +279,34 @@ mod tests {
         let mut out = Vec::new();
         copying.tick(at(0), &mut out);
         assert_eq!(out, [CopyEffect::Look(None)]);
-        copying.found(at(0), page(vec![owed(1, 10), owed(2, 10), owed(3, 10)], None));
+        copying.found(at(0), page(vec![missing(1, 10), missing(2, 10), missing(3, 10)], None));
         out.clear();
         copying.tick(at(10), &mut out);
-        assert_eq!(out, [CopyEffect::Make(CopyId(1), owed(1, 10)), CopyEffect::Make(CopyId(2), owed(2, 10))]);
+        assert_eq!(out, [CopyEffect::Make(CopyId(1), missing(1, 10)), CopyEffect::Make(CopyId(2), missing(2, 10))]);
         out.clear();
         copying.done(at(20), CopyId(1), false);
         copying.tick(at(20), &mut out);
-        assert_eq!(out, [CopyEffect::Make(CopyId(3), owed(3, 10))]);
+        assert_eq!(out, [CopyEffect::Make(CopyId(3), missing(3, 10))]);
         copying.done(at(30), CopyId(3), true);
         out.clear();
         // It is looked again after a while, and finds what failed and what is still being made.
         copying.tick(at(5000), &mut out);
         assert_eq!(out, [CopyEffect::Look(None)]);
-        copying.found(at(5000), page(vec![owed(1, 10), owed(2, 10)], None));
+        copying.found(at(5000), page(vec![missing(1, 10), missing(2, 10)], None));
         out.clear();
         copying.tick(at(5010), &mut out);
         assert_eq!(out, []);
         // Soon again, while there is something that can be made.
         copying.tick(at(5200), &mut out);
         assert_eq!(out, [CopyEffect::Look(None)]);
-        copying.found(at(5200), page(vec![owed(1, 10)], None));
+        copying.found(at(5200), page(vec![missing(1, 10)], None));
         copying.tick(at(10_010), &mut out);
         out.clear();
         copying.tick(at(10_200), &mut out);
-        copying.found(at(10_020), page(vec![owed(1, 10), owed(2, 10)], None));
+        copying.found(at(10_020), page(vec![missing(1, 10), missing(2, 10)], None));
         out.clear();
         copying.tick(at(10_030), &mut out);
-        assert_eq!(out, [CopyEffect::Make(CopyId(4), owed(1, 10))]);
+        assert_eq!(out, [CopyEffect::Make(CopyId(4), missing(1, 10))]);
         // One of which nothing is heard is taken for lost.
         out.clear();
         copying.tick(at(60_010), &mut out);
@@ -317,16 +319,16 @@ mod tests {
         let mut copying = Copying::new(at(0), rate(1000, 8));
         let mut out = Vec::new();
         copying.tick(at(1000), &mut out);
-        copying.found(at(1000), page(vec![owed(1, 1 << 40), owed(2, 10)], None));
+        copying.found(at(1000), page(vec![missing(1, 1 << 40), missing(2, 10)], None));
         out.clear();
         copying.tick(at(1000), &mut out);
-        assert_eq!(out, [CopyEffect::Make(CopyId(1), owed(1, 1 << 40))]);
+        assert_eq!(out, [CopyEffect::Make(CopyId(1), missing(1, 1 << 40))]);
         out.clear();
         copying.done(at(1500), CopyId(1), false);
         copying.tick(at(1500), &mut out);
         assert_eq!(
             out.first(),
-            Some(&CopyEffect::Make(CopyId(2), owed(2, 10))),
+            Some(&CopyEffect::Make(CopyId(2), missing(2, 10))),
             "and what may have been copied counts"
         );
     }
@@ -336,7 +338,7 @@ mod tests {
         let mut copying = Copying::new(at(0), rate(1 << 40, 8));
         let mut out = Vec::new();
         copying.tick(at(1000), &mut out);
-        copying.found(at(1000), page(vec![owed(1, 100 * SLOWEST), owed(2, 10)], None));
+        copying.found(at(1000), page(vec![missing(1, 100 * SLOWEST), missing(2, 10)], None));
         copying.tick(at(1000), &mut out);
         out.clear();
         copying.tick(at(160_000), &mut out);
@@ -351,7 +353,7 @@ mod tests {
     fn a_page_of_which_nothing_can_be_copied_keeps_nobody_behind_it_waiting() {
         let mut copying = Copying::new(at(0), rate(1000, 8));
         let mut out = Vec::new();
-        let end = (GroupId(2), BodyId(99));
+        let end = (GroupId(2), ObjectId(99));
         copying.tick(at(0), &mut out);
         copying.found(at(0), page(Vec::new(), Some(99)));
         out.clear();
@@ -364,7 +366,7 @@ mod tests {
         let mut copying = Copying::new(at(0), rate(1000, 1000));
         let mut out = Vec::new();
         copying.tick(at(3_600_000), &mut out);
-        copying.found(at(3_600_000), page((1..500).map(|body| owed(body, 100)).collect(), None));
+        copying.found(at(3_600_000), page((1..500).map(|object| missing(object, 100)).collect(), None));
         out.clear();
         copying.tick(at(3_600_000), &mut out);
         assert_eq!(out.len(), 10);

@@ -1,11 +1,11 @@
-//! Fences: before a piece gets another primary, or a store is left out that could show an old content, that one has surely stopped: it has said so, or
-//! its session has ended. Until what the fence was for is written down, nobody is confirmed as that piece's primary: one whose session has ended may have
+//! Fences: before a replica gets another primary, or a store is left out that could show an old content, that one has surely stopped: it has said so, or
+//! its session has ended. Until what the fence was for is written down, nobody is confirmed as that replica's primary: one whose session has ended may have
 //! another by then. Nor does anybody get a new permission to read it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use types::{NodeId, PieceId, SessionId, StoreId};
+use types::{NodeId, ReplicaId, SessionId, StoreId};
 
 use crate::replication::Epoch;
 use crate::{Sessions, Time};
@@ -14,7 +14,7 @@ use crate::{Sessions, Time};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct FenceId(pub u64);
 
-/// What a node is told: nobody with a lower epoch may answer for this piece. It answers with the same when that is so, and stays so for the session that
+/// What a node is told: nobody with a lower epoch may answer for this replica. It answers with the same when that is so, and stays so for the session that
 /// the manager has in mind: one that does not know yet that it has that session would forget the fence with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Fence {
@@ -27,7 +27,7 @@ pub struct Fence {
     /// The session that the manager has given it; `None`: none in this run.
     pub session: Option<SessionId>,
     /// Of what.
-    pub piece: PieceId,
+    pub replica: ReplicaId,
     /// The lowest epoch that is left.
     pub epoch: Epoch,
 }
@@ -56,14 +56,14 @@ impl Fences {
         now: Time,
         sessions: &Sessions,
         (node, store): (NodeId, StoreId),
-        piece: PieceId,
+        replica: ReplicaId,
         epoch: Epoch,
         tell: &mut Vec<Fence>,
     ) -> FenceId {
         self.given += 1;
         // Of one whose session has just run out this tells that at once.
         let session = sessions.session(now, node);
-        let fence = Fence { fence: FenceId(self.given), node, store, session, piece, epoch };
+        let fence = Fence { fence: FenceId(self.given), node, store, session, replica, epoch };
         self.pending.insert(fence.fence, Pending { fence, told: now, is_there: false });
         tell.push(fence);
         fence.fence
@@ -84,11 +84,11 @@ impl Fences {
         self.pending.remove(&fence);
     }
 
-    /// Whether somebody is about to become this piece's primary, or to be left out. Meanwhile nobody is confirmed, and nobody gets a new permission to
+    /// Whether somebody is about to become this replica's primary, or to be left out. Meanwhile nobody is confirmed, and nobody gets a new permission to
     /// read it: one whose session has ended may have another, in which it would show what is old by then.
     #[must_use]
-    pub fn guards(&self, piece: PieceId) -> bool {
-        self.pending.values().any(|pending| pending.fence.piece == piece)
+    pub fn guards(&self, replica: ReplicaId) -> bool {
+        self.pending.values().any(|pending| pending.fence.replica == replica)
     }
 
     /// Those that are there by now because the node's session has ended; and whom to tell again.
@@ -109,10 +109,10 @@ impl Fences {
 
 #[cfg(test)]
 mod tests {
-    use types::{BodyId, BootId};
+    use types::{BootId, ObjectId};
 
     use super::*;
-    use crate::{LeaseTerms, Life, Register};
+    use crate::{LeaseTerms, ProcessEpoch, Register};
 
     const NODE: NodeId = NodeId(3);
 
@@ -124,14 +124,19 @@ mod tests {
     fn a_fence_is_there_when_the_node_says_so_or_its_session_has_ended() {
         let terms = LeaseTerms { term: Duration::from_secs(4), drift_ppm: 0, renew_every: Duration::from_secs(1) };
         let mut sessions = Sessions::new(terms, SessionId(1), at(0), []);
-        let register = |life| Register { node: NODE, life: Life(life), boot: BootId(1), number: 1 };
+        let register = |process_epoch| Register {
+            node: NODE,
+            process_epoch: ProcessEpoch(process_epoch),
+            boot: BootId(1),
+            number: 1,
+        };
         sessions.to_keep(&register(1)).into_iter().for_each(|record| sessions.kept(record));
         sessions.register(at(0), &register(1)).unwrap();
         let (mut fences, mut tell) = (Fences::default(), Vec::new());
-        let piece = PieceId::first(BodyId(1));
+        let replica = ReplicaId::first(ObjectId(1));
         let at_store = (NODE, StoreId(5));
-        let said = fences.begin(at(10), &sessions, at_store, piece, Epoch(2), &mut tell);
-        let ended = fences.begin(at(10), &sessions, at_store, piece, Epoch(3), &mut tell);
+        let said = fences.begin(at(10), &sessions, at_store, replica, Epoch(2), &mut tell);
+        let ended = fences.begin(at(10), &sessions, at_store, replica, Epoch(3), &mut tell);
         assert!(tell.len() == 2 && fences.look(at(20), &sessions, &mut tell).is_empty() && tell.len() == 2);
         let answer = tell[0];
         assert!(!fences.answered(&Fence { node: NodeId(4), ..answer }), "somebody else says so");
@@ -140,19 +145,20 @@ mod tests {
         assert!(fences.look(at(600), &sessions, &mut tell).is_empty() && tell.len() == 3, "it is told again");
         assert_eq!(fences.look(at(4001), &sessions, &mut tell), [ended]);
         sessions.register(at(5000), &register(1)).unwrap();
-        let killed = fences.begin(at(5001), &sessions, at_store, piece, Epoch(4), &mut tell);
+        let killed = fences.begin(at(5001), &sessions, at_store, replica, Epoch(4), &mut tell);
         sessions.register(at(5002), &register(2)).unwrap();
         assert_eq!(fences.look(at(5003), &sessions, &mut tell), [killed], "another run of its process");
-        assert!(fences.look(at(5004), &sessions, &mut tell).is_empty() && fences.guards(piece));
+        assert!(fences.look(at(5004), &sessions, &mut tell).is_empty() && fences.guards(replica));
         [said, ended, killed].into_iter().for_each(|fence| fences.end(fence));
-        assert!(!fences.guards(piece));
+        assert!(!fences.guards(replica));
     }
 
     #[test]
     fn a_new_manager_waits_for_the_sessions_of_the_one_before() {
         let sessions = Sessions::new(LeaseTerms::default(), SessionId(1), at(0), []);
         let (mut fences, mut tell) = (Fences::default(), Vec::new());
-        let fence = fences.begin(at(1), &sessions, (NODE, StoreId(5)), PieceId::first(BodyId(1)), Epoch(2), &mut tell);
+        let fence =
+            fences.begin(at(1), &sessions, (NODE, StoreId(5)), ReplicaId::first(ObjectId(1)), Epoch(2), &mut tell);
         assert!(fences.look(at(5000), &sessions, &mut tell).is_empty());
         assert_eq!(fences.look(at(5051), &sessions, &mut tell), [fence]);
     }

@@ -104,15 +104,15 @@ impl Lease {
     /// Request `number` was granted, in another session than before: what was granted in that one is worth nothing. When it was sent.
     pub fn granted_anew(&mut self, number: u64) -> Option<Time> {
         self.until = None;
-        self.granted(number)
+        self.verified(number)
     }
 
     /// Request `number` was granted. When it was sent; an answer that nobody waits for any more changes nothing.
-    pub fn granted(&mut self, number: u64) -> Option<Time> {
-        let place = self.asked.iter().position(|(asked, _)| *asked == number)?;
-        let (_, sent) = self.asked[place];
+    pub fn verified(&mut self, number: u64) -> Option<Time> {
+        let location = self.asked.iter().position(|(asked, _)| *asked == number)?;
+        let (_, sent) = self.asked[location];
         // Answers may come in another order, or twice.
-        self.asked.drain(..=place);
+        self.asked.drain(..=location);
         let until = sent + self.terms.at_server();
         self.until = Some(self.until.map_or(until, |before| before.max(until)));
         Some(sent)
@@ -152,14 +152,14 @@ mod tests {
         assert!(!lease.is_valid(at(0)));
         let first = lease.ask(at(1000));
         let second = lease.ask(at(2000));
-        lease.granted(second);
+        lease.verified(second);
         assert!(lease.is_valid(at(11_999)) && !lease.is_valid(at(12_000)));
         // The answer to an older request, late, takes nothing back and gives nothing.
-        lease.granted(first);
+        lease.verified(first);
         assert_eq!(lease.until().map(|until| until.0.as_millis()), Some(11_999));
         let third = lease.ask(at(3000));
         lease.end();
-        lease.granted(third);
+        lease.verified(third);
         assert!(!lease.is_valid(at(3001)));
     }
 

@@ -9,7 +9,7 @@
 //! | [`replication`] | the order of a write, and when it is answered |
 //! | [`server`] | what one disk server may write, show and refuse |
 //! | `reopening` | who continues a write when its client comes back |
-//! | [`filling`] | how another store takes the place of one that leaves a group |
+//! | [`backfill`] | how another store takes the place of one that leaves a group |
 //! | `copying` | which missing replica is made next, at a bounded rate |
 //!
 //! # Invariants
@@ -21,9 +21,9 @@
 //!
 //! `docs/explanation/cluster.md` has the reasons and the cases.
 
+pub mod backfill;
 mod copying;
 mod fences;
-pub mod filling;
 mod lease;
 pub mod message;
 pub mod placement;
@@ -33,9 +33,9 @@ pub mod server;
 mod sessions;
 mod time;
 
-pub use copying::{CopyEffect, CopyId, CopyRate, Copying, Owed, OwedPage};
+pub use copying::{CopyEffect, CopyId, CopyRate, Copying, MissingReplica, MissingReplicaPage};
 pub use fences::{Fence, FenceId, Fences};
 pub use lease::{Lease, LeaseTerms};
 pub use reopening::{Reopening, Standing, reopening};
-pub use sessions::{Life, Presence, Register, Registered, SESSIONS_PER_RUN, Sessions};
+pub use sessions::{Presence, ProcessEpoch, Register, Registered, SESSIONS_PER_RUN, Sessions};
 pub use time::Time;

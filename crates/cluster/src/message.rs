@@ -4,19 +4,19 @@
 //! that. Bytes of contents are never in a message; they go beside it.
 
 use serde::{Deserialize, Serialize};
-use types::{ErrorCode, GroupId, NodeId, Participant, PieceId, SessionId, StoreId, Timestamp, WriterToken};
+use types::{ErrorCode, GroupId, InSyncReplica, NodeId, ReplicaId, SessionId, StoreId, Timestamp, WriterToken};
 
-use crate::replication::{Epoch, FromReplica, ToReplica, Whole};
+use crate::replication::{Epoch, FromReplica, ObjectDigest, ToReplica};
 use crate::{CopyId, Fence, LeaseTerms, Register, Registered};
 
 /// Pieces that one [`ToStore::Delete`] or [`FromStore::Deleted`] may name.
-pub const PIECES_MAX: usize = 256;
+pub const REPLICAS_MAX: usize = 256;
 
 /// What a copy is made of, and has to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Original {
     /// A content that is whole.
-    Whole(Whole),
+    ObjectDigest(ObjectDigest),
     /// What was kept of a content when its writer went away: so many bytes, of which no checksum is known.
     Kept {
         /// Bytes.
@@ -31,7 +31,7 @@ impl Original {
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
-            Self::Whole(whole) => whole.len,
+            Self::ObjectDigest(whole) => whole.len,
             Self::Kept { len, .. } => *len,
         }
     }
@@ -83,25 +83,25 @@ pub enum FromStore {
     Place {
         /// The session in which it asks.
         session: SessionId,
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// The writer.
         writer: WriterToken,
         /// The primary first.
-        participants: Vec<Participant>,
+        in_sync: Vec<InSyncReplica>,
         /// The number of this request.
         request: u64,
     },
     /// What was written is to become the file. Asked for again, it is answered again.
     Commit {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// The group that it belongs to.
         group: GroupId,
         /// The writer.
         writer: WriterToken,
         /// What there is.
-        whole: Whole,
+        whole: ObjectDigest,
         /// The stores that have it durably.
         holders: Vec<StoreId>,
         /// When it was changed, if the client said so.
@@ -113,8 +113,8 @@ pub enum FromStore {
     },
     /// Its writer has gone: what there is is kept, and marked.
     Interrupt {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// The writer.
         writer: WriterToken,
         /// How much is kept, in bytes.
@@ -137,8 +137,8 @@ pub enum FromStore {
     },
     /// These are deleted, durably; or were not there.
     Deleted {
-        /// At most [`PIECES_MAX`].
-        pieces: Vec<PieceId>,
+        /// At most [`REPLICAS_MAX`].
+        replicas: Vec<ReplicaId>,
     },
 }
 
@@ -182,8 +182,8 @@ pub enum ToServer {
 pub enum ToStore {
     /// The answer to [`FromStore::Place`].
     Placed {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// The writer's epoch.
         epoch: Epoch,
         /// The number of the request.
@@ -193,8 +193,8 @@ pub enum ToStore {
     },
     /// The answer to [`FromStore::Commit`] and to [`FromStore::Interrupt`].
     Ended {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// The writer's epoch.
         epoch: Epoch,
         /// The number of the request.
@@ -202,7 +202,7 @@ pub enum ToStore {
         /// What came of it.
         result: Result<(), ErrorCode>,
     },
-    /// Nobody with a lower epoch may answer for this piece.
+    /// Nobody with a lower epoch may answer for this replica.
     Fence(Fence),
     /// It is owed a copy, and is to fetch it.
     Copy {
@@ -210,8 +210,8 @@ pub enum ToStore {
         copy: CopyId,
         /// The server's session, in which alone this counts.
         session: SessionId,
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// The epoch of the content's last writer.
         epoch: Epoch,
         /// What it has to be.
@@ -221,8 +221,8 @@ pub enum ToStore {
     },
     /// Nobody needs these any more. They are deleted whatever is done with them.
     Delete {
-        /// At most [`PIECES_MAX`].
-        pieces: Vec<PieceId>,
+        /// At most [`REPLICAS_MAX`].
+        replicas: Vec<ReplicaId>,
     },
 }
 
@@ -233,8 +233,8 @@ pub enum BetweenStores {
     ToReplica {
         /// The primary's store.
         from: StoreId,
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// What.
         told: ToReplica,
     },
@@ -242,8 +242,8 @@ pub enum BetweenStores {
     FromReplica {
         /// The replica's store.
         from: StoreId,
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// What.
         said: FromReplica,
     },
@@ -253,8 +253,8 @@ pub enum BetweenStores {
         to: StoreId,
         /// For which copy.
         copy: CopyId,
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// What it has to be.
         original: Original,
         /// From where on, in bytes.
@@ -266,8 +266,8 @@ pub enum BetweenStores {
     Fetched {
         /// For which copy.
         copy: CopyId,
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// From where on, in bytes.
         offset: u64,
     },
@@ -275,11 +275,11 @@ pub enum BetweenStores {
 
 #[cfg(test)]
 mod tests {
-    use types::{Adler32, BodyId, BootId, Crc32c, Era, WriterKey};
+    use types::{Adler32, BootGeneration, BootId, Crc32c, ObjectId, WriterKey};
 
     use super::*;
     use crate::replication::{Seq, Stream};
-    use crate::{FenceId, Life};
+    use crate::{FenceId, ProcessEpoch};
 
     fn there_and_back<T: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug>(messages: Vec<T>) {
         for message in messages {
@@ -293,19 +293,19 @@ mod tests {
     #[test]
     fn messages_go_there_and_back() {
         let (node, store, session, request) = (NodeId(7), StoreId(u64::MAX), SessionId(9 << 40), 300);
-        let piece = PieceId::first(BodyId(u64::MAX));
-        let writer = WriterToken { key: WriterKey(u64::MAX), body: piece.body, epoch: 4 };
-        let whole = Whole { len: 1 << 50, crc32c: Crc32c(u32::MAX), adler32: Adler32(8) };
-        let participants = vec![Participant { store, era: Era(3) }; 8];
-        let fence = Fence { fence: FenceId(2), node, store, session: Some(SessionId(3)), piece, epoch: Epoch(5) };
+        let replica = ReplicaId::first(ObjectId(u64::MAX));
+        let writer = WriterToken { key: WriterKey(u64::MAX), object: replica.object, epoch: 4 };
+        let whole = ObjectDigest { len: 1 << 50, crc32c: Crc32c(u32::MAX), adler32: Adler32(8) };
+        let in_sync = vec![InSyncReplica { store, boot_generation: BootGeneration(3) }; 8];
+        let fence = Fence { fence: FenceId(2), node, store, session: Some(SessionId(3)), replica, epoch: Epoch(5) };
         let (copy, mtime, by) = (CopyId(70_000), Some(Timestamp(-1)), ClosedBy::GraceEnd);
         let of_store = |message| ToManager::OfStore { store, message };
         there_and_back(vec![
-            ToManager::Register(Register { node, life: Life(3), boot: BootId(u128::MAX), number: 1 }),
+            ToManager::Register(Register { node, process_epoch: ProcessEpoch(3), boot: BootId(u128::MAX), number: 1 }),
             ToManager::Renew { node, session, number: 2 },
-            of_store(FromStore::Place { session, piece, writer, participants, request }),
+            of_store(FromStore::Place { session, replica, writer, in_sync, request }),
             of_store(FromStore::Commit {
-                piece,
+                replica,
                 group: GroupId(2),
                 writer,
                 whole,
@@ -314,38 +314,45 @@ mod tests {
                 by,
                 request,
             }),
-            of_store(FromStore::Interrupt { piece, writer, kept_len: 5, holders: Vec::new(), request }),
+            of_store(FromStore::Interrupt { replica, writer, kept_len: 5, holders: Vec::new(), request }),
             of_store(FromStore::Fenced(fence)),
             of_store(FromStore::Copied { session, copy, is_there: true }),
-            of_store(FromStore::Deleted { pieces: vec![piece; 3] }),
+            of_store(FromStore::Deleted { replicas: vec![replica; 3] }),
         ]);
         let to_store = |message| ToServer::ToStore { store, message };
         let (epoch, result) = (Epoch(u32::MAX), Err(ErrorCode::Stale));
-        let registered = Registered { session, era: Era(2), number: 1 };
+        let registered = Registered { session, boot_generation: BootGeneration(2), number: 1 };
         there_and_back(vec![
             ToServer::Registered { registered, terms: LeaseTerms::default(), wall: Timestamp(i64::MAX) },
             ToServer::Renewed { session, number: 2, wall: Timestamp(-1) },
             ToServer::NoSession { session },
-            to_store(ToStore::Placed { piece, epoch, request, result }),
-            to_store(ToStore::Ended { piece, epoch, request, result: Ok(()) }),
+            to_store(ToStore::Placed { replica, epoch, request, result }),
+            to_store(ToStore::Ended { replica, epoch, request, result: Ok(()) }),
             to_store(ToStore::Fence(fence)),
-            to_store(ToStore::Copy { copy, session, piece, epoch, original: Original::Whole(whole), from: store }),
-            to_store(ToStore::Delete { pieces: vec![piece] }),
+            to_store(ToStore::Copy {
+                copy,
+                session,
+                replica,
+                epoch,
+                original: Original::ObjectDigest(whole),
+                from: store,
+            }),
+            to_store(ToStore::Delete { replicas: vec![replica] }),
         ]);
-        let stream = Stream { epoch, life: Life(2), number: 3 };
-        let told = ToReplica::Begin { stream, era: Era(1), from: Seq(1), may_make: true };
+        let stream = Stream { epoch, process_epoch: ProcessEpoch(2), number: 3 };
+        let told = ToReplica::Begin { stream, boot_generation: BootGeneration(1), from: Seq(1), may_make: true };
         there_and_back(vec![
-            BetweenStores::ToReplica { from: store, piece, told },
-            BetweenStores::FromReplica { from: store, piece, said: FromReplica::Completed { stream, whole } },
+            BetweenStores::ToReplica { from: store, replica, told },
+            BetweenStores::FromReplica { from: store, replica, said: FromReplica::Completed { stream, whole } },
             BetweenStores::Fetch {
                 to: store,
                 copy,
-                piece,
+                replica,
                 original: Original::Kept { len: 1 << 40, was_whole: true },
                 offset: 1 << 40,
                 len: 4 << 20,
             },
-            BetweenStores::Fetched { copy, piece, offset: 0 },
+            BetweenStores::Fetched { copy, replica, offset: 0 },
         ]);
     }
 }

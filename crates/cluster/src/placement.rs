@@ -15,16 +15,16 @@
 //! What a policy demands (`spread`, `class`) is kept strictly: if it cannot be, nothing is placed, and the error says
 //! why. `near` and `prefer` are wishes.
 
+mod choose;
 mod error;
 mod map;
-mod place;
 mod random;
 mod readers;
 mod replacement;
 mod table;
 
+pub use choose::{First, Placed, can_be_met, choose_stores, groups};
 pub use error::{MapError, PlacementError};
 pub use map::{Load, Map, STORES_MAX, StoreInfo, StoreState};
-pub use place::{First, Placed, can_be_met, groups, place};
 pub use readers::rank_readers;
 pub use replacement::replacement;

@@ -1,6 +1,6 @@
 //! A client comes back for a file that it was writing: who is to go on?
 
-use types::{Era, Participant, StoreId};
+use types::{BootGeneration, InSyncReplica, StoreId};
 
 use crate::Presence;
 
@@ -10,9 +10,9 @@ pub struct Standing {
     /// Its node.
     pub presence: Presence,
     /// Its node's era.
-    pub era: Era,
+    pub boot_generation: BootGeneration,
     /// It was given up for good, and may go at any moment.
-    pub is_given_up: bool,
+    pub is_removed_as_lost: bool,
 }
 
 /// What is to be done.
@@ -21,33 +21,36 @@ pub enum Reopening {
     /// The primary goes on.
     Same(StoreId),
     /// This one takes over, alone, once the primary is fenced; and all the others, too, where what is changed is a file that they hold and could show as it was.
-    TakeOver(Participant),
+    TakeOver(InSyncReplica),
     /// Those who know all that was answered are away; they may come back.
     Wait,
     /// Nobody has surely kept all that was answered: the machines have begun anew. The client has to write again.
     Lost,
 }
 
-/// Decides. `participants`: of the writing, its primary first. `tried`: those that the client could not reach.
+/// Decides. `in_sync`: of the writing, its primary first. `tried`: those that the client could not reach.
 #[must_use]
 pub fn reopening(
-    participants: &[Participant],
+    in_sync: &[InSyncReplica],
     tried: &[StoreId],
     standing: impl Fn(StoreId) -> Option<Standing>,
 ) -> Reopening {
-    let knows_all = |one: &Participant| standing(one.store).is_some_and(|standing| standing.era == one.era);
+    let knows_all = |one: &InSyncReplica| {
+        standing(one.store).is_some_and(|standing| standing.boot_generation == one.boot_generation)
+    };
     let is_online =
-        |one: &Participant| standing(one.store).is_some_and(|standing| standing.presence == Presence::Online);
-    let Some(primary) = participants.first() else { return Reopening::Lost };
+        |one: &InSyncReplica| standing(one.store).is_some_and(|standing| standing.presence == Presence::Online);
+    let Some(primary) = in_sync.first() else { return Reopening::Lost };
     if knows_all(primary) && is_online(primary) && !tried.contains(&primary.store) {
         return Reopening::Same(primary.store);
     }
-    let can = |one: &&Participant| knows_all(one) && is_online(one);
-    let is_given_up = |one: &Participant| standing(one.store).is_some_and(|standing| standing.is_given_up);
+    let can = |one: &&InSyncReplica| knows_all(one) && is_online(one);
+    let is_removed_as_lost =
+        |one: &InSyncReplica| standing(one.store).is_some_and(|standing| standing.is_removed_as_lost);
     // Whoever takes over is alone with it. As long as somebody knows all who is to stay, that is nobody who is to go.
-    let somebody_stays = participants.iter().any(|one| knows_all(one) && !is_given_up(one));
-    let takes = |one: &&Participant| can(one) && !(somebody_stays && is_given_up(one));
-    let mut others = participants[1..].iter().filter(takes);
+    let somebody_stays = in_sync.iter().any(|one| knows_all(one) && !is_removed_as_lost(one));
+    let takes = |one: &&InSyncReplica| can(one) && !(somebody_stays && is_removed_as_lost(one));
+    let mut others = in_sync[1..].iter().filter(takes);
     if let Some(another) = others.clone().find(|one| !tried.contains(&one.store)) {
         return Reopening::TakeOver(*another);
     }
@@ -58,36 +61,43 @@ pub fn reopening(
     if let Some(another) = others.next() {
         return Reopening::TakeOver(*another);
     }
-    if participants.iter().any(knows_all) { Reopening::Wait } else { Reopening::Lost }
+    if in_sync.iter().any(knows_all) { Reopening::Wait } else { Reopening::Lost }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn participants(stores: &[u64]) -> Vec<Participant> {
-        stores.iter().map(|store| Participant { store: StoreId(*store), era: Era(1) }).collect()
+    fn in_sync(stores: &[u64]) -> Vec<InSyncReplica> {
+        stores
+            .iter()
+            .map(|store| InSyncReplica { store: StoreId(*store), boot_generation: BootGeneration(1) })
+            .collect()
     }
 
     fn decide(tried: &[u64], standing: &[(Presence, u32)]) -> Reopening {
         decide_where(&[], tried, standing)
     }
 
-    fn decide_where(given_up: &[u64], tried: &[u64], standing: &[(Presence, u32)]) -> Reopening {
+    fn decide_where(removed_as_lost: &[u64], tried: &[u64], standing: &[(Presence, u32)]) -> Reopening {
         let tried: Vec<StoreId> = tried.iter().copied().map(StoreId).collect();
         let known = |store: StoreId| {
-            let (presence, era) = *standing.get(usize::try_from(store.0).ok()?)?;
-            Some(Standing { presence, era: Era(era), is_given_up: given_up.contains(&store.0) })
+            let (presence, boot_generation) = *standing.get(usize::try_from(store.0).ok()?)?;
+            Some(Standing {
+                presence,
+                boot_generation: BootGeneration(boot_generation),
+                is_removed_as_lost: removed_as_lost.contains(&store.0),
+            })
         };
         let stores: Vec<u64> = (0..standing.len() as u64).collect();
-        reopening(&participants(&stores), &tried, known)
+        reopening(&in_sync(&stores), &tried, known)
     }
 
     #[test]
     fn who_goes_on_has_all_that_was_answered() {
         use Presence::{Away, Online, Suspect};
         let two = |tried: &[u64], first, second| decide(tried, &[first, second]);
-        let over = Reopening::TakeOver(Participant { store: StoreId(1), era: Era(1) });
+        let over = Reopening::TakeOver(InSyncReplica { store: StoreId(1), boot_generation: BootGeneration(1) });
         assert_eq!(two(&[], (Online, 1), (Online, 1)), Reopening::Same(StoreId(0)));
         assert_eq!(two(&[0], (Online, 1), (Online, 1)), over);
         assert_eq!(two(&[], (Suspect, 1), (Online, 1)), over);
@@ -107,7 +117,7 @@ mod tests {
     #[test]
     fn who_was_given_up_takes_over_only_what_nobody_else_knows() {
         use Presence::{Away, Online, Suspect};
-        let over = Reopening::TakeOver(Participant { store: StoreId(1), era: Era(1) });
+        let over = Reopening::TakeOver(InSyncReplica { store: StoreId(1), boot_generation: BootGeneration(1) });
         let second_goes = |tried: &[u64], first| decide_where(&[1], tried, &[first, (Online, 1)]);
         assert_eq!(second_goes(&[], (Suspect, 1)), Reopening::Wait);
         assert_eq!(second_goes(&[0], (Away, 1)), Reopening::Wait);

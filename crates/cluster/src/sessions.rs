@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use types::{BootId, Era, NodeId, NodeRecord, SessionId};
+use types::{BootGeneration, BootId, NodeId, NodeRecord, SessionId};
 
 use crate::{LeaseTerms, Time};
 
 /// One run of a node's process, counted durably by the node itself: of two runs it is known which is the later one, and one begins only when that
 /// before it has ended (the node's directory is locked).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
-pub struct Life(pub u64);
+pub struct ProcessEpoch(pub u64);
 
 /// How a node stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
@@ -30,7 +30,7 @@ pub struct Register {
     /// Who.
     pub node: NodeId,
     /// The run of its process.
-    pub life: Life,
+    pub process_epoch: ProcessEpoch,
     /// Its kernel's boot, as the logs of its disks have it (`journal::Journal::boot`): another one also when a disk has lost what was not synced.
     pub boot: BootId,
     /// The number of its request, by which its lease counts.
@@ -43,7 +43,7 @@ pub struct Registered {
     /// Its session.
     pub session: SessionId,
     /// Its era.
-    pub era: Era,
+    pub boot_generation: BootGeneration,
     /// The number of the request.
     pub number: u64,
 }
@@ -57,7 +57,7 @@ struct Node {
 #[derive(Clone, Copy, Debug)]
 struct Session {
     id: SessionId,
-    life: Life,
+    process_epoch: ProcessEpoch,
     heard: Time,
     expires: Time,
 }
@@ -73,7 +73,7 @@ pub struct Sessions {
     others_until: Time,
     nodes: BTreeMap<NodeId, Node>,
     /// The highest era that was given, or is to be.
-    last_era: Era,
+    last_boot_generation: BootGeneration,
     /// What was said to be kept of nodes, and is not yet.
     being_kept: BTreeMap<NodeId, NodeRecord>,
 }
@@ -92,7 +92,7 @@ impl Sessions {
             first: run.0.saturating_mul(SESSIONS_PER_RUN),
             given: 0,
             others_until: now + terms.at_manager(),
-            last_era: nodes.values().map(|node| node.record.era).max().unwrap_or_default(),
+            last_boot_generation: nodes.values().map(|node| node.record.boot_generation).max().unwrap_or_default(),
             being_kept: BTreeMap::new(),
             nodes,
         }
@@ -107,15 +107,15 @@ impl Sessions {
     /// What has to be kept of a node before it may [`Self::register`], where that is new: [`NodeRecord`]s are kept durably first, since they say what a
     /// node may have forgotten. Asked for again before it is kept ([`Self::kept`]), it is the same.
     pub fn to_keep(&mut self, request: &Register) -> Option<NodeRecord> {
-        let is_late = |node: &Node| node.session.is_some_and(|session| session.life > request.life);
+        let is_late = |node: &Node| node.session.is_some_and(|session| session.process_epoch > request.process_epoch);
         let is_kept = |node: &Node| is_late(node) || node.record.boot == request.boot;
         if self.nodes.get(&request.node).is_some_and(is_kept) {
             return None;
         }
         let being_kept = self.being_kept.get(&request.node).filter(|record| record.boot == request.boot);
         let record = being_kept.copied().unwrap_or_else(|| {
-            self.last_era = Era(self.last_era.0.saturating_add(1));
-            NodeRecord { node: request.node, boot: request.boot, era: self.last_era }
+            self.last_boot_generation = BootGeneration(self.last_boot_generation.0.saturating_add(1));
+            NodeRecord { node: request.node, boot: request.boot, boot_generation: self.last_boot_generation }
         });
         self.being_kept.insert(request.node, record);
         Some(record)
@@ -133,11 +133,12 @@ impl Sessions {
     /// was kept.
     pub fn register(&mut self, now: Time, request: &Register) -> Option<Registered> {
         let node = self.nodes.get_mut(&request.node)?;
-        if node.session.is_some_and(|session| session.life > request.life) {
+        if node.session.is_some_and(|session| session.process_epoch > request.process_epoch) {
             return None;
         }
         let expires = now + self.terms.at_manager();
-        let same = node.session.filter(|session| session.life == request.life && now < session.expires);
+        let same =
+            node.session.filter(|session| session.process_epoch == request.process_epoch && now < session.expires);
         let id = same.map_or_else(
             || {
                 self.given += 1;
@@ -145,8 +146,8 @@ impl Sessions {
             },
             |session| session.id,
         );
-        node.session = Some(Session { id, life: request.life, heard: now, expires });
-        Some(Registered { session: id, era: node.record.era, number: request.number })
+        node.session = Some(Session { id, process_epoch: request.process_epoch, heard: now, expires });
+        Some(Registered { session: id, boot_generation: node.record.boot_generation, number: request.number })
     }
 
     /// Prolongs a session; `false`: it is over, or of another manager, and the node has to register again.
@@ -184,8 +185,8 @@ impl Sessions {
 
     /// A node's era; `None`: nobody has heard of it.
     #[must_use]
-    pub fn era(&self, node: NodeId) -> Option<Era> {
-        self.nodes.get(&node).map(|node| node.record.era)
+    pub fn boot_generation(&self, node: NodeId) -> Option<BootGeneration> {
+        self.nodes.get(&node).map(|node| node.record.boot_generation)
     }
 
     /// How a node stands.
@@ -238,8 +239,9 @@ mod tests {
         LeaseTerms { term: Duration::from_secs(4), drift_ppm: 1000, renew_every: Duration::from_secs(1) }
     }
 
-    fn register(sessions: &mut Sessions, now: Time, life: u64, boot: u128) -> Registered {
-        let request = Register { node: NODE, life: Life(life), boot: BootId(boot), number: 1 };
+    fn register(sessions: &mut Sessions, now: Time, process_epoch: u64, boot: u128) -> Registered {
+        let request =
+            Register { node: NODE, process_epoch: ProcessEpoch(process_epoch), boot: BootId(boot), number: 1 };
         sessions.to_keep(&request).into_iter().for_each(|record| sessions.kept(record));
         sessions.register(now, &request).unwrap()
     }
@@ -249,7 +251,7 @@ mod tests {
         let mut sessions = Sessions::new(terms(), SessionId(5), at(0), []);
         assert_eq!(sessions.presence(at(10), NODE), Presence::Suspect);
         let first = register(&mut sessions, at(100), 1, 1);
-        assert_eq!((first.era, sessions.presence(at(200), NODE)), (Era(1), Presence::Online));
+        assert_eq!((first.boot_generation, sessions.presence(at(200), NODE)), (BootGeneration(1), Presence::Online));
         assert!(sessions.renew(at(3000), NODE, first.session));
         assert_eq!(sessions.presence(at(5900), NODE), Presence::Suspect);
         assert!(!sessions.has_ended(at(7000), NODE, Some(first.session)));
@@ -258,7 +260,7 @@ mod tests {
         assert_eq!(sessions.presence(at(7010), NODE), Presence::Away);
         // The same process registers again: it knows that its lease had run out.
         let second = register(&mut sessions, at(8000), 1, 1);
-        assert!(second.session > first.session && second.era == first.era);
+        assert!(second.session > first.session && second.boot_generation == first.boot_generation);
         assert!(!sessions.renew(at(8001), NODE, first.session));
     }
 
@@ -275,27 +277,30 @@ mod tests {
     }
 
     #[test]
-    fn another_run_of_the_process_gets_another_session_and_another_boot_another_era() {
+    fn another_run_of_the_process_gets_another_session_and_another_boot_another_boot_generation() {
         let mut sessions = Sessions::new(terms(), SessionId(5), at(0), []);
         let first = register(&mut sessions, at(100), 1, 1);
         assert_eq!(register(&mut sessions, at(150), 1, 1).session, first.session, "a repeated request");
         let killed = register(&mut sessions, at(200), 2, 1);
-        assert!(killed.session != first.session && killed.era == first.era);
+        assert!(killed.session != first.session && killed.boot_generation == first.boot_generation);
         assert!(sessions.has_ended(at(201), NODE, Some(first.session)), "its process is gone");
-        let late = Register { node: NODE, life: Life(1), boot: BootId(1), number: 1 };
+        let late = Register { node: NODE, process_epoch: ProcessEpoch(1), boot: BootId(1), number: 1 };
         assert_eq!(sessions.register(at(210), &late), None, "a request of the run before");
         assert_eq!(sessions.session(at(210), NODE), Some(killed.session));
         let booted = register(&mut sessions, at(300), 3, 2);
-        assert_eq!(booted.era, Era(2));
+        assert_eq!(booted.boot_generation, BootGeneration(2));
     }
 
     #[test]
-    fn a_node_that_is_gone_for_good_leaves_its_era() {
+    fn a_node_that_is_gone_for_good_leaves_its_boot_generation() {
         let mut sessions = Sessions::new(terms(), SessionId(5), at(0), []);
         let first = register(&mut sessions, at(100), 1, 1);
         assert_eq!(sessions.presence(at(9000), NODE), Presence::Away);
         sessions.removed(NODE);
-        assert_eq!((sessions.era(NODE), sessions.session(at(9000), NODE)), (Some(first.era), None));
+        assert_eq!(
+            (sessions.boot_generation(NODE), sessions.session(at(9000), NODE)),
+            (Some(first.boot_generation), None)
+        );
         assert_eq!(sessions.presence(at(9000), NODE), Presence::Away);
         assert!(
             sessions.has_ended(at(9000), NODE, Some(first.session)) && !sessions.renew(at(9000), NODE, first.session)
@@ -303,32 +308,41 @@ mod tests {
     }
 
     #[test]
-    fn no_two_nodes_are_ever_in_the_same_era() {
-        let record = |node, era| NodeRecord { node: NodeId(node), boot: BootId(1), era: Era(era) };
+    fn no_two_nodes_are_ever_in_the_same_boot_generation() {
+        let record = |node, boot_generation| NodeRecord {
+            node: NodeId(node),
+            boot: BootId(1),
+            boot_generation: BootGeneration(boot_generation),
+        };
         // The second one is not in the cluster any more, for example.
         let mut sessions = Sessions::new(terms(), SessionId(6), at(0), [record(3, 4), record(4, 9)]);
-        let request = |node, boot| Register { node: NodeId(node), life: Life(1), boot: BootId(boot), number: 1 };
+        let request =
+            |node, boot| Register { node: NodeId(node), process_epoch: ProcessEpoch(1), boot: BootId(boot), number: 1 };
         assert_eq!(sessions.to_keep(&request(3, 1)), None, "it is known");
         let (first, second) = (sessions.to_keep(&request(5, 7)), sessions.to_keep(&request(6, 7)));
-        assert_eq!((first.unwrap().era, second.unwrap().era), (Era(10), Era(11)), "neither is kept yet");
+        assert_eq!(
+            (first.unwrap().boot_generation, second.unwrap().boot_generation),
+            (BootGeneration(10), BootGeneration(11)),
+            "neither is kept yet"
+        );
         assert_eq!(sessions.to_keep(&request(5, 7)), first, "it asks again before that");
         sessions.kept(first.unwrap());
-        assert_eq!(sessions.register(at(10), &request(5, 7)).unwrap().era, Era(10));
+        assert_eq!(sessions.register(at(10), &request(5, 7)).unwrap().boot_generation, BootGeneration(10));
         assert_eq!(sessions.to_keep(&request(5, 7)), None);
         assert_eq!(sessions.register(at(20), &request(7, 1)), None, "nothing is kept of it");
-        let booted = Register { life: Life(2), ..request(3, 2) };
-        assert_eq!(sessions.to_keep(&booted).unwrap().era, Era(12));
+        let booted = Register { process_epoch: ProcessEpoch(2), ..request(3, 2) };
+        assert_eq!(sessions.to_keep(&booted).unwrap().boot_generation, BootGeneration(12));
     }
 
     #[test]
     fn a_new_manager_takes_nothing_away_for_a_full_term() {
-        let record = NodeRecord { node: NODE, boot: BootId(1), era: Era(4) };
+        let record = NodeRecord { node: NODE, boot: BootId(1), boot_generation: BootGeneration(4) };
         let mut sessions = Sessions::new(terms(), SessionId(6), at(0), [record]);
         assert!(!sessions.has_ended(at(4000), NODE, None) && sessions.has_ended(at(4005), NODE, None));
         assert!(sessions.is_new(at(4000)) && !sessions.is_new(at(4005)));
         assert!(!sessions.renew(at(10), NODE, SessionId(5 * SESSIONS_PER_RUN + 1)), "a session of the manager before");
         let again = register(&mut sessions, at(20), 1, 1);
-        assert_eq!(again.era, Era(4));
+        assert_eq!(again.boot_generation, BootGeneration(4));
         assert!(again.session.0 > 5 * SESSIONS_PER_RUN + 1);
     }
 }

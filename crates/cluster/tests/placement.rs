@@ -13,11 +13,11 @@ mod stores;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use cluster::placement::{
-    First, Map, MapError, PlacementError, STORES_MAX, StoreInfo, StoreState, can_be_met, groups, place,
+    First, Map, MapError, PlacementError, STORES_MAX, StoreInfo, StoreState, can_be_met, choose_stores, groups,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use stores::{drawn, even, map, place_of, policy, store, uneven};
+use stores::{drawn, even, location_of, map, policy, store, uneven};
 use types::{ErrorCode, Policy, Shared, Spread, StoreId};
 
 #[test]
@@ -39,9 +39,9 @@ fn stores_that_cannot_take_anything_get_nothing() {
 fn is_allowed(map: &Map, policy: &Policy, group: &[StoreId]) -> bool {
     let infos: Vec<_> = group.iter().map(|id| map.store(*id).unwrap()).collect();
     let apart = |a: &StoreInfo, b: &StoreInfo| match policy.spread() {
-        Spread::Host => a.place.shared_with(&b.place) < Shared::Host,
-        Spread::Rack => a.place.shared_with(&b.place) < Shared::Rack,
-        Spread::Site => a.place.shared_with(&b.place) < Shared::Site,
+        Spread::Host => a.location.shared_with(&b.location) < Shared::Host,
+        Spread::Rack => a.location.shared_with(&b.location) < Shared::Rack,
+        Spread::Site => a.location.shared_with(&b.location) < Shared::Site,
     };
     let spread = infos.iter().enumerate().all(|(at, a)| infos[at + 1..].iter().all(|b| apart(a, b)));
     let of = |class| infos.iter().filter(|info| info.class.as_ref() == Some(class)).count();
@@ -108,13 +108,13 @@ fn on_any_small_cluster_groups_are_as_demanded_and_refusals_are_right() {
                 for group in groups {
                     assert!(is_allowed(&map, &policy, &group), "seed {seed}, {text}: {group:?} in {:?}", map.stores());
                 }
-                let found = place(&map, &policy, None, 0, seed).unwrap();
+                let found = choose_stores(&map, &policy, None, 0, seed).unwrap();
                 assert!(is_allowed(&map, &policy, &found.groups[0]), "seed {seed}, {text}");
                 placed += 1;
             }
             Err(error) => {
                 assert!(!any_allowed(&map, &policy, &mut Vec::new(), 0), "seed {seed}, {text}: {error}");
-                assert_eq!(place(&map, &policy, None, 0, seed), Err(error.clone()));
+                assert_eq!(choose_stores(&map, &policy, None, 0, seed), Err(error.clone()));
                 *refused.entry(std::mem::discriminant(&error)).or_default() += 1;
             }
         }
@@ -139,12 +139,12 @@ fn a_policy_that_cannot_be_met_is_refused_with_what_would_help() {
     let why = |stores: Vec<StoreInfo>, text: &str| {
         let map = map(stores);
         let error = can_be_met(&map, &policy(text)).unwrap_err();
-        assert_eq!(place(&map, &policy(text), None, 0, 1).unwrap_err(), error);
+        assert_eq!(choose_stores(&map, &policy(text), None, 0, 1).unwrap_err(), error);
         error
     };
     assert_eq!(why(vec![], "replica(1)"), PlacementError::NoStores);
     let error = why(even(12, 2), "replica(3) spread=site");
-    assert_eq!(error, PlacementError::TooFewPlaces { spread: Spread::Site, needed: 3, found: 2 });
+    assert_eq!(error, PlacementError::TooFewLocations { spread: Spread::Site, needed: 3, found: 2 });
     assert_eq!(
         error.to_string(),
         "replica(3) spread=site needs stores that take new contents on 3 different sites, and there are 2; ask for \
@@ -190,9 +190,9 @@ fn the_same_question_gets_the_same_answer_in_whatever_order_stores_are_named() {
     for text in ["replica(2)", "stripe(4, 1MiB) replica(2) spread=site"] {
         let (mut same, policy) = (0, policy(text));
         for seed in 0..500 {
-            let placed = place(&one, &policy, None, 0, seed);
-            assert_eq!(placed, place(&other, &policy, None, 0, seed));
-            same += u32::from(placed == place(&one, &policy, None, 0, seed + 1));
+            let placed = choose_stores(&one, &policy, None, 0, seed);
+            assert_eq!(placed, choose_stores(&other, &policy, None, 0, seed));
+            same += u32::from(placed == choose_stores(&one, &policy, None, 0, seed + 1));
         }
         assert!(same < 50, "{text}: another seed mostly gives other stores");
     }
@@ -204,13 +204,13 @@ fn stripes_use_different_hosts_then_different_stores_then_all_evenly() {
     for (n, most_on_a_host, most_on_a_store) in [(40, 1, 1), (16, 1, 1), (10, 2, 1), (8, 2, 1), (4, 4, 2)] {
         let map = map(even(n, 2));
         for seed in 0..500 {
-            let placed = place(&map, &text, None, 0, seed).unwrap();
+            let placed = choose_stores(&map, &text, None, 0, seed).unwrap();
             assert_eq!(placed.groups.len(), 8);
             let (mut stores, mut hosts) = (BTreeMap::new(), BTreeMap::new());
             for group in &placed.groups {
                 assert!(is_allowed(&map, &text, group));
                 *stores.entry(group[0]).or_insert(0) += 1;
-                *hosts.entry(map.store(group[0]).unwrap().place.clone()).or_insert(0) += 1;
+                *hosts.entry(map.store(group[0]).unwrap().location.clone()).or_insert(0) += 1;
             }
             assert!(*stores.values().max().unwrap() <= most_on_a_store, "{n} stores, seed {seed}: {stores:?}");
             // By draws, so that a large cluster needs no search: nearly always.
@@ -235,12 +235,12 @@ fn near_the_client_falls_back_from_host_to_rack_to_site_to_the_preferred_place_t
         store(6, "a-b/r1/h6", ""),
         store(7, "ab/r1/h7", ""),
     ];
-    let client = place_of("a/r1/h1");
+    let client = location_of("a/r1/h1");
     let first = |gone: &[usize]| {
         let mut stores = stores.clone();
         gone.iter().for_each(|at| stores[*at].state = StoreState::Lost);
         let map = map(stores);
-        let placed: Vec<_> = (0..50).map(|seed| place(&map, &text, Some(&client), 0, seed).unwrap()).collect();
+        let placed: Vec<_> = (0..50).map(|seed| choose_stores(&map, &text, Some(&client), 0, seed).unwrap()).collect();
         let stores: BTreeSet<_> = placed.iter().map(|placed| placed.groups[0][0].0).collect();
         assert!(placed.iter().all(|one| one.first == placed[0].first));
         (placed[0].first, stores.into_iter().collect::<Vec<_>>())
@@ -251,13 +251,13 @@ fn near_the_client_falls_back_from_host_to_rack_to_site_to_the_preferred_place_t
     assert_eq!(first(&[0, 1, 2]), (First::Preferred, vec![4]));
     assert_eq!(first(&[0, 1, 2, 3]), (First::Anywhere, vec![5, 6, 7]));
     let map = map(stores.clone());
-    let without = place(&map, &text, None, 0, 1).unwrap();
+    let without = choose_stores(&map, &text, None, 0, 1).unwrap();
     assert_eq!(
         (without.first, without.groups[0][0]),
         (First::Preferred, StoreId(4)),
         "nobody knows where the client is"
     );
-    let unasked = place(&map, &policy("replica(1) prefer=b"), Some(&client), 0, 1).unwrap();
+    let unasked = choose_stores(&map, &policy("replica(1) prefer=b"), Some(&client), 0, 1).unwrap();
     assert_eq!(unasked.first, First::Preferred, "near is only for those who ask for it");
     assert!(map.has_place(&"a/r2".parse().unwrap()) && !map.has_place(&"a/r3".parse().unwrap()));
     assert!(!map.has_place(&"a/r1/h".parse().unwrap()) && map.has_place(&"a-b".parse().unwrap()));
@@ -268,10 +268,10 @@ fn a_stripe_near_the_client_comes_from_a_range_with_enough_stores() {
     let mut stores = even(40, 4);
     stores.push(store(1, "site0/r0/h0", ""));
     let map = map(stores);
-    let client = place_of("site0/r0/h0");
-    let placed = place(&map, &policy("stripe(6, 1MiB) near=client"), Some(&client), 0, 1).unwrap();
+    let client = location_of("site0/r0/h0");
+    let placed = choose_stores(&map, &policy("stripe(6, 1MiB) near=client"), Some(&client), 0, 1).unwrap();
     assert_eq!(placed.first, First::NearClient(Shared::Site));
-    let sites = placed.groups.iter().map(|group| map.store(group[0]).unwrap().place.site() == "site0");
+    let sites = placed.groups.iter().map(|group| map.store(group[0]).unwrap().location.site() == "site0");
     assert_eq!(sites.filter(|at_site| *at_site).count(), 6);
 }
 
@@ -285,21 +285,21 @@ fn a_content_goes_where_it_has_room() {
     let map = map(stores);
     let one = policy("replica(1)");
     for seed in 0..200 {
-        let placed = place(&map, &one, None, 100 << 30, seed).unwrap();
+        let placed = choose_stores(&map, &one, None, 100 << 30, seed).unwrap();
         assert!([a, b].contains(&placed.groups[0][0]));
-        assert!(place(&map, &one, None, 1 << 30, seed).is_ok());
+        assert!(choose_stores(&map, &one, None, 1 << 30, seed).is_ok());
     }
     // Both have room, but they are on one host.
-    let error = place(&map, &policy("replica(2)"), None, 100 << 30, 1).unwrap_err();
+    let error = choose_stores(&map, &policy("replica(2)"), None, 100 << 30, 1).unwrap_err();
     assert_eq!(error, PlacementError::NoRoom { bytes: 100 << 30 });
     assert_eq!(error.code(), ErrorCode::NoSpace);
     // A stripe needs a part of it on each.
-    assert!(place(&map, &policy("stripe(64, 1MiB) replica(2)"), None, 100 << 30, 1).is_ok());
+    assert!(choose_stores(&map, &policy("stripe(64, 1MiB) replica(2)"), None, 100 << 30, 1).is_ok());
     // Near, as long as there is room.
     let near = policy("replica(1) near=client");
-    let client = map.store(StoreId(1000)).unwrap().place.clone();
-    assert_eq!(place(&map, &near, Some(&client), 1 << 30, 1).unwrap().first, First::NearClient(Shared::Host));
-    let far = place(&map, &near, Some(&client), 100 << 30, 1).unwrap();
+    let client = map.store(StoreId(1000)).unwrap().location.clone();
+    assert_eq!(choose_stores(&map, &near, Some(&client), 1 << 30, 1).unwrap().first, First::NearClient(Shared::Host));
+    let far = choose_stores(&map, &near, Some(&client), 100 << 30, 1).unwrap();
     assert_eq!(far.first, First::Anywhere, "{:?}", far.groups);
 }
 

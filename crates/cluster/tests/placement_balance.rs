@@ -13,8 +13,8 @@ mod stores;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use cluster::placement::{Load, Map, StoreInfo, StoreState, groups, place};
-use stores::{TIB, drawn, even, map, place_of, policy, uneven};
+use cluster::placement::{Load, Map, StoreInfo, StoreState, choose_stores, groups};
+use stores::{TIB, drawn, even, location_of, map, policy, uneven};
 use types::StoreId;
 
 /// Mean of (got - expected)² / expected: about 1 for draws that are right, and more the further they are from it.
@@ -114,7 +114,7 @@ fn groups_are_few_and_everybody_has_about_ten_partners() {
         // And nothing is placed on any other set.
         let known: BTreeSet<_> = groups.into_iter().collect();
         for seed in 0..1_000 {
-            let placed = place(&map, &policy(text), None, 0, seed).unwrap();
+            let placed = choose_stores(&map, &policy(text), None, 0, seed).unwrap();
             assert!(known.contains(&placed.groups[0]), "{n} stores, {text}: {:?}", placed.groups[0]);
         }
     }
@@ -177,13 +177,13 @@ fn timed(times: u32) -> (Duration, Duration) {
     let map = map(uneven(10_000, 20));
     let policy = policy("replica(2) spread=site near=client prefer=site3");
     let start = Instant::now();
-    let client = place_of("site7/r9/h9");
-    place(&map, &policy, None, TIB, 0).unwrap();
+    let client = location_of("site7/r9/h9");
+    choose_stores(&map, &policy, None, TIB, 0).unwrap();
     let table = start.elapsed();
     let start = Instant::now();
     for seed in 0..u64::from(times) {
         let client = (seed % 2 == 0).then_some(&client);
-        std::hint::black_box(place(&map, &policy, client, 0, seed)).unwrap();
+        std::hint::black_box(choose_stores(&map, &policy, client, 0, seed)).unwrap();
     }
     (start.elapsed() / times, table)
 }

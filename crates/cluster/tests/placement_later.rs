@@ -6,8 +6,10 @@ mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::placement::{Load, PlacementError, StoreInfo, StoreState, groups, place, rank_readers, replacement};
-use stores::{even, map, place_of, policy, store, uneven};
+use cluster::placement::{
+    Load, PlacementError, StoreInfo, StoreState, choose_stores, groups, rank_readers, replacement,
+};
+use stores::{even, location_of, map, policy, store, uneven};
 use types::{Spread, StoreId};
 
 fn ids(ids: &[u64]) -> Vec<StoreId> {
@@ -21,7 +23,7 @@ fn holders() -> Vec<StoreInfo> {
 #[test]
 fn the_nearest_copy_is_tried_first() {
     let map = map(holders());
-    let order = |client: &str| rank_readers(&map, &ids(&[4, 2, 3, 1]), Some(&place_of(client)), 5);
+    let order = |client: &str| rank_readers(&map, &ids(&[4, 2, 3, 1]), Some(&location_of(client)), 5);
     assert_eq!(order("a/r1/h1"), ids(&[1, 2, 3, 4]));
     assert_eq!(order("a/r2/h9")[0], StoreId(3));
     assert_eq!(order("b/r7/h9")[0], StoreId(4));
@@ -34,7 +36,7 @@ fn loaded_draining_and_suspect_ones_come_later_and_lost_or_unknown_ones_not_at_a
     stores[1].load = Load::from_permille(950);
     stores[2].state = StoreState::ReadOnly;
     stores[3].state = StoreState::Full;
-    let client = place_of("a/r1/h1");
+    let client = location_of("a/r1/h1");
     let all = ids(&[1, 2, 3, 4, 77]);
     assert_eq!(rank_readers(&map(stores.clone()), &all, Some(&client), 1), ids(&[3, 4, 2, 1]));
     stores[2].state = StoreState::Lost;
@@ -74,7 +76,7 @@ fn a_replacement_keeps_spread_and_class() {
         stores.extend((0..4).map(|n| store(u64::from(site.as_bytes()[0]) * 10 + n, &format!("{site}/r/h{n}"), class)));
     }
     let map = map(stores.clone());
-    let site = |id: StoreId| map.store(id).unwrap().place.site().to_owned();
+    let site = |id: StoreId| map.store(id).unwrap().location.site().to_owned();
     let mut replaced = 0;
     for group in groups(&map, &text).unwrap() {
         for lost in &group {
@@ -114,7 +116,7 @@ fn without_anybody_right_a_replacement_is_refused() {
     let mut stores = even(8, 2);
     let (here, there) = (stores[0].store, stores[2].store);
     let text = policy("replica(2) spread=site");
-    for info in stores.iter_mut().filter(|info| info.place.site() == "site1") {
+    for info in stores.iter_mut().filter(|info| info.location.site() == "site1") {
         info.state = StoreState::Lost;
     }
     let error = replacement(&map(stores.clone()), &text, &[here], there, &[]).unwrap_err();
@@ -131,5 +133,5 @@ fn without_anybody_right_a_replacement_is_refused() {
     let text = policy("replica(2) class=t1:1");
     let error = replacement(&map(even(8, 2)), &text, &[here], there, &[]).unwrap_err();
     assert!(error.to_string().contains("add a store of class t1 on another host"), "{error}");
-    assert!(matches!(place(&map(vec![]), &text, None, 0, 1), Err(PlacementError::NoStores)));
+    assert!(matches!(choose_stores(&map(vec![]), &text, None, 0, 1), Err(PlacementError::NoStores)));
 }

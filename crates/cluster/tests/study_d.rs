@@ -7,9 +7,9 @@ mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::placement::{First, Map, Placed, StoreInfo, StoreState, place, rank_readers};
-use stores::{map, place_of, policy, store};
-use types::{Place, Policy, Shared, StoreId};
+use cluster::placement::{First, Map, Placed, StoreInfo, StoreState, choose_stores, rank_readers};
+use stores::{location_of, map, policy, store};
+use types::{Location, Policy, Shared, StoreId};
 
 const DOCUMENT: &str = include_str!("../../../docs/how-to/policies.md");
 
@@ -37,12 +37,12 @@ fn scenario(number: &str) -> Policy {
 }
 
 fn site(map: &Map, store: StoreId) -> String {
-    map.store(store).unwrap().place.site().to_owned()
+    map.store(store).unwrap().location.site().to_owned()
 }
 
 /// What became of `n` contents written by a client at `client`.
-fn written(map: &Map, policy: &Policy, client: Option<&Place>, n: u64) -> Vec<Placed> {
-    (0..n).map(|seed| place(map, policy, client, 1 << 30, seed).unwrap()).collect()
+fn written(map: &Map, policy: &Policy, client: Option<&Location>, n: u64) -> Vec<Placed> {
+    (0..n).map(|seed| choose_stores(map, policy, client, 1 << 30, seed).unwrap()).collect()
 }
 
 /// How many contents have the copy `at` on which site.
@@ -67,7 +67,7 @@ fn evenly(sites: &BTreeMap<String, usize>, n: usize) {
 fn scenario_0_random_over_all_sites() {
     let map = map(federation());
     let policy = scenario("0");
-    let placed = written(&map, &policy, Some(&place_of("desy/r1/wn7")), 6_000);
+    let placed = written(&map, &policy, Some(&location_of("desy/r1/wn7")), 6_000);
     assert!(placed.iter().all(|one| one.groups.len() == 1 && one.groups[0].len() == 1));
     evenly(&sites(&map, &placed, 0), 6);
 }
@@ -76,18 +76,18 @@ fn scenario_0_random_over_all_sites() {
 fn scenario_1_as_close_to_the_client_as_possible() {
     let map = map(federation());
     let policy = scenario("1");
-    let at_site = written(&map, &policy, Some(&place_of("desy/r7/wn7")), 500);
+    let at_site = written(&map, &policy, Some(&location_of("desy/r7/wn7")), 500);
     assert_eq!(sites(&map, &at_site, 0), BTreeMap::from([("desy".into(), 500)]));
     let stores: BTreeSet<_> = at_site.iter().map(|one| one.groups[0][0]).collect();
     assert_eq!(stores.len(), 6, "all stores of the site take part");
-    let in_rack = written(&map, &policy, Some(&place_of("desy/r1/wn7")), 100);
+    let in_rack = written(&map, &policy, Some(&location_of("desy/r1/wn7")), 100);
     for one in &in_rack {
-        assert_eq!(map.store(one.groups[0][0]).unwrap().place, place_of("desy/r1/ds1"));
+        assert_eq!(map.store(one.groups[0][0]).unwrap().location, location_of("desy/r1/ds1"));
     }
-    let on_host = written(&map, &policy, Some(&place_of("desy/r0/ds2")), 100);
+    let on_host = written(&map, &policy, Some(&location_of("desy/r0/ds2")), 100);
     for one in &on_host {
         assert_eq!(one.first, First::NearClient(Shared::Host));
-        assert_eq!(map.store(one.groups[0][0]).unwrap().place.host(), "ds2");
+        assert_eq!(map.store(one.groups[0][0]).unwrap().location.host(), "ds2");
     }
 }
 
@@ -95,8 +95,8 @@ fn scenario_1_as_close_to_the_client_as_possible() {
 fn scenario_1_else_the_default_reliable_site() {
     let policy = scenario("1");
     let mut stores = federation();
-    let elsewhere = place_of("home/sofa/laptop");
-    let of = |stores: &Vec<StoreInfo>, client: Option<&Place>| {
+    let elsewhere = location_of("home/sofa/laptop");
+    let of = |stores: &Vec<StoreInfo>, client: Option<&Location>| {
         let map = map(stores.clone());
         let placed = written(&map, &policy, client, 600);
         (sites(&map, &placed, 0), placed[0].first)
@@ -104,7 +104,7 @@ fn scenario_1_else_the_default_reliable_site() {
     let all_at_cern = (BTreeMap::from([("cern".to_owned(), 600)]), First::Preferred);
     assert_eq!(of(&stores, Some(&elsewhere)), all_at_cern, "a client at no site of the federation");
     assert_eq!(of(&stores, None), all_at_cern, "a client of which nothing is known");
-    let at_desy = place_of("desy/r1/wn7");
+    let at_desy = location_of("desy/r1/wn7");
     set(&mut stores, "desy", StoreState::Full);
     assert_eq!(of(&stores, Some(&at_desy)), all_at_cern, "the client's site is full");
     set(&mut stores, "cern", StoreState::Lost);
@@ -114,7 +114,7 @@ fn scenario_1_else_the_default_reliable_site() {
 }
 
 fn set(stores: &mut [StoreInfo], site: &str, state: StoreState) {
-    stores.iter_mut().filter(|info| info.place.site() == site).for_each(|info| info.state = state);
+    stores.iter_mut().filter(|info| info.location.site() == site).for_each(|info| info.state = state);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn scenario_2_1_the_second_copy_anywhere_else_written_during_the_transfer() {
     let map = map(federation());
     let policy = scenario("2.1");
     assert_eq!((policy.layout().replicas(), policy.layout().sync()), (2, 2), "the close waits for both");
-    let placed = written(&map, &policy, Some(&place_of("itep/r7/wn1")), 5_000);
+    let placed = written(&map, &policy, Some(&location_of("itep/r7/wn1")), 5_000);
     assert_eq!(sites(&map, &placed, 0), BTreeMap::from([("itep".into(), 5_000)]));
     let seconds = sites(&map, &placed, 1);
     assert!(!seconds.contains_key("itep"), "never on the same site");
@@ -137,7 +137,7 @@ fn scenario_2_2_both_copies_random_the_second_one_in_the_background() {
     let map = map(federation());
     let policy = scenario("2.2");
     assert_eq!((policy.layout().replicas(), policy.layout().sync()), (2, 1), "the close waits for the first");
-    let placed = written(&map, &policy, Some(&place_of("itep/r7/wn1")), 12_000);
+    let placed = written(&map, &policy, Some(&location_of("itep/r7/wn1")), 12_000);
     evenly(&sites(&map, &placed, 0), 6);
     evenly(&sites(&map, &placed, 1), 6);
     for one in &placed {
@@ -154,7 +154,7 @@ fn precious_data_has_a_copy_on_a_reliable_site_whatever_happens_to_the_others() 
             set(&mut stores, lost, StoreState::Lost);
         }
         let map = map(stores.clone());
-        let placed = written(&map, &policy, Some(&place_of("desy/r1/wn7")), 2_000);
+        let placed = written(&map, &policy, Some(&location_of("desy/r1/wn7")), 2_000);
         let mut on = BTreeSet::new();
         for one in &placed {
             let sites: BTreeSet<_> = one.groups[0].iter().map(|member| site(&map, *member)).collect();
@@ -166,15 +166,15 @@ fn precious_data_has_a_copy_on_a_reliable_site_whatever_happens_to_the_others() 
         assert_eq!(on.len(), reliable, "{on:?}");
     }
     set(&mut stores, "cern", StoreState::Lost);
-    let error = place(&map(stores), &policy, None, 0, 1).unwrap_err().to_string();
+    let error = choose_stores(&map(stores), &policy, None, 0, 1).unwrap_err().to_string();
     assert!(DOCUMENT.lines().any(|line| line == error), "the document says the same: {error}");
 }
 
 #[test]
 fn more_sites_than_there_are_is_refused_as_documented() {
     let mut stores = federation();
-    stores.retain(|info| ["cern", "desy"].contains(&info.place.site()));
-    let error = place(&map(stores), &policy("replica(3) spread=site"), None, 0, 1).unwrap_err().to_string();
+    stores.retain(|info| ["cern", "desy"].contains(&info.location.site()));
+    let error = choose_stores(&map(stores), &policy("replica(3) spread=site"), None, 0, 1).unwrap_err().to_string();
     assert!(DOCUMENT.lines().any(|line| line == error), "the document says the same: {error}");
 }
 
@@ -182,10 +182,10 @@ fn more_sites_than_there_are_is_refused_as_documented() {
 fn a_demand_comes_before_a_wish() {
     let map = map(federation());
     let policy = policy("replica(1) near=client class=t1:1");
-    let placed = written(&map, &policy, Some(&place_of("desy/r1/wn7")), 2_000);
+    let placed = written(&map, &policy, Some(&location_of("desy/r1/wn7")), 2_000);
     evenly(&sites(&map, &placed, 0), 2);
     assert!(placed.iter().all(|one| one.first == First::Anywhere), "the client's site is not of that class");
-    let placed = written(&map, &policy, Some(&place_of("jinr/r1/wn7")), 200);
+    let placed = written(&map, &policy, Some(&location_of("jinr/r1/wn7")), 200);
     assert_eq!(sites(&map, &placed, 0), BTreeMap::from([("jinr".into(), 200)]));
 }
 
@@ -195,7 +195,7 @@ fn readers_go_to_their_own_site() {
     for one in written(&map, &scenario("2.2"), None, 500) {
         let holders = &one.groups[0];
         for reader in ["cern", "jinr", "desy", "itep", "mephi", "spbsu"] {
-            let order = rank_readers(&map, holders, Some(&place_of(&format!("{reader}/r9/wn1"))), 3);
+            let order = rank_readers(&map, holders, Some(&location_of(&format!("{reader}/r9/wn1"))), 3);
             assert_eq!(order.len(), 2);
             if holders.iter().any(|holder| site(&map, *holder) == reader) {
                 assert_eq!(site(&map, order[0]), reader);

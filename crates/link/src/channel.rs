@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
-use crate::error::Why;
+use crate::error::CloseCause;
 
 /// Bytes that one system call brings. Eight records of the longest kind fit.
 const RECEIVE_BYTES: usize = 136 << 10;
@@ -79,10 +79,10 @@ pub(crate) fn connect(
     config: Arc<ClientConfig>,
     deadline: Deadline,
     patience: Duration,
-) -> Result<(Halves, Shown), Why> {
+) -> Result<(Halves, Shown), CloseCause> {
     // Hosts have no names here: the verifier looks at clusters and nodes.
     let name = rustls::pki_types::ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
-    let tls = ClientConnection::new(config, name).map_err(Why::of_tls)?;
+    let tls = ClientConnection::new(config, name).map_err(CloseCause::of_tls)?;
     shake_hands(socket, tls.into(), deadline, patience)
 }
 
@@ -92,8 +92,8 @@ pub(crate) fn accept(
     config: Arc<ServerConfig>,
     deadline: Deadline,
     patience: Duration,
-) -> Result<(Halves, Shown), Why> {
-    let tls = ServerConnection::new(config).map_err(Why::of_tls)?;
+) -> Result<(Halves, Shown), CloseCause> {
+    let tls = ServerConnection::new(config).map_err(CloseCause::of_tls)?;
     shake_hands(socket, tls.into(), deadline, patience)
 }
 
@@ -102,12 +102,12 @@ fn shake_hands(
     mut tls: Connection,
     deadline: Deadline,
     patience: Duration,
-) -> Result<(Halves, Shown), Why> {
+) -> Result<(Halves, Shown), CloseCause> {
     let setup = || {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)
     };
-    setup().map_err(|source| Why::Io { what: "setting up the socket", source })?;
+    setup().map_err(|source| CloseCause::Io { what: "setting up the socket", source })?;
     // What we write is bounded by what we give to it.
     tls.set_buffer_limit(None);
     let channel = Arc::new(Channel { socket, tls: Mutex::new(tls) });
@@ -147,24 +147,24 @@ impl Deadline {
         Self { what, within, until: Instant::now() + within }
     }
 
-    fn over(&self) -> Why {
-        Why::Slow { what: self.what, within: self.within }
+    fn over(&self) -> CloseCause {
+        CloseCause::Slow { what: self.what, within: self.within }
     }
 
-    fn left(&self) -> Result<Duration, Why> {
+    fn left(&self) -> Result<Duration, CloseCause> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.over()) } else { Ok(left) }
     }
 }
 
 /// Whether the socket is ready for `events` within `time`.
-fn wait(socket: &TcpStream, events: PollFlags, time: Duration) -> Result<bool, Why> {
+fn wait(socket: &TcpStream, events: PollFlags, time: Duration) -> Result<bool, CloseCause> {
     let time =
         Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
     match poll(&mut [PollFd::new(socket, events)], Some(&time)) {
         Ok(ready) => Ok(ready > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(Why::Io { what: "waiting for the socket", source: error.into() }),
+        Err(error) => Err(CloseCause::Io { what: "waiting for the socket", source: error.into() }),
     }
 }
 
@@ -173,30 +173,30 @@ fn is_reset(kind: io::ErrorKind) -> bool {
     matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof)
 }
 
-fn failed(what: &'static str, source: io::Error) -> Why {
-    if is_reset(source.kind()) { Why::BrokenOff } else { Why::Io { what, source } }
+fn failed(what: &'static str, source: io::Error) -> CloseCause {
+    if is_reset(source.kind()) { CloseCause::BrokenOff } else { CloseCause::Io { what, source } }
 }
 
 impl Reading {
     /// Waits up to `time` for the first byte of what comes next; `false`: none came.
-    pub(crate) fn wait_for_more(&mut self, time: Duration) -> Result<bool, Why> {
+    pub(crate) fn wait_for_more(&mut self, time: Duration) -> Result<bool, CloseCause> {
         Ok(self.start < self.end || self.has_plaintext()? || wait(&self.channel.socket, PollFlags::IN, time)?)
     }
 
-    fn has_plaintext(&self) -> Result<bool, Why> {
+    fn has_plaintext(&self) -> Result<bool, CloseCause> {
         let mut tls = self.channel.tls.lock();
-        let state = tls.process_new_packets().map_err(Why::of_tls)?;
+        let state = tls.process_new_packets().map_err(CloseCause::of_tls)?;
         Ok(state.plaintext_bytes_to_read() > 0)
     }
 
     /// Fills all of `bytes`. `false`: the peer has ended the stream in an orderly way before the first of them.
-    pub(crate) fn fill(&mut self, bytes: &mut [u8], deadline: Deadline) -> Result<bool, Why> {
+    pub(crate) fn fill(&mut self, bytes: &mut [u8], deadline: Deadline) -> Result<bool, CloseCause> {
         let mut done = 0;
         while done < bytes.len() {
             let came = self.channel.tls.lock().reader().read(&mut bytes[done..]);
             match came {
                 Ok(0) if done == 0 => return Ok(false),
-                Ok(0) => return Err(Why::BrokenOff),
+                Ok(0) => return Err(CloseCause::BrokenOff),
                 Ok(n) => done += n,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.feed_more(deadline)?,
                 Err(error) => return Err(failed("receiving", error)),
@@ -206,14 +206,14 @@ impl Reading {
     }
 
     /// Gives rustls the next record, which is waited for until `deadline`.
-    fn feed_more(&mut self, deadline: Deadline) -> Result<(), Why> {
+    fn feed_more(&mut self, deadline: Deadline) -> Result<(), CloseCause> {
         while !self.has_record() {
             if self.start > 0 {
                 self.raw.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
             }
             match (&self.channel.socket).read(&mut self.raw[self.end..]) {
-                Ok(0) => return Err(Why::BrokenOff),
+                Ok(0) => return Err(CloseCause::BrokenOff),
                 Ok(n) => self.end += n,
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
@@ -233,7 +233,7 @@ impl Reading {
         while !bytes.is_empty() {
             tls.read_tls(&mut bytes).map_err(|error| failed("receiving", error))?;
         }
-        tls.process_new_packets().map(drop).map_err(Why::of_tls)
+        tls.process_new_packets().map(drop).map_err(CloseCause::of_tls)
     }
 
     /// Reads away what comes, until the peer ends its stream or `time` is over.
@@ -273,7 +273,7 @@ impl Reading {
 
 impl Writing {
     /// Sends all of `parts`, one behind the other, and waits until the kernel has taken them.
-    pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<(), Why> {
+    pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<(), CloseCause> {
         let mut room = SEND_BYTES;
         for part in parts {
             let mut rest = *part;
@@ -299,7 +299,7 @@ impl Writing {
         let _ = self.channel.socket.shutdown(Shutdown::Write);
     }
 
-    fn flush(&self) -> Result<(), Why> {
+    fn flush(&self) -> Result<(), CloseCause> {
         let mut sent = 0;
         let mut deadline = Deadline::new("taking what is sent", self.patience);
         loop {
@@ -317,7 +317,7 @@ impl Writing {
         }
     }
 
-    fn flush_before(&self, deadline: Deadline) -> Result<(), Why> {
+    fn flush_before(&self, deadline: Deadline) -> Result<(), CloseCause> {
         loop {
             match self.push()? {
                 Pushed::All => return Ok(()),
@@ -329,7 +329,7 @@ impl Writing {
         }
     }
 
-    fn push(&self) -> Result<Pushed, Why> {
+    fn push(&self) -> Result<Pushed, CloseCause> {
         let mut tls = self.channel.tls.lock();
         if !tls.wants_write() {
             return Ok(Pushed::All);

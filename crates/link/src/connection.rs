@@ -9,7 +9,7 @@ use types::ClusterId;
 use crate::call::{Answer, Buffer, Bulk, CallError};
 use crate::channel::{self, Channel, Deadline, Halves, Reading, Shown, Writing};
 use crate::credentials::{Credentials, NODE_PROTOCOL};
-use crate::error::{LinkError, Why};
+use crate::error::{CloseCause, LinkError};
 use crate::frame::{FrameHeader, GOODBYE_BYTES_MAX, HEADER_BYTES, Kind};
 use crate::hello::{self, Expect, Hello, Versions};
 use crate::peer::{Inner, Next, Peer, PeerIdentity, Responder, Waiting};
@@ -27,7 +27,7 @@ const STACK_BYTES: usize = 256 << 10;
 
 /// Who we are, for all connections of a node.
 #[derive(Clone, Debug)]
-pub struct Us {
+pub struct LocalNode {
     /// What we are known by.
     pub credentials: Arc<Credentials>,
     /// Which weir we are.
@@ -38,7 +38,7 @@ pub struct Us {
     pub settings: Settings,
 }
 
-impl Us {
+impl LocalNode {
     /// A node of this build with these credentials.
     #[must_use]
     pub fn new(credentials: Arc<Credentials>, settings: Settings) -> Self {
@@ -132,10 +132,10 @@ impl<B> std::fmt::Debug for Ready<B> {
 ///
 /// # Errors
 /// When there is none, it is none of ours, or it is another than is expected.
-pub fn connect<B: Buffer>(us: &Us, address: SocketAddr, expect: Expect) -> Result<Ready<B>, LinkError> {
+pub fn connect<B: Buffer>(us: &LocalNode, address: SocketAddr, expect: Expect) -> Result<Ready<B>, LinkError> {
     let deadline = Deadline::new("connecting", us.settings.connect_time);
     let result = (|| {
-        let socket = TcpStream::connect_timeout(&address, us.settings.connect_time).map_err(Why::Connect)?;
+        let socket = TcpStream::connect_timeout(&address, us.settings.connect_time).map_err(CloseCause::Connect)?;
         let current = us.credentials.current();
         let (halves, shown) = channel::connect(socket, Arc::clone(&current.client), deadline, us.settings.send_time)?;
         greet(us, current.name, halves, &shown, address, expect, deadline, &|_| Ok(()))
@@ -146,7 +146,7 @@ pub fn connect<B: Buffer>(us: &Us, address: SocketAddr, expect: Expect) -> Resul
 /// Both hellos, on either side.
 #[allow(clippy::too_many_arguments)] // two callers, and a struct of these would be for them alone
 pub(crate) fn greet<B: Buffer>(
-    us: &Us,
+    us: &LocalNode,
     name: NodeName,
     mut halves: Halves,
     shown: &Shown,
@@ -154,11 +154,11 @@ pub(crate) fn greet<B: Buffer>(
     expect: Expect,
     deadline: Deadline,
     admit: &dyn Fn(&PeerIdentity) -> Result<(), String>,
-) -> Result<Ready<B>, Why> {
+) -> Result<Ready<B>, CloseCause> {
     if shown.protocol.as_deref() != Some(NODE_PROTOCOL) {
-        return Err(Why::Hello(hello::HelloProblem::Stranger));
+        return Err(CloseCause::Hello(hello::HelloProblem::Stranger));
     }
-    let certificate = shown.certificate.as_ref().and_then(name_of).ok_or(Why::NoCertificate)?;
+    let certificate = shown.certificate.as_ref().and_then(name_of).ok_or(CloseCause::NoCertificate)?;
     let ours = us.hello(name);
     let identity = |theirs: &Hello, version| PeerIdentity {
         name: certificate,
@@ -176,7 +176,7 @@ pub(crate) fn greet<B: Buffer>(
 }
 
 fn new_peer<B: Buffer>(
-    us: &Us,
+    us: &LocalNode,
     identity: PeerIdentity,
     channel: Arc<Channel>,
     requests_max: u32,
@@ -203,7 +203,7 @@ impl<B: Buffer> Ready<B> {
         let sending = match sending {
             Ok(thread) => thread,
             Err(source) => {
-                let end = peer.0.end(Why::Io { what: "starting a thread", source });
+                let end = peer.0.end(CloseCause::Io { what: "starting a thread", source });
                 peer.0.cut();
                 return end;
             }
@@ -216,7 +216,7 @@ impl<B: Buffer> Ready<B> {
             Err(why) => why,
         };
         let settings = peer.0.settings;
-        let end = if matches!(why, Why::Nonsense(_) | Why::Misbehaved(_)) {
+        let end = if matches!(why, CloseCause::Nonsense(_) | CloseCause::Misbehaved(_)) {
             peer.0.last_words(&why.to_string());
             let end = peer.0.end(why);
             // Closing with unread input would reset the connection, and the last words be lost with it.
@@ -230,7 +230,7 @@ impl<B: Buffer> Ready<B> {
             tracing::error!(peer = %peer.identity(), "the sending thread had panicked");
         }
         match &end.why {
-            Why::Nonsense(_) | Why::Misbehaved(_) => {
+            CloseCause::Nonsense(_) | CloseCause::Misbehaved(_) => {
                 tracing::warn!(peer = %peer.identity(), reason = %end.why, "connection cut")
             }
             why if why.is_ordinary() => tracing::debug!(peer = %peer.identity(), reason = %why, "connection ended"),
@@ -246,7 +246,7 @@ struct Guard<'a, B>(&'a Inner<B>);
 impl<B> Drop for Guard<'_, B> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.end(Why::ClosedHere("the handler panicked".into()));
+            self.0.end(CloseCause::ClosedHere("the handler panicked".into()));
         }
         self.0.reader_done();
     }
@@ -299,23 +299,23 @@ fn read_all<H: Handler>(
     reading: &mut Reading,
     peer: &Peer<H::Buffer>,
     handler: &H,
-) -> Result<std::convert::Infallible, Why> {
+) -> Result<std::convert::Infallible, CloseCause> {
     let inner = &peer.0;
     let settings = inner.settings;
     loop {
         let began = Instant::now();
         while !reading.wait_for_more(LOOK.min(settings.silence_max))? {
             if let Some(end) = peer.ended() {
-                return Err(Why::ClosedHere(end.why.to_string()));
+                return Err(CloseCause::ClosedHere(end.why.to_string()));
             }
             if began.elapsed() >= settings.silence_max {
-                return Err(Why::Silent(settings.silence_max));
+                return Err(CloseCause::Silent(settings.silence_max));
             }
         }
         let deadline = Deadline::new("a frame that had begun to arrive", settings.frame_time);
         let mut bytes = [0; HEADER_BYTES];
         if !reading.fill(&mut bytes, deadline)? {
-            return Err(Why::BrokenOff);
+            return Err(CloseCause::BrokenOff);
         }
         let header = FrameHeader::from_bytes(&bytes)?;
         if header.kind == Kind::Request {
@@ -326,7 +326,7 @@ fn read_all<H: Handler>(
             Kind::Alive => {}
             Kind::Goodbye => {
                 let message = frame.message()?;
-                return Err(Why::Goodbye(hello::printable(&message)));
+                return Err(CloseCause::Goodbye(hello::printable(&message)));
             }
             Kind::Request => {
                 let responder = Responder::new(Arc::clone(inner), &header);
@@ -352,23 +352,23 @@ struct Frame<'a, H: Handler> {
 }
 
 impl<H: Handler> Frame<'_, H> {
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Why> {
-        if bytes.is_empty() || self.reading.fill(bytes, self.deadline)? { Ok(()) } else { Err(Why::BrokenOff) }
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), CloseCause> {
+        if bytes.is_empty() || self.reading.fill(bytes, self.deadline)? { Ok(()) } else { Err(CloseCause::BrokenOff) }
     }
 
-    fn message(&mut self) -> Result<Vec<u8>, Why> {
+    fn message(&mut self) -> Result<Vec<u8>, CloseCause> {
         let mut message = vec![0; self.header.message_len as usize];
         self.fill(&mut message)?;
         Ok(message)
     }
 
-    fn contents(&mut self) -> Result<(Vec<u8>, Bulk<H::Buffer>), Why> {
+    fn contents(&mut self) -> Result<(Vec<u8>, Bulk<H::Buffer>), CloseCause> {
         let message = self.message()?;
         let bulk = self.bulk(&message, None)?;
         Ok((message, bulk))
     }
 
-    fn bulk(&mut self, message: &[u8], into: Option<H::Buffer>) -> Result<Bulk<H::Buffer>, Why> {
+    fn bulk(&mut self, message: &[u8], into: Option<H::Buffer>) -> Result<Bulk<H::Buffer>, CloseCause> {
         let length = self.header.bulk_len as usize;
         if length == 0 {
             return Ok(Bulk::None);
@@ -395,18 +395,20 @@ impl<H: Handler> Frame<'_, H> {
         Ok(Bulk::Dropped { length })
     }
 
-    fn answer(&mut self) -> Result<(), Why> {
+    fn answer(&mut self) -> Result<(), CloseCause> {
         let FrameHeader { request, bulk_len, kind, .. } = self.header;
         let Some(waiting) = self.peer.0.take_waiting(request) else {
             // Who is closing has let go of its requests already.
             if self.peer.ended().is_some() {
-                return Err(Why::ClosedHere("closing".into()));
+                return Err(CloseCause::ClosedHere("closing".into()));
             }
-            return Err(Why::Misbehaved(format!("answered request {request}, which is not waiting for an answer")));
+            return Err(CloseCause::Misbehaved(format!(
+                "answered request {request}, which is not waiting for an answer"
+            )));
         };
         let Waiting { answer_bulk_max, into, on_answer, .. } = waiting;
         let answer = if bulk_len > answer_bulk_max {
-            Err(Why::Misbehaved(format!(
+            Err(CloseCause::Misbehaved(format!(
                 "answered request {request} with {bulk_len} bytes of bulk; {answer_bulk_max} were allowed"
             )))
         } else {
@@ -419,12 +421,12 @@ impl<H: Handler> Frame<'_, H> {
             Ok(_) if kind == Kind::Unanswered => on_answer(Err(CallError::Unanswered)),
             Ok(answer) => on_answer(Ok(answer)),
             Err(why) => {
-                if matches!(why, Why::Misbehaved(_)) {
+                if matches!(why, CloseCause::Misbehaved(_)) {
                     self.peer.0.last_words(&why.to_string());
                 }
                 let end = self.peer.0.end(why);
                 on_answer(Err(CallError::Ended(Arc::clone(&end))));
-                return Err(Why::ClosedHere(end.why.to_string()));
+                return Err(CloseCause::ClosedHere(end.why.to_string()));
             }
         }
         Ok(())

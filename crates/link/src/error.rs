@@ -14,12 +14,12 @@ pub struct LinkError {
     /// Address of the peer, and its number once it is known.
     pub peer: String,
     /// Why.
-    pub why: Why,
+    pub why: CloseCause,
 }
 
 /// Why a connection could not be had, or has ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Why {
+pub enum CloseCause {
     /// There is nobody at the address.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
@@ -89,7 +89,7 @@ fn hint(alert: rustls::AlertDescription) -> &'static str {
     }
 }
 
-impl Why {
+impl CloseCause {
     /// What rustls says, as far as possible in words of ours.
     pub(crate) fn of_tls(error: rustls::Error) -> Self {
         use rustls::AlertDescription as Alert;

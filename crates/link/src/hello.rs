@@ -19,7 +19,7 @@ use std::fmt;
 use types::{ClusterId, NodeId};
 
 use crate::channel::{Deadline, Halves};
-use crate::error::Why;
+use crate::error::CloseCause;
 use crate::{NodeName, Role, Roles};
 
 /// Bytes of a hello.
@@ -282,20 +282,20 @@ pub(crate) fn exchange(
     expect: Expect,
     deadline: Deadline,
     judge: &dyn Fn(&Hello, u16) -> Result<(), String>,
-) -> Result<(Hello, u16), Why> {
+) -> Result<(Hello, u16), CloseCause> {
     halves.writing.send(&[&ours.to_bytes()])?;
     let mut bytes = [0; HELLO_BYTES];
     if !halves.reading.fill(&mut bytes, deadline)? {
-        return Err(Why::BrokenOff);
+        return Err(CloseCause::BrokenOff);
     }
-    let judged = Hello::from_bytes(&bytes).map_err(Why::Hello).and_then(|theirs| {
-        let version = ours.check(&theirs, certificate, expect).map_err(Why::Hello)?;
-        judge(&theirs, version).map_err(Why::Misbehaved)?;
+    let judged = Hello::from_bytes(&bytes).map_err(CloseCause::Hello).and_then(|theirs| {
+        let version = ours.check(&theirs, certificate, expect).map_err(CloseCause::Hello)?;
+        judge(&theirs, version).map_err(CloseCause::Misbehaved)?;
         Ok((theirs, version))
     });
     let reason = match &judged {
         Ok(_) => String::new(),
-        Err(Why::Misbehaved(reason)) => reason.clone(),
+        Err(CloseCause::Misbehaved(reason)) => reason.clone(),
         Err(why) => why.to_string(),
     };
     let reason = cut(&reason, REASON_BYTES_MAX).as_bytes();
@@ -305,29 +305,29 @@ pub(crate) fn exchange(
     let verdict = hear_verdict(halves, deadline);
     // Our own reason comes first: it was found out here.
     let judged = judged.map_err(|why| match why {
-        Why::Misbehaved(reason) => Why::ClosedHere(reason),
+        CloseCause::Misbehaved(reason) => CloseCause::ClosedHere(reason),
         other => other,
     })?;
     verdict?;
     Ok(judged)
 }
 
-fn hear_verdict(halves: &mut Halves, deadline: Deadline) -> Result<(), Why> {
+fn hear_verdict(halves: &mut Halves, deadline: Deadline) -> Result<(), CloseCause> {
     let mut head = [0; 4];
     if !halves.reading.fill(&mut head, deadline)? {
-        return Err(Why::BrokenOff);
+        return Err(CloseCause::BrokenOff);
     }
     let length = usize::from(u16::from_le_bytes([head[2], head[3]]));
     if head[0] > REFUSED || length > REASON_BYTES_MAX {
-        return Err(Why::Hello(HelloProblem::Stranger));
+        return Err(CloseCause::Hello(HelloProblem::Stranger));
     }
     let mut reason = vec![0; length];
     if length > 0 && !halves.reading.fill(&mut reason, deadline)? {
-        return Err(Why::BrokenOff);
+        return Err(CloseCause::BrokenOff);
     }
     match head[0] {
         WELCOME => Ok(()),
-        _ => Err(Why::Refused(printable(&reason))),
+        _ => Err(CloseCause::Refused(printable(&reason))),
     }
 }
 

@@ -20,10 +20,10 @@ use types::{NodeId, Timestamp};
 use crate::authority::{Authority, Issued, IssuedBytes};
 use crate::channel::{self, Deadline, Halves};
 use crate::credentials;
-use crate::error::{LinkError, Why};
+use crate::error::{CloseCause, LinkError};
 use crate::hello::{Versions, cut, printable};
 use crate::identity::{Identity, IdentityError};
-use crate::token::{JoinToken, Presented, TokenError, Wish};
+use crate::token::{JoinToken, Presented, TokenError, TokenRequest};
 use crate::verify::name_of;
 use crate::{NewKey, Role, Roles, Settings, keys, message, random};
 
@@ -62,7 +62,7 @@ pub trait TokenStore: Send + Sync {
     ///
     /// # Errors
     /// Why not.
-    fn take(&self, presented: &Presented, wish: &Wish, now: Timestamp) -> Result<Joined, TakeError>;
+    fn take(&self, presented: &Presented, wish: &TokenRequest, now: Timestamp) -> Result<Joined, TakeError>;
 }
 
 /// The way into a cluster, at a manager.
@@ -139,7 +139,7 @@ pub fn join(
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(JoinError::Name(name.len()));
     }
-    let wish = Wish { roles, name: name.to_owned(), key: key.public() };
+    let wish = TokenRequest { roles, name: name.to_owned(), key: key.public() };
     let mut failed = Vec::new();
     for address in &token.addresses {
         match ask(token, key, &wish, address, settings) {
@@ -161,13 +161,19 @@ pub fn join(
     Err(JoinError::Unreachable(failed))
 }
 
-fn ask(token: &JoinToken, key: &NewKey, wish: &Wish, address: &str, settings: &Settings) -> Result<Verdict, LinkError> {
+fn ask(
+    token: &JoinToken,
+    key: &NewKey,
+    wish: &TokenRequest,
+    address: &str,
+    settings: &Settings,
+) -> Result<Verdict, LinkError> {
     let ask = || {
         let deadline = Deadline::new("joining", settings.connect_time);
         let mut halves = connect(token, address, deadline, settings)?;
         let mut challenge = [0; CHALLENGE_BYTES];
         if !halves.reading.fill(&mut challenge, deadline)? {
-            return Err(Why::BrokenOff);
+            return Err(CloseCause::BrokenOff);
         }
         check_challenge(&challenge)?;
         let request = Request {
@@ -182,77 +188,83 @@ fn ask(token: &JoinToken, key: &NewKey, wish: &Wish, address: &str, settings: &S
         halves.writing.end();
         Ok(verdict)
     };
-    ask().map_err(|why: Why| why.with(address))
+    ask().map_err(|why: CloseCause| why.with(address))
 }
 
-fn connect(token: &JoinToken, address: &str, deadline: Deadline, settings: &Settings) -> Result<Halves, Why> {
-    let mut refused = Why::Connect(std::io::Error::other("its name has no address"));
-    for address in address.to_socket_addrs().map_err(Why::Connect)? {
+fn connect(token: &JoinToken, address: &str, deadline: Deadline, settings: &Settings) -> Result<Halves, CloseCause> {
+    let mut refused = CloseCause::Connect(std::io::Error::other("its name has no address"));
+    for address in address.to_socket_addrs().map_err(CloseCause::Connect)? {
         let socket = match TcpStream::connect_timeout(&address, settings.connect_time) {
             Ok(socket) => socket,
             Err(error) => {
-                refused = Why::Connect(error);
+                refused = CloseCause::Connect(error);
                 continue;
             }
         };
-        let config = credentials::joining(token.authority).map_err(Why::of_tls)?;
+        let config = credentials::joining(token.authority).map_err(CloseCause::of_tls)?;
         let (halves, shown) = channel::connect(socket, config, deadline, settings.send_time)?;
         // Not every node of the cluster may have the secret.
-        let name = shown.certificate.as_ref().and_then(name_of).ok_or(Why::NoCertificate)?;
+        let name = shown.certificate.as_ref().and_then(name_of).ok_or(CloseCause::NoCertificate)?;
         if !name.roles.contain(Role::Manager) {
-            return Err(Why::Misbehaved(format!("is node {}, which is no manager", name.node)));
+            return Err(CloseCause::Misbehaved(format!("is node {}, which is no manager", name.node)));
         }
         return Ok(halves);
     }
     Err(refused)
 }
 
-fn check_challenge(challenge: &[u8; CHALLENGE_BYTES]) -> Result<(), Why> {
+fn check_challenge(challenge: &[u8; CHALLENGE_BYTES]) -> Result<(), CloseCause> {
     let number = |at: usize| u16::from_le_bytes([challenge[at], challenge[at + 1]]);
     let versions = Versions { oldest: number(8), newest: number(10) };
     if !challenge.starts_with(MAGIC) {
-        return Err(Why::Misbehaved("does not know how nodes join".into()));
+        return Err(CloseCause::Misbehaved("does not know how nodes join".into()));
     }
     if Versions::SPOKEN.common(versions).is_none() {
         let ours = Versions::SPOKEN;
-        return Err(Why::Misbehaved(format!(
+        return Err(CloseCause::Misbehaved(format!(
             "speaks {versions} of the protocol between nodes, and this node {ours}: install the manager's version of weir here"
         )));
     }
     Ok(())
 }
 
-fn send<T: Serialize>(halves: &mut Halves, value: &T) -> Result<(), Why> {
-    let bytes = message::encode(value).map_err(|error| Why::Misbehaved(error.to_string()))?;
+fn send<T: Serialize>(halves: &mut Halves, value: &T) -> Result<(), CloseCause> {
+    let bytes = message::encode(value).map_err(|error| CloseCause::Misbehaved(error.to_string()))?;
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
     halves.writing.send(&[&length, &bytes])
 }
 
-fn receive<T: serde::de::DeserializeOwned>(halves: &mut Halves, deadline: Deadline) -> Result<T, Why> {
+fn receive<T: serde::de::DeserializeOwned>(halves: &mut Halves, deadline: Deadline) -> Result<T, CloseCause> {
     let mut length = [0; 4];
     if !halves.reading.fill(&mut length, deadline)? {
-        return Err(Why::BrokenOff);
+        return Err(CloseCause::BrokenOff);
     }
     let length = u32::from_le_bytes(length);
     if length == 0 || length > MESSAGE_MAX {
-        return Err(Why::Misbehaved(format!(
+        return Err(CloseCause::Misbehaved(format!(
             "sent a message of {length} bytes; joining has none of more than {MESSAGE_MAX}"
         )));
     }
     let mut bytes = vec![0; length as usize];
     if !halves.reading.fill(&mut bytes, deadline)? {
-        return Err(Why::BrokenOff);
+        return Err(CloseCause::BrokenOff);
     }
-    message::decode(&bytes).map_err(|error| Why::Misbehaved(format!("sent what is no message of joining: {error}")))
+    message::decode(&bytes)
+        .map_err(|error| CloseCause::Misbehaved(format!("sent what is no message of joining: {error}")))
 }
 
 /// Lets the node at the other end in, if its token is good.
-pub(crate) fn serve(door: &Door, mut halves: Halves, address: SocketAddr, deadline: Deadline) -> Result<(), Why> {
+pub(crate) fn serve(
+    door: &Door,
+    mut halves: Halves,
+    address: SocketAddr,
+    deadline: Deadline,
+) -> Result<(), CloseCause> {
     let mut challenge = [0; CHALLENGE_BYTES];
     challenge[..8].copy_from_slice(MAGIC);
     challenge[8..10].copy_from_slice(&Versions::SPOKEN.oldest.to_le_bytes());
     challenge[10..12].copy_from_slice(&Versions::SPOKEN.newest.to_le_bytes());
-    let nonce: [u8; 32] = random::bytes().map_err(|error| Why::ClosedHere(error.to_string()))?;
+    let nonce: [u8; 32] = random::bytes().map_err(|error| CloseCause::ClosedHere(error.to_string()))?;
     challenge[12..].copy_from_slice(&nonce);
     halves.writing.send(&[&challenge])?;
     let request: Request = receive(&mut halves, deadline)?;
@@ -279,7 +291,7 @@ fn admit(door: &Door, challenge: &[u8; CHALLENGE_BYTES], request: Request) -> Re
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(format!("a node's name has 1 to {NAME_MAX} bytes"));
     }
-    let wish = Wish { roles, name, key };
+    let wish = TokenRequest { roles, name, key };
     if !keys::check_join(challenge, &wish, &signature) {
         return Err("its request is not signed with the key that it is for".into());
     }
@@ -295,7 +307,7 @@ fn admit(door: &Door, challenge: &[u8; CHALLENGE_BYTES], request: Request) -> Re
 pub(crate) fn ask_for(
     token: &JoinToken,
     key: &NewKey,
-    wish: &Wish,
+    wish: &TokenRequest,
     address: &str,
     settings: &Settings,
 ) -> Result<Result<(), String>, LinkError> {

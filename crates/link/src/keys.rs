@@ -6,7 +6,7 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 
 use crate::random::RandomError;
-use crate::{NodeName, Wish, message};
+use crate::{NodeName, TokenRequest, message};
 
 /// What is signed says first what it is for, so that no signature is worth anything elsewhere.
 const RENEWAL: &[u8] = b"weir 2026 renewal of a certificate\0";
@@ -63,7 +63,7 @@ impl NewKey {
         message::encode(&Renewal { key, signature })
     }
 
-    pub(crate) fn sign_join(&self, challenge: &[u8], wish: &Wish) -> Vec<u8> {
+    pub(crate) fn sign_join(&self, challenge: &[u8], wish: &TokenRequest) -> Vec<u8> {
         self.pair.sign(&signed_join(challenge, wish)).as_ref().to_vec()
     }
 }
@@ -72,7 +72,7 @@ fn signed_renewal(name: &NodeName, key: &[u8; 32]) -> Vec<u8> {
     [RENEWAL, name.to_string().as_bytes(), b"\0", key].concat()
 }
 
-fn signed_join(challenge: &[u8], wish: &Wish) -> Vec<u8> {
+fn signed_join(challenge: &[u8], wish: &TokenRequest) -> Vec<u8> {
     [JOIN, challenge, &wish.key, &[wish.roles.bits()], wish.name.as_bytes()].concat()
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn check_renewal(name: &NodeName, request: &[u8]) -> Result<[u8; 32],
     Ok(key)
 }
 
-pub(crate) fn check_join(challenge: &[u8], wish: &Wish, signature: &[u8]) -> bool {
+pub(crate) fn check_join(challenge: &[u8], wish: &TokenRequest, signature: &[u8]) -> bool {
     is_signed(&wish.key, &signed_join(challenge, wish), signature)
 }
 
@@ -120,11 +120,11 @@ mod tests {
     #[test]
     fn a_signature_is_good_for_its_challenge_alone() {
         let key = NewKey::draw().unwrap();
-        let wish = Wish { roles: Roles::DISK, name: "disk1".into(), key: key.public() };
+        let wish = TokenRequest { roles: Roles::DISK, name: "disk1".into(), key: key.public() };
         let signature = key.sign_join(b"challenge", &wish);
         assert!(check_join(b"challenge", &wish, &signature));
         assert!(!check_join(b"Challenge", &wish, &signature));
-        assert!(!check_join(b"challenge", &Wish { roles: Roles::BOTH, ..wish.clone() }, &signature));
-        assert!(!check_join(b"challenge", &Wish { name: "disk2".into(), ..wish }, &signature));
+        assert!(!check_join(b"challenge", &TokenRequest { roles: Roles::BOTH, ..wish.clone() }, &signature));
+        assert!(!check_join(b"challenge", &TokenRequest { name: "disk2".into(), ..wish }, &signature));
     }
 }

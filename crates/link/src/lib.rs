@@ -42,9 +42,9 @@ mod verify;
 
 pub use authority::{Authority, AuthorityError, Fingerprint, VALIDITY};
 pub use call::{Answer, Buffer, Bulk, Call, CallError, Outgoing, SendError, SharedBytes};
-pub use connection::{Arriving, Handler, Ready, Received, Us, connect};
+pub use connection::{Arriving, Handler, LocalNode, Ready, Received, connect};
 pub use credentials::Credentials;
-pub use error::{LinkError, Why};
+pub use error::{CloseCause, LinkError};
 pub use frame::{BULK_BYTES_MAX, FrameError, FrameHeader, GOODBYE_BYTES_MAX, HEADER_BYTES, Kind, MESSAGE_BYTES_MAX};
 pub use hello::{Expect, HELLO_BYTES, Hello, HelloProblem, Version, Versions, printable};
 pub use identity::{Identity, IdentityError};
@@ -58,5 +58,5 @@ pub use random::RandomError;
 pub use role::{Role, Roles};
 pub use secret_file::FileError;
 pub use settings::Settings;
-pub use token::{JoinToken, Presented, TokenError, TokenId, TokenRecord, Used, Wish};
+pub use token::{JoinToken, Presented, TokenError, TokenId, TokenRecord, TokenRequest, Used};
 pub use verify::CertificateProblem;

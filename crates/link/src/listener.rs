@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::channel::{self, Deadline};
-use crate::connection::{Handler, Ready, Us, greet};
+use crate::connection::{Handler, LocalNode, Ready, greet};
 use crate::credentials::JOIN_PROTOCOL;
-use crate::error::{LinkError, Why};
+use crate::error::{CloseCause, LinkError};
 use crate::hello::Expect;
 use crate::join::{self, Door};
 
@@ -83,7 +83,7 @@ impl Listener {
 
     /// Takes connections in, in the caller's thread, until [`Listener::stop`]; each is served by `handler` in a thread of its own. With a `door`,
     /// nodes can join here.
-    pub fn serve<H: Handler + 'static>(self: &Arc<Self>, us: &Us, handler: &Arc<H>, door: Option<&Arc<Door>>) {
+    pub fn serve<H: Handler + 'static>(self: &Arc<Self>, us: &LocalNode, handler: &Arc<H>, door: Option<&Arc<Door>>) {
         loop {
             let accepted = self.socket.accept();
             if self.stopping.load(Ordering::Acquire) {
@@ -102,7 +102,7 @@ impl Listener {
             };
             let Some(stranger) = Stranger::new(self, address.ip(), &socket, Instant::now()) else {
                 self.complain(
-                    &Why::ClosedHere("too many connections have not shown whose they are".into()).with(address),
+                    &CloseCause::ClosedHere("too many connections have not shown whose they are".into()).with(address),
                 );
                 continue;
             };
@@ -150,18 +150,18 @@ impl Listener {
 
 /// TLS, and then the hello or the joining. `None`: it is done.
 fn begin<H: Handler>(
-    us: &Us,
+    us: &LocalNode,
     handler: &H,
     door: Option<&Door>,
     socket: TcpStream,
     address: SocketAddr,
-) -> Result<Option<Ready<H::Buffer>>, Why> {
+) -> Result<Option<Ready<H::Buffer>>, CloseCause> {
     let deadline = Deadline::new("connecting", us.settings.connect_time);
     let current = us.credentials.current();
     let (halves, shown) = channel::accept(socket, Arc::clone(&current.server), deadline, us.settings.send_time)?;
     if shown.protocol.as_deref() == Some(JOIN_PROTOCOL) {
         let Some(door) = door else {
-            return Err(Why::ClosedHere("it wants to join, and only managers let nodes join".into()));
+            return Err(CloseCause::ClosedHere("it wants to join, and only managers let nodes join".into()));
         };
         join::serve(door, halves, address, deadline)?;
         return Ok(None);

@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::call::{Answer, Buffer, Call, CallError, Outgoing, SendError};
 use crate::channel::Channel;
-use crate::error::{LinkError, Why};
+use crate::error::{CloseCause, LinkError};
 use crate::frame::{FrameHeader, HEADER_BYTES, Kind};
 use crate::{NodeName, Settings};
 
@@ -254,7 +254,7 @@ impl<B: Buffer> Peer<B> {
 
     /// Ends the connection at once, without a word.
     pub fn cut(&self, reason: &str) {
-        self.0.end_by(Why::ClosedHere(reason.to_owned()), || self.0.channel.cut());
+        self.0.end_by(CloseCause::ClosedHere(reason.to_owned()), || self.0.channel.cut());
     }
 
     /// Whether the connection has ended, or the other side has closed it and nobody here has read that far: what the kernel knows at this moment.
@@ -277,7 +277,7 @@ impl<B> State<B> {
         }
         match &self.closing {
             Some(reason) => {
-                let why = Why::ClosedHere(reason.clone());
+                let why = CloseCause::ClosedHere(reason.clone());
                 Err(SendError::Ended(Arc::new(why.with(&inner.identity))))
             }
             None => Ok(()),
@@ -288,12 +288,12 @@ impl<B> State<B> {
 /// What the connection's own threads do with it.
 impl<B> Inner<B> {
     /// The connection has ended; the first reason counts. Whoever waits for an answer is told.
-    pub(crate) fn end(&self, why: Why) -> Arc<LinkError> {
+    pub(crate) fn end(&self, why: CloseCause) -> Arc<LinkError> {
         self.end_by(why, || ())
     }
 
     /// As [`Inner::end`]; `before` is done before any thread can know of it.
-    fn end_by(&self, why: Why, before: impl FnOnce()) -> Arc<LinkError> {
+    fn end_by(&self, why: CloseCause, before: impl FnOnce()) -> Arc<LinkError> {
         let (end, orphans) = {
             let mut state = self.state.lock();
             let end = match &state.end {
@@ -301,7 +301,9 @@ impl<B> Inner<B> {
                 None => {
                     // What comes of closing is that we have closed.
                     let why = match (&state.closing, why) {
-                        (Some(reason), Why::Goodbye(_) | Why::BrokenOff) => Why::ClosedHere(reason.clone()),
+                        (Some(reason), CloseCause::Goodbye(_) | CloseCause::BrokenOff) => {
+                            CloseCause::ClosedHere(reason.clone())
+                        }
                         (_, why) => why,
                     };
                     Arc::new(why.with(&self.identity))
@@ -346,16 +348,16 @@ impl<B> Inner<B> {
     }
 
     /// A request of the peer begins to arrive: whether it keeps to what it was granted.
-    pub(crate) fn take_in(&self, header: &FrameHeader) -> Result<(), Why> {
+    pub(crate) fn take_in(&self, header: &FrameHeader) -> Result<(), CloseCause> {
         let mut state = self.state.lock();
         if header.request <= state.last_taken {
-            return Err(Why::Misbehaved(format!("sent request {} after {}", header.request, state.last_taken)));
+            return Err(CloseCause::Misbehaved(format!("sent request {} after {}", header.request, state.last_taken)));
         }
         let bytes = u64::from(header.message_len) + u64::from(header.bulk_len) + u64::from(header.answer_bulk_max);
         let (requests, sum) = (state.taken.len() + 1, state.taken_bytes.saturating_add(bytes));
         let Settings { requests_max, bytes_max, .. } = self.settings;
         if requests > requests_max as usize || sum > bytes_max {
-            return Err(Why::Misbehaved(format!(
+            return Err(CloseCause::Misbehaved(format!(
                 "sent {requests} requests of {sum} bytes in all without waiting for answers; it was granted {requests_max} of {bytes_max}"
             )));
         }

@@ -122,7 +122,7 @@ pub struct Presented {
 
 /// What a node that joins wants to be.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct TokenRequest {
     /// Its roles.
     pub roles: Roles,
     /// How people call it, most often its host name.
@@ -131,7 +131,7 @@ pub struct Wish {
     pub key: [u8; 32],
 }
 
-impl fmt::Debug for Wish {
+impl fmt::Debug for TokenRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Wish({:?} as {})", self.name, self.roles)
     }
@@ -315,7 +315,7 @@ fn addresses_are_good(addresses: &[String]) -> bool {
 pub fn check(
     record: Option<&TokenRecord>,
     presented: &Presented,
-    wish: &Wish,
+    wish: &TokenRequest,
     now: Timestamp,
 ) -> Result<Admission, TokenError> {
     let id = presented.id;
@@ -350,8 +350,8 @@ mod tests {
         JoinToken::make(addresses, Fingerprint([7; 32]), Roles::DISK, NOW.plus(Duration::from_secs(3600))).unwrap()
     }
 
-    fn wish() -> Wish {
-        Wish { roles: Roles::DISK, name: "disk1".into(), key: [1; 32] }
+    fn wish() -> TokenRequest {
+        TokenRequest { roles: Roles::DISK, name: "disk1".into(), key: [1; 32] }
     }
 
     #[test]
@@ -385,7 +385,7 @@ mod tests {
 
         record.used = Some(Used { node: NodeId(4), key: [1; 32] });
         assert_eq!(check(Some(&record), &shown, &wish(), NOW), Ok(Admission::Again(NodeId(4))));
-        let other = Wish { key: [2; 32], ..wish() };
+        let other = TokenRequest { key: [2; 32], ..wish() };
         let twice = Err(TokenError::Used { id: token.id, node: NodeId(4) });
         assert_eq!(check(Some(&record), &shown, &other, NOW), twice);
         assert_eq!(check(Some(&record), &shown, &other, record.expires), twice);
@@ -395,7 +395,7 @@ mod tests {
     fn it_is_good_for_its_roles_alone() {
         let (token, record) = made();
         for wanted in [Roles::MANAGER, Roles::BOTH] {
-            let more = check(Some(&record), &token.presented(), &Wish { roles: wanted, ..wish() }, NOW);
+            let more = check(Some(&record), &token.presented(), &TokenRequest { roles: wanted, ..wish() }, NOW);
             assert_eq!(more, Err(TokenError::Roles { id: token.id, may: Roles::DISK, wanted }));
         }
     }

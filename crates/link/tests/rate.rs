@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use link::{
-    Arriving, Authority, Call, Credentials, Expect, Handler, Identity, LinkError, Listener, Outgoing, Peer,
-    PeerIdentity, Received, Roles, Settings, Us, connect,
+    Arriving, Authority, Call, Credentials, Expect, Handler, Identity, LinkError, Listener, LocalNode, Outgoing, Peer,
+    PeerIdentity, Received, Roles, Settings, connect,
 };
 use parking_lot::Mutex;
 use types::{ClusterId, NodeId, Timestamp};
@@ -68,7 +68,7 @@ fn megabytes_a_second_and_cpu_seconds_a_gigabyte() {
     let us = |node| {
         let day = Duration::from_secs(86_400);
         let identity = Identity::issue(&authority, NodeId(node), Roles::DISK, now, day).unwrap();
-        Us::new(Arc::new(Credentials::new(&identity).unwrap()), Settings::default())
+        LocalNode::new(Arc::new(Credentials::new(&identity).unwrap()), Settings::default())
     };
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let sink = Arc::new(Sink::default());

@@ -485,12 +485,12 @@ fn measure_fill(options: &Options) {
     let dir = options.dir.join("fill");
     let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(&dir).unwrap();
-    let mut filling = child(options, "fill", &dir, files);
-    let filled = words(&mut filling);
+    let mut backfill = child(options, "fill", &dir, files);
+    let filled = words(&mut backfill);
     assert_eq!(filled.first().map(String::as_str), Some("filled"), "the filling process failed");
     std::thread::sleep(Duration::from_secs(3));
-    filling.kill().unwrap(); // SIGKILL, under load
-    filling.wait().unwrap();
+    backfill.kill().unwrap(); // SIGKILL, under load
+    backfill.wait().unwrap();
     let mut opening = child(options, "reopen", &dir, files);
     let opened = words(&mut opening);
     opening.wait().unwrap();

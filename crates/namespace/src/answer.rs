@@ -1,8 +1,8 @@
 //! How an operation's answer is kept for a retry (`R`). Each is its fields one after the other, numbers big-endian.
 
 use types::{
-    BodyId, Era, GroupId, Incarnation, Ino, NodeId, Participant, PieceId, Placement, SessionId, StoreId, TreeId,
-    UploadId,
+    BootGeneration, GroupId, InSyncReplica, Incarnation, Ino, NodeId, ObjectId, Placement, ReplicaId, SessionId,
+    StoreId, TreeId, UploadId,
 };
 
 use crate::codec::{BadValue, Decoder};
@@ -65,29 +65,29 @@ macro_rules! number {
         })*
     };
 }
-number!(Ino, BodyId, NodeId, SessionId, TreeId, Incarnation);
+number!(Ino, ObjectId, NodeId, SessionId, TreeId, Incarnation);
 
 impl Answer for WriterToken {
     fn encode(&self, out: &mut Vec<u8>) {
         put(out, self.key.0);
-        put(out, self.body.0);
+        put(out, self.object.0);
         put(out, u64::from(self.epoch));
     }
     fn decode(bytes: &[u8]) -> Option<Self> {
         whole(bytes, |from| {
-            let (key, body) = (WriterKey(from.u64()?), BodyId(from.u64()?));
+            let (key, object) = (WriterKey(from.u64()?), ObjectId(from.u64()?));
             let epoch = u32::try_from(from.u64()?).map_err(|_| BadValue::Damaged("the answer does not read back"))?;
-            Ok(WriterToken { key, body, epoch })
+            Ok(WriterToken { key, object, epoch })
         })
     }
 }
 
-impl Answer for Option<BodyId> {
+impl Answer for Option<ObjectId> {
     fn encode(&self, out: &mut Vec<u8>) {
-        put_option(out, self.map(|body| body.0));
+        put_option(out, self.map(|object| object.0));
     }
     fn decode(bytes: &[u8]) -> Option<Self> {
-        whole(bytes, option).map(|n| n.map(BodyId))
+        whole(bytes, option).map(|n| n.map(ObjectId))
     }
 }
 
@@ -114,10 +114,10 @@ impl Answer for Made {
 impl Answer for Removed {
     fn encode(&self, out: &mut Vec<u8>) {
         put(out, self.ino.0);
-        put_option(out, self.body.map(|body| body.0));
+        put_option(out, self.object.map(|object| object.0));
     }
     fn decode(bytes: &[u8]) -> Option<Self> {
-        whole(bytes, |from| Ok(Removed { ino: Ino(from.u64()?), body: option(from)?.map(BodyId) }))
+        whole(bytes, |from| Ok(Removed { ino: Ino(from.u64()?), object: option(from)?.map(ObjectId) }))
     }
 }
 
@@ -135,7 +135,7 @@ fn put_opened(out: &mut Vec<u8>, opened: &OpenedWrite) {
     put(out, opened.writer.key.0);
     put(out, u64::from(opened.writer.epoch));
     put(out, opened.ino.0);
-    put(out, opened.body.0);
+    put(out, opened.object.0);
     put(out, opened.group.0);
     let (kind, upload) = match opened.kind {
         OpenKind::New => (1, None),
@@ -146,13 +146,13 @@ fn put_opened(out: &mut Vec<u8>, opened: &OpenedWrite) {
     out.push(kind);
     put_option(out, upload.map(|upload| upload.0));
     put(out, opened.len);
-    put(out, opened.participants.len() as u64);
-    for participant in &opened.participants {
-        put(out, participant.store.0);
-        put(out, u64::from(participant.era.0));
+    put(out, opened.in_sync.len() as u64);
+    for in_sync_replica in &opened.in_sync {
+        put(out, in_sync_replica.store.0);
+        put(out, u64::from(in_sync_replica.boot_generation.0));
     }
-    put_option(out, opened.dropped.first().map(|body| body.0));
-    opened.dropped.iter().skip(1).for_each(|body| put(out, body.0));
+    put_option(out, opened.dropped.first().map(|object| object.0));
+    opened.dropped.iter().skip(1).for_each(|object| put(out, object.0));
 }
 
 fn opened(from: &mut Decoder<'_>) -> Result<OpenedWrite, BadValue> {
@@ -160,7 +160,7 @@ fn opened(from: &mut Decoder<'_>) -> Result<OpenedWrite, BadValue> {
     let key = WriterKey(from.u64()?);
     let epoch = u32::try_from(from.u64()?).map_err(|_| bad())?;
     let ino = Ino(from.u64()?);
-    let body = BodyId(from.u64()?);
+    let object = ObjectId(from.u64()?);
     let group = GroupId(from.u64()?);
     let kind = from.u8()?;
     let upload = option(from)?.map(UploadId);
@@ -172,18 +172,21 @@ fn opened(from: &mut Decoder<'_>) -> Result<OpenedWrite, BadValue> {
         _ => return Err(bad()),
     };
     let len = from.u64()?;
-    let mut participants = Vec::new();
-    for _ in 0..from.u64()?.min(Placement::PARTICIPANTS_MAX as u64) {
+    let mut in_sync = Vec::new();
+    for _ in 0..from.u64()?.min(Placement::IN_SYNC_MAX as u64) {
         let store = StoreId(from.u64()?);
-        participants.push(Participant { store, era: Era(u32::try_from(from.u64()?).map_err(|_| bad())?) });
+        in_sync.push(InSyncReplica {
+            store,
+            boot_generation: BootGeneration(u32::try_from(from.u64()?).map_err(|_| bad())?),
+        });
     }
     // To the end: nothing follows them, wherever this is part of.
-    let mut dropped: Vec<_> = option(from)?.map(BodyId).into_iter().collect();
+    let mut dropped: Vec<_> = option(from)?.map(ObjectId).into_iter().collect();
     while let Ok(further) = from.u64() {
-        dropped.push(BodyId(further));
+        dropped.push(ObjectId(further));
     }
-    let writer = WriterToken { key, body, epoch };
-    Ok(OpenedWrite { writer, ino, body, piece: PieceId::first(body), group, kind, len, dropped, participants })
+    let writer = WriterToken { key, object, epoch };
+    Ok(OpenedWrite { writer, ino, object, replica: ReplicaId::first(object), group, kind, len, dropped, in_sync })
 }
 
 impl Answer for OpenedWrite {
@@ -212,7 +215,7 @@ impl Answer for CommitReply {
             CommitReply::Complete { ino, replaced, upload } => {
                 out.push(1);
                 put(out, ino.0);
-                put_option(out, replaced.map(|body| body.0));
+                put_option(out, replaced.map(|object| object.0));
                 put_option(out, upload.map(|upload| upload.0));
             }
             CommitReply::Unlinked => out.push(2),
@@ -222,7 +225,7 @@ impl Answer for CommitReply {
         whole(bytes, |from| match from.u8()? {
             1 => Ok(CommitReply::Complete {
                 ino: Ino(from.u64()?),
-                replaced: option(from)?.map(BodyId),
+                replaced: option(from)?.map(ObjectId),
                 upload: option(from)?.map(UploadId),
             }),
             2 => Ok(CommitReply::Unlinked),
@@ -265,16 +268,16 @@ mod tests {
     fn answers_read_back() {
         there_and_back(&());
         there_and_back(&Ino(7));
-        there_and_back(&Some(BodyId(8)));
-        there_and_back(&None::<BodyId>);
+        there_and_back(&Some(ObjectId(8)));
+        there_and_back(&None::<ObjectId>);
         there_and_back(&Made { ino: Ino(1), made: 3 });
-        there_and_back(&Removed { ino: Ino(1), body: None });
+        there_and_back(&Removed { ino: Ino(1), object: None });
         there_and_back(&Renamed { ino: Ino(1), replaced: Some(Ino(2)) });
         there_and_back(&CommitReply::Unlinked);
         let upload = Some(UploadId(3));
-        there_and_back(&CommitReply::Complete { ino: Ino(1), replaced: Some(BodyId(2)), upload });
+        there_and_back(&CommitReply::Complete { ino: Ino(1), replaced: Some(ObjectId(2)), upload });
         there_and_back(&InterruptReply::UploadKept);
-        there_and_back(&WriterToken { key: WriterKey(1), body: BodyId(2), epoch: 3 });
+        there_and_back(&WriterToken { key: WriterKey(1), object: ObjectId(2), epoch: 3 });
         for kind in [
             OpenKind::New,
             OpenKind::Upload(UploadId(4)),
@@ -282,23 +285,23 @@ mod tests {
             OpenKind::Resumed(None),
             OpenKind::Resumed(upload),
         ] {
-            let body = BodyId(4);
+            let object = ObjectId(4);
             let opened = |dropped| OpenedWrite {
-                writer: WriterToken { key: WriterKey(1), body, epoch: 2 },
+                writer: WriterToken { key: WriterKey(1), object, epoch: 2 },
                 ino: Ino(3),
-                body,
-                piece: PieceId::first(body),
+                object,
+                replica: ReplicaId::first(object),
                 group: GroupId(1),
                 kind,
                 len: 6,
                 dropped,
-                participants: vec![
-                    Participant { store: StoreId(8), era: Era(2) };
+                in_sync: vec![
+                    InSyncReplica { store: StoreId(8), boot_generation: BootGeneration(2) };
                     usize::from(kind == OpenKind::Update)
                 ],
             };
             for count in 0..4 {
-                let opened = opened((9..9 + count).map(BodyId).collect());
+                let opened = opened((9..9 + count).map(ObjectId).collect());
                 there_and_back(&opened);
                 there_and_back(&Some(opened));
             }

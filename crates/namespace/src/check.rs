@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder};
-use types::{BodyId, GroupId, Ino, NodeId, SessionId, StoreId, UploadId};
+use types::{GroupId, Ino, NodeId, ObjectId, SessionId, StoreId, UploadId};
 
 use crate::codec::BadValue;
 use crate::ids::{Untaken, untaken};
@@ -13,8 +13,8 @@ use crate::node::{
     Dentry, Dir, InodeValue, decode_dentry, decode_inode_value, get_dentry, get_inode_value, get_record, locate,
 };
 use crate::{
-    BodyRecord, EndedWriter, HiddenAttributes, NsError, TreeRecord, UploadRecord, UploadState, WriterKind,
-    WriterRecord, body_record, keys, totals,
+    EndedWriter, HiddenAttributes, NsError, ObjectRecord, TreeRecord, UploadRecord, UploadState, WriterKind,
+    WriterRecord, keys, object_record, totals,
 };
 
 /// Something that should not be.
@@ -40,7 +40,7 @@ pub struct CheckCounts {
     /// Uploads.
     pub uploads: u64,
     /// Bodies (`B`).
-    pub bodies: u64,
+    pub objects: u64,
     /// Entries of the deletion queue.
     pub deletions: u64,
     /// Keys in all.
@@ -124,7 +124,7 @@ impl Check<'_> {
         let second = || keys::number_at(key, 9).ok_or_else(short);
         match key.first() {
             Some(b'A') => self.total(key, Ino(first()?)),
-            Some(b'B') => self.body(key, GroupId(first()?), BodyId(second()?), value),
+            Some(b'B') => self.object(key, GroupId(first()?), ObjectId(second()?), value),
             Some(b'D') => self.dentry(key, Ino(first()?), value),
             Some(b'G') => crate::placing::decode_group(GroupId(first()?), value).map(drop).map_err(|bad| bad.at(key)),
             Some(b'H') => self.hold(key, SessionId(first()?), Ino(second()?)),
@@ -133,13 +133,13 @@ impl Check<'_> {
                 let id = key.get(1..).and_then(|id| id.try_into().ok()).ok_or_else(short)?;
                 crate::membership::decode_token(id, value).map(drop).map_err(|bad| bad.at(key))
             }
-            Some(b'K') => self.stripe(key, BodyId(first()?), value),
+            Some(b'K') => self.stripe(key, ObjectId(first()?), value),
             Some(b'L') => self.link(key, Ino(first()?), Ino(second()?)),
             Some(b'M') => {
                 crate::membership::decode_member(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key))
             }
             Some(b'N') => crate::placing::decode_node(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key)),
-            Some(b'O') => self.owed(key, GroupId(first()?), BodyId(second()?), value),
+            Some(b'O') => self.missing(key, GroupId(first()?), ObjectId(second()?), value),
             Some(b'P') => self.policy(key, Ino(first()?), value),
             Some(b'S') => {
                 crate::membership::decode_store(StoreId(first()?), value).map(drop).map_err(|bad| bad.at(key))
@@ -291,19 +291,19 @@ impl Check<'_> {
     }
 
     fn content(&mut self, key: &[u8], ino: Ino, content: &Content) -> Result<(), NsError> {
-        let is_dealt_out = crate::stripe_of(self.read, content.body)?.is_some();
+        let is_dealt_out = crate::stripe_of(self.read, content.object)?.is_some();
         self.must(
             is_dealt_out == (content.group == GroupId::STRIPED),
             key,
             "its group and how it is dealt out do not agree",
         );
-        self.must(content.body.0 < self.untaken.body, key, "a body number above those that were taken");
+        self.must(content.object.0 < self.untaken.object, key, "a body number above those that were taken");
         if let FileState::Open(by) | FileState::Updating(by) = content.state {
-            let writer = WriterRecord::get(self.read, by, content.body)?;
+            let writer = WriterRecord::get(self.read, by, content.object)?;
             let writes = writer.is_some_and(|writer| writer.ino == ino);
             self.must(writes, key, "the writer that it names is not there");
         }
-        let record = body_record(self.read, content.group, content.body)?;
+        let record = object_record(self.read, content.group, content.object)?;
         match (content.state, record) {
             (FileState::Open(_), None) => {}
             (FileState::Open(_), Some(_)) => self.found(key, "a first writer's body is listed as committed".into()),
@@ -339,12 +339,12 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn body(&mut self, key: &[u8], group: GroupId, body: BodyId, value: &[u8]) -> Result<(), NsError> {
-        self.counts.bodies += 1;
-        let record = BodyRecord::decode(group, body, value).map_err(|bad| bad.at(key))?;
+    fn object(&mut self, key: &[u8], group: GroupId, object: ObjectId, value: &[u8]) -> Result<(), NsError> {
+        self.counts.objects += 1;
+        let record = ObjectRecord::decode(group, object, value).map_err(|bad| bad.at(key))?;
         let located = locate(self.read, record.ino)?;
         let content = located.as_ref().and_then(|located| located.inode.content());
-        let used = content.is_some_and(|content| content.body == body && content.group == group);
+        let used = content.is_some_and(|content| content.object == object && content.group == group);
         self.must(used, key, "a listed body that its inode does not name");
         Ok(())
     }
@@ -352,18 +352,18 @@ impl Check<'_> {
     fn writer(&mut self, key: &[u8], value: &[u8]) -> Result<(), NsError> {
         self.counts.writers += 1;
         let writer = WriterRecord::read(key, value)?;
-        self.must(writer.body.0 < self.untaken.body, key, "a body number above those that were taken");
+        self.must(writer.object.0 < self.untaken.object, key, "a body number above those that were taken");
         if let WriterKind::Upload(upload) = writer.kind {
             let record = UploadRecord::get(self.read, upload)?;
             let agrees = record.is_some_and(|record| {
-                record.state == UploadState::InMaking && record.writer == writer.key && record.body == writer.body
+                record.state == UploadState::InMaking && record.writer == writer.key && record.object == writer.object
             });
             self.must(agrees, key, "the upload that it writes is not in the making");
             return Ok(());
         }
         let located = locate(self.read, writer.ino)?;
         let content = located.as_ref().and_then(|located| located.inode.content());
-        if let Some(content) = content.filter(|content| content.body == writer.body) {
+        if let Some(content) = content.filter(|content| content.object == writer.object) {
             let expected = match writer.kind {
                 WriterKind::New => FileState::Open(writer.key),
                 _ => FileState::Updating(writer.key),
@@ -376,7 +376,7 @@ impl Check<'_> {
     fn upload(&mut self, key: &[u8], upload: UploadId, value: &[u8]) -> Result<(), NsError> {
         self.counts.uploads += 1;
         let record = UploadRecord::decode(upload, value).map_err(|bad| bad.at(key))?;
-        let writer = WriterRecord::get(self.read, record.writer, record.body)?.is_some();
+        let writer = WriterRecord::get(self.read, record.writer, record.object)?.is_some();
         let in_making = record.state == UploadState::InMaking;
         self.must(writer == in_making, key, "whether somebody writes it and its state do not agree");
         self.must(in_making != record.deadline.is_some(), key, "its state and its deadline do not agree");
@@ -393,17 +393,17 @@ impl Check<'_> {
     fn deletion(&mut self, key: &[u8], value: &[u8]) -> Result<(), NsError> {
         self.counts.deletions += 1;
         let due = crate::deletion::decode(key, value)?;
-        let listed = body_record(self.read, due.group, due.body)?.is_some();
+        let listed = object_record(self.read, due.group, due.object)?.is_some();
         self.must(!listed, key, "a body is queued for deletion and listed as in use");
-        let upload = UploadRecord::get(self.read, UploadId(due.body.0))?.is_some();
+        let upload = UploadRecord::get(self.read, UploadId(due.object.0))?.is_some();
         self.must(!upload, key, "a body is queued for deletion and kept as an upload");
         Ok(())
     }
 
-    fn stripe(&mut self, key: &[u8], body: BodyId, value: &[u8]) -> Result<(), NsError> {
+    fn stripe(&mut self, key: &[u8], object: ObjectId, value: &[u8]) -> Result<(), NsError> {
         let record = crate::StripeRecord::decode(value).map_err(|bad| bad.at(key))?;
-        let upload = UploadRecord::get(self.read, UploadId(body.0))?.map(|upload| upload.placed == GroupId::STRIPED);
-        let listed = body_record(self.read, GroupId::STRIPED, body)?;
+        let upload = UploadRecord::get(self.read, UploadId(object.0))?.map(|upload| upload.placed == GroupId::STRIPED);
+        let listed = object_record(self.read, GroupId::STRIPED, object)?;
         // One that is being written for the first time is listed nowhere but with its file and its writer.
         self.must(upload != Some(false), key, "how a content is dealt out that lies on a group of stores");
         let is_whole = match listed {
@@ -426,12 +426,12 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn owed(&mut self, key: &[u8], group: GroupId, body: BodyId, value: &[u8]) -> Result<(), NsError> {
+    fn missing(&mut self, key: &[u8], group: GroupId, object: ObjectId, value: &[u8]) -> Result<(), NsError> {
         let stores = crate::placing::decode_stores(value).map_err(|bad| bad.at(key))?;
-        // Who has left the group may still be named ([`crate::ForgiveOwed`]).
+        // Who has left the group may still be named ([`crate::ForgiveMissingReplica`]).
         self.must(!stores.is_empty(), key, "a copy is owed to nobody");
-        let listed = body_record(self.read, group, body)?.is_some();
-        let upload = UploadRecord::get(self.read, UploadId(body.0))?.is_some();
+        let listed = object_record(self.read, group, object)?.is_some();
+        let upload = UploadRecord::get(self.read, UploadId(object.0))?.is_some();
         self.must(listed || upload, key, "a copy is owed of a content that nobody has");
         Ok(())
     }

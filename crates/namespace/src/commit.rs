@@ -1,20 +1,20 @@
 //! Commit: what was written becomes the file.
 
 use kv::{Read, Txn};
-use types::{BodyId, ErrorCode, Ino, Timestamp, UploadId};
+use types::{ErrorCode, Ino, ObjectId, Timestamp, UploadId};
 
-use crate::deletion::{queue, release_body};
+use crate::deletion::{queue, release_object};
 use crate::inode::{Content, FileState, Kind};
 use crate::node::{self, Dentry, InodeValue, Located, get_dentry, get_inode_value, locate, locate_entry, put_new};
 use crate::open_write::new_inode;
 use crate::planted::{self, Bug};
 use crate::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::{
-    Access, BodyRecord, Context, EndedHow, NsError, OpTag, Operation, Sums, UploadRecord, UploadState, Want,
+    Access, Context, EndedHow, NsError, ObjectRecord, OpTag, Operation, Sums, UploadRecord, UploadState, Want,
     WriterKind, WriterRecord, WriterToken, keys, permit,
 };
 
-/// What the store says of the finished body.
+/// What the store says of the finished object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Committed {
     /// Length in bytes.
@@ -54,12 +54,12 @@ pub enum CommitReply {
     Complete {
         /// The inode.
         ino: Ino,
-        /// The body that it had before and that nothing needs any more; its deletion is queued.
-        replaced: Option<BodyId>,
+        /// The object that it had before and that nothing needs any more; its deletion is queued.
+        replaced: Option<ObjectId>,
         /// The upload that this was.
         upload: Option<UploadId>,
     },
-    /// The file was removed, or another content took its place, while it was written; the deletion of the body is
+    /// The file was removed, or another content took its place, while it was written; the deletion of the object is
     /// queued.
     Unlinked,
 }
@@ -73,7 +73,7 @@ pub fn commit(txn: &mut dyn Txn, ctx: &Context, request: &Commit) -> Result<Comm
         WriterKind::New | WriterKind::Update => match located_writing(txn, &writer)? {
             Some((located, content)) => commit_visible(txn, ctx, request, &writer, located, content)?,
             None => {
-                queue(txn, ctx, writer.placement.group, writer.body)?;
+                queue(txn, ctx, writer.placement.group, writer.object)?;
                 CommitReply::Unlinked
             }
         },
@@ -88,8 +88,8 @@ pub fn commit(txn: &mut dyn Txn, ctx: &Context, request: &Commit) -> Result<Comm
 
 /// The writer that a handle means, unless it was fenced or has ended.
 pub(crate) fn current_writer(read: &dyn Read, token: &WriterToken) -> Result<WriterRecord, NsError> {
-    let what = || format!("body {:016x}", token.body.0);
-    match WriterRecord::get(read, token.key, token.body)? {
+    let what = || format!("body {:016x}", token.object.0);
+    match WriterRecord::get(read, token.key, token.object)? {
         None => Err(NsError::Stale { what: what(), why: "its writer has ended" }),
         Some(writer) if writer.epoch != token.epoch && !planted::is(Bug::CommitIgnoresEpoch) => {
             Err(NsError::Stale { what: what(), why: "the same client has opened it again since" })
@@ -98,12 +98,17 @@ pub(crate) fn current_writer(read: &dyn Read, token: &WriterToken) -> Result<Wri
     }
 }
 
-/// The file that a writer of a visible body writes; `None` if it was removed or got another content meanwhile.
+/// The file that a writer of a visible object writes; `None` if it was removed or got another content meanwhile.
 pub(crate) fn located_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<(Located, Content)>, NsError> {
     let Some(located) = locate_writing(read, writer)? else {
         return Ok(None);
     };
-    Ok(located.inode.content().copied().filter(|content| content.body == writer.body).map(|content| (located, content)))
+    Ok(located
+        .inode
+        .content()
+        .copied()
+        .filter(|content| content.object == writer.object)
+        .map(|content| (located, content)))
 }
 
 /// Whether what is written was removed, or got another content: its end changes no file. Of an upload that is not asked.
@@ -156,13 +161,13 @@ fn set_content(
     located.inode.mtime = request.content.mtime.unwrap_or(ctx.now);
     located.inode.ctime = ctx.now;
     located.store(txn);
-    body_of(located.inode.ino, &content, epoch).put(txn);
+    object_of(located.inode.ino, &content, epoch).put(txn);
 }
 
-pub(crate) fn body_of(ino: Ino, content: &Content, epoch: u32) -> BodyRecord {
-    BodyRecord {
+pub(crate) fn object_of(ino: Ino, content: &Content, epoch: u32) -> ObjectRecord {
+    ObjectRecord {
         group: content.group,
-        body: content.body,
+        object: content.object,
         ino,
         len: content.len,
         generation: content.generation,
@@ -183,7 +188,7 @@ fn commit_upload(
     };
     let upload = UploadRecord::get(txn, id)?.ok_or_else(missing)?;
     let content = Content {
-        body: upload.body,
+        object: upload.object,
         group: upload.placed,
         len: request.content.len,
         state: FileState::Complete,
@@ -199,7 +204,7 @@ fn commit_upload(
     txn.delete(&keys::upload(id));
     let (ino, replaced) = match place {
         Place::Taken(mut located, old) => {
-            let replaced = release_body(txn, ctx, &old)?;
+            let replaced = release_object(txn, ctx, &old)?;
             let content = Content { generation: old.generation.wrapping_add(1), ..content };
             set_content(txn, ctx, request, &mut located, content, writer.epoch);
             adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
@@ -213,7 +218,7 @@ fn commit_upload(
             inode.xattrs =
                 upload.attributes.filter(|attributes| attributes.at == ino).map_or(0, |attributes| attributes.count);
             put_new(txn, upload.parent, &upload.name, &inode);
-            body_of(ino, &content, writer.epoch).put(txn);
+            object_of(ino, &content, writer.epoch).put(txn);
             let bytes = difference(content.len, 0);
             adjust(txn, ctx, upload.parent, ino.0, 1, bytes, Touch::Entries)?;
             (ino, None)
@@ -276,7 +281,7 @@ fn find_place(
             if late && matches!(content.state, FileState::Updating(_)) {
                 return refuse(ErrorCode::Busy, "somebody is changing that file");
             }
-            if late && upload.replaces_content != Some((content.body, content.generation)) {
+            if late && upload.replaces_content != Some((content.object, content.generation)) {
                 return refuse(ErrorCode::Exists, "the file has got another content meanwhile");
             }
             Ok(Ok(Place::Taken(located, content)))

@@ -67,7 +67,7 @@ pub struct Context {
     pub request: Option<RequestNumber>,
     /// Bounds and defaults.
     pub limits: Limits,
-    /// Where inode and body numbers come from.
+    /// Where inode and object numbers come from.
     pub ids: Arc<IdSource>,
 }
 
@@ -108,7 +108,7 @@ pub enum OpTag {
     RemovePolicy = 30,
     PutGroup = 31,
     PutNode = 32,
-    PlaceWriter = 33,
+    SetInSyncReplicas = 33,
     CommitPlaced = 34,
     InterruptPlaced = 35,
     CopyDone = 36,
@@ -122,12 +122,12 @@ pub enum OpTag {
     RemoveMember = 44,
     RemoveToken = 45,
     JoinGroup = 46,
-    FillMember = 47,
+    BackfillMember = 47,
     LeaveGroup = 48,
     CommitStriped = 49,
     EndStriped = 50,
     Abandon = 51,
-    ForgiveOwed = 52,
+    ForgiveMissingReplica = 52,
 }
 
 impl OpTag {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder, Txn};
-use types::{BodyId, GroupId, Timestamp};
+use types::{GroupId, ObjectId, Timestamp};
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u64};
 use crate::planted::{self, Bug};
@@ -12,30 +12,30 @@ use crate::{Content, Context, FileState, NsError, OpTag, Operation, keys};
 /// Whom to ask, if that is not the only group of a single node. Who does not know it would ask the wrong one.
 const TAG_GROUP: u8 = 0x80;
 
-/// A body whose pieces are to be deleted.
+/// A object whose replicas are to be deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DueDeletion {
     /// Its place in the queue: when it was queued.
     pub seq: Timestamp,
-    /// The body.
-    pub body: BodyId,
+    /// The object.
+    pub object: ObjectId,
     /// The group of stores that holds it.
     pub group: GroupId,
 }
 
-/// Queues the deletion of a body that nothing needs; of a striped one, those of its units.
-pub(crate) fn queue(txn: &mut dyn Txn, ctx: &Context, group: GroupId, body: BodyId) -> Result<(), NsError> {
+/// Queues the deletion of a object that nothing needs; of a striped one, those of its units.
+pub(crate) fn queue(txn: &mut dyn Txn, ctx: &Context, group: GroupId, object: ObjectId) -> Result<(), NsError> {
     if group == GroupId::STRIPED {
-        return crate::stripe::drop_units(txn, ctx, body);
+        return crate::stripe::drop_units(txn, ctx, object);
     }
     let mut out = Encoder::new(1 + 11);
     if group != GroupId::DEFAULT {
         out.tag_u64(TAG_GROUP, group.0);
         // Nobody is owed a copy of what goes.
-        txn.delete(&keys::owed(group, body));
+        txn.delete(&keys::missing(group, object));
     }
     if !planted::is(Bug::ForgetTheDeletion) {
-        txn.put(&keys::deletion(ctx.now, body), &out.0);
+        txn.put(&keys::deletion(ctx.now, object), &out.0);
     }
     Ok(())
 }
@@ -44,7 +44,7 @@ pub(crate) fn queue(txn: &mut dyn Txn, ctx: &Context, group: GroupId, body: Body
 pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<DueDeletion, NsError> {
     let bad = || BadValue::Damaged("the key of a deletion has a wrong length").at(key);
     let seq = keys::number_at(key, 1).ok_or_else(bad)?;
-    let body = BodyId(keys::number_at(key, 9).ok_or_else(bad)?);
+    let object = ObjectId(keys::number_at(key, 9).ok_or_else(bad)?);
     let seq = Timestamp((seq ^ (1 << 63)).cast_signed());
     let mut group = GroupId::DEFAULT;
     let tags = |from: Decoder<'_>| {
@@ -54,28 +54,28 @@ pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<DueDeletion, NsError> {
         })
     };
     Decoder::new(value, "a deletion").and_then(tags).map_err(|bad| bad.at(key))?;
-    Ok(DueDeletion { seq, body, group })
+    Ok(DueDeletion { seq, object, group })
 }
 
-/// An inode gives up its body: its record goes, and its deletion is queued unless a writer or somebody else needs it.
-/// Answers the body if it was queued.
-pub(crate) fn release_body(txn: &mut dyn Txn, ctx: &Context, content: &Content) -> Result<Option<BodyId>, NsError> {
+/// An inode gives up its object: its record goes, and its deletion is queued unless a writer or somebody else needs it.
+/// Answers the object if it was queued.
+pub(crate) fn release_object(txn: &mut dyn Txn, ctx: &Context, content: &Content) -> Result<Option<ObjectId>, NsError> {
     if !matches!(content.state, FileState::Open(_)) {
-        txn.delete(&keys::body(content.group, content.body));
+        txn.delete(&keys::object(content.group, content.object));
     }
     if matches!(content.state, FileState::Open(_) | FileState::Updating(_)) {
         return Ok(None); // its writer's end queues it
     }
-    if content.shared && is_referred(txn, content.body)? {
+    if content.shared && is_referred(txn, content.object)? {
         return Ok(None); // the last referrer queues it
     }
-    queue(txn, ctx, content.group, content.body)?;
-    Ok(Some(content.body))
+    queue(txn, ctx, content.group, content.object)?;
+    Ok(Some(content.object))
 }
 
-/// Whether somebody but its inode needs the body (`F`).
-fn is_referred(read: &dyn Read, body: BodyId) -> Result<bool, NsError> {
-    let prefix = keys::referrers(body);
+/// Whether somebody but its inode needs the object (`F`).
+fn is_referred(read: &dyn Read, object: ObjectId) -> Result<bool, NsError> {
+    let prefix = keys::referrers(object);
     let mut any = false;
     read.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |_, _| {
         any = true;
@@ -88,7 +88,7 @@ fn is_referred(read: &dyn Read, body: BodyId) -> Result<bool, NsError> {
 pub fn due_deletions(read: &dyn Read, after: Option<DueDeletion>, limit: usize) -> Result<Vec<DueDeletion>, NsError> {
     let mut start = match after {
         None => b"Z".to_vec(),
-        Some(after) => keys::deletion(after.seq, after.body).to_vec(),
+        Some(after) => keys::deletion(after.seq, after.object).to_vec(),
     };
     if after.is_some() {
         start.push(0);
@@ -120,7 +120,7 @@ pub fn deletion_done(txn: &mut dyn Txn, _ctx: &Context, request: &DeletionDone) 
         return Err(NsError::TooMany { what: "deletions at a time", bound: 1_024 });
     }
     for due in &request.done {
-        txn.delete(&keys::deletion(due.seq, due.body));
+        txn.delete(&keys::deletion(due.seq, due.object));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use kv::Txn;
 
-use crate::commit::{body_of, current_writer, located_writing};
+use crate::commit::{current_writer, located_writing, object_of};
 use crate::deletion::queue;
 use crate::inode::{Content, FileState, Kind};
 use crate::{Completion, Context, EndedHow, NsError, OpTag, Operation, Sums, WriterKind, WriterToken};
@@ -38,9 +38,9 @@ pub fn end_unchanged(txn: &mut dyn Txn, ctx: &Context, request: &EndUnchanged) -
             let content = Content { state: FileState::Complete, sums: Some(request.sums), ..old };
             located.inode.kind = Kind::File(content);
             located.store(txn);
-            body_of(located.inode.ino, &content, writer.epoch).put(txn);
+            object_of(located.inode.ino, &content, writer.epoch).put(txn);
         }
-        None => queue(txn, ctx, writer.placement.group, writer.body)?,
+        None => queue(txn, ctx, writer.placement.group, writer.object)?,
     }
     writer.delete(txn);
     if request.completion == Completion::AtGraceEnd {

@@ -1,7 +1,7 @@
 //! Why the namespace refused something.
 
 use kv::KvError;
-use types::{BodyId, ClientIdentity, Crc32c, ErrorCode, NameError, NodeId, StoreId, UploadId};
+use types::{ClientIdentity, Crc32c, ErrorCode, NameError, NodeId, ObjectId, StoreId, UploadId};
 
 use crate::WriterToken;
 
@@ -98,7 +98,7 @@ pub enum NsError {
         /// The path asked for.
         path: String,
         /// The content.
-        body: BodyId,
+        object: ObjectId,
         /// Whether it was marked interrupted now.
         marked: bool,
     },
@@ -127,11 +127,11 @@ pub enum NsError {
     },
     /// A unit of a striped file is not what its writer has sent. The writing has ended, as interrupted: this error keeps its changes, as the next one.
     #[error(
-        "unit {unit} of the striped content {body} has the CRC32C {found:08x}, and {sent:08x} was sent: something has changed it on its way; write the file again", found = .found.0, sent = .sent.0
+        "unit {unit} of the striped content {object} has the CRC32C {found:08x}, and {sent:08x} was sent: something has changed it on its way; write the file again", found = .found.0, sent = .sent.0
     )]
     NotAsSent {
         /// The file's content.
-        body: BodyId,
+        object: ObjectId,
         /// Which unit.
         unit: u64,
         /// As its server has it.
@@ -140,10 +140,10 @@ pub enum NsError {
         sent: Crc32c,
     },
     /// A striped file has another length than its writer has announced, or says.
-    #[error("the striped content {body} has {found} bytes, and {sent} were sent; write the file again")]
+    #[error("the striped content {object} has {found} bytes, and {sent} were sent; write the file again")]
     NotAsLong {
         /// The file's content.
-        body: BodyId,
+        object: ObjectId,
         /// As its units have it, in bytes.
         found: u64,
         /// As it was announced or sent, in bytes.

@@ -1,7 +1,7 @@
 //! An empty namespace, and the marks that say what a namespace is.
 
 use kv::{Read, Txn};
-use types::{BodyId, Incarnation, Ino, PrincipalId, SessionId, Timestamp, TreeId};
+use types::{Incarnation, Ino, ObjectId, PrincipalId, SessionId, Timestamp, TreeId};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::ids::{put_untaken, untaken};
@@ -105,8 +105,8 @@ pub struct RaiseIncarnation {
     pub at_least: Incarnation,
     /// No inode number up to this one is handed out again.
     pub above_ino: Ino,
-    /// No body number up to this one is handed out again.
-    pub above_body: BodyId,
+    /// No object number up to this one is handed out again.
+    pub above_object: ObjectId,
 }
 
 /// See [`RaiseIncarnation`].
@@ -119,7 +119,7 @@ pub fn raise_incarnation(txn: &mut dyn Txn, ctx: &Context, request: &RaiseIncarn
     put_mark(txn, mark);
     let mut next = untaken(txn)?;
     next.ino = next.ino.max(request.above_ino.0.saturating_add(1));
-    next.body = next.body.max(request.above_body.0.saturating_add(1));
+    next.object = next.object.max(request.above_object.0.saturating_add(1));
     put_untaken(txn, next);
     Ok(Incarnation(mark.incarnation))
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder, Txn};
-use types::{BodyId, Ino, SessionId};
+use types::{Ino, ObjectId, SessionId};
 
 use crate::node::locate;
 use crate::{Context, NsError, OpTag, Operation, keys};
@@ -49,7 +49,7 @@ pub fn hold(txn: &mut dyn Txn, _ctx: &Context, request: &Hold) -> Result<(), NsE
     Ok(())
 }
 
-/// Ends a hold; the last one of an inode without names lets it go. Answers the body whose deletion was queued.
+/// Ends a hold; the last one of an inode without names lets it go. Answers the object whose deletion was queued.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReleaseHold {
     /// Who.
@@ -59,7 +59,7 @@ pub struct ReleaseHold {
 }
 
 /// See [`ReleaseHold`].
-pub fn release_hold(txn: &mut dyn Txn, ctx: &Context, request: &ReleaseHold) -> Result<Option<BodyId>, NsError> {
+pub fn release_hold(txn: &mut dyn Txn, ctx: &Context, request: &ReleaseHold) -> Result<Option<ObjectId>, NsError> {
     let key = keys::hold(request.session, request.ino);
     if txn.get(&key)?.is_none() {
         return Err(NsError::NotFound(format!("inode {}", request.ino), "hold of this session"));
@@ -86,8 +86,8 @@ impl Operation for Hold {
 
 impl Operation for ReleaseHold {
     const TAG: OpTag = OpTag::ReleaseHold;
-    type Reply = Option<BodyId>;
-    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Option<BodyId>, NsError> {
+    type Reply = Option<ObjectId>;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Option<ObjectId>, NsError> {
         release_hold(txn, ctx, self)
     }
 }

@@ -1,12 +1,12 @@
-//! Where inode and body numbers come from: ranges of 2^20, taken durably before the first of them is handed out.
+//! Where inode and object numbers come from: ranges of 2^20, taken durably before the first of them is handed out.
 //!
-//! A run may pass over body numbers before its first range. Two lives that go on from one copy of a namespace then have their bodies at different
+//! A run may pass over object numbers before its first range. Two lives that go on from one copy of a namespace then have their objects at different
 //! numbers, also before they hear of each other, if each has passed over a random count.
 
 use parking_lot::Mutex;
 
 use kv::Txn;
-use types::{BodyId, Ino};
+use types::{Ino, ObjectId};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::planted::{self, Bug};
@@ -22,17 +22,17 @@ const FIRST_INO: u64 = 1 << 10;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Untaken {
     pub ino: u64,
-    pub body: u64,
+    pub object: u64,
 }
 
 pub(crate) fn untaken(txn: &dyn kv::Read) -> Result<Untaken, NsError> {
     let key = keys::mark(MARK);
     let Some(value) = txn.get(&key)? else {
-        return Ok(Untaken { ino: FIRST_INO, body: 1 });
+        return Ok(Untaken { ino: FIRST_INO, object: 1 });
     };
     let decode = |value: &[u8]| -> Result<Untaken, BadValue> {
         let mut from = Decoder::new(value, "the mark of numbers")?;
-        let untaken = Untaken { ino: from.u64()?, body: from.u64()? };
+        let untaken = Untaken { ino: from.u64()?, object: from.u64()? };
         from.end()?;
         Ok(untaken)
     };
@@ -42,7 +42,7 @@ pub(crate) fn untaken(txn: &dyn kv::Read) -> Result<Untaken, NsError> {
 pub(crate) fn put_untaken(txn: &mut dyn Txn, untaken: Untaken) {
     let mut out = Encoder::new(17);
     out.u64(untaken.ino);
-    out.u64(untaken.body);
+    out.u64(untaken.object);
     txn.put(&keys::mark(MARK), &out.0);
 }
 
@@ -55,22 +55,27 @@ pub struct TakenRange {
     passed_over: u64,
 }
 
-/// Takes the next range in `txn`: not below `least`, and after `passed_over` bodies that are left out. After the commit
+/// Takes the next range in `txn`: not below `least`, and after `passed_over` objects that are left out. After the commit
 /// is *synced* (a store makes files by these numbers, and a number that a power failure gives back would be handed out
 /// twice), [`IdSource::add`] it.
-pub(crate) fn take_range(txn: &mut dyn Txn, len: u64, least: BodyId, passed_over: u64) -> Result<TakenRange, NsError> {
+pub(crate) fn take_range(
+    txn: &mut dyn Txn,
+    len: u64,
+    least: ObjectId,
+    passed_over: u64,
+) -> Result<TakenRange, NsError> {
     let after = |n: u64, count: u64| n.checked_add(count).ok_or(NsError::OutOfNumbers);
     let mut first = untaken(txn)?;
-    first.body = after(first.body.max(least.0), passed_over)?;
-    put_untaken(txn, Untaken { ino: after(first.ino, len)?, body: after(first.body, len)? });
-    if planted::is(Bug::ReuseABodyNumber) {
-        let first = Untaken { ino: first.ino, body: first.body.saturating_sub(len).max(1) };
+    first.object = after(first.object.max(least.0), passed_over)?;
+    put_untaken(txn, Untaken { ino: after(first.ino, len)?, object: after(first.object, len)? });
+    if planted::is(Bug::ReuseAObjectNumber) {
+        let first = Untaken { ino: first.ino, object: first.object.saturating_sub(len).max(1) };
         return Ok(TakenRange { first, len, passed_over: 0 });
     }
     Ok(TakenRange { first, len, passed_over })
 }
 
-/// How many bodies are passed over for a random number: less than 2^40. That two lives of a namespace, which pass over
+/// How many objects are passed over for a random number: less than 2^40. That two lives of a namespace, which pass over
 /// as many each, meet is then less likely than 1 in 100,000 where each makes a few million files, and all numbers are
 /// used up after some ten million times.
 #[must_use]
@@ -85,15 +90,15 @@ type Stretch = (u64, u64);
 struct Numbers {
     /// Ranges of which the first is being used up.
     inos: Vec<Stretch>,
-    bodies: Vec<Stretch>,
+    objects: Vec<Stretch>,
     /// Somebody is taking the next range.
     taking: bool,
     /// Bodies up to this one are not handed out, whatever the ranges say.
     used: u64,
-    /// The highest body that only another life can have made, of those that were heard of.
+    /// The highest object that only another life can have made, of those that were heard of.
     of_others: u64,
-    /// Where the ranges of bodies end that were ever added.
-    bodies_end: u64,
+    /// Where the ranges of objects end that were ever added.
+    objects_end: u64,
     /// Bodies that this run has passed over: nobody who goes on from this life has them.
     passed_over: Vec<Stretch>,
 }
@@ -101,15 +106,15 @@ struct Numbers {
 impl Numbers {
     fn leave_out_used(&mut self) {
         let used = self.used;
-        for (next, end) in &mut self.bodies {
+        for (next, end) in &mut self.objects {
             *next = (*next).max(used.saturating_add(1)).min(*end);
         }
-        self.bodies.retain(|(next, end)| next < end);
+        self.objects.retain(|(next, end)| next < end);
     }
 
-    /// The lowest body that may still be handed out.
-    fn next_body(&self) -> u64 {
-        let first = self.bodies.first().map_or(self.bodies_end, |(next, _)| *next);
+    /// The lowest object that may still be handed out.
+    fn next_object(&self) -> u64 {
+        let first = self.objects.first().map_or(self.objects_end, |(next, _)| *next);
         first.max(self.used.saturating_add(1))
     }
 }
@@ -128,7 +133,7 @@ fn left(ranges: &[Stretch]) -> u64 {
     ranges.iter().map(|(next, end)| end - next).sum()
 }
 
-/// More bodies than are made in years at a million a second, and than are passed over in thousands of starts.
+/// More objects than are made in years at a million a second, and than are passed over in thousands of starts.
 const LIVES: u64 = 1 << 52;
 
 /// Hands out numbers that were never handed out before, by any run.
@@ -149,9 +154,9 @@ impl IdSource {
         next(&mut self.numbers.lock().inos).map(Ino).ok_or(NsError::OutOfNumbers)
     }
 
-    /// The next body number.
-    pub fn next_body(&self) -> Result<BodyId, NsError> {
-        next(&mut self.numbers.lock().bodies).map(BodyId).ok_or(NsError::OutOfNumbers)
+    /// The next object number.
+    pub fn next_object(&self) -> Result<ObjectId, NsError> {
+        next(&mut self.numbers.lock().objects).map(ObjectId).ok_or(NsError::OutOfNumbers)
     }
 
     /// Adds a range whose taking is on the disk.
@@ -159,52 +164,52 @@ impl IdSource {
         let mut numbers = self.numbers.lock();
         numbers.inos.push((range.first.ino, range.first.ino + range.len));
         if range.passed_over > 0 {
-            numbers.passed_over.push((range.first.body - range.passed_over, range.first.body));
+            numbers.passed_over.push((range.first.object - range.passed_over, range.first.object));
         }
-        let end = range.first.body + range.len;
-        numbers.bodies.push((range.first.body, end));
-        numbers.bodies_end = numbers.bodies_end.max(end);
+        let end = range.first.object + range.len;
+        numbers.objects.push((range.first.object, end));
+        numbers.objects_end = numbers.objects_end.max(end);
         numbers.taking = false;
         numbers.leave_out_used();
     }
 
-    /// Whether there can be a body of this number, in whatever life of this namespace: it is not further from those that are handed out than any use of it
+    /// Whether there can be a object of this number, in whatever life of this namespace: it is not further from those that are handed out than any use of it
     /// could have brought it. What somebody says by mistake, or to do harm, must not use up all numbers.
-    pub fn is_plausible(&self, body: BodyId) -> bool {
+    pub fn is_plausible(&self, object: ObjectId) -> bool {
         let numbers = self.numbers.lock();
-        body.0 <= numbers.bodies_end.max(numbers.used).saturating_add(LIVES)
+        object.0 <= numbers.objects_end.max(numbers.used).saturating_add(LIVES)
     }
 
-    /// Somebody has a body of this number: whether only another life of this namespace can have made it, and one that is higher than all that were told
+    /// Somebody has a object of this number: whether only another life of this namespace can have made it, and one that is higher than all that were told
     /// of before. Then this namespace is older than what is stored, as one that was brought back from a copy is.
     ///
     /// If it was still to be handed out, neither it nor a lower one will be, nor as many as `passed_over` of those that follow: others may have these.
-    pub(crate) fn is_of_another_life(&self, body: BodyId, passed_over: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn is_of_another_incarnation(&self, object: ObjectId, passed_over: impl FnOnce() -> u64) -> bool {
         let mut numbers = self.numbers.lock();
-        let is_ahead = numbers.next_body() <= body.0;
-        let is_passed_over = numbers.passed_over.iter().any(|(first, end)| (*first..*end).contains(&body.0));
-        if body.0 <= numbers.of_others || !(is_ahead || is_passed_over) {
+        let is_ahead = numbers.next_object() <= object.0;
+        let is_passed_over = numbers.passed_over.iter().any(|(first, end)| (*first..*end).contains(&object.0));
+        if object.0 <= numbers.of_others || !(is_ahead || is_passed_over) {
             return false;
         }
-        numbers.of_others = body.0;
+        numbers.of_others = object.0;
         if is_ahead {
-            numbers.used = body.0.saturating_add(passed_over());
-            let followers = (body.0.saturating_add(1), numbers.used.saturating_add(1));
+            numbers.used = object.0.saturating_add(passed_over());
+            let followers = (object.0.saturating_add(1), numbers.used.saturating_add(1));
             numbers.passed_over.push(followers);
             numbers.leave_out_used();
         }
         true
     }
 
-    /// The lowest body that a range may have.
-    pub(crate) fn least_body(&self) -> BodyId {
-        BodyId(self.numbers.lock().used.saturating_add(1))
+    /// The lowest object that a range may have.
+    pub(crate) fn least_object(&self) -> ObjectId {
+        ObjectId(self.numbers.lock().used.saturating_add(1))
     }
 
     /// Whether the caller is to take the next range now: fewer than half of `range` are left and nobody else does.
     pub(crate) fn should_take(&self, range: u64) -> bool {
         let mut numbers = self.numbers.lock();
-        let low = left(&numbers.inos).min(left(&numbers.bodies)) < range / 2;
+        let low = left(&numbers.inos).min(left(&numbers.objects)) < range / 2;
         let take = low && !numbers.taking;
         numbers.taking |= take;
         take
@@ -221,83 +226,86 @@ mod tests {
     use super::*;
 
     fn range(first: u64) -> TakenRange {
-        TakenRange { first: Untaken { ino: first, body: first }, len: 10, passed_over: 0 }
+        TakenRange { first: Untaken { ino: first, object: first }, len: 10, passed_over: 0 }
     }
 
     #[test]
     fn the_highest_of_several_that_somebody_has_counts_also_while_there_is_nothing_to_hand_out() {
         let ids = IdSource::new();
-        let is_new = |body: u64| ids.is_of_another_life(BodyId(body), || 0);
+        let is_new = |object: u64| ids.is_of_another_incarnation(ObjectId(object), || 0);
         ids.add(range(100));
         assert!(is_new(300), "that is all of the range");
-        assert!(ids.next_body().is_err());
+        assert!(ids.next_object().is_err());
         assert!(!is_new(299) && !is_new(300));
         assert!(is_new(405), "another server has more");
         ids.add(range(110));
         ids.add(range(301));
-        assert!(ids.next_body().is_err());
-        assert_eq!(ids.least_body(), BodyId(406));
+        assert!(ids.next_object().is_err());
+        assert_eq!(ids.least_object(), ObjectId(406));
         ids.add(range(400));
-        assert_eq!(ids.next_body().ok(), Some(BodyId(406)));
+        assert_eq!(ids.next_object().ok(), Some(ObjectId(406)));
     }
 
     #[test]
     fn numbers_that_nobody_can_have_are_told_from_those_of_a_later_life() {
         let ids = IdSource::new();
-        assert!(ids.is_plausible(BodyId(5)));
+        assert!(ids.is_plausible(ObjectId(5)));
         ids.add(range(100));
-        assert!(ids.is_plausible(BodyId(7)) && ids.is_plausible(BodyId(1 << 51)));
-        assert!(!ids.is_plausible(BodyId(u64::MAX)) && !ids.is_plausible(BodyId(1 << 60)));
+        assert!(ids.is_plausible(ObjectId(7)) && ids.is_plausible(ObjectId(1 << 51)));
+        assert!(!ids.is_plausible(ObjectId(u64::MAX)) && !ids.is_plausible(ObjectId(1 << 60)));
     }
 
     #[test]
     fn what_somebody_has_already_is_not_handed_out_whenever_its_range_is_taken() {
         let ids = IdSource::new();
-        let is_new = |body: u64| ids.is_of_another_life(BodyId(body), || 0);
+        let is_new = |object: u64| ids.is_of_another_incarnation(ObjectId(object), || 0);
         ids.add(range(100));
-        assert_eq!(ids.next_body().ok(), Some(BodyId(100)));
+        assert_eq!(ids.next_object().ok(), Some(ObjectId(100)));
         assert!(!is_new(7) && !is_new(100), "it was handed out before");
-        assert_eq!(ids.next_body().ok(), Some(BodyId(101)));
+        assert_eq!(ids.next_object().ok(), Some(ObjectId(101)));
         assert!(is_new(104) && !is_new(104));
-        assert_eq!(ids.next_body().ok(), Some(BodyId(105)));
+        assert_eq!(ids.next_object().ok(), Some(ObjectId(105)));
         assert!(is_new(115));
-        assert!(ids.next_body().is_err() && ids.should_take(10), "all that there was is used");
+        assert!(ids.next_object().is_err() && ids.should_take(10), "all that there was is used");
         ids.add(range(110));
-        assert_eq!((ids.next_body().ok(), ids.next_ino().ok()), (Some(BodyId(116)), Some(Ino(100))));
+        assert_eq!((ids.next_object().ok(), ids.next_ino().ok()), (Some(ObjectId(116)), Some(Ino(100))));
     }
 
     #[test]
     fn who_has_a_number_that_was_passed_over_is_of_another_life_and_takes_nothing_away() {
         let ids = IdSource::new();
-        let is_new = |body: u64| ids.is_of_another_life(BodyId(body), || 0);
+        let is_new = |object: u64| ids.is_of_another_incarnation(ObjectId(object), || 0);
         ids.add(TakenRange { passed_over: 50, ..range(100) });
         assert!(!is_new(49), "it was handed out by a run before");
         assert!(is_new(50) && !is_new(50), "said once");
-        assert_eq!(ids.next_body().ok(), Some(BodyId(100)));
+        assert_eq!(ids.next_object().ok(), Some(ObjectId(100)));
         assert!(is_new(99) && !is_new(98) && !is_new(100));
-        assert_eq!(ids.next_body().ok(), Some(BodyId(101)));
+        assert_eq!(ids.next_object().ok(), Some(ObjectId(101)));
         ids.add(range(110));
         assert!(is_new(105) && !is_new(60));
-        assert_eq!(ids.next_body().ok(), Some(BodyId(106)));
+        assert_eq!(ids.next_object().ok(), Some(ObjectId(106)));
     }
 
     #[test]
     fn what_follows_the_highest_that_was_told_of_may_be_somebodys_too() {
         let ids = IdSource::new();
         ids.add(range(100));
-        assert!(ids.is_of_another_life(BodyId(300), || 1000));
-        assert_eq!(ids.least_body(), BodyId(1301));
+        assert!(ids.is_of_another_incarnation(ObjectId(300), || 1000));
+        assert_eq!(ids.least_object(), ObjectId(1301));
         ids.add(range(301));
-        assert!(ids.next_body().is_err());
+        assert!(ids.next_object().is_err());
         ids.add(range(1301));
-        assert_eq!(ids.next_body().ok(), Some(BodyId(1301)));
-        assert!(ids.is_of_another_life(BodyId(305), || 1000), "it comes later, and nothing has taken its place");
-        assert!(!ids.is_of_another_life(BodyId(305), || 1000));
-        assert_eq!(ids.next_body().ok(), Some(BodyId(1302)));
+        assert_eq!(ids.next_object().ok(), Some(ObjectId(1301)));
         assert!(
-            ids.is_of_another_life(BodyId(u64::MAX), || 1000),
+            ids.is_of_another_incarnation(ObjectId(305), || 1000),
+            "it comes later, and nothing has taken its place"
+        );
+        assert!(!ids.is_of_another_incarnation(ObjectId(305), || 1000));
+        assert_eq!(ids.next_object().ok(), Some(ObjectId(1302)));
+        assert!(
+            ids.is_of_another_incarnation(ObjectId(u64::MAX), || 1000),
             "that is passed over by whoever asks whether it can be"
         );
-        assert!(ids.next_body().is_err());
+        assert!(ids.next_object().is_err());
     }
 }

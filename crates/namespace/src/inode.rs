@@ -1,6 +1,6 @@
 //! The inode: what a name means.
 
-use types::{Adler32, BodyId, Crc32c, GroupId, Ino, PrincipalId, Timestamp, TreeId};
+use types::{Adler32, Crc32c, GroupId, Ino, ObjectId, PrincipalId, Timestamp, TreeId};
 
 pub use types::WriterKey;
 
@@ -58,8 +58,8 @@ pub struct DirectoryRecord {
 /// A file's content as the namespace knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Content {
-    /// The current body.
-    pub body: BodyId,
+    /// The current object.
+    pub object: ObjectId,
     /// The group of stores that holds it.
     pub group: GroupId,
     /// Committed length in bytes; 0 while it is written for the first time; the kept length when interrupted.
@@ -70,7 +70,7 @@ pub struct Content {
     pub sums: Option<Sums>,
     /// Counts commits of this inode.
     pub generation: u32,
-    /// Others than this inode need the body (`F` keys say who).
+    /// Others than this inode need the object (`F` keys say who).
     pub shared: bool,
 }
 

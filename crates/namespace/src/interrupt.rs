@@ -2,7 +2,7 @@
 
 use kv::Txn;
 
-use crate::commit::{body_of, current_writer, located_writing};
+use crate::commit::{current_writer, located_writing, object_of};
 use crate::deletion::queue;
 use crate::inode::{Content, FileState, Kind};
 use crate::totals::{adjust_bytes, difference};
@@ -24,7 +24,7 @@ pub enum InterruptReply {
     Marked,
     /// An upload: kept, hidden, listable.
     UploadKept,
-    /// It was removed meanwhile, or it is an upload of which nothing is kept; the deletion of its body is queued.
+    /// It was removed meanwhile, or it is an upload of which nothing is kept; the deletion of its object is queued.
     Unlinked,
 }
 
@@ -43,7 +43,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
         // Nobody goes on with nothing; and while the disk is full, each refused overwriting would leave a record.
         if request.kept_len == 0 {
             upload.delete(txn)?;
-            queue(txn, ctx, writer.placement.group, writer.body)?;
+            queue(txn, ctx, writer.placement.group, writer.object)?;
             return Ok(InterruptReply::Unlinked);
         }
         upload.state = UploadState::Interrupted;
@@ -54,7 +54,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
         return Ok(InterruptReply::UploadKept);
     }
     let Some((mut located, old)) = located_writing(txn, &writer)? else {
-        queue(txn, ctx, writer.placement.group, writer.body)?;
+        queue(txn, ctx, writer.placement.group, writer.object)?;
         return Ok(InterruptReply::Unlinked);
     };
     let state = match writer.kind {
@@ -66,7 +66,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
     located.inode.kind = Kind::File(content);
     located.inode.ctime = ctx.now;
     located.store(txn);
-    body_of(located.inode.ino, &content, writer.epoch).put(txn);
+    object_of(located.inode.ino, &content, writer.epoch).put(txn);
     adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
     Ok(InterruptReply::Marked)
 }

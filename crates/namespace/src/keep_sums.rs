@@ -1,7 +1,7 @@
 //! Whole-file checksums that were found by reading a file through.
 
 use kv::Txn;
-use types::{BodyId, Ino};
+use types::{Ino, ObjectId};
 
 use crate::inode::{FileState, Kind};
 use crate::node::locate;
@@ -14,7 +14,7 @@ pub struct KeepSums {
     /// The inode.
     pub ino: Ino,
     /// The content that was read.
-    pub body: BodyId,
+    pub object: ObjectId,
     /// Its generation before the reading began.
     pub generation: u32,
     /// What was found.
@@ -25,7 +25,7 @@ pub struct KeepSums {
 pub fn keep_sums(txn: &mut dyn Txn, _ctx: &Context, request: &KeepSums) -> Result<(), NsError> {
     let Some(mut located) = locate(txn, request.ino)? else { return Ok(()) };
     if let Kind::File(content) = &mut located.inode.kind
-        && content.body == request.body
+        && content.object == request.object
         && content.generation == request.generation
         && content.state == FileState::Complete
         && content.sums.is_none()

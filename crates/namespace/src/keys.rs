@@ -1,6 +1,6 @@
 //! The keys: one letter, then big-endian numbers and names, so that scans follow order.
 
-use types::{BodyId, ClientIdentity, GroupId, Ino, NodeId, SessionId, StoreId, Timestamp, TreeId, UploadId};
+use types::{ClientIdentity, GroupId, Ino, NodeId, ObjectId, SessionId, StoreId, Timestamp, TreeId, UploadId};
 
 use crate::WriterKey;
 
@@ -72,17 +72,17 @@ pub(crate) fn link(ino: Ino, parent: Ino, name: &[u8]) -> Key {
 pub(crate) fn links(ino: Ino) -> Key {
     Key::new(b'L').number(ino.0)
 }
-/// `B`: a body.
-pub(crate) fn body(group: GroupId, body: BodyId) -> Key {
-    Key::new(b'B').number(group.0).number(body.0)
+/// `B`: a object.
+pub(crate) fn object(group: GroupId, object: ObjectId) -> Key {
+    Key::new(b'B').number(group.0).number(object.0)
 }
-/// All further referrers of a body.
-pub(crate) fn referrers(body: BodyId) -> Key {
-    Key::new(b'F').number(body.0)
+/// All further referrers of a object.
+pub(crate) fn referrers(object: ObjectId) -> Key {
+    Key::new(b'F').number(object.0)
 }
 /// `W`: a writer.
-pub(crate) fn writer(key: WriterKey, body: BodyId) -> Key {
-    Key::new(b'W').number(key.0).number(body.0)
+pub(crate) fn writer(key: WriterKey, object: ObjectId) -> Key {
+    Key::new(b'W').number(key.0).number(object.0)
 }
 /// All writers of one client and path.
 pub(crate) fn writers_of(key: WriterKey) -> Key {
@@ -97,9 +97,9 @@ pub(crate) fn upload(upload: UploadId) -> Key {
     Key::new(b'U').number(upload.0)
 }
 /// `Z`: a queued deletion.
-pub(crate) fn deletion(seq: Timestamp, body: BodyId) -> Key {
+pub(crate) fn deletion(seq: Timestamp, object: ObjectId) -> Key {
     // Times before 1970 would sort last as they are; the sign bit is turned so that all times sort.
-    Key::new(b'Z').number(seq.0.cast_unsigned() ^ (1 << 63)).number(body.0)
+    Key::new(b'Z').number(seq.0.cast_unsigned() ^ (1 << 63)).number(object.0)
 }
 /// `H`: a hold.
 pub(crate) fn hold(session: SessionId, ino: Ino) -> Key {
@@ -122,16 +122,16 @@ pub(crate) fn group(group: GroupId) -> Key {
     Key::new(b'G').number(group.0)
 }
 /// `O`: copies of a content that are owed.
-pub(crate) fn owed(group: GroupId, body: BodyId) -> Key {
-    Key::new(b'O').number(group.0).number(body.0)
+pub(crate) fn missing(group: GroupId, object: ObjectId) -> Key {
+    Key::new(b'O').number(group.0).number(object.0)
 }
 /// All that is owed in a group.
-pub(crate) fn owed_in(group: GroupId) -> Key {
+pub(crate) fn missing_in(group: GroupId) -> Key {
     Key::new(b'O').number(group.0)
 }
 /// `K`: how a content is dealt out.
-pub(crate) fn stripe(body: BodyId) -> Key {
-    Key::new(b'K').number(body.0)
+pub(crate) fn stripe(object: ObjectId) -> Key {
+    Key::new(b'K').number(object.0)
 }
 /// `N`: a node of a cluster.
 pub(crate) fn node(node: NodeId) -> Key {
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn times_sort_across_1970() {
-        let keys = [i64::MIN, -1, 0, 1, i64::MAX].map(|t| deletion(Timestamp(t), BodyId(1)).to_vec());
+        let keys = [i64::MIN, -1, 0, 1, i64::MAX].map(|t| deletion(Timestamp(t), ObjectId(1)).to_vec());
         assert!(keys.is_sorted());
     }
 

@@ -26,6 +26,7 @@
 mod abandon;
 mod answer;
 mod attributes;
+mod backfill;
 mod check;
 mod codec;
 mod commit;
@@ -33,7 +34,6 @@ mod context;
 mod deletion;
 mod end_unchanged;
 mod error;
-mod filling;
 mod format;
 mod grace;
 mod hold;
@@ -76,16 +76,16 @@ mod xattr;
 pub use abandon::{Abandon, abandon};
 pub use answer::Answer;
 pub use attributes::{Chmod, Chown, Utimes, chmod, chown, utimes};
+pub use backfill::{
+    BackfillMember, ForgiveMissingReplica, JoinGroup, LeaveGroup, backfill_member, forgive_missing_replica,
+    has_successors, is_alone_with, is_needed, is_on_others, join_group, leave_group,
+};
 pub use check::{CheckCounts, Finding, check};
 pub use commit::{Commit, CommitReply, Committed, Completion, commit, is_unlinked};
 pub use context::{Context, Limits, OpTag, Operation, RequestNumber, perform};
 pub use deletion::{DeletionDone, DueDeletion, deletion_done, due_deletions};
 pub use end_unchanged::{EndUnchanged, end_unchanged};
 pub use error::NsError;
-pub use filling::{
-    FillMember, ForgiveOwed, JoinGroup, LeaveGroup, fill_member, forgive_owed, has_successors, is_alone_with,
-    is_needed, is_on_others, join_group, leave_group,
-};
 pub use format::{Formatted, RaiseIncarnation, format_or_open, last_session, raise_incarnation};
 pub use grace::{GraceEnd, GraceFacts, at_grace_end};
 pub use hold::{Hold, ReleaseHold, hold, holds, release_hold};
@@ -108,15 +108,15 @@ pub use open_write::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched, ope
 pub use path_of::path_of;
 pub use permission::{Access, Actor, Want, permit};
 pub use placing::{
-    AtRest, CommitPlaced, CopyDone, InterruptPlaced, PlaceWriter, PutGroup, PutNode, at_rest, commit_placed, copy_done,
-    group, groups, holders, interrupt_placed, nodes, owed, owed_in_all_groups, owed_of, place_writer, put_group,
-    put_node,
+    AtRest, CommitPlaced, CopyDone, InterruptPlaced, PutGroup, PutNode, SetInSyncReplicas, at_rest, commit_placed,
+    copy_done, group, groups, holders, interrupt_placed, missing, missing_in_all_groups, missing_of, nodes, put_group,
+    put_node, set_in_sync_replicas,
 };
 pub use policy::{
     InheritedPolicy, RemovePolicy, SetPolicy, own_policy, policies, policy_for, policy_of, remove_policy, set_policy,
 };
 pub use records::{
-    BodyRecord, EndedHow, EndedWriter, HiddenAttributes, UploadRecord, UploadState, WriterKind, WriterRecord,
+    EndedHow, EndedWriter, HiddenAttributes, ObjectRecord, UploadRecord, UploadState, WriterKind, WriterRecord,
 };
 pub use recount_totals::{RecountTotals, recount_totals};
 pub use remove::{Remove, Removed, remove};
@@ -134,7 +134,7 @@ pub use totals::{Totals, totals};
 pub use tree::{MakeTree, TreeRecord, make_tree};
 pub use truncate::{Truncate, truncate};
 pub use uploads::{DropTombstones, ForgetUpload, drop_tombstones, due_uploads, forget_upload, uploads};
-pub use writers::{WriterToken, WritersPage, bodies, body_record, find_writer, writer_of, writers, writers_page};
+pub use writers::{WriterToken, WritersPage, find_writer, object_record, objects, writer_of, writers, writers_page};
 pub use xattr::{
     NamedValue, RemoveXattr, SetXattr, XattrMode, XattrOf, get_xattr, is_hidden_upload, list_xattrs, remove_xattr,
     set_xattr, xattr_of, xattrs_of,

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder, Txn};
-use types::{Member, NodeId, Place, PrincipalId, StoreClass, StoreId, Timestamp};
+use types::{Location, Member, NodeId, PrincipalId, StoreClass, StoreId, Timestamp};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::context::operations;
@@ -109,7 +109,7 @@ pub struct StoreEntry {
     /// The node that has it.
     pub node: NodeId,
     /// Where it stands.
-    pub place: Place,
+    pub location: Location,
     /// What its administrator calls its kind.
     pub class: Option<StoreClass>,
     /// What is wanted of it.
@@ -167,7 +167,7 @@ pub struct PutStore {
     /// The node.
     pub node: NodeId,
     /// Where it stands.
-    pub place: Place,
+    pub location: Location,
     /// What its administrator calls its kind.
     pub class: Option<StoreClass>,
 }
@@ -346,9 +346,9 @@ pub fn put_store(txn: &mut dyn Txn, ctx: &Context, request: &PutStore) -> Result
     {
         return Err(NsError::TooMany { what: "stores of a node", bound: STORES_OF_NODE_MAX as u64 });
     }
-    let PutStore { store, node, place, class } = request.clone();
+    let PutStore { store, node, location, class } = request.clone();
     let state = there.as_ref().map_or(WantedState::Online, |there| there.state);
-    let entry = StoreEntry { store, node, place, class, state };
+    let entry = StoreEntry { store, node, location, class, state };
     if there.as_ref() != Some(&entry) {
         put_store_entry(txn, &entry);
     }
@@ -527,7 +527,7 @@ fn put_store_entry(txn: &mut dyn Txn, entry: &StoreEntry) {
     let mut out = Encoder::new(64);
     out.u64(entry.node.0);
     out.u8(entry.state.byte());
-    out.bytes(entry.place.as_str().as_bytes());
+    out.bytes(entry.location.as_str().as_bytes());
     if let Some(class) = &entry.class {
         out.tag(TAG_CLASS, class.as_str().as_bytes());
     }
@@ -540,8 +540,8 @@ pub(crate) fn decode_store(store: StoreId, value: &[u8]) -> Result<StoreEntry, B
     let state = from.u8()?;
     let known = WantedState::ALL.into_iter().find(|known| known.byte() == state);
     let state = known.ok_or(BadValue::Newer("the state of a store", u64::from(state)))?;
-    let place = text(from.bytes(PLACE_BYTES_MAX)?)?;
-    let place = place.parse().map_err(|_| BadValue::Damaged("the place of a store is none"))?;
+    let location = text(from.bytes(LOCATION_BYTES_MAX)?)?;
+    let location = location.parse().map_err(|_| BadValue::Damaged("the place of a store is none"))?;
     let mut class = None;
     from.tags(|tag, field| {
         if tag == TAG_CLASS {
@@ -550,11 +550,11 @@ pub(crate) fn decode_store(store: StoreId, value: &[u8]) -> Result<StoreEntry, B
         }
         Ok(tag == TAG_CLASS)
     })?;
-    Ok(StoreEntry { store, node, place, class, state })
+    Ok(StoreEntry { store, node, location, class, state })
 }
 
 /// Three names and what is between them.
-const PLACE_BYTES_MAX: usize = 3 * types::PLACE_NAME_MAX + 2;
+const LOCATION_BYTES_MAX: usize = 3 * types::LOCATION_NAME_MAX + 2;
 
 operations! {
     MakeToken, make_token -> ();

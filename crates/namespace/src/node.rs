@@ -1,7 +1,7 @@
 //! Reading and writing inodes wherever their records lie: in the entry (one link), or under `I`.
 
 use kv::{Read, Txn};
-use types::{Adler32, BodyId, Crc32c, GroupId, Ino, PATH_MAX, PrincipalId, Timestamp, TreeId};
+use types::{Adler32, Crc32c, GroupId, Ino, ObjectId, PATH_MAX, PrincipalId, Timestamp, TreeId};
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
 use crate::inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
@@ -123,7 +123,7 @@ pub(crate) fn encode_record(inode: &Inode) -> Vec<u8> {
 }
 
 fn encode_content(out: &mut Encoder, content: &Content) {
-    out.u64(content.body.0);
+    out.u64(content.object.0);
     out.u64(content.len);
     out.u32(content.generation);
     let (state, writer) = match content.state {
@@ -159,7 +159,7 @@ pub(crate) fn decode_sums(from: &mut Decoder<'_>) -> Result<Option<Sums>, BadVal
 }
 
 fn decode_content(from: &mut Decoder<'_>) -> Result<Content, BadValue> {
-    let body = BodyId(from.u64()?);
+    let object = ObjectId(from.u64()?);
     let len = from.u64()?;
     let generation = from.u32()?;
     let state = match from.u8()? {
@@ -170,7 +170,7 @@ fn decode_content(from: &mut Decoder<'_>) -> Result<Content, BadValue> {
         _ => return Err(BadValue::Damaged("it has an unknown file state")),
     };
     let sums = decode_sums(from)?;
-    Ok(Content { body, group: GroupId::DEFAULT, len, state, sums, generation, shared: false })
+    Ok(Content { object, group: GroupId::DEFAULT, len, state, sums, generation, shared: false })
 }
 
 fn decode_record(mut from: Decoder<'_>) -> Result<Inode, BadValue> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use kv::Txn;
-use types::{BodyId, BootId, ClientIdentity, GroupId, Ino, NsPath, Participant, PieceId, Placement, UploadId};
+use types::{BootId, ClientIdentity, GroupId, InSyncReplica, Ino, NsPath, ObjectId, Placement, ReplicaId, UploadId};
 
-use crate::deletion::release_body;
+use crate::deletion::release_object;
 use crate::inode::{Content, FileState, Inode, Kind, WriterKey};
 use crate::mkdir::resolve_making;
 use crate::node::{Dentry, Dir, Located, locate_entry, put_new};
@@ -38,11 +38,11 @@ pub enum Resume {
     Upload(UploadId),
 }
 
-/// What the store says of a body that was being written when the machine stopped.
+/// What the store says of a object that was being written when the machine stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Vouched {
     /// Which.
-    pub body: BodyId,
+    pub object: ObjectId,
     /// Every acknowledged byte is there.
     pub all_there: bool,
     /// Length of the prefix that is there, in bytes.
@@ -72,7 +72,7 @@ pub struct OpenWrite {
     /// own client open the same name anew while the first handle is detached): it may take the place of its own
     /// unfinished file or upload, whose handle is fenced.
     pub restarted: bool,
-    /// After a boot: what the store says of the writer's body ([`crate::find_writer`] tells which to ask about).
+    /// After a boot: what the store says of the writer's object ([`crate::find_writer`] tells which to ask about).
     pub vouched: Option<Vouched>,
     /// The wish to resume; with [`How::Update`] only.
     pub resume: Option<Resume>,
@@ -115,13 +115,13 @@ impl OpenWrite {
 /// What was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenKind {
-    /// A new file, visible at once; make the piece.
+    /// A new file, visible at once; make the replica.
     New,
-    /// An upload with a new body; make the piece.
+    /// An upload with a new object; make the replica.
     Upload(UploadId),
-    /// A complete file's own body, to be changed in place.
+    /// A complete file's own object, to be changed in place.
     Update,
-    /// The body that this client was writing (its old handle is fenced), or one resumed by wish. If it is an upload,
+    /// The object that this client was writing (its old handle is fenced), or one resumed by wish. If it is an upload,
     /// which.
     Resumed(Option<UploadId>),
 }
@@ -134,39 +134,39 @@ pub struct OpenedWrite {
     /// The inode: the new one, or the one that is replaced or updated.
     pub ino: Ino,
     /// The content to write.
-    pub body: BodyId,
-    /// Its piece on a single store.
-    pub piece: PieceId,
+    pub object: ObjectId,
+    /// Its replica on a single store.
+    pub replica: ReplicaId,
     /// The group of stores that is to hold it.
     pub group: GroupId,
     /// What it is.
     pub kind: OpenKind,
-    /// Committed length so far (0 for a new body or one in the making), in bytes.
+    /// Committed length so far (0 for a new object or one in the making), in bytes.
     pub len: u64,
     /// Bodies that a restart gave up; their writers' handles are fenced and their deletion queued.
-    pub dropped: Vec<BodyId>,
+    pub dropped: Vec<ObjectId>,
     /// Those that take part in the writing, its primary first; none on a single node.
-    pub participants: Vec<Participant>,
+    pub in_sync: Vec<InSyncReplica>,
 }
 
 /// See [`OpenWrite`]. [`NsError::Stale`] if a store is to take part that is not in the group any more; [`NsError::TooMany`] and [`NsError::Invalid`] if
 /// more are to take part than a record has room for, or one twice.
 pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
     let units = request.stripe.iter().flat_map(|stripe| &stripe.units);
-    for Placement { group, participants } in std::iter::once(&request.placement).chain(units) {
-        can_be_kept(participants)?;
-        if participants.is_empty() {
+    for Placement { group, in_sync } in std::iter::once(&request.placement).chain(units) {
+        can_be_kept(in_sync)?;
+        if in_sync.is_empty() {
             continue;
         }
         let Some(group) = crate::group(txn, *group)? else { continue };
         let what = || format!("group {}", group.group);
-        if !participants.iter().all(|one| group.members.iter().any(|member| member.store == one.store)) {
+        if !in_sync.iter().all(|one| group.members.iter().any(|member| member.store == one.store)) {
             let why = "a store that was to take part has left it meanwhile";
             return Err(NsError::Stale { what: what(), why });
         }
         // All who stay get it. Where those that leave are counted as well it would have fewer copies in the end than it was to have.
         let stay = group.members.iter().filter(|member| !member.is_leaving()).count();
-        if request.how != How::Update && stay < participants.len() {
+        if request.how != How::Update && stay < in_sync.len() {
             let why = "a store that was to take part is about to leave it";
             return Err(NsError::Stale { what: what(), why });
         }
@@ -184,13 +184,13 @@ pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Resu
 }
 
 /// What does not fit into a writer's record could not be read again.
-fn can_be_kept(participants: &[Participant]) -> Result<(), NsError> {
-    const MAX: usize = Placement::PARTICIPANTS_MAX;
-    if participants.len() > MAX {
+fn can_be_kept(in_sync: &[InSyncReplica]) -> Result<(), NsError> {
+    const MAX: usize = Placement::IN_SYNC_MAX;
+    if in_sync.len() > MAX {
         return Err(NsError::TooMany { what: "stores that take part in a writing", bound: MAX as u64 });
     }
-    let stores: BTreeSet<_> = participants.iter().map(|one| one.store).collect();
-    if stores.len() < participants.len() {
+    let stores: BTreeSet<_> = in_sync.iter().map(|one| one.store).collect();
+    if stores.len() < in_sync.len() {
         return Err(NsError::Invalid { what: "a writing".into(), why: "a store is to take part twice" });
     }
     Ok(())
@@ -254,7 +254,7 @@ fn open_over(
     permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
     match content.state {
         _ if own_unfinished && !request.posc => restart(txn, ctx, request, key, located, content),
-        FileState::Open(by) => Err(crate::recover::busy(txn, path, by, content.body)),
+        FileState::Open(by) => Err(crate::recover::busy(txn, path, by, content.object)),
         _ => {
             let access = Some(located.inode.access);
             let replaces = Some((located.inode.ino, content));
@@ -271,11 +271,11 @@ pub(crate) fn writer(
     key: WriterKey,
     kind: WriterKind,
     ino: Ino,
-    body: BodyId,
+    object: ObjectId,
 ) -> WriterRecord {
     WriterRecord {
         key,
-        body,
+        object,
         epoch: 1,
         kind,
         ino,
@@ -295,18 +295,18 @@ fn opened(writer: &WriterRecord, kind: OpenKind) -> OpenedWrite {
     OpenedWrite {
         writer: writer.token(),
         ino: writer.ino,
-        body: writer.body,
-        piece: writer.piece(),
+        object: writer.object,
+        replica: writer.replica(),
         group: writer.placement.group,
         kind,
         len: 0,
         dropped: Vec::new(),
-        participants: writer.placement.participants.clone(),
+        in_sync: writer.placement.in_sync.clone(),
     }
 }
 
-pub(crate) fn new_content(body: BodyId, group: GroupId, key: WriterKey) -> Content {
-    Content { body, group, len: 0, state: FileState::Open(key), sums: None, generation: 0, shared: false }
+pub(crate) fn new_content(object: ObjectId, group: GroupId, key: WriterKey) -> Content {
+    Content { object, group, len: 0, state: FileState::Open(key), sums: None, generation: 0, shared: false }
 }
 
 fn new_file(
@@ -317,12 +317,12 @@ fn new_file(
     parent: &Dir,
     name: &[u8],
 ) -> Result<OpenedWrite, NsError> {
-    let (ino, body) = (ctx.ids.next_ino()?, ctx.ids.next_body()?);
+    let (ino, object) = (ctx.ids.next_ino()?, ctx.ids.next_object()?);
     let access = new_access(&ctx.actor, parent, request.mode);
-    let inode = new_inode(ctx, ino, access, Kind::File(new_content(body, request.placement.group, key)));
+    let inode = new_inode(ctx, ino, access, Kind::File(new_content(object, request.placement.group, key)));
     put_new(txn, parent.ino, name, &inode);
     adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
-    let mut writer = writer(ctx, request, key, WriterKind::New, ino, body);
+    let mut writer = writer(ctx, request, key, WriterKind::New, ino, object);
     if request.path.as_bytes().ends_with(name) {
         writer.parent = parent.ino;
     }
@@ -365,8 +365,8 @@ fn new_upload(
     key: WriterKey,
     target: Target<'_>,
 ) -> Result<OpenedWrite, NsError> {
-    let body = ctx.ids.next_body()?;
-    let upload = UploadId(body.0);
+    let object = ctx.ids.next_object()?;
+    let upload = UploadId(object.0);
     let ino = match target.replaces {
         Some((ino, _)) => ino,
         None => ctx.ids.next_ino()?,
@@ -374,12 +374,12 @@ fn new_upload(
     let access = target.access.unwrap_or_else(|| new_access(&ctx.actor, target.parent, request.mode));
     UploadRecord {
         upload,
-        body,
+        object,
         state: UploadState::InMaking,
         parent: target.parent.ino,
         name: target.name,
         replaces: target.replaces.map(|(ino, _)| ino),
-        replaces_content: target.replaces.map(|(_, content)| (content.body, content.generation)),
+        replaces_content: target.replaces.map(|(_, content)| (content.object, content.generation)),
         writer: key,
         client: request.client.clone(),
         path: request.path.as_bytes().to_vec(),
@@ -395,13 +395,13 @@ fn new_upload(
         placed: request.placement.group,
     }
     .put(txn);
-    let writer = writer(ctx, request, key, WriterKind::Upload(upload), ino, body);
+    let writer = writer(ctx, request, key, WriterKind::Upload(upload), ino, object);
     writer.put(txn);
     make_units(txn, ctx, request, &writer, access)?;
     Ok(opened(&writer, OpenKind::Upload(upload)))
 }
 
-/// The client's own unfinished file begins again: same inode, new body; the old handle is fenced.
+/// The client's own unfinished file begins again: same inode, new object; the old handle is fenced.
 fn restart(
     txn: &mut dyn Txn,
     ctx: &Context,
@@ -410,27 +410,27 @@ fn restart(
     mut located: Located,
     old: Content,
 ) -> Result<OpenedWrite, NsError> {
-    let body = ctx.ids.next_body()?;
+    let object = ctx.ids.next_object()?;
     if matches!(old.state, FileState::Open(_)) {
-        txn.delete(&keys::writer(key, old.body));
-        crate::deletion::queue(txn, ctx, old.group, old.body)?;
+        txn.delete(&keys::writer(key, old.object));
+        crate::deletion::queue(txn, ctx, old.group, old.object)?;
     } else {
-        release_body(txn, ctx, &old)?;
+        release_object(txn, ctx, &old)?;
     }
-    let content = Content { generation: old.generation, ..new_content(body, request.placement.group, key) };
+    let content = Content { generation: old.generation, ..new_content(object, request.placement.group, key) };
     located.inode.kind = Kind::File(content);
     located.inode.mtime = ctx.now;
     located.inode.ctime = ctx.now;
     located.store(txn);
     adjust_bytes(txn, ctx, &located, difference(0, old.len))?;
-    let writer = writer(ctx, request, key, WriterKind::New, located.inode.ino, body);
+    let writer = writer(ctx, request, key, WriterKind::New, located.inode.ino, object);
     writer.put(txn);
     make_units(txn, ctx, request, &writer, located.inode.access)?;
-    Ok(OpenedWrite { dropped: vec![old.body], ..opened(&writer, OpenKind::New) })
+    Ok(OpenedWrite { dropped: vec![old.object], ..opened(&writer, OpenKind::New) })
 }
 
 /// A restart gives up the uploads that the same client has in the making for this path.
-fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<Vec<BodyId>, NsError> {
+fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<Vec<ObjectId>, NsError> {
     let mut dropped = Vec::new();
     for writer in crate::find_writer(txn, &request.client, &request.path)? {
         let WriterKind::Upload(upload) = writer.kind else { continue };
@@ -439,8 +439,8 @@ fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Re
             record.delete(txn)?;
         }
         writer.delete(txn);
-        crate::deletion::queue(txn, ctx, writer.placement.group, writer.body)?;
-        dropped.push(writer.body);
+        crate::deletion::queue(txn, ctx, writer.placement.group, writer.object)?;
+        dropped.push(writer.object);
     }
     Ok(dropped)
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder, Txn};
-use types::{BodyId, BootId, Era, Group, GroupId, Member, NodeId, NodeRecord, Participant, StoreId, UploadId};
+use types::{
+    BootGeneration, BootId, Group, GroupId, InSyncReplica, Member, NodeId, NodeRecord, ObjectId, StoreId, UploadId,
+};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::commit::current_writer;
@@ -12,8 +14,8 @@ use crate::context::operations;
 use crate::membership::must_be_member;
 use crate::{
     Commit, CommitReply, Content, Context, FileState, Interrupt, InterruptReply, NsError, StoreEntry, Sums,
-    UploadRecord, UploadState, WantedState, WriterRecord, WriterToken, body_record, commit, interrupt, keys, stat_ino,
-    store,
+    UploadRecord, UploadState, WantedState, WriterRecord, WriterToken, commit, interrupt, keys, object_record,
+    stat_ino, store,
 };
 
 /// Stores of one group.
@@ -35,12 +37,12 @@ pub struct PutNode {
 
 /// Changes who takes part in a writing. Nobody can be added that way: it would not have what was written before.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PlaceWriter {
+pub struct SetInSyncReplicas {
     /// The writer.
     pub writer: WriterToken,
     /// Those who go on, its primary first; each is one of those before. Unless another one takes over the primary stays the same, and is the store that
     /// says so: whoever hands this in has compared that.
-    pub participants: Vec<Participant>,
+    pub in_sync: Vec<InSyncReplica>,
     /// Another primary takes over: the epoch is raised, and whoever has the lower one is fenced.
     pub takes_over: bool,
 }
@@ -75,7 +77,7 @@ pub struct CopyDone {
     /// The group.
     pub group: GroupId,
     /// The content.
-    pub body: BodyId,
+    pub object: ObjectId,
     /// Of which state the copy is ([`AtRest::state`]): one of a content that was changed meanwhile pays nothing.
     pub state: u32,
     /// Who has it now.
@@ -122,24 +124,24 @@ fn node(read: &dyn Read, node: NodeId) -> Result<Option<NodeRecord>, NsError> {
 }
 
 /// The stores that hold a content: members of its group that were given it and are not owed it. Empty if there is no such group.
-pub fn holders(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Vec<StoreId>, NsError> {
+pub fn holders(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Vec<StoreId>, NsError> {
     let Some(group) = self::group(read, group)? else { return Ok(Vec::new()) };
-    let owed = owed_of(read, group.group, body)?;
-    let members = group.members.iter().filter(|member| holds(member, body, &owed));
+    let missing = missing_of(read, group.group, object)?;
+    let members = group.members.iter().filter(|member| holds(member, object, &missing));
     Ok(members.map(|member| member.store).collect())
 }
 
-/// Whether a member holds a content: it was given it, and is not among those that are `owed` it.
-pub(crate) fn holds(member: &Member, body: BodyId, owed: &[StoreId]) -> bool {
-    member.has(body) && !owed.contains(&member.store)
+/// Whether a member holds a content: it was given it, and is not among those that are `missing` it.
+pub(crate) fn holds(member: &Member, object: ObjectId, missing: &[StoreId]) -> bool {
+    member.has(object) && !missing.contains(&member.store)
 }
 
 /// A content as it can be copied, one that is kept hidden too; `None`: somebody writes it, or it is not there.
-pub fn at_rest(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Option<AtRest>, NsError> {
-    if let Some(record) = body_record(read, group, body)? {
+pub fn at_rest(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Option<AtRest>, NsError> {
+    if let Some(record) = object_record(read, group, object)? {
         let content = stat_ino(read, record.ino)?.content().copied();
         let is_it = |content: &Content| {
-            content.body == body && matches!(content.state, FileState::Complete | FileState::Interrupted(_))
+            content.object == object && matches!(content.state, FileState::Complete | FileState::Interrupted(_))
         };
         let (epoch, state) = (record.epoch, record.generation);
         return Ok(content.filter(is_it).map(|content| AtRest {
@@ -150,7 +152,7 @@ pub fn at_rest(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Option<A
             state,
         }));
     }
-    let upload = UploadRecord::get(read, UploadId(body.0))?;
+    let upload = UploadRecord::get(read, UploadId(object.0))?;
     let upload = upload.filter(|upload| upload.placed == group && upload.state != UploadState::InMaking);
     Ok(upload.map(|upload| {
         let (epoch, len, sums) = (upload.epoch, upload.kept_len, upload.sums);
@@ -159,37 +161,37 @@ pub fn at_rest(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Option<A
 }
 
 /// The stores of a group that are owed a copy of a content.
-pub fn owed_of(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Vec<StoreId>, NsError> {
-    let key = keys::owed(group, body);
+pub fn missing_of(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Vec<StoreId>, NsError> {
+    let key = keys::missing(group, object);
     let value = read.get(&key)?;
     Ok(value.map(|value| decode_stores(&value).map_err(|bad| bad.at(&key))).transpose()?.unwrap_or_default())
 }
 
 /// Contents after `after` of which a store of the group is owed a copy, and those stores; at most `limit`.
-pub fn owed(
+pub fn missing(
     read: &dyn Read,
     group: GroupId,
-    after: Option<BodyId>,
+    after: Option<ObjectId>,
     limit: usize,
-) -> Result<Vec<(BodyId, Vec<StoreId>)>, NsError> {
-    let start = keys::owed(group, BodyId(after.map_or(0, |after| after.0.saturating_add(1))));
-    let end = keys::end_of(&keys::owed_in(group));
-    scan_numbers(read, &start, &end, limit, |_, second, value| Ok((BodyId(second), decode_stores(value)?)))
+) -> Result<Vec<(ObjectId, Vec<StoreId>)>, NsError> {
+    let start = keys::missing(group, ObjectId(after.map_or(0, |after| after.0.saturating_add(1))));
+    let end = keys::end_of(&keys::missing_in(group));
+    scan_numbers(read, &start, &end, limit, |_, second, value| Ok((ObjectId(second), decode_stores(value)?)))
 }
 
 /// Contents after `after`, in the order of their groups, of which some store is owed a copy, and those stores; at most `limit`.
-pub fn owed_in_all_groups(
+pub fn missing_in_all_groups(
     read: &dyn Read,
-    after: Option<(GroupId, BodyId)>,
+    after: Option<(GroupId, ObjectId)>,
     limit: usize,
-) -> Result<Vec<(GroupId, BodyId, Vec<StoreId>)>, NsError> {
+) -> Result<Vec<(GroupId, ObjectId, Vec<StoreId>)>, NsError> {
     let mut start = b"O".to_vec();
-    if let Some((group, body)) = after {
-        start = keys::owed(group, body).to_vec();
+    if let Some((group, object)) = after {
+        start = keys::missing(group, object).to_vec();
         start.push(0);
     }
     scan_numbers(read, &start, &keys::end_of(b"O"), limit, |first, second, value| {
-        Ok((GroupId(first), BodyId(second), decode_stores(value)?))
+        Ok((GroupId(first), ObjectId(second), decode_stores(value)?))
     })
 }
 
@@ -244,33 +246,37 @@ pub fn put_node(txn: &mut dyn Txn, _ctx: &Context, request: &PutNode) -> Result<
     must_be_member(txn, request.record.node)?;
     let mut out = Encoder::new(21);
     out.0.extend_from_slice(&request.record.boot.0.to_be_bytes());
-    out.u32(request.record.era.0);
+    out.u32(request.record.boot_generation.0);
     txn.put(&keys::node(request.record.node), &out.0);
     Ok(())
 }
 
-/// See [`PlaceWriter`]. [`NsError::Stale`] if the writer was fenced or has ended, somebody is to take part who does not, or its primary is to be
+/// See [`SetInSyncReplicas`]. [`NsError::Stale`] if the writer was fenced or has ended, somebody is to take part who does not, or its primary is to be
 /// another one that does not take over; [`NsError::Invalid`] if somebody is to take part twice.
-pub fn place_writer(txn: &mut dyn Txn, _ctx: &Context, request: &PlaceWriter) -> Result<WriterToken, NsError> {
+pub fn set_in_sync_replicas(
+    txn: &mut dyn Txn,
+    _ctx: &Context,
+    request: &SetInSyncReplicas,
+) -> Result<WriterToken, NsError> {
     let mut writer = current_writer(txn, &request.writer)?;
-    let what = || format!("body {:016x}", request.writer.body.0);
+    let what = || format!("body {:016x}", request.writer.object.0);
     if !request.takes_over {
-        must_be_primary(&writer, request.participants.first().map(|one| one.store))?;
+        must_be_primary(&writer, request.in_sync.first().map(|one| one.store))?;
     }
-    let before = &writer.placement.participants;
-    let is_one = |participant: &Participant| before.contains(participant);
-    if request.participants.is_empty() || !request.participants.iter().all(is_one) {
+    let before = &writer.placement.in_sync;
+    let is_one = |in_sync_replica: &InSyncReplica| before.contains(in_sync_replica);
+    if request.in_sync.is_empty() || !request.in_sync.iter().all(is_one) {
         let why = "somebody is to go on who does not take part any more";
         return Err(NsError::Stale { what: what(), why });
     }
-    let stores: BTreeSet<StoreId> = request.participants.iter().map(|one| one.store).collect();
-    if stores.len() != request.participants.len() {
+    let stores: BTreeSet<StoreId> = request.in_sync.iter().map(|one| one.store).collect();
+    if stores.len() != request.in_sync.len() {
         return Err(NsError::Invalid { what: what(), why: "a store is to take part twice" });
     }
-    if *before == request.participants && !request.takes_over {
+    if *before == request.in_sync && !request.takes_over {
         return Ok(writer.token());
     }
-    writer.placement.participants.clone_from(&request.participants);
+    writer.placement.in_sync.clone_from(&request.in_sync);
     if request.takes_over {
         writer.epoch = writer.epoch.saturating_add(1);
     }
@@ -283,16 +289,16 @@ fn must_be_primary(writer: &WriterRecord, store: Option<StoreId>) -> Result<(), 
         return Ok(());
     }
     let why = "the store that says so is not the one that orders its changes";
-    Err(NsError::Stale { what: format!("body {:016x}", writer.body.0), why })
+    Err(NsError::Stale { what: format!("body {:016x}", writer.object.0), why })
 }
 
 /// Whether all who took part have begun anew since, or were given up: nobody has surely kept all that was acknowledged, and each of them has what was synced.
 fn have_all_begun_anew(read: &dyn Read, writer: &WriterRecord) -> Result<bool, NsError> {
-    for one in &writer.placement.participants {
+    for one in &writer.placement.in_sync {
         let entry = store(read, one.store)?.filter(|entry| entry.state != WantedState::Lost);
         let node = entry.map(|entry| entry.node);
         let record = node.map(|node| self::node(read, node)).transpose()?.flatten();
-        if record.is_some_and(|record| record.era == one.era) {
+        if record.is_some_and(|record| record.boot_generation == one.boot_generation) {
             return Ok(false);
         }
     }
@@ -301,8 +307,8 @@ fn have_all_begun_anew(read: &dyn Read, writer: &WriterRecord) -> Result<bool, N
 
 /// Those of `holders` that took part: nobody else has been given anything of it.
 fn who_took_part(writer: &WriterRecord, holders: &[StoreId]) -> Vec<StoreId> {
-    let participants = writer.placement.participants.iter().map(|one| one.store);
-    participants.filter(|store| holders.contains(store)).collect()
+    let in_sync = writer.placement.in_sync.iter().map(|one| one.store);
+    in_sync.filter(|store| holders.contains(store)).collect()
 }
 
 /// See [`CommitPlaced`]. [`NsError::Stale`] if the writer was fenced or has ended, or who says so is not its primary.
@@ -311,7 +317,7 @@ pub fn commit_placed(txn: &mut dyn Txn, ctx: &Context, request: &CommitPlaced) -
     let writer = match current_writer(txn, token) {
         Err(error @ NsError::Stale { .. }) => {
             // The answer may have been lost.
-            let record = body_record(txn, request.group, token.body)?;
+            let record = object_record(txn, request.group, token.object)?;
             let done = record.filter(|done| done.epoch == token.epoch && done.len == request.commit.content.len);
             let done = done.map(|done| CommitReply::Complete { ino: done.ino, replaced: None, upload: None });
             return done.ok_or(error);
@@ -327,7 +333,7 @@ pub fn commit_placed(txn: &mut dyn Txn, ctx: &Context, request: &CommitPlaced) -
         Err(error) => error.keeps_changes(),
     };
     if is_kept {
-        owe(txn, writer.placement.group, token.body, &who_took_part(&writer, &request.holders))?;
+        owe(txn, writer.placement.group, token.object, &who_took_part(&writer, &request.holders))?;
     }
     reply
 }
@@ -341,42 +347,42 @@ pub fn interrupt_placed(
     let token = &request.interrupt.writer;
     let writer = current_writer(txn, token)?;
     if let Some(by) = request.by {
-        let took_part = writer.placement.participants.iter().any(|one| one.store == by);
+        let took_part = writer.placement.in_sync.iter().any(|one| one.store == by);
         if !took_part || !have_all_begun_anew(txn, &writer)? {
             must_be_primary(&writer, Some(by))?;
         }
     }
     let reply = interrupt(txn, ctx, &request.interrupt)?;
     if reply != InterruptReply::Unlinked {
-        owe(txn, writer.placement.group, token.body, &who_took_part(&writer, &request.holders))?;
+        owe(txn, writer.placement.group, token.object, &who_took_part(&writer, &request.holders))?;
     }
     Ok(reply)
 }
 
 /// See [`CopyDone`].
 pub fn copy_done(txn: &mut dyn Txn, _ctx: &Context, request: &CopyDone) -> Result<(), NsError> {
-    let (group, body) = (request.group, request.body);
-    if at_rest(txn, group, body)?.is_none_or(|now| now.state != request.state) {
+    let (group, object) = (request.group, request.object);
+    if at_rest(txn, group, object)?.is_none_or(|now| now.state != request.state) {
         let why = "it has been changed or removed meanwhile";
-        return Err(NsError::Stale { what: format!("a copy of body {:016x}", body.0), why });
+        return Err(NsError::Stale { what: format!("a copy of body {:016x}", object.0), why });
     }
-    let mut stores = owed_of(txn, group, body)?;
+    let mut stores = missing_of(txn, group, object)?;
     stores.retain(|store| *store != request.store);
-    put_owed(txn, group, body, &stores);
+    put_missing_replica(txn, group, object, &stores);
     Ok(())
 }
 
 /// All members are owed a copy that do not hold it.
-fn owe(txn: &mut dyn Txn, group: GroupId, body: BodyId, holders: &[StoreId]) -> Result<(), NsError> {
+fn owe(txn: &mut dyn Txn, group: GroupId, object: ObjectId, holders: &[StoreId]) -> Result<(), NsError> {
     let members = self::group(txn, group)?.map(|group| group.members).unwrap_or_default();
-    let owed: Vec<StoreId> =
+    let missing: Vec<StoreId> =
         members.iter().map(|member| member.store).filter(|store| !holders.contains(store)).collect();
-    put_owed(txn, group, body, &owed);
+    put_missing_replica(txn, group, object, &missing);
     Ok(())
 }
 
-pub(crate) fn put_owed(txn: &mut dyn Txn, group: GroupId, body: BodyId, stores: &[StoreId]) {
-    let key = keys::owed(group, body);
+pub(crate) fn put_missing_replica(txn: &mut dyn Txn, group: GroupId, object: ObjectId, stores: &[StoreId]) {
+    let key = keys::missing(group, object);
     if stores.is_empty() {
         txn.delete(&key);
         return;
@@ -418,7 +424,7 @@ pub(crate) fn decode_group(group: GroupId, value: &[u8]) -> Result<Group, BadVal
     }
     let mut members = Vec::with_capacity(count);
     for _ in 0..count {
-        let (store, since, through) = (StoreId(from.u64()?), BodyId(from.u64()?), BodyId(from.u64()?));
+        let (store, since, through) = (StoreId(from.u64()?), ObjectId(from.u64()?), ObjectId(from.u64()?));
         members.push(Member { store, since, through });
     }
     from.end()?;
@@ -427,15 +433,15 @@ pub(crate) fn decode_group(group: GroupId, value: &[u8]) -> Result<Group, BadVal
 
 pub(crate) fn decode_node(node: NodeId, value: &[u8]) -> Result<NodeRecord, BadValue> {
     let mut from = Decoder::new(value, "a node")?;
-    let (boot, era) = (BootId(from.u128()?), Era(from.u32()?));
+    let (boot, boot_generation) = (BootId(from.u128()?), BootGeneration(from.u32()?));
     from.end()?;
-    Ok(NodeRecord { node, boot, era })
+    Ok(NodeRecord { node, boot, boot_generation })
 }
 
 operations! {
     PutGroup, put_group -> ();
     PutNode, put_node -> ();
-    PlaceWriter, place_writer -> WriterToken;
+    SetInSyncReplicas, set_in_sync_replicas -> WriterToken;
     CommitPlaced, commit_placed -> CommitReply;
     InterruptPlaced, interrupt_placed -> InterruptReply;
     CopyDone, copy_done -> ();

@@ -6,8 +6,8 @@
 #[repr(u8)]
 pub enum Bug {
     /// A run takes its first range of numbers below what earlier runs took.
-    ReuseABodyNumber = 1,
-    /// Removing a file does not queue its body.
+    ReuseAObjectNumber = 1,
+    /// Removing a file does not queue its object.
     ForgetTheDeletion = 2,
     /// A fenced handle can still commit.
     CommitIgnoresEpoch = 3,
@@ -17,8 +17,8 @@ pub enum Bug {
     RepeatRequestTwice = 5,
     /// A commit does not add its bytes to the directory's totals.
     TotalsDrift = 6,
-    /// A re-open for update during the client's own overwrite reaches the old visible body.
-    ReopenReachesOldBody = 7,
+    /// A re-open for update during the client's own overwrite reaches the old visible object.
+    ReopenReachesOldObject = 7,
     /// An upload's commit does not look whether the name has appeared.
     CommitOverwritesNewName = 8,
     /// The completion at the end of a grace period takes the name whatever has happened to it.

@@ -1,9 +1,9 @@
-//! The records beside the inode: writers, uploads, ended writers, bodies.
+//! The records beside the inode: writers, uploads, ended writers, objects.
 
 use kv::{Read, Txn};
 use types::{
-    Adler32, BodyId, BootId, ClientIdentity, Crc32c, Era, ErrorCode, GroupId, Ino, Participant, PieceId, Placement,
-    PrincipalId, SessionId, StoreId, Timestamp, UploadId,
+    Adler32, BootGeneration, BootId, ClientIdentity, Crc32c, ErrorCode, GroupId, InSyncReplica, Ino, ObjectId,
+    Placement, PrincipalId, ReplicaId, SessionId, StoreId, Timestamp, UploadId,
 };
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
@@ -27,7 +27,7 @@ pub struct WriterRecord {
     /// The first half of the key.
     pub key: WriterKey,
     /// The content being written.
-    pub body: BodyId,
+    pub object: ObjectId,
     /// Raised by each re-open; a handle with a lower one is fenced.
     pub epoch: u32,
     /// What it does.
@@ -59,19 +59,19 @@ impl WriterRecord {
     /// What [`crate::Commit`] and [`crate::Interrupt`] take.
     #[must_use]
     pub fn token(&self) -> WriterToken {
-        WriterToken { key: self.key, body: self.body, epoch: self.epoch }
+        WriterToken { key: self.key, object: self.object, epoch: self.epoch }
     }
 
-    /// The piece on a single store.
+    /// The replica on a single store.
     #[must_use]
-    pub fn piece(&self) -> PieceId {
-        PieceId::first(self.body)
+    pub fn replica(&self) -> ReplicaId {
+        ReplicaId::first(self.object)
     }
 
     /// Who orders its changes, in a cluster; of a striped file nobody does.
     #[must_use]
-    pub fn primary(&self) -> Option<Participant> {
-        self.placement.participants.first().copied()
+    pub fn primary(&self) -> Option<InSyncReplica> {
+        self.placement.in_sync.first().copied()
     }
 }
 
@@ -89,10 +89,10 @@ pub enum UploadState {
 /// `U`: a content in the making, or kept after it could not become visible.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UploadRecord {
-    /// Its number; the same as its body's.
+    /// Its number; the same as its object's.
     pub upload: UploadId,
     /// The content.
-    pub body: BodyId,
+    pub object: ObjectId,
     /// State.
     pub state: UploadState,
     /// The directory that it shall appear in.
@@ -101,9 +101,9 @@ pub struct UploadRecord {
     pub name: Vec<u8>,
     /// The inode that it replaces; `None` if the name was free.
     pub replaces: Option<Ino>,
-    /// That inode's content when the upload began: its body and generation. At the end of a grace period the upload
+    /// That inode's content when the upload began: its object and generation. At the end of a grace period the upload
     /// takes the place of exactly this and of nothing else. `None` if the name was free.
-    pub replaces_content: Option<(BodyId, u32)>,
+    pub replaces_content: Option<(ObjectId, u32)>,
     /// The first half of its writer's key.
     pub writer: WriterKey,
     /// Who writes or wrote it.
@@ -160,7 +160,7 @@ pub struct EndedWriter {
     /// The key.
     pub key: WriterKey,
     /// The content that it wrote.
-    pub body: BodyId,
+    pub object: ObjectId,
     /// How it ended.
     pub how: EndedHow,
     /// Until when this is remembered.
@@ -171,13 +171,13 @@ pub struct EndedWriter {
     pub path: Vec<u8>,
 }
 
-/// `B`: a committed (or interrupted and visible) body; by these a group's bodies are enumerated.
+/// `B`: a committed (or interrupted and visible) object; by these a group's objects are enumerated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BodyRecord {
+pub struct ObjectRecord {
     /// The group of stores.
     pub group: GroupId,
-    /// The body.
-    pub body: BodyId,
+    /// The object.
+    pub object: ObjectId,
     /// The inode whose content it is.
     pub ino: Ino,
     /// Length in bytes.
@@ -229,7 +229,7 @@ impl WriterRecord {
         out.0
     }
 
-    fn decode(key: WriterKey, body: BodyId, value: &[u8]) -> Result<Self, BadValue> {
+    fn decode(key: WriterKey, object: ObjectId, value: &[u8]) -> Result<Self, BadValue> {
         let mut from = Decoder::new(value, "a writer")?;
         let kind = from.u8()?;
         let epoch = from.u32()?;
@@ -255,7 +255,7 @@ impl WriterRecord {
         })?;
         Ok(Self {
             key,
-            body,
+            object,
             epoch,
             kind,
             ino,
@@ -273,36 +273,36 @@ impl WriterRecord {
 
     /// From a key and value of a scan.
     pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Self, NsError> {
-        let (writer, body) = Self::at(key)?;
-        Self::decode(writer, body, value).map_err(|error| error.at(key))
+        let (writer, object) = Self::at(key)?;
+        Self::decode(writer, object, value).map_err(|error| error.at(key))
     }
 
     /// Whose key it is.
-    pub(crate) fn at(key: &[u8]) -> Result<(WriterKey, BodyId), NsError> {
+    pub(crate) fn at(key: &[u8]) -> Result<(WriterKey, ObjectId), NsError> {
         let bad = || BadValue::Damaged("the key of a writer has a wrong length").at(key);
         let first = keys::number_at(key, 1).ok_or_else(bad)?;
         let second = keys::number_at(key, 9).ok_or_else(bad)?;
-        Ok((WriterKey(first), BodyId(second)))
+        Ok((WriterKey(first), ObjectId(second)))
     }
 
-    pub(crate) fn get(read: &dyn Read, key: WriterKey, body: BodyId) -> Result<Option<Self>, NsError> {
-        let full = keys::writer(key, body);
-        read.get(&full)?.map(|value| Self::decode(key, body, &value).map_err(|bad| bad.at(&full))).transpose()
+    pub(crate) fn get(read: &dyn Read, key: WriterKey, object: ObjectId) -> Result<Option<Self>, NsError> {
+        let full = keys::writer(key, object);
+        read.get(&full)?.map(|value| Self::decode(key, object, &value).map_err(|bad| bad.at(&full))).transpose()
     }
 
     pub(crate) fn put(&self, txn: &mut dyn Txn) {
-        txn.put(&keys::writer(self.key, self.body), &self.encode());
+        txn.put(&keys::writer(self.key, self.object), &self.encode());
     }
 
     pub(crate) fn delete(&self, txn: &mut dyn Txn) {
-        txn.delete(&keys::writer(self.key, self.body));
+        txn.delete(&keys::writer(self.key, self.object));
     }
 
     /// Remembers that this writer ended in a way that its client may not know of.
     pub(crate) fn entomb(&self, txn: &mut dyn Txn, how: EndedHow, until: Timestamp) {
         let ended = EndedWriter {
             key: self.key,
-            body: self.body,
+            object: self.object,
             how,
             until,
             client: self.client.clone(),
@@ -314,24 +314,26 @@ impl WriterRecord {
 
 /// Group u64, then store u64 and era u32 of each participant.
 fn encode_placement(placement: &Placement) -> Vec<u8> {
-    let mut out = Encoder(Vec::with_capacity(8 + placement.participants.len() * 12));
+    let mut out = Encoder(Vec::with_capacity(8 + placement.in_sync.len() * 12));
     out.u64(placement.group.0);
-    for participant in &placement.participants {
-        out.u64(participant.store.0);
-        out.u32(participant.era.0);
+    for in_sync_replica in &placement.in_sync {
+        out.u64(in_sync_replica.store.0);
+        out.u32(in_sync_replica.boot_generation.0);
     }
     out.0
 }
 
 fn decode_placement(field: &[u8]) -> Result<Placement, BadValue> {
     let mut from = Decoder::part(field, "a placement");
-    let mut placement = Placement { group: GroupId(from.u64()?), participants: Vec::new() };
+    let mut placement = Placement { group: GroupId(from.u64()?), in_sync: Vec::new() };
     let count = field.len().saturating_sub(8) / 12;
-    if count > Placement::PARTICIPANTS_MAX {
+    if count > Placement::IN_SYNC_MAX {
         return Err(BadValue::Damaged("more stores than can take part in a writing"));
     }
     for _ in 0..count {
-        placement.participants.push(Participant { store: StoreId(from.u64()?), era: Era(from.u32()?) });
+        placement
+            .in_sync
+            .push(InSyncReplica { store: StoreId(from.u64()?), boot_generation: BootGeneration(from.u32()?) });
     }
     if from.rest().is_empty() { Ok(placement) } else { Err(BadValue::Damaged("a tagged field has a wrong length")) }
 }
@@ -352,7 +354,7 @@ impl EndedWriter {
             EndedHow::Dropped => 3,
             EndedHow::Refused => 4,
         });
-        out.u64(self.body.0);
+        out.u64(self.object.0);
         out.i64(self.until.0);
         out.client(&self.client);
         out.bytes(&self.path);
@@ -368,12 +370,12 @@ impl EndedWriter {
             4 => EndedHow::Refused,
             _ => return Err(BadValue::Damaged("it has an unknown way of ending")),
         };
-        let body = BodyId(from.u64()?);
+        let object = ObjectId(from.u64()?);
         let until = Timestamp(from.i64()?);
         let client = from.client()?;
         let path = from.path()?.to_vec();
         from.end()?;
-        Ok(Self { key, body, how, until, client, path })
+        Ok(Self { key, object, how, until, client, path })
     }
 
     pub(crate) fn get(read: &dyn Read, key: WriterKey) -> Result<Option<Self>, NsError> {
@@ -403,7 +405,7 @@ impl UploadRecord {
         };
         out.u8(state);
         out.u8(refusal);
-        out.u64(self.body.0);
+        out.u64(self.object.0);
         out.u64(self.parent.0);
         out.bytes(&self.name);
         out.u64(self.replaces.map_or(0, |ino| ino.0));
@@ -420,9 +422,9 @@ impl UploadRecord {
         if let Some(deadline) = self.deadline {
             out.tag(TAG_DEADLINE, &deadline.0.to_be_bytes());
         }
-        if let Some((body, generation)) = self.replaces_content {
+        if let Some((object, generation)) = self.replaces_content {
             let mut field = [0; 12];
-            field[..8].copy_from_slice(&body.0.to_be_bytes());
+            field[..8].copy_from_slice(&object.0.to_be_bytes());
             field[8..].copy_from_slice(&generation.to_be_bytes());
             out.tag(TAG_REPLACES_CONTENT, &field);
         }
@@ -450,7 +452,7 @@ impl UploadRecord {
             }
             _ => return Err(BadValue::Damaged("it has an unknown upload state")),
         };
-        let body = BodyId(from.u64()?);
+        let object = ObjectId(from.u64()?);
         let parent = Ino(from.u64()?);
         let name = from.name()?.to_vec();
         let replaces = Some(Ino(from.u64()?)).filter(|ino| ino.0 != 0);
@@ -473,8 +475,8 @@ impl UploadRecord {
                 Ok(true)
             }
             TAG_REPLACES_CONTENT => {
-                let (body, generation) = field.split_at(field.len().min(8));
-                replaces_content = Some((BodyId(field_u64(body)?), field_u32(generation)?));
+                let (object, generation) = field.split_at(field.len().min(8));
+                replaces_content = Some((ObjectId(field_u64(object)?), field_u32(generation)?));
                 Ok(true)
             }
             TAG_ATTRIBUTES => {
@@ -490,7 +492,7 @@ impl UploadRecord {
         })?;
         Ok(Self {
             upload,
-            body,
+            object,
             state,
             parent,
             name,
@@ -528,21 +530,21 @@ impl UploadRecord {
     }
 }
 
-impl BodyRecord {
+impl ObjectRecord {
     pub(crate) fn put(&self, txn: &mut dyn Txn) {
         let mut out = Encoder::new(25);
         out.u64(self.ino.0);
         out.u64(self.len);
         out.u32(self.generation);
         out.u32(self.epoch);
-        txn.put(&keys::body(self.group, self.body), &out.0);
+        txn.put(&keys::object(self.group, self.object), &out.0);
     }
 
-    pub(crate) fn decode(group: GroupId, body: BodyId, value: &[u8]) -> Result<Self, BadValue> {
+    pub(crate) fn decode(group: GroupId, object: ObjectId, value: &[u8]) -> Result<Self, BadValue> {
         let mut from = Decoder::new(value, "a body")?;
         let (ino, len) = (Ino(from.u64()?), from.u64()?);
         let (generation, epoch) = (from.u32()?, from.u32()?);
         from.end()?;
-        Ok(Self { group, body, ino, len, generation, epoch })
+        Ok(Self { group, object, ino, len, generation, epoch })
     }
 }

@@ -2,7 +2,7 @@
 //! what this client was writing, never to what is visible meanwhile under the same path.
 
 use kv::{Read, Txn};
-use types::{BodyId, GroupId, NsPath, Placement, UploadId};
+use types::{GroupId, NsPath, ObjectId, Placement, UploadId};
 
 use crate::inode::{FileState, Kind, WriterKey};
 use crate::node::{Dentry, Located, locate, locate_entry};
@@ -12,7 +12,7 @@ use crate::uploads::permit_own;
 use crate::walk::{Last, resolve};
 use crate::{
     Context, EndedWriter, Interrupt, NsError, OpenKind, OpenWrite, OpenedWrite, Resume, UploadRecord, UploadState,
-    Want, WriterKind, WriterRecord, body_record, find_writer, holders, interrupt, keys, permit,
+    Want, WriterKind, WriterRecord, find_writer, holders, interrupt, keys, object_record, permit,
 };
 
 pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -25,7 +25,7 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     }
     let mut own = find_writer(txn, &request.client, path)?;
     own.retain(|writer| request.only.is_none_or(|only| writer.token() == only));
-    if planted::is(Bug::ReopenReachesOldBody) {
+    if planted::is(Bug::ReopenReachesOldObject) {
         own.retain(|writer| !matches!(writer.kind, WriterKind::Upload(_)));
     }
     match own.len() {
@@ -44,18 +44,18 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     let ended = EndedWriter::get(txn, key)?
         .filter(|ended| ended.until > ctx.now && ended.client == request.client && ended.path == path.as_bytes());
     let at = match resolve(txn, &ctx.actor, path, Last::Follow) {
-        Err(NsError::NotFound(..)) if ended.is_some() => return Err(given_up(path)),
+        Err(NsError::NotFound(..)) if ended.is_some() => return Err(removed_as_lost(path)),
         other => other?,
     };
     let located = match at.entry {
-        None if ended.is_some() => return Err(given_up(path)),
+        None if ended.is_some() => return Err(removed_as_lost(path)),
         None => return Err(NsError::NotFound(path.to_string(), "file")),
         Some(Dentry::Directory(_)) => return Err(NsError::IsDirectory(path.to_string())),
         Some(entry) => locate_entry(txn, at.parent.ino, &at.name, entry)?,
     };
-    let body = located.inode.content().map(|content| content.body);
-    if ended.is_some_and(|ended| Some(ended.body) != body) {
-        return Err(given_up(path));
+    let object = located.inode.content().map(|content| content.object);
+    if ended.is_some_and(|ended| Some(ended.object) != object) {
+        return Err(removed_as_lost(path));
     }
     begin_update(txn, ctx, request, located, request.resume == Some(Resume::Visible))
 }
@@ -64,16 +64,16 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
 fn go_on_with_unit(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
     let nothing = || NsError::NotFound(format!("{}: {}", request.path, request.client.user), "unit");
     let (Some(of), Ok(unit)) = (request.unit_of, u8::try_from(request.client.pid)) else { return Err(nothing()) };
-    if request.client != crate::stripe::unit_writer(of.body, unit) {
+    if request.client != crate::stripe::unit_writer(of.object, unit) {
         return Err(nothing());
     }
-    let record = crate::stripe::stripe_of(txn, of.body)?;
+    let record = crate::stripe::stripe_of(txn, of.object)?;
     let ino = record.and_then(|record| record.units.get(usize::from(unit)).copied()).ok_or_else(nothing)?;
     let located = locate(txn, ino)?.ok_or_else(nothing)?;
     begin_update(txn, ctx, request, located, true)
 }
 
-fn given_up(path: &NsPath) -> NsError {
+fn removed_as_lost(path: &NsPath) -> NsError {
     NsError::Stale {
         what: path.to_string(),
         why: "what this client was writing has ended or was replaced meanwhile; open it anew",
@@ -81,21 +81,21 @@ fn given_up(path: &NsPath) -> NsError {
 }
 
 /// The refusal that names who writes.
-pub(crate) fn busy(read: &dyn Read, path: &NsPath, key: WriterKey, body: BodyId) -> NsError {
-    match WriterRecord::get(read, key, body) {
+pub(crate) fn busy(read: &dyn Read, path: &NsPath, key: WriterKey, object: ObjectId) -> NsError {
+    match WriterRecord::get(read, key, object) {
         Ok(Some(writer)) => {
             let token = writer.token();
             NsError::Busy { path: path.to_string(), by: Box::new(writer.client), writer: token }
         }
         Ok(None) => {
-            let key = keys::writer(key, body).escape_ascii().to_string();
+            let key = keys::writer(key, object).escape_ascii().to_string();
             NsError::Damaged { key, why: "a file says that this writer writes it, but there is none" }
         }
         Err(error) => error,
     }
 }
 
-/// Back to the body that this client was writing.
+/// Back to the object that this client was writing.
 fn reopen(
     txn: &mut dyn Txn,
     ctx: &Context,
@@ -120,7 +120,7 @@ fn reopen(
             let located = locate(txn, writer.ino)?;
             let content = located.as_ref().and_then(|located| located.inode.content().copied());
             match (located, content) {
-                (Some(located), Some(content)) if content.body == writer.body => {
+                (Some(located), Some(content)) if content.object == writer.object => {
                     permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
                     content.len
                 }
@@ -132,12 +132,16 @@ fn reopen(
         }
     };
     if writer.boot != request.boot {
-        let vouched = request.vouched.filter(|vouched| vouched.body == writer.body);
+        let vouched = request.vouched.filter(|vouched| vouched.object == writer.object);
         if let Some(vouched) = vouched.filter(|vouched| !vouched.all_there) {
             interrupt(txn, ctx, &Interrupt { writer: writer.token(), kept_len: vouched.kept_len })?;
         }
         if vouched.is_none_or(|vouched| !vouched.all_there) {
-            return Err(NsError::LostBytes { path: path.to_string(), body: writer.body, marked: vouched.is_some() });
+            return Err(NsError::LostBytes {
+                path: path.to_string(),
+                object: writer.object,
+                marked: vouched.is_some(),
+            });
         }
     }
     writer.epoch = writer.epoch.saturating_add(1);
@@ -152,31 +156,31 @@ fn reopen(
 }
 
 /// Those who are asked to take part in the writing of a content that is there, as far as they hold it.
-fn take_part(read: &dyn Read, request: &OpenWrite, group: GroupId, body: BodyId) -> Result<Placement, NsError> {
-    let asked = &request.placement.participants;
+fn take_part(read: &dyn Read, request: &OpenWrite, group: GroupId, object: ObjectId) -> Result<Placement, NsError> {
+    let asked = &request.placement.in_sync;
     if asked.is_empty() {
-        return Ok(Placement { group, participants: Vec::new() });
+        return Ok(Placement { group, in_sync: Vec::new() });
     }
-    let holders = holders(read, group, body)?;
-    let participants: Vec<_> = asked.iter().filter(|one| holders.contains(&one.store)).copied().collect();
-    if participants.is_empty() {
+    let holders = holders(read, group, object)?;
+    let in_sync: Vec<_> = asked.iter().filter(|one| holders.contains(&one.store)).copied().collect();
+    if in_sync.is_empty() {
         let why = "its copies are on other stores by now; ask again";
         return Err(NsError::Stale { what: request.path.to_string(), why });
     }
-    Ok(Placement { group, participants })
+    Ok(Placement { group, in_sync })
 }
 
 fn opened(writer: &WriterRecord, kind: OpenKind, len: u64) -> OpenedWrite {
     OpenedWrite {
         writer: writer.token(),
         ino: writer.ino,
-        body: writer.body,
-        piece: writer.piece(),
+        object: writer.object,
+        replica: writer.replica(),
         group: writer.placement.group,
         kind,
         len,
         dropped: Vec::new(),
-        participants: writer.placement.participants.clone(),
+        in_sync: writer.placement.in_sync.clone(),
     }
 }
 
@@ -207,33 +211,33 @@ pub(crate) fn begin_update(
     permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
     let key = keys::writer_key(&request.client, path.as_bytes());
     let (kind, open_kind) = match content.state {
-        FileState::Open(by) | FileState::Updating(by) => return Err(busy(txn, path, by, content.body)),
+        FileState::Open(by) | FileState::Updating(by) => return Err(busy(txn, path, by, content.object)),
         FileState::Interrupted(_) if !resume => {
             return Err(NsError::Interrupted { path: path.to_string(), kept: content.len });
         }
         FileState::Interrupted(_) => (WriterKind::New, OpenKind::Resumed(None)),
         FileState::Complete => (WriterKind::Update, OpenKind::Update),
     };
-    let placement = take_part(txn, request, content.group, content.body)?;
-    // Above every epoch that this body's handles had, so that none of them can commit any more.
-    let epoch = body_record(txn, content.group, content.body)?.map_or(0, |record| record.epoch).saturating_add(1);
+    let placement = take_part(txn, request, content.group, content.object)?;
+    // Above every epoch that this object's handles had, so that none of them can commit any more.
+    let epoch = object_record(txn, content.group, content.object)?.map_or(0, |record| record.epoch).saturating_add(1);
     content.state = match kind {
         WriterKind::Update => FileState::Updating(key),
         _ => {
-            txn.delete(&keys::body(content.group, content.body)); // written again when this ends
+            txn.delete(&keys::object(content.group, content.object)); // written again when this ends
             if content.group != GroupId::DEFAULT {
-                txn.delete(&keys::owed(content.group, content.body)); // and so is this
+                txn.delete(&keys::missing(content.group, content.object)); // and so is this
             }
             FileState::Open(key)
         }
     };
     // What is changed in place has no known checksum until it is closed.
     let sums_before = content.sums.take().filter(|_| kind == WriterKind::Update);
-    let (body, len) = (content.body, content.len);
+    let (object, len) = (content.object, content.len);
     located.inode.ctime = ctx.now;
     let ino = located.inode.ino;
     located.store(txn);
-    let writer = WriterRecord { epoch, sums_before, placement, ..begin_writer(ctx, request, key, kind, ino, body) };
+    let writer = WriterRecord { epoch, sums_before, placement, ..begin_writer(ctx, request, key, kind, ino, object) };
     writer.put(txn);
     Ok(opened(&writer, open_kind, len))
 }
@@ -253,7 +257,7 @@ fn resume_upload(
     permit_own(ctx, &record)?;
     must_not_be_striped(path, record.placed)?;
     if record.state == UploadState::InMaking {
-        return Err(busy(txn, path, record.writer, record.body));
+        return Err(busy(txn, path, record.writer, record.object));
     }
     let key = keys::writer_key(&request.client, path.as_bytes());
     // Its attributes, if it has any, stand under the number that the file will get.
@@ -261,8 +265,8 @@ fn resume_upload(
         Some(ino) => ino,
         None => ctx.ids.next_ino()?,
     };
-    let placement = take_part(txn, request, record.placed, record.body)?;
-    let begun = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, record.body);
+    let placement = take_part(txn, request, record.placed, record.object)?;
+    let begun = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, record.object);
     let writer = WriterRecord { epoch: record.epoch.saturating_add(1), placement, ..begun };
     record.state = UploadState::InMaking;
     record.deadline = None;

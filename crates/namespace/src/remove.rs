@@ -1,9 +1,9 @@
 //! Removing a file or a symbolic link.
 
 use kv::Txn;
-use types::{BodyId, Ino, NsPath};
+use types::{Ino, NsPath, ObjectId};
 
-use crate::deletion::release_body;
+use crate::deletion::release_object;
 use crate::node::{Dentry, Dir, Located, Place, get_record};
 use crate::totals::{Touch, adjust, difference};
 use crate::walk::{Last, resolve_existing};
@@ -14,11 +14,11 @@ use crate::{Context, Inode, Kind, NsError, OpTag, Operation, Want, keys, permit}
 pub struct Removed {
     /// The inode.
     pub ino: Ino,
-    /// Its body, if its deletion was queued. `None` while other links, holders or a writer need it.
-    pub body: Option<BodyId>,
+    /// Its object, if its deletion was queued. `None` while other links, holders or a writer need it.
+    pub object: Option<ObjectId>,
 }
 
-/// Removes a file's or symbolic link's name. The body goes to the deletion queue when nothing needs it any more.
+/// Removes a file's or symbolic link's name. The object goes to the deletion queue when nothing needs it any more.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remove {
     /// The path.
@@ -69,20 +69,20 @@ pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8]) ->
     let ino = inode.ino;
     if inode.nlink > 0 || inode.holders > 0 {
         Located { inode, place: Place::Own }.store(txn);
-        return Ok(Removed { ino, body: None });
+        return Ok(Removed { ino, object: None });
     }
-    let body = drop_inode(txn, ctx, &inode)?;
-    Ok(Removed { ino, body })
+    let object = drop_inode(txn, ctx, &inode)?;
+    Ok(Removed { ino, object })
 }
 
-/// Takes away an inode without names and holders: its record, its attributes, its claim on its body.
-pub(crate) fn drop_inode(txn: &mut dyn Txn, ctx: &Context, inode: &Inode) -> Result<Option<BodyId>, NsError> {
+/// Takes away an inode without names and holders: its record, its attributes, its claim on its object.
+pub(crate) fn drop_inode(txn: &mut dyn Txn, ctx: &Context, inode: &Inode) -> Result<Option<ObjectId>, NsError> {
     txn.delete(&keys::inode(inode.ino));
     if inode.xattrs > 0 {
         crate::xattr::delete_all(txn, inode.ino)?;
     }
     match &inode.kind {
-        Kind::File(content) => release_body(txn, ctx, content),
+        Kind::File(content) => release_object(txn, ctx, content),
         _ => Ok(None),
     }
 }

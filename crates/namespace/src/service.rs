@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kv::{Durability, Kv, OpOutcome, Read, transact};
 use parking_lot::Mutex;
-use types::{BodyId, Incarnation, SessionId, Timestamp};
+use types::{Incarnation, ObjectId, SessionId, Timestamp};
 
 use crate::ids::take_range;
 use crate::{
@@ -19,14 +19,14 @@ pub struct NamespaceConfig {
     pub limits: Limits,
     /// Numbers taken at a time; 2^20 but in tests.
     pub id_range: u64,
-    /// How many body numbers are passed over before this run's first one ([`crate::count_to_pass_over`]), where what has been made since a copy of the
+    /// How many object numbers are passed over before this run's first one ([`crate::count_to_pass_over`]), where what has been made since a copy of the
     /// namespace may come to light late. 0 where what is stored is known before the first number is handed out.
-    pub bodies_passed_over: u64,
+    pub objects_passed_over: u64,
 }
 
 impl Default for NamespaceConfig {
     fn default() -> Self {
-        Self { limits: Limits::default(), id_range: 1 << 20, bodies_passed_over: 0 }
+        Self { limits: Limits::default(), id_range: 1 << 20, objects_passed_over: 0 }
     }
 }
 
@@ -75,8 +75,9 @@ impl Namespace {
         let range = config.id_range.max(2);
         let config = NamespaceConfig { id_range: range, ..config };
         let opened = transact(&*kv, Durability::Synced, move |txn| {
-            let result = format_or_open(txn, now)
-                .and_then(|formatted| Ok((formatted, take_range(txn, range, BodyId(0), config.bodies_passed_over)?)));
+            let result = format_or_open(txn, now).and_then(|formatted| {
+                Ok((formatted, take_range(txn, range, ObjectId(0), config.objects_passed_over)?))
+            });
             (if result.is_ok() { OpOutcome::Commit } else { OpOutcome::Abort }, result)
         })?;
         let (formatted, first) = opened?;
@@ -119,12 +120,12 @@ impl Namespace {
         reading(&*snapshot)
     }
 
-    /// Somebody has a body of this number: whether it shows that this namespace is older than what is stored, as one that was brought back from a copy
+    /// Somebody has a object of this number: whether it shows that this namespace is older than what is stored, as one that was brought back from a copy
     /// is. It is said once of a number, and of none that is lower than one of which it was said.
     ///
     /// If it was still to be handed out, neither it nor a lower one will be, nor as many as `passed_over` of those that follow: others may have these.
-    pub fn is_older_than(&self, body: BodyId, passed_over: impl FnOnce() -> u64) -> bool {
-        let is_older = self.ids.is_of_another_life(body, passed_over);
+    pub fn is_older_than(&self, object: ObjectId, passed_over: impl FnOnce() -> u64) -> bool {
+        let is_older = self.ids.is_of_another_incarnation(object, passed_over);
         if is_older {
             self.take_numbers();
         }
@@ -142,7 +143,7 @@ impl Namespace {
         self.kv.submit(
             Durability::Synced,
             Box::new(move |txn| {
-                let result = take_range(txn, range, numbers.least_body(), 0);
+                let result = take_range(txn, range, numbers.least_object(), 0);
                 let outcome = if result.is_ok() { OpOutcome::Commit } else { OpOutcome::Abort };
                 *inner.lock() = result.ok();
                 outcome

@@ -1,12 +1,12 @@
 //! Files that are dealt out in chunks over several units (`K`).
 //!
 //! Each unit is a content like any other: it has an inode (without a name, held by the file), a group, a writer, a place among what is copied,
-//! repaired and deleted. The file itself has a body of no bytes, in a group of no stores ([`GroupId::STRIPED`]), whose record names the units.
+//! repaired and deleted. The file itself has a object of no bytes, in a group of no stores ([`GroupId::STRIPED`]), whose record names the units.
 //! What makes it a file is that it becomes complete only when all units are, in a transaction that looks at them, and that they go when it goes.
 
 use kv::{Read, Txn};
-use types::striping::{StripedWriting, WriteSecret};
-use types::{BodyId, ClientIdentity, Crc32c, GroupId, Ino, Placement, Stripe, WriterToken};
+use types::striping::{StripedOpenWrite, WriteSecret};
+use types::{ClientIdentity, Crc32c, GroupId, Ino, ObjectId, Placement, Stripe, WriterToken};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::commit::current_writer;
@@ -16,7 +16,7 @@ use crate::open_write::{new_content, new_inode, writer as begin_writer};
 use crate::records::WriterKind;
 use crate::{
     Access, Commit, CommitReply, Committed, Completion, Content, Context, FileState, Inode, Interrupt, Kind, NsError,
-    OpenWrite, Sums, WriterRecord, body_record, commit, interrupt, keys,
+    OpenWrite, Sums, WriterRecord, commit, interrupt, keys, object_record,
 };
 
 /// How a new content is to be dealt out, and where its units go: as many as the stripe is wide.
@@ -45,7 +45,7 @@ pub struct StripeRecord {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CommitStriped {
     /// The writing of the file itself.
-    pub writing: StripedWriting,
+    pub writing: StripedOpenWrite,
     /// The modification time; the context's `now` if not given.
     pub mtime: Option<types::Timestamp>,
     /// Of how many bytes whoever has written it knows the checksums, and which these are: those of the file, if it is as long.
@@ -83,15 +83,15 @@ impl StripeRecord {
 }
 
 /// How a content is dealt out; `None`: it is not.
-pub fn stripe_of(read: &dyn Read, body: BodyId) -> Result<Option<StripeRecord>, NsError> {
-    let key = keys::stripe(body);
+pub fn stripe_of(read: &dyn Read, object: ObjectId) -> Result<Option<StripeRecord>, NsError> {
+    let key = keys::stripe(object);
     read.get(&key)?.map(|value| StripeRecord::decode(&value).map_err(|bad| bad.at(&key))).transpose()
 }
 
 /// The units of a striped content, in their order, and how it is dealt out.
-pub fn units_of(read: &dyn Read, body: BodyId) -> Result<(Stripe, Vec<Inode>), NsError> {
-    let damaged = |why| NsError::Damaged { key: keys::stripe(body).escape_ascii().to_string(), why };
-    let record = stripe_of(read, body)?.ok_or_else(|| damaged("a file is dealt out, and nothing says how"))?;
+pub fn units_of(read: &dyn Read, object: ObjectId) -> Result<(Stripe, Vec<Inode>), NsError> {
+    let damaged = |why| NsError::Damaged { key: keys::stripe(object).escape_ascii().to_string(), why };
+    let record = stripe_of(read, object)?.ok_or_else(|| damaged("a file is dealt out, and nothing says how"))?;
     let mut units = Vec::with_capacity(record.units.len());
     for ino in &record.units {
         let located = locate(read, *ino)?.filter(|located| located.inode.content().is_some());
@@ -102,8 +102,8 @@ pub fn units_of(read: &dyn Read, body: BodyId) -> Result<(Stripe, Vec<Inode>), N
 
 /// Who writes a unit, as far as its writer's key is concerned. No client can log in under this name: it is longer than a login has room for.
 #[must_use]
-pub fn unit_writer(body: BodyId, unit: u8) -> ClientIdentity {
-    ClientIdentity { user: format!("stripe {:016x}", body.0), pid: u32::from(unit), host: String::new() }
+pub fn unit_writer(object: ObjectId, unit: u8) -> ClientIdentity {
+    ClientIdentity { user: format!("stripe {:016x}", object.0), pid: u32::from(unit), host: String::new() }
 }
 
 /// The units of a content that begins, and their writers. Nothing of them is visible.
@@ -121,27 +121,27 @@ pub(crate) fn make_units(
     }
     let mut record = StripeRecord { stripe: *stripe, units: Vec::with_capacity(units.len()), secret: *secret };
     for (number, placement) in (0..).zip(units) {
-        let (ino, body) = (ctx.ids.next_ino()?, ctx.ids.next_body()?);
-        let client = unit_writer(parent.body, number);
+        let (ino, object) = (ctx.ids.next_ino()?, ctx.ids.next_object()?);
+        let client = unit_writer(parent.object, number);
         let key = keys::writer_key(&client, &parent.path);
-        let content = new_content(body, placement.group, key);
+        let content = new_content(object, placement.group, key);
         // Held by the file, so that it stays without a name. Its writer opens it again before its first byte, whatever the file's mode is.
         let access = Access { mode: access.mode | 0o200, ..access };
         let inode = Inode { nlink: 0, holders: 1, ..new_inode(ctx, ino, access, Kind::File(content)) };
         Located { inode, place: Place::Own }.store(txn);
         let expected_len = request.expected_len.map(|len| stripe.unit_len(number, len));
-        let begun = begin_writer(ctx, request, key, WriterKind::New, ino, body);
+        let begun = begin_writer(ctx, request, key, WriterKind::New, ino, object);
         WriterRecord { client, expected_len, placement: placement.clone(), ..begun }.put(txn);
         record.units.push(ino);
     }
-    txn.put(&keys::stripe(parent.body), &record.encode());
+    txn.put(&keys::stripe(parent.object), &record.encode());
     Ok(())
 }
 
 /// A striped content goes, and its units with it. One that is being written goes when its writer has ended.
-pub(crate) fn drop_units(txn: &mut dyn Txn, ctx: &Context, body: BodyId) -> Result<(), NsError> {
-    let Some(record) = stripe_of(txn, body)? else { return Ok(()) };
-    txn.delete(&keys::stripe(body));
+pub(crate) fn drop_units(txn: &mut dyn Txn, ctx: &Context, object: ObjectId) -> Result<(), NsError> {
+    let Some(record) = stripe_of(txn, object)? else { return Ok(()) };
+    txn.delete(&keys::stripe(object));
     for ino in record.units {
         if let Some(located) = locate(txn, ino)? {
             crate::remove::drop_inode(txn, ctx, &located.inode)?;
@@ -161,8 +161,8 @@ struct Units {
 }
 
 impl Units {
-    fn of(read: &dyn Read, body: BodyId) -> Result<Self, NsError> {
-        let (stripe, units) = units_of(read, body)?;
+    fn of(read: &dyn Read, object: ObjectId) -> Result<Self, NsError> {
+        let (stripe, units) = units_of(read, object)?;
         let contents: Vec<Content> = units.iter().filter_map(Inode::content).copied().collect();
         let is_written = |content: &Content| matches!(content.state, FileState::Open(_) | FileState::Updating(_));
         // What was complete stays so when a change of it is interrupted, whatever is missing then: only an end that somebody answers for has checksums.
@@ -187,8 +187,8 @@ pub(crate) fn committed(read: &dyn Read, writer: &WriterRecord, asked: Committed
     if writer.placement.group != GroupId::STRIPED {
         return Ok(asked);
     }
-    let len = Units::of(read, writer.body)?.whole().ok_or_else(|| NsError::Stale {
-        what: format!("body {:016x}", writer.body.0),
+    let len = Units::of(read, writer.object)?.whole().ok_or_else(|| NsError::Stale {
+        what: format!("body {:016x}", writer.object.0),
         why: "a unit of this striped file is not complete",
     })?;
     // Those of the units say nothing about bytes in another order; those of a file of another length nothing about this one.
@@ -200,7 +200,7 @@ pub(crate) fn kept(read: &dyn Read, writer: &WriterRecord, asked: u64) -> Result
     if writer.placement.group != GroupId::STRIPED {
         return Ok(asked);
     }
-    let units = Units::of(read, writer.body)?;
+    let units = Units::of(read, writer.object)?;
     Ok(units.stripe.whole_prefix(&units.lens))
 }
 
@@ -216,8 +216,8 @@ pub enum UnitsWritten {
 }
 
 /// How far the writing of the units of this content has come.
-pub fn units_written(read: &dyn Read, body: BodyId) -> Result<UnitsWritten, NsError> {
-    let Units { are_complete, are_written, .. } = Units::of(read, body)?;
+pub fn units_written(read: &dyn Read, object: ObjectId) -> Result<UnitsWritten, NsError> {
+    let Units { are_complete, are_written, .. } = Units::of(read, object)?;
     Ok(match (are_written, are_complete) {
         (true, _) => UnitsWritten::Still,
         (false, true) => UnitsWritten::All,
@@ -226,12 +226,12 @@ pub fn units_written(read: &dyn Read, body: BodyId) -> Result<UnitsWritten, NsEr
 }
 
 /// Whoever asks for something about a writing knows what its writer was told.
-pub fn permit_writing(read: &dyn Read, writing: &StripedWriting) -> Result<(), NsError> {
-    let body = writing.writer.body;
-    match stripe_of(read, body)? {
+pub fn permit_writing(read: &dyn Read, writing: &StripedOpenWrite) -> Result<(), NsError> {
+    let object = writing.writer.object;
+    match stripe_of(read, object)? {
         Some(record) if record.secret != writing.secret => {
             let rule = "only who was given the permission to write it may do this".to_owned();
-            Err(NsError::Denied { path: format!("the writing of body {:016x}", body.0), rule })
+            Err(NsError::Denied { path: format!("the writing of body {:016x}", object.0), rule })
         }
         // What is not there can be asked for by anybody.
         Some(_) | None => Ok(()),
@@ -243,18 +243,18 @@ pub fn permit_writing(read: &dyn Read, writing: &StripedWriting) -> Result<(), N
 pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped) -> Result<CommitReply, NsError> {
     permit_writing(txn, &request.writing)?;
     let token = request.writing.writer;
-    if WriterRecord::get(txn, token.key, token.body)?.is_none() {
+    if WriterRecord::get(txn, token.key, token.object)?.is_none() {
         // The answer may have been lost.
-        let done = body_record(txn, GroupId::STRIPED, token.body)?.filter(|done| done.epoch == token.epoch);
+        let done = object_record(txn, GroupId::STRIPED, token.object)?.filter(|done| done.epoch == token.epoch);
         if let Some(done) = done {
             let content = crate::stat_ino(txn, done.ino)?.content().copied();
-            if content.is_some_and(|content| content.body == token.body && content.state == FileState::Complete) {
+            if content.is_some_and(|content| content.object == token.object && content.state == FileState::Complete) {
                 return Ok(CommitReply::Complete { ino: done.ino, replaced: None, upload: None });
             }
         }
     }
     let writer = current_striped(txn, &token)?;
-    if let Some(len) = Units::of(txn, token.body)?.whole()
+    if let Some(len) = Units::of(txn, token.object)?.whole()
         && let Err(other) = compare(&*txn, &writer, len, request)
     {
         interrupt(txn, ctx, &Interrupt { writer: token, kept_len: 0 })?;
@@ -267,18 +267,18 @@ pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped)
 
 /// Whether the units, which make a file of `len` bytes, are what was announced and sent.
 fn compare(read: &dyn Read, writer: &WriterRecord, len: u64, request: &CommitStriped) -> Result<(), NsError> {
-    let body = writer.body;
+    let object = writer.object;
     let said = request.sums.map(|(len, _)| len);
     // Of what is fetched from another server, or made from another file, nobody has announced how long it is.
     let announced = writer.expected_len.filter(|len| *len != u64::MAX);
     if let Some(sent) = [announced, said].into_iter().flatten().find(|sent| *sent != len) {
-        return Err(NsError::NotAsLong { body, found: len, sent });
+        return Err(NsError::NotAsLong { object, found: len, sent });
     }
-    let (_, units) = units_of(read, body)?;
+    let (_, units) = units_of(read, object)?;
     let contents = units.iter().filter_map(Inode::content);
     for ((unit, content), sent) in (0u64..).zip(contents).zip(request.unit_sums.iter().flatten()) {
         if let Some(sums) = content.sums.filter(|sums| sums.crc32c != *sent) {
-            return Err(NsError::NotAsSent { body, unit, found: sums.crc32c, sent: *sent });
+            return Err(NsError::NotAsSent { object, unit, found: sums.crc32c, sent: *sent });
         }
     }
     Ok(())
@@ -287,7 +287,7 @@ fn compare(read: &dyn Read, writer: &WriterRecord, len: u64, request: &CommitStr
 fn current_striped(read: &dyn Read, writer: &WriterToken) -> Result<WriterRecord, NsError> {
     let record = current_writer(read, writer)?;
     if record.placement.group != GroupId::STRIPED {
-        let what = format!("body {:016x}", writer.body.0);
+        let what = format!("body {:016x}", writer.object.0);
         return Err(NsError::Invalid { what, why: "it is not striped: its stores end its writing" });
     }
     Ok(record)
@@ -307,9 +307,9 @@ fn end(
 /// See [`EndStriped`]. Answers whether it is whole. [`NsError::Stale`] if a unit is written still, or the writer was fenced or has ended.
 pub fn end_striped(txn: &mut dyn Txn, ctx: &Context, request: &EndStriped) -> Result<bool, NsError> {
     let writer = current_writer(txn, &request.writer)?;
-    let units = Units::of(txn, writer.body)?;
+    let units = Units::of(txn, writer.object)?;
     if units.are_written {
-        let what = format!("body {:016x}", writer.body.0);
+        let what = format!("body {:016x}", writer.object.0);
         return Err(NsError::Stale { what, why: "a unit of it is being written still" });
     }
     let is_whole = units.whole().is_some_and(|len| writer.expected_len.is_none_or(|expected| expected == len));

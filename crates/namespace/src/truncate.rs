@@ -8,7 +8,7 @@ use crate::recover::begin_update;
 use crate::walk::{Last, resolve_existing};
 use crate::{Context, FileState, How, NsError, OpTag, OpenWrite, OpenedWrite, Operation, Want, permit};
 
-/// Begins to cut or extend a complete file: an update in place. The server then truncates the piece, completes it and commits. `None`: it has that length already.
+/// Begins to cut or extend a complete file: an update in place. The server then truncates the replica, completes it and commits. `None`: it has that length already.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Truncate {
     /// The path.

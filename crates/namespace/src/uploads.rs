@@ -1,7 +1,7 @@
 //! Uploads that are kept (`U`), and the memory of ended writers (`Y`).
 
 use kv::{Read, Txn};
-use types::{BodyId, Timestamp, UploadId};
+use types::{ObjectId, Timestamp, UploadId};
 
 use crate::codec::BadValue;
 use crate::deletion::queue;
@@ -44,7 +44,7 @@ pub fn due_uploads(
     Ok((found, next))
 }
 
-/// Throws an upload away; its writer, if it has one, is fenced. Its owner may. Answers the body, whose deletion is
+/// Throws an upload away; its writer, if it has one, is fenced. Its owner may. Answers the object, whose deletion is
 /// queued.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ForgetUpload {
@@ -53,20 +53,20 @@ pub struct ForgetUpload {
 }
 
 /// See [`ForgetUpload`].
-pub fn forget_upload(txn: &mut dyn Txn, ctx: &Context, request: &ForgetUpload) -> Result<BodyId, NsError> {
+pub fn forget_upload(txn: &mut dyn Txn, ctx: &Context, request: &ForgetUpload) -> Result<ObjectId, NsError> {
     let Some(upload) = UploadRecord::get(txn, request.upload)? else {
         return Err(NsError::NotFound(format!("upload {}", request.upload), "upload"));
     };
     permit_own(ctx, &upload)?;
     if upload.state == UploadState::InMaking
-        && let Some(writer) = WriterRecord::get(txn, upload.writer, upload.body)?
+        && let Some(writer) = WriterRecord::get(txn, upload.writer, upload.object)?
     {
         writer.delete(txn);
         writer.entomb(txn, EndedHow::Dropped, ctx.now.plus(ctx.limits.tombstone_keep));
     }
     upload.delete(txn)?;
-    queue(txn, ctx, upload.placed, upload.body)?;
-    Ok(upload.body)
+    queue(txn, ctx, upload.placed, upload.object)?;
+    Ok(upload.object)
 }
 
 /// An upload is its owner's.
@@ -106,8 +106,8 @@ pub fn drop_tombstones(txn: &mut dyn Txn, ctx: &Context, request: &DropTombstone
 
 impl Operation for ForgetUpload {
     const TAG: OpTag = OpTag::ForgetUpload;
-    type Reply = BodyId;
-    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<BodyId, NsError> {
+    type Reply = ObjectId;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<ObjectId, NsError> {
         forget_upload(txn, ctx, self)
     }
 }

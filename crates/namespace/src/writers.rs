@@ -1,14 +1,14 @@
-//! Who is writing (`W`), and which bodies are there (`B`).
+//! Who is writing (`W`), and which objects are there (`B`).
 
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder};
-use types::{BodyId, ClientIdentity, GroupId, NsPath};
+use types::{ClientIdentity, GroupId, NsPath, ObjectId};
 
 pub use types::WriterToken;
 
 use crate::codec::BadValue;
-use crate::{BodyRecord, NsError, WriterKey, WriterRecord, keys};
+use crate::{NsError, ObjectRecord, WriterKey, WriterRecord, keys};
 
 /// Scans `start..end`, decoding each entry, until `limit` were kept.
 pub(crate) fn collect<T>(
@@ -36,15 +36,15 @@ pub(crate) fn collect<T>(
 /// Those who write, in key order after `after`, at most `limit`.
 pub fn writers(
     read: &dyn Read,
-    after: Option<(WriterKey, BodyId)>,
+    after: Option<(WriterKey, ObjectId)>,
     limit: usize,
 ) -> Result<Vec<WriterRecord>, NsError> {
     collect(read, &after_writer(after), b"X", limit, |key, value| WriterRecord::read(key, value).map(Some))
 }
 
-fn after_writer(after: Option<(WriterKey, BodyId)>) -> Vec<u8> {
-    let Some((key, body)) = after else { return b"W".to_vec() };
-    let mut start = keys::writer(key, body).to_vec();
+fn after_writer(after: Option<(WriterKey, ObjectId)>) -> Vec<u8> {
+    let Some((key, object)) = after else { return b"W".to_vec() };
+    let mut start = keys::writer(key, object).to_vec();
     start.push(0);
     start
 }
@@ -55,13 +55,17 @@ pub struct WritersPage {
     /// In key order.
     pub writers: Vec<WriterRecord>,
     /// Those between them whose records do not read, and why.
-    pub damaged: Vec<((WriterKey, BodyId), NsError)>,
+    pub damaged: Vec<((WriterKey, ObjectId), NsError)>,
     /// Behind which it goes on; `None`: there are no others.
-    pub next: Option<(WriterKey, BodyId)>,
+    pub next: Option<(WriterKey, ObjectId)>,
 }
 
 /// As [`writers`], for who looks after all of them: one whose record does not read keeps nobody from those behind it.
-pub fn writers_page(read: &dyn Read, after: Option<(WriterKey, BodyId)>, limit: usize) -> Result<WritersPage, NsError> {
+pub fn writers_page(
+    read: &dyn Read,
+    after: Option<(WriterKey, ObjectId)>,
+    limit: usize,
+) -> Result<WritersPage, NsError> {
     let mut page = WritersPage::default();
     let records = collect(read, &after_writer(after), b"X", limit, |key, value| {
         let (of, record) = (WriterRecord::at(key)?, WriterRecord::read(key, value));
@@ -78,8 +82,8 @@ pub fn writers_page(read: &dyn Read, after: Option<(WriterKey, BodyId)>, limit: 
 }
 
 /// The writer of a content, as its state names it.
-pub fn writer_of(read: &dyn Read, key: WriterKey, body: BodyId) -> Result<Option<WriterRecord>, NsError> {
-    WriterRecord::get(read, key, body)
+pub fn writer_of(read: &dyn Read, key: WriterKey, object: ObjectId) -> Result<Option<WriterRecord>, NsError> {
+    WriterRecord::get(read, key, object)
 }
 
 /// Most writers of one client and path that are looked at.
@@ -95,24 +99,24 @@ pub fn find_writer(read: &dyn Read, client: &ClientIdentity, path: &NsPath) -> R
     })
 }
 
-/// The bodies of `group` in order after `after`, at most `limit`: for audits of stores.
-pub fn bodies(
+/// The objects of `group` in order after `after`, at most `limit`: for audits of stores.
+pub fn objects(
     read: &dyn Read,
     group: GroupId,
-    after: Option<BodyId>,
+    after: Option<ObjectId>,
     limit: usize,
-) -> Result<Vec<BodyRecord>, NsError> {
-    let start = keys::body(group, BodyId(after.map_or(0, |body| body.0.saturating_add(1))));
-    let end = keys::end_of(&keys::body(group, BodyId(u64::MAX)));
+) -> Result<Vec<ObjectRecord>, NsError> {
+    let start = keys::object(group, ObjectId(after.map_or(0, |object| object.0.saturating_add(1))));
+    let end = keys::end_of(&keys::object(group, ObjectId(u64::MAX)));
     collect(read, &start, &end, limit, |key, value| {
         let bad = || BadValue::Damaged("the key of a body has a wrong length").at(key);
-        let body = keys::number_at(key, 9).map(BodyId).ok_or_else(bad)?;
-        BodyRecord::decode(group, body, value).map(Some).map_err(|error| error.at(key))
+        let object = keys::number_at(key, 9).map(ObjectId).ok_or_else(bad)?;
+        ObjectRecord::decode(group, object, value).map(Some).map_err(|error| error.at(key))
     })
 }
 
-/// One body's record.
-pub fn body_record(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Option<BodyRecord>, NsError> {
-    let key = keys::body(group, body);
-    read.get(&key)?.map(|value| BodyRecord::decode(group, body, &value).map_err(|bad| bad.at(&key))).transpose()
+/// One object's record.
+pub fn object_record(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Option<ObjectRecord>, NsError> {
+    let key = keys::object(group, object);
+    read.get(&key)?.map(|value| ObjectRecord::decode(group, object, &value).map_err(|bad| bad.at(&key))).transpose()
 }

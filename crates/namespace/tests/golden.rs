@@ -131,7 +131,7 @@ fn members(s: &mut Script) {
     s.change(ns::SetAddresses { node, for_nodes, for_clients }).unwrap();
     let store = types::StoreId(77);
     let class = Some("t1".parse().unwrap());
-    s.change(ns::PutStore { store, node, place: "cern/r1/d1".parse().unwrap(), class }).unwrap();
+    s.change(ns::PutStore { store, node, location: "cern/r1/d1".parse().unwrap(), class }).unwrap();
     s.change(ns::SetStoreState { store, state: ns::WantedState::Draining }).unwrap();
 }
 
@@ -211,7 +211,7 @@ fn what_was_written_is_read_and_goes_on() {
     assert_eq!(policy("/tree").map(|policy| policy.to_string()).as_deref(), Some(text));
     assert_eq!((policy("/d/e"), policy("/d")), (Some(types::Policy::default()), None));
     let stores = ns.read(ns::stores).unwrap();
-    assert_eq!((stores[0].place.as_str(), stores[0].state), ("cern/r1/d1", ns::WantedState::Draining));
+    assert_eq!((stores[0].location.as_str(), stores[0].state), ("cern/r1/d1", ns::WantedState::Draining));
     assert_eq!(ns.read(ns::members).unwrap()[1].for_clients, ["d1:1094"]);
     assert_eq!(ns.read(ns::tokens).unwrap()[0].used, Some((types::NodeId(2), [2; 32])));
     let mut s = Script { ns, now: 10_000 };

@@ -9,7 +9,7 @@ use namespace::{
     self as ns, Actor, FIRST_NODE, JoinNode, Namespace, NamespaceConfig, NsError, Operation, PutStore, StoreEntry,
     TokenEntry, WantedState,
 };
-use types::{BodyId, ErrorCode, Group, GroupId, Member, NodeId, PrincipalId, StoreId, Timestamp};
+use types::{ErrorCode, Group, GroupId, Member, NodeId, ObjectId, PrincipalId, StoreId, Timestamp};
 
 const DAY: i64 = 86_400_000_000_000;
 
@@ -78,8 +78,8 @@ fn join(token: TokenEntry, name: &str, key: u8) -> JoinNode {
     JoinNode { token, roles: 2, name: name.into(), key: [key; 32] }
 }
 
-fn put(store: u64, node: NodeId, place: &str) -> PutStore {
-    PutStore { store: StoreId(store), node, place: place.parse().unwrap(), class: Some("t1".parse().unwrap()) }
+fn put(store: u64, node: NodeId, location: &str) -> PutStore {
+    PutStore { store: StoreId(store), node, location: location.parse().unwrap(), class: Some("t1".parse().unwrap()) }
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn what_is_wanted_of_a_store_outlives_its_nodes_restarts() {
     }
     world.change(PutStore { class: None, ..put(77, one, "cern/r2/h1") }).unwrap();
     let store = world.store(77).unwrap();
-    assert_eq!((store.state, store.place.as_str(), store.class), (WantedState::Lost, "cern/r2/h1", None));
+    assert_eq!((store.state, store.location.as_str(), store.class), (WantedState::Lost, "cern/r2/h1", None));
     let unknown = ns::SetStoreState { store: StoreId(78), state: WantedState::Online };
     assert_eq!(world.change(unknown).unwrap_err().code(), ErrorCode::NotFound);
 }
@@ -206,11 +206,11 @@ fn what_is_needed_still_is_not_removed() {
     let world = World::new();
     let one = world.disk(1);
     world.change(put(77, one, "cern/r1/h1")).unwrap();
-    let members = vec![Member { store: StoreId(77), since: BodyId(1), through: BodyId(0) }];
+    let members = vec![Member { store: StoreId(77), since: ObjectId(1), through: ObjectId(0) }];
     world.change(ns::PutGroup { group: Group { group: GroupId(4), epoch: 1, members } }).unwrap();
     let counted_on = world.change(ns::RemoveStore { store: StoreId(77) }).unwrap_err();
     assert!(counted_on.to_string().contains("group 4 counts on it"), "{counted_on}");
-    let members = vec![Member { store: StoreId(78), since: BodyId(1), through: BodyId(0) }];
+    let members = vec![Member { store: StoreId(78), since: ObjectId(1), through: ObjectId(0) }];
     let put_group = ns::PutGroup { group: Group { group: GroupId(4), epoch: 2, members } };
     assert_eq!(world.change(put_group.clone()).unwrap_err().code(), ErrorCode::Stale, "there is no such store");
     world.change(put(78, one, "cern/r1/h1")).unwrap();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use kv::{Durability, Kv, MemoryKv, OpOutcome, transact};
 use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, NsError, Operation};
 use types::{
-    BodyId, BootId, ClientIdentity, Era, ErrorCode, Group, GroupId, Member, NodeId, NodeRecord, NsPath, Participant,
-    Placement, StoreId, Timestamp,
+    BootGeneration, BootId, ClientIdentity, ErrorCode, Group, GroupId, InSyncReplica, Member, NodeId, NodeRecord,
+    NsPath, ObjectId, Placement, StoreId, Timestamp,
 };
 
 const GROUP: GroupId = GroupId(7);
@@ -17,17 +17,17 @@ fn path(text: &str) -> NsPath {
     NsPath::parse(text.as_bytes()).unwrap()
 }
 
-fn participant(store: u64) -> Participant {
-    Participant { store: StoreId(store), era: Era(1) }
+fn in_sync_replica(store: u64) -> InSyncReplica {
+    InSyncReplica { store: StoreId(store), boot_generation: BootGeneration(1) }
 }
 
 fn member(store: u64) -> Member {
-    Member { store: StoreId(store), since: BodyId(1), through: BodyId(0) }
+    Member { store: StoreId(store), since: ObjectId(1), through: ObjectId(0) }
 }
 
-fn open(at: &str, how: How, participants: &[u64]) -> ns::OpenWrite {
+fn open(at: &str, how: How, in_sync: &[u64]) -> ns::OpenWrite {
     ns::OpenWrite {
-        placement: Placement { group: GROUP, participants: participants.iter().map(|one| participant(*one)).collect() },
+        placement: Placement { group: GROUP, in_sync: in_sync.iter().map(|one| in_sync_replica(*one)).collect() },
         ..ns::OpenWrite::new(path(at), how, ClientIdentity { user: "u".into(), pid: 1, host: "h".into() }, BootId(1))
     }
 }
@@ -43,8 +43,8 @@ impl World {
         world.change(ns::FoundCluster { roles: 3, name: "m".into(), key: [0; 32] }).unwrap();
         let nodes = (1..=disks).map(|number| world.disk(number, u64::from(number))).collect();
         for store in u64::from(disks) + 1..=4 {
-            let place = format!("s/r/h{store}").parse().unwrap();
-            world.change(ns::PutStore { store: StoreId(store), node: ns::FIRST_NODE, place, class: None }).unwrap();
+            let location = format!("s/r/h{store}").parse().unwrap();
+            world.change(ns::PutStore { store: StoreId(store), node: ns::FIRST_NODE, location, class: None }).unwrap();
         }
         let members = vec![member(1), member(2), member(3)];
         world.change(ns::PutGroup { group: Group { group: GROUP, epoch: 1, members } }).unwrap();
@@ -73,14 +73,21 @@ impl World {
         let token = ns::TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, used: None };
         self.change(ns::MakeToken { token: token.clone() }).unwrap();
         let node = self.change(ns::JoinNode { token, roles: 2, name: "disk".into(), key }).unwrap();
-        let place = "site/rack/host".parse().unwrap();
-        self.change(ns::PutStore { store: StoreId(store), node, place, class: None }).unwrap();
+        let location = "site/rack/host".parse().unwrap();
+        self.change(ns::PutStore { store: StoreId(store), node, location, class: None }).unwrap();
         node
     }
 
-    /// A node begins anew for the time before `era`.
-    fn begins(&self, node: NodeId, era: u32) {
-        self.change(ns::PutNode { record: NodeRecord { node, boot: BootId(u128::from(era)), era: Era(era) } }).unwrap();
+    /// A node begins anew for the time before `boot_generation`.
+    fn begins(&self, node: NodeId, boot_generation: u32) {
+        self.change(ns::PutNode {
+            record: NodeRecord {
+                node,
+                boot: BootId(u128::from(boot_generation)),
+                boot_generation: BootGeneration(boot_generation),
+            },
+        })
+        .unwrap();
     }
 
     fn interrupt(
@@ -93,23 +100,29 @@ impl World {
         self.change(ns::InterruptPlaced { interrupt: ns::Interrupt { writer, kept_len: 5 }, by, holders })
     }
 
-    fn holders(&self, body: BodyId) -> Vec<u64> {
-        let holders = self.0.read(|read| ns::holders(read, GROUP, body)).unwrap();
+    fn holders(&self, object: ObjectId) -> Vec<u64> {
+        let holders = self.0.read(|read| ns::holders(read, GROUP, object)).unwrap();
         holders.into_iter().map(|store| store.0).collect()
     }
 }
 
 #[test]
-fn who_did_not_take_part_to_the_end_is_owed_a_copy() {
+fn who_did_not_take_part_to_the_end_is_missing_a_copy() {
     let world = World::new();
     let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
-    assert_eq!((opened.group, opened.participants.len()), (GROUP, 2));
+    assert_eq!((opened.group, opened.in_sync.len()), (GROUP, 2));
     // The second one dies; the third, who never took part, cannot be taken in.
-    let place =
-        |participants: Vec<Participant>| ns::PlaceWriter { writer: opened.writer, participants, takes_over: false };
-    assert_eq!(world.change(place(vec![participant(1), participant(3)])).unwrap_err().code(), ErrorCode::Stale);
-    assert_eq!(world.change(place(vec![participant(1)])).unwrap(), opened.writer);
-    assert_eq!(world.change(place(vec![participant(1), participant(2)])).unwrap_err().code(), ErrorCode::Stale);
+    let location =
+        |in_sync: Vec<InSyncReplica>| ns::SetInSyncReplicas { writer: opened.writer, in_sync, takes_over: false };
+    assert_eq!(
+        world.change(location(vec![in_sync_replica(1), in_sync_replica(3)])).unwrap_err().code(),
+        ErrorCode::Stale
+    );
+    assert_eq!(world.change(location(vec![in_sync_replica(1)])).unwrap(), opened.writer);
+    assert_eq!(
+        world.change(location(vec![in_sync_replica(1), in_sync_replica(2)])).unwrap_err().code(),
+        ErrorCode::Stale
+    );
     let done = world.commit(opened.writer, 10, &[1]).unwrap();
     assert_eq!(world.commit(opened.writer, 10, &[1]).unwrap(), done, "the answer was lost");
     assert_eq!(
@@ -117,27 +130,27 @@ fn who_did_not_take_part_to_the_end_is_owed_a_copy() {
         ErrorCode::Stale,
         "but nothing else was done"
     );
-    assert_eq!(world.holders(opened.body), [1]);
-    let owed = world.0.read(|read| ns::owed(read, GROUP, None, 10)).unwrap();
-    assert_eq!(owed, [(opened.body, vec![StoreId(2), StoreId(3)])]);
-    let copied = |state, store| ns::CopyDone { group: GROUP, body: opened.body, state, store: StoreId(store) };
+    assert_eq!(world.holders(opened.object), [1]);
+    let missing = world.0.read(|read| ns::missing(read, GROUP, None, 10)).unwrap();
+    assert_eq!(missing, [(opened.object, vec![StoreId(2), StoreId(3)])]);
+    let copied = |state, store| ns::CopyDone { group: GROUP, object: opened.object, state, store: StoreId(store) };
     assert_eq!(world.change(copied(0, 2)).unwrap_err().code(), ErrorCode::Stale, "a copy of an older content");
     world.change(copied(1, 2)).unwrap();
     world.change(copied(1, 3)).unwrap();
-    assert_eq!(world.holders(opened.body), [1, 2, 3]);
-    assert_eq!(world.0.read(|read| ns::owed(read, GROUP, None, 10)).unwrap(), []);
+    assert_eq!(world.holders(opened.object), [1, 2, 3]);
+    assert_eq!(world.0.read(|read| ns::missing(read, GROUP, None, 10)).unwrap(), []);
 }
 
 #[test]
 fn who_takes_over_fences_the_one_before() {
     let world = World::new();
     let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
-    let over = ns::PlaceWriter { writer: opened.writer, participants: vec![participant(2)], takes_over: true };
+    let over = ns::SetInSyncReplicas { writer: opened.writer, in_sync: vec![in_sync_replica(2)], takes_over: true };
     let writer = world.change(over).unwrap();
     assert_eq!(writer.epoch, opened.writer.epoch + 1);
     assert_eq!(world.commit(opened.writer, 10, &[1, 2]).unwrap_err().code(), ErrorCode::Stale);
     world.commit(writer, 10, &[2]).unwrap();
-    assert_eq!(world.holders(opened.body), [2]);
+    assert_eq!(world.holders(opened.object), [2]);
 }
 
 #[test]
@@ -151,13 +164,13 @@ fn who_does_not_order_the_changes_of_a_writing_does_not_end_it() {
         refused(world.interrupt(opened.writer, Some(other), &[1]).map(drop));
     }
     // Nor does anybody become its primary that does not take over.
-    for participants in [vec![participant(2)], vec![participant(2), participant(1)]] {
-        refused(world.change(ns::PlaceWriter { writer: opened.writer, participants, takes_over: false }).map(drop));
+    for in_sync in [vec![in_sync_replica(2)], vec![in_sync_replica(2), in_sync_replica(1)]] {
+        refused(world.change(ns::SetInSyncReplicas { writer: opened.writer, in_sync, takes_over: false }).map(drop));
     }
-    assert_eq!(world.0.read(|read| ns::writers(read, None, 10)).unwrap()[0].placement.participants.len(), 2);
+    assert_eq!(world.0.read(|read| ns::writers(read, None, 10)).unwrap()[0].placement.in_sync.len(), 2);
     // What a store is said to hold that took no part is owed to it all the same.
     world.commit(opened.writer, 10, &[1, 2, 3]).unwrap();
-    assert_eq!(world.holders(opened.body), [1, 2]);
+    assert_eq!(world.holders(opened.object), [1, 2]);
 }
 
 #[test]
@@ -170,12 +183,14 @@ fn the_manager_ends_any_writing_and_who_has_synced_it_one_that_nobody_knows_all_
     world.begins(nodes[1], 2);
     assert_eq!(world.interrupt(opened.writer, Some(3), &[3]).unwrap_err().code(), ErrorCode::Stale, "it took no part");
     assert_eq!(world.interrupt(opened.writer, Some(2), &[2, 3]).unwrap(), ns::InterruptReply::Marked);
-    assert_eq!(world.holders(opened.body), [2]);
+    assert_eq!(world.holders(opened.object), [2]);
     // The same where one has begun anew, and the other one, of which nothing is heard, was given up.
     let again = |path| ns::OpenWrite {
         placement: Placement {
             group: GROUP,
-            participants: [1, 2].map(|store| Participant { store: StoreId(store), era: Era(2) }).to_vec(),
+            in_sync: [1, 2]
+                .map(|store| InSyncReplica { store: StoreId(store), boot_generation: BootGeneration(2) })
+                .to_vec(),
         },
         ..open(path, How::NewOnly, &[])
     };
@@ -194,15 +209,15 @@ fn nobody_takes_part_twice_and_not_more_than_a_record_has_room_for() {
     let twice = world.change(open("/f", How::NewOnly, &[1, 2, 1])).unwrap_err();
     assert_eq!(twice.code(), ErrorCode::Invalid, "{twice}");
     let many: Vec<u64> = (1..=33).collect();
-    let placement = Placement { group: GroupId(99), participants: many.iter().map(|one| participant(*one)).collect() };
+    let placement = Placement { group: GroupId(99), in_sync: many.iter().map(|one| in_sync_replica(*one)).collect() };
     let many = world.change(ns::OpenWrite { placement, ..open("/f", How::NewOnly, &[]) }).unwrap_err();
     assert!(matches!(many, NsError::TooMany { bound: 32, .. }), "{many}");
     let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
-    let participants = [participant(1)].into_iter().chain(std::iter::repeat_n(participant(2), 40)).collect();
-    let often = ns::PlaceWriter { writer: opened.writer, participants, takes_over: false };
+    let in_sync = [in_sync_replica(1)].into_iter().chain(std::iter::repeat_n(in_sync_replica(2), 40)).collect();
+    let often = ns::SetInSyncReplicas { writer: opened.writer, in_sync, takes_over: false };
     assert_eq!(world.change(often).unwrap_err().code(), ErrorCode::Invalid);
     let writers = world.0.read(|read| ns::writers(read, None, 10)).unwrap();
-    assert_eq!(writers[0].placement.participants, [participant(1), participant(2)]);
+    assert_eq!(writers[0].placement.in_sync, [in_sync_replica(1), in_sync_replica(2)]);
 }
 
 #[test]
@@ -212,7 +227,7 @@ fn a_record_that_does_not_read_keeps_nobody_from_those_behind_it() {
         world.change(open(name, How::NewOnly, &[1, 2])).unwrap();
     }
     let all = world.0.read(|read| ns::writers(read, None, 10)).unwrap();
-    let damaged = (all[1].key, all[1].body);
+    let damaged = (all[1].key, all[1].object);
     let key = [&b"W"[..], &damaged.0.0.to_be_bytes(), &damaged.1.0.to_be_bytes()].concat();
     transact(&*world.1, Durability::Synced, move |txn| {
         txn.put(&key, b"\x01torn");
@@ -224,14 +239,14 @@ fn a_record_that_does_not_read_keeps_nobody_from_those_behind_it() {
         let (mut found, mut torn, mut after) = (Vec::new(), Vec::new(), None);
         loop {
             let page = world.0.read(|read| ns::writers_page(read, after, limit)).unwrap();
-            found.extend(page.writers.iter().map(|writer| writer.body));
+            found.extend(page.writers.iter().map(|writer| writer.object));
             torn.extend(page.damaged.iter().map(|(of, _)| *of));
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
-        assert_eq!((found, torn), (vec![all[0].body, all[2].body], vec![damaged]), "{limit} at a time");
+        assert_eq!((found, torn), (vec![all[0].object, all[2].object], vec![damaged]), "{limit} at a time");
     }
 }
 
@@ -242,15 +257,15 @@ fn what_is_changed_in_place_is_changed_on_those_who_hold_it() {
     world.commit(opened.writer, 10, &[1, 2]).unwrap();
     assert_eq!(world.change(open("/f", How::Update, &[3])).unwrap_err().code(), ErrorCode::Stale);
     let update = world.change(open("/f", How::Update, &[2, 3])).unwrap();
-    assert_eq!((update.participants, update.group), (vec![participant(2)], GROUP));
+    assert_eq!((update.in_sync, update.group), (vec![in_sync_replica(2)], GROUP));
     // Its writer goes away: what the others have is older.
     let interrupt = ns::Interrupt { writer: update.writer, kept_len: 10 };
     world.change(ns::InterruptPlaced { interrupt, by: Some(StoreId(2)), holders: vec![StoreId(2)] }).unwrap();
-    assert_eq!(world.holders(opened.body), [2]);
+    assert_eq!(world.holders(opened.object), [2]);
     world.change(ns::Remove { path: path("/f") }).unwrap();
     let due = world.0.read(|read| ns::due_deletions(read, None, 10)).unwrap();
-    assert_eq!(due.iter().map(|due| (due.body, due.group)).collect::<Vec<_>>(), [(opened.body, GROUP)]);
-    assert_eq!(world.0.read(|read| ns::owed(read, GROUP, None, 10)).unwrap(), [], "nobody is owed what goes");
+    assert_eq!(due.iter().map(|due| (due.object, due.group)).collect::<Vec<_>>(), [(opened.object, GROUP)]);
+    assert_eq!(world.0.read(|read| ns::missing(read, GROUP, None, 10)).unwrap(), [], "nobody is owed what goes");
 }
 
 #[test]
@@ -261,7 +276,7 @@ fn an_upload_keeps_its_group() {
     world.commit(opened.writer, 3, &[2]).unwrap();
     let found = world.0.read(|read| ns::stat(read, &Actor::admin(), &path("/f"))).unwrap();
     assert_eq!(found.content().unwrap().group, GROUP);
-    assert_eq!(world.holders(opened.body), [2]);
+    assert_eq!(world.holders(opened.object), [2]);
 }
 
 #[test]
@@ -270,11 +285,11 @@ fn a_group_changes_step_by_step() {
     let group = |epoch, members| ns::PutGroup { group: Group { group: GROUP, epoch, members } };
     assert_eq!(world.change(group(1, vec![member(1)])).unwrap_err().code(), ErrorCode::Stale);
     assert_eq!(world.change(group(2, vec![])).unwrap_err().code(), ErrorCode::Invalid);
-    let filling = Member { store: StoreId(4), since: BodyId(1 << 40), through: BodyId(0) };
-    world.change(group(2, vec![member(1), filling])).unwrap();
-    assert_eq!(world.holders(BodyId(9)), [1]);
-    assert_eq!(world.holders(BodyId(1 << 41)), [1, 4]);
-    let of = |node| NodeRecord { node, boot: BootId(8), era: Era(2) };
+    let backfill = Member { store: StoreId(4), since: ObjectId(1 << 40), through: ObjectId(0) };
+    world.change(group(2, vec![member(1), backfill])).unwrap();
+    assert_eq!(world.holders(ObjectId(9)), [1]);
+    assert_eq!(world.holders(ObjectId(1 << 41)), [1, 4]);
+    let of = |node| NodeRecord { node, boot: BootId(8), boot_generation: BootGeneration(2) };
     let record = of(world.disk(1, 5));
     world.change(ns::PutNode { record }).unwrap();
     assert_eq!(world.0.read(ns::nodes).unwrap(), [record]);

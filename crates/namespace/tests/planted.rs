@@ -42,13 +42,13 @@ fn found(bug: Option<Bug>, seeds: u64) -> Option<(u64, String)> {
 fn each_planted_bug_is_found() {
     assert_eq!(found(None, 3), None, "without a bug nothing is found");
     for bug in [
-        Bug::ReuseABodyNumber,
+        Bug::ReuseAObjectNumber,
         Bug::ForgetTheDeletion,
         Bug::CommitIgnoresEpoch,
         Bug::RenameIntoItself,
         Bug::RepeatRequestTwice,
         Bug::TotalsDrift,
-        Bug::ReopenReachesOldBody,
+        Bug::ReopenReachesOldObject,
         Bug::CommitOverwritesNewName,
         Bug::LateCommitUndoes,
         Bug::RmdirLeavesThePolicy,

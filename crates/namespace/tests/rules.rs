@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kv::{Durability, Kv, MemoryKv};
 use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, NsError, OpenKind, Operation, RequestNumber};
-use types::{BodyId, BootId, ClientIdentity, ErrorCode, FileName, Ino, NsPath, PrincipalId, SessionId, Timestamp};
+use types::{BootId, ClientIdentity, ErrorCode, FileName, Ino, NsPath, ObjectId, PrincipalId, SessionId, Timestamp};
 
 struct World {
     kv: Arc<dyn Kv>,
@@ -73,13 +73,13 @@ impl World {
         self.ns.read(|read| ns::stat(read, &Actor::admin(), &path(at)))
     }
 
-    fn body(&self, at: &str) -> types::BodyId {
-        self.stat(at).unwrap().content().unwrap().body
+    fn object(&self, at: &str) -> types::ObjectId {
+        self.stat(at).unwrap().content().unwrap().object
     }
 
-    fn queue(&self) -> Vec<types::BodyId> {
+    fn queue(&self) -> Vec<types::ObjectId> {
         let due = self.ns.read(|read| ns::due_deletions(read, None, 100)).unwrap();
-        due.into_iter().map(|due| due.body).collect()
+        due.into_iter().map(|due| due.object).collect()
     }
 }
 
@@ -95,16 +95,16 @@ fn of_two_who_make_one_name_the_second_is_told_that_it_exists() {
 #[test]
 fn of_two_who_replace_one_file_each_writes_its_own_and_the_last_to_close_stays() {
     let w = World::new();
-    let old = w.file("/f", 1).body;
+    let old = w.file("/f", 1).object;
     let a = w.change(open("/f", How::Replace, 1)).unwrap();
     let b = w.change(open("/f", How::Replace, 2)).unwrap();
     assert!(matches!((a.kind, b.kind), (OpenKind::Upload(_), OpenKind::Upload(_))));
-    assert_eq!(w.body("/f"), old, "the old file stands and is served");
+    assert_eq!(w.object("/f"), old, "the old file stands and is served");
     w.change(World::commit_op(b.writer, 20)).unwrap();
-    assert_eq!((w.body("/f"), w.stat("/f").unwrap().len()), (b.body, 20));
+    assert_eq!((w.object("/f"), w.stat("/f").unwrap().len()), (b.object, 20));
     w.change(World::commit_op(a.writer, 10)).unwrap();
-    assert_eq!((w.body("/f"), w.stat("/f").unwrap().len()), (a.body, 10));
-    assert_eq!(w.queue(), [old, b.body]);
+    assert_eq!((w.object("/f"), w.stat("/f").unwrap().len()), (a.object, 10));
+    assert_eq!(w.queue(), [old, b.object]);
 }
 
 #[test]
@@ -120,15 +120,15 @@ fn replacing_what_somebody_writes_for_the_first_time_is_busy_and_names_the_write
 #[test]
 fn a_reopen_during_the_clients_own_overwrite_goes_on_with_the_upload() {
     let w = World::new();
-    let old = w.file("/f", 1).body;
+    let old = w.file("/f", 1).object;
     let upload = w.change(open("/f", How::Replace, 1)).unwrap();
     let again = w.change(open("/f", How::Update, 1)).unwrap();
     assert!(matches!(again.kind, OpenKind::Resumed(Some(_))));
-    assert_eq!((again.body, again.writer.epoch), (upload.body, 2));
+    assert_eq!((again.object, again.writer.epoch), (upload.object, 2));
     assert_eq!(w.refusal(World::commit_op(upload.writer, 3)), ErrorCode::Stale);
-    assert_eq!(w.body("/f"), old);
+    assert_eq!(w.object("/f"), old);
     w.change(World::commit_op(again.writer, 4)).unwrap();
-    assert_eq!(w.body("/f"), upload.body);
+    assert_eq!(w.object("/f"), upload.object);
     // Somebody else at that moment would have been told to wait.
 }
 
@@ -155,7 +155,7 @@ fn a_reopen_finds_a_removed_file_gone_and_never_its_successor() {
     let theirs = w.file("/f", 9);
     assert_eq!(w.refusal(open("/f", How::Update, 1)), ErrorCode::Stale);
     assert_eq!(w.change(World::commit_op(mine.writer, 4)).unwrap(), ns::CommitReply::Unlinked);
-    assert_eq!((w.queue(), w.body("/f")), (vec![mine.body], theirs.body));
+    assert_eq!((w.queue(), w.object("/f")), (vec![mine.object], theirs.object));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn nor_in_a_directory_that_took_the_place_of_its_own() {
     w.mkdir("/current");
     w.file("/current/f", 9);
     let again = w.change(open("/current/f", How::Update, 1)).unwrap();
-    assert_eq!(again.body, mine.body, "it goes on with what it was writing, wherever that is now");
+    assert_eq!(again.object, mine.object, "it goes on with what it was writing, wherever that is now");
     w.change(World::commit_op(again.writer, 4)).unwrap();
     assert_eq!((w.stat("/old/f").unwrap().len(), w.stat("/current/f").unwrap().len()), (4, 9));
 }
@@ -180,16 +180,16 @@ fn after_a_boot_unsynced_bytes_make_a_reopen_fail_and_the_file_interrupted() {
     let after_boot = ns::OpenWrite { boot: BootId(2), ..open("/f", How::Update, 1) };
     assert_eq!(w.refusal(after_boot.clone()), ErrorCode::Interrupted, "without the store's word");
     assert!(matches!(w.stat("/f").unwrap().content().unwrap().state, ns::FileState::Open(_)));
-    let vouched = Some(ns::Vouched { body: mine.body, all_there: false, kept_len: 3 });
+    let vouched = Some(ns::Vouched { object: mine.object, all_there: false, kept_len: 3 });
     assert_eq!(w.refusal(ns::OpenWrite { vouched, ..after_boot.clone() }), ErrorCode::Interrupted);
     let inode = w.stat("/f").unwrap();
     assert!(matches!(inode.content().unwrap().state, ns::FileState::Interrupted(_)));
     assert_eq!(inode.len(), 3);
 
     let synced = w.change(open("/g", How::NewOnly, 1)).unwrap();
-    let vouched = Some(ns::Vouched { body: synced.body, all_there: true, kept_len: 0 });
+    let vouched = Some(ns::Vouched { object: synced.object, all_there: true, kept_len: 0 });
     let again = w.change(ns::OpenWrite { boot: BootId(2), vouched, ..open("/g", How::Update, 1) }).unwrap();
-    assert_eq!(again.body, synced.body);
+    assert_eq!(again.object, synced.object);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn two_writers_that_fit_are_one_too_many() {
     assert_eq!(writers.iter().map(unlinked).collect::<Vec<_>>(), [true, false]);
     let only = |writer: &ns::WriterRecord| ns::OpenWrite { only: Some(writer.token()), ..open("/f", How::Update, 1) };
     assert_eq!(w.refusal(only(&writers[0])), ErrorCode::Stale, "it was removed");
-    assert_eq!(w.change(only(&writers[1])).unwrap().body, writers[1].body);
+    assert_eq!(w.change(only(&writers[1])).unwrap().object, writers[1].object);
     assert_eq!(w.refusal(only(&writers[1])), ErrorCode::Stale, "somebody has come back meanwhile");
 }
 
@@ -222,7 +222,7 @@ fn an_interrupted_file_is_read_and_resumed_only_by_wish() {
     assert_eq!(w.refusal(open("/f", How::Update, 2)), ErrorCode::Interrupted);
     let resume = ns::OpenWrite { resume: Some(ns::Resume::Visible), ..open("/f", How::Update, 2) };
     let resumed = w.change(resume).unwrap();
-    assert_eq!((resumed.body, resumed.len, resumed.writer.epoch), (mine.body, 7, 2));
+    assert_eq!((resumed.object, resumed.len, resumed.writer.epoch), (mine.object, 7, 2));
     w.change(World::commit_op(resumed.writer, 8)).unwrap();
     assert_eq!(read(false).unwrap().len(), 8);
 }
@@ -234,12 +234,12 @@ fn a_restarted_copy_takes_the_place_of_its_own_unfinished_file_only() {
     let restart = |pid| ns::OpenWrite { restarted: true, ..open("/f", How::NewOnly, pid) };
     assert_eq!(w.refusal(restart(2)), ErrorCode::Exists);
     let again = w.change(restart(1)).unwrap();
-    assert_eq!((again.ino, again.dropped), (mine.ino, vec![mine.body]));
+    assert_eq!((again.ino, again.dropped), (mine.ino, vec![mine.object]));
     assert_eq!(w.refusal(World::commit_op(mine.writer, 1)), ErrorCode::Stale);
     w.change(ns::Interrupt { writer: again.writer, kept_len: 1 }).unwrap();
     let third = w.change(restart(1)).unwrap();
     w.change(World::commit_op(third.writer, 5)).unwrap();
-    assert_eq!(w.queue(), [mine.body, again.body]);
+    assert_eq!(w.queue(), [mine.object, again.object]);
     assert_eq!(w.refusal(restart(1)), ErrorCode::Exists, "it is complete now");
 }
 
@@ -250,7 +250,7 @@ fn an_overwriting_that_ends_before_its_first_byte_leaves_nothing_behind() {
     let over = w.change(open("/f", How::Replace, 1)).unwrap();
     w.change(ns::Interrupt { writer: over.writer, kept_len: 0 }).unwrap();
     assert_eq!(w.ns.read(|read| ns::uploads(read, None, 10)).unwrap(), []);
-    assert_eq!(w.queue(), [over.body]);
+    assert_eq!(w.queue(), [over.object]);
     assert_eq!(w.stat("/f").unwrap().len(), 5, "the old file stands");
     assert_eq!(w.refusal(World::commit_op(over.writer, 5)), ErrorCode::Stale);
 }
@@ -272,18 +272,21 @@ fn an_upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
     assert_eq!(w.stat("/g").unwrap().len(), 2);
 
     let kept = w.ns.read(|read| ns::uploads(read, None, 10)).unwrap();
-    assert_eq!(kept.iter().map(|up| (up.body, up.kept_len)).collect::<Vec<_>>(), [(orphan.body, 6), (late.body, 6)]);
+    assert_eq!(
+        kept.iter().map(|up| (up.object, up.kept_len)).collect::<Vec<_>>(),
+        [(orphan.object, 6), (late.object, 6)]
+    );
     // The one goes on when the name is free again; the other is forgotten after a day.
     w.change(ns::Remove { path: path("/g") }).unwrap();
     let resume = Some(ns::Resume::Upload(kept[1].upload));
     let resumed = w.change(ns::OpenWrite { resume, ..open("/g", How::Update, 3) }).unwrap();
     w.change(World::commit_op(resumed.writer, 7)).unwrap();
-    assert_eq!(w.body("/g"), late.body);
+    assert_eq!(w.object("/g"), late.object);
     let day = Timestamp(w.now.get() + 86_400_000_000_000);
     let (due, next) = w.ns.read(|read| ns::due_uploads(read, day, None, 10)).unwrap();
     assert_eq!((due.len(), next), (1, None));
     w.change(ns::ForgetUpload { upload: due[0].upload }).unwrap();
-    assert!(w.queue().contains(&orphan.body));
+    assert!(w.queue().contains(&orphan.object));
 }
 
 #[test]
@@ -337,7 +340,7 @@ fn attributes_of_a_file_that_nobody_sees_yet_appear_with_it_or_go_with_it() {
     let first = w.change(posc("/again", 1)).unwrap();
     w.change(set(first.writer, "a", ns::XattrMode::Set)).unwrap();
     let again = w.change(ns::OpenWrite { restarted: true, ..posc("/again", 1) }).unwrap();
-    assert_ne!(again.body, first.body);
+    assert_ne!(again.object, first.object);
     assert_eq!(names(again.writer), Some(vec![]));
 
     // What replaces a file has none of its own.
@@ -399,12 +402,12 @@ fn a_late_completion_undoes_nothing_that_was_acknowledged() {
         let before = w.stat("/f").ok();
         let result = w.change(late(&upload));
         match refused {
-            None => assert_eq!((result.is_ok(), w.body("/f")), (true, upload.body), "{what}"),
+            None => assert_eq!((result.is_ok(), w.object("/f")), (true, upload.object), "{what}"),
             Some(code) => {
                 assert_eq!(result.unwrap_err().code(), code, "{what}");
                 assert_eq!(w.stat("/f").ok(), before, "{what}");
                 let kept = w.ns.read(|read| ns::uploads(read, None, 10)).unwrap();
-                assert_eq!(kept.iter().map(|up| (up.body, up.kept_len)).collect::<Vec<_>>(), [(upload.body, 10)]);
+                assert_eq!(kept.iter().map(|up| (up.object, up.kept_len)).collect::<Vec<_>>(), [(upload.object, 10)]);
             }
         }
     }
@@ -412,7 +415,7 @@ fn a_late_completion_undoes_nothing_that_was_acknowledged() {
     let w = World::new();
     let hidden = w.change(ns::OpenWrite { posc: true, ..open("/p", How::NewOnly, 1) }).unwrap();
     w.change(late(&hidden)).unwrap();
-    assert_eq!(w.body("/p"), hidden.body);
+    assert_eq!(w.object("/p"), hidden.object);
 }
 
 #[test]
@@ -423,7 +426,7 @@ fn who_makes_a_name_anew_has_given_up_what_it_wrote_before() {
     w.change(ns::Remove { path: path("/f") }).unwrap();
     let second = w.change(open("/f", How::NewOnly, 1)).unwrap();
     w.change(World::commit_op(second.writer, 5)).unwrap();
-    assert_eq!(w.change(open("/f", How::Update, 1)).unwrap().body, second.body);
+    assert_eq!(w.change(open("/f", How::Update, 1)).unwrap().object, second.object);
 }
 
 /// Forwards to a [`MemoryKv`] and counts what came as urgent.
@@ -463,12 +466,12 @@ fn an_update_in_place_loses_its_sums_when_it_is_interrupted_but_stays_readable()
     w.change(ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient }).unwrap();
     assert_eq!(w.stat("/f").unwrap().content().unwrap().sums, sums);
     let update = w.change(open("/f", How::Update, 1)).unwrap();
-    assert_eq!((update.body, update.kind, update.len), (opened.body, OpenKind::Update, 5));
+    assert_eq!((update.object, update.kind, update.len), (opened.object, OpenKind::Update, 5));
     assert_eq!(w.refusal(open("/f", How::Update, 2)), ErrorCode::Busy);
     w.change(ns::Interrupt { writer: update.writer, kept_len: 6 }).unwrap();
     let content = *w.stat("/f").unwrap().content().unwrap();
     assert_eq!((content.len, content.sums, content.state), (6, None, ns::FileState::Complete));
-    // A handle of an earlier writer of the same body, with the same client and path, is fenced as well.
+    // A handle of an earlier writer of the same object, with the same client and path, is fenced as well.
     assert_eq!(w.refusal(World::commit_op(opened.writer, 1)), ErrorCode::Stale);
     let next = w.change(open("/f", How::Update, 1)).unwrap();
     assert_eq!(w.refusal(World::commit_op(update.writer, 1)), ErrorCode::Stale);
@@ -510,11 +513,11 @@ fn an_update_in_place_that_changes_nothing_leaves_the_file_as_it_was() {
         (after.content().unwrap().generation, after.mtime),
         (before.content().unwrap().generation, before.mtime)
     );
-    // Removed meanwhile: its body goes.
+    // Removed meanwhile: its object goes.
     let update = w.change(open("/f", How::Update, 1)).unwrap();
     w.change(ns::Remove { path: path("/f") }).unwrap();
     assert!(w.change(end(update.writer, sums(3), true, ns::Completion::ByClient)).unwrap());
-    assert_eq!(w.queue(), [update.body]);
+    assert_eq!(w.queue(), [update.object]);
     // What is not an update is not touched.
     let new = w.change(open("/g", How::NewOnly, 1)).unwrap();
     assert!(!w.change(end(new.writer, sums(3), true, ns::Completion::ByClient)).unwrap());
@@ -523,17 +526,17 @@ fn an_update_in_place_that_changes_nothing_leaves_the_file_as_it_was() {
 #[test]
 fn a_restart_gives_up_all_that_the_client_had_begun_there_and_says_what() {
     let w = World::new();
-    let stands = w.file("/f", 1).body;
+    let stands = w.file("/f", 1).object;
     let mine: Vec<_> = (0..3).map(|_| w.change(open("/f", How::Replace, 1)).unwrap()).collect();
     let others = w.change(open("/f", How::Replace, 2)).unwrap();
     let again = w.change(ns::OpenWrite { restarted: true, ..open("/f", How::Replace, 1) }).unwrap();
-    let bodies: Vec<_> = mine.iter().map(|opened| opened.body).collect();
-    assert_eq!(again.dropped, bodies);
-    assert_eq!(w.queue(), bodies);
+    let objects: Vec<_> = mine.iter().map(|opened| opened.object).collect();
+    assert_eq!(again.dropped, objects);
+    assert_eq!(w.queue(), objects);
     for opened in &mine {
         assert_eq!(w.refusal(World::commit_op(opened.writer, 1)), ErrorCode::Stale);
     }
-    assert_eq!(w.body("/f"), stands);
+    assert_eq!(w.object("/f"), stands);
     w.change(World::commit_op(others.writer, 1)).unwrap();
     // With an unfinished new file beside them.
     let new = w.change(open("/g", How::NewOnly, 1)).unwrap();
@@ -542,7 +545,7 @@ fn a_restart_gives_up_all_that_the_client_had_begun_there_and_says_what() {
     let again = w.change(ns::OpenWrite { restarted: true, ..open("/k", How::NewOnly, 1) });
     assert_eq!(again.unwrap_err().code(), ErrorCode::Exists, "it is another path's writer");
     let again = w.change(ns::OpenWrite { restarted: true, ..open("/h", How::NewOnly, 1) }).unwrap();
-    assert_eq!((again.dropped, again.kind), (vec![upload.body], OpenKind::New));
+    assert_eq!((again.dropped, again.kind), (vec![upload.object], OpenKind::New));
     w.change(World::commit_op(new.writer, 1)).unwrap();
 }
 
@@ -696,22 +699,22 @@ fn what_a_session_holds_stays_when_its_name_goes() {
     for session in [one, two, one] {
         w.change(ns::Hold { session, ino: file.ino }).unwrap();
     }
-    assert_eq!(w.change(ns::Remove { path: path("/f") }).unwrap().body, None);
+    assert_eq!(w.change(ns::Remove { path: path("/f") }).unwrap().object, None);
     let inode = w.ns.read(|read| ns::stat_ino(read, file.ino)).unwrap();
     assert_eq!((inode.nlink, inode.len()), (0, 4));
     assert_eq!(w.change(ns::ReleaseHold { session: one, ino: file.ino }).unwrap(), None);
-    assert_eq!(w.change(ns::ReleaseHold { session: two, ino: file.ino }).unwrap(), Some(file.body));
-    assert_eq!(w.queue(), [file.body]);
+    assert_eq!(w.change(ns::ReleaseHold { session: two, ino: file.ino }).unwrap(), Some(file.object));
+    assert_eq!(w.queue(), [file.object]);
     assert_eq!(w.refusal(ns::ReleaseHold { session: two, ino: file.ino }), ErrorCode::NotFound);
 }
 
 #[test]
-fn a_body_that_others_need_is_not_queued() {
+fn a_object_that_others_need_is_not_queued() {
     let w = World::new();
     let file = w.file("/f", 4);
     // As a snapshot will do it: the inode's content says that it is shared, and `F` says with whom.
     let dentry_key = [b"D".as_slice(), &1u64.to_be_bytes(), b"f"].concat();
-    let referrer = [b"F".as_slice(), &file.body.0.to_be_bytes(), b"snapshot"].concat();
+    let referrer = [b"F".as_slice(), &file.object.0.to_be_bytes(), b"snapshot"].concat();
     kv::transact(&*w.kv, Durability::Synced, move |txn| {
         let mut record = txn.get(&dentry_key).unwrap().unwrap();
         record.extend_from_slice(&[0x83, 0, 0]);
@@ -721,7 +724,7 @@ fn a_body_that_others_need_is_not_queued() {
     })
     .unwrap();
     assert!(w.stat("/f").unwrap().content().unwrap().shared);
-    assert_eq!(w.change(ns::Remove { path: path("/f") }).unwrap().body, None);
+    assert_eq!(w.change(ns::Remove { path: path("/f") }).unwrap().object, None);
     assert_eq!(w.queue(), []);
 }
 
@@ -730,11 +733,11 @@ fn numbers_are_never_given_twice_by_any_run_nor_after_a_restore() {
     let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
     let config = NamespaceConfig { id_range: 8, ..NamespaceConfig::default() };
     let mut seen = std::collections::HashSet::new();
-    let mut last = (Ino(0), types::BodyId(0));
+    let mut last = (Ino(0), types::ObjectId(0));
     for _run in 0..5 {
         let ns = Namespace::open(Arc::clone(&kv), Timestamp(1), config).unwrap();
         for _ in 0..6 {
-            last = (ns.ids().next_ino().unwrap(), ns.ids().next_body().unwrap());
+            last = (ns.ids().next_ino().unwrap(), ns.ids().next_object().unwrap());
             assert!(seen.insert(last.1), "{last:?} came twice");
         }
     }
@@ -742,46 +745,46 @@ fn numbers_are_never_given_twice_by_any_run_nor_after_a_restore() {
     let restored = ns::RaiseIncarnation {
         at_least: types::Incarnation(7),
         above_ino: Ino(5_000),
-        above_body: types::BodyId(6_000),
+        above_object: types::ObjectId(6_000),
     };
     let ctx = ns.context(Timestamp(2), &Actor::admin(), None);
     assert_eq!(ns.change_wait(Durability::Synced, ctx, restored).unwrap(), types::Incarnation(8));
     let ns = Namespace::open(kv, Timestamp(1), config).unwrap();
     assert_eq!(ns.incarnation(), types::Incarnation(8));
-    assert!(ns.ids().next_ino().unwrap() > Ino(5_000) && ns.ids().next_body().unwrap() > types::BodyId(6_000));
+    assert!(ns.ids().next_ino().unwrap() > Ino(5_000) && ns.ids().next_object().unwrap() > types::ObjectId(6_000));
     assert!(last.0 < Ino(5_000));
 }
 
 #[test]
-fn two_lives_from_one_copy_have_their_bodies_at_different_numbers() {
+fn two_lives_from_one_copy_have_their_objects_at_different_numbers() {
     const BEFORE: u64 = 5;
     let config = NamespaceConfig { id_range: 8, ..NamespaceConfig::default() };
     let life = |passed_over: u64| {
         let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
         // What both have from before.
         let before = Namespace::open(Arc::clone(&kv), Timestamp(1), config).unwrap();
-        assert!((1..=BEFORE).all(|number| before.ids().next_body().unwrap() == BodyId(number)));
-        let config = NamespaceConfig { bodies_passed_over: passed_over, ..config };
+        assert!((1..=BEFORE).all(|number| before.ids().next_object().unwrap() == ObjectId(number)));
+        let config = NamespaceConfig { objects_passed_over: passed_over, ..config };
         (Namespace::open(Arc::clone(&kv), Timestamp(1), config).unwrap(), kv)
     };
-    let some = |ns: &Namespace| -> Vec<BodyId> {
+    let some = |ns: &Namespace| -> Vec<ObjectId> {
         // Each change takes numbers in good time.
-        let body = |_| {
+        let object = |_| {
             let _ = ns.change_wait(
                 Durability::Synced,
                 ns.context(Timestamp(2), &Actor::admin(), None),
                 ns::Remove { path: path("/none") },
             );
-            ns.ids().next_body().unwrap()
+            ns.ids().next_object().unwrap()
         };
-        (0..8).map(body).collect()
+        (0..8).map(object).collect()
     };
     for (of_one, of_other) in [(1000, 20), (20, 1000)] {
         let ((one, _), (other, kv)) = (life(of_one), life(of_other));
         let theirs = some(&one);
         // It is not known yet, then a part of it, then all of it.
         let mut made = some(&other);
-        assert!(!other.is_older_than(BodyId(BEFORE), || 500));
+        assert!(!other.is_older_than(ObjectId(BEFORE), || 500));
         for known in [3, 5, 8] {
             assert!(other.is_older_than(theirs[known - 1], || 500), "{known} of them are noticed");
             assert!(!other.is_older_than(theirs[known - 1], || 500) && !other.is_older_than(theirs[0], || 500));
@@ -789,7 +792,7 @@ fn two_lives_from_one_copy_have_their_bodies_at_different_numbers() {
         }
         // It stays so for who begins anew, and passes over nothing.
         made.extend(some(&Namespace::open(kv, Timestamp(3), config).unwrap()));
-        assert!(theirs.iter().all(|body| !made.contains(body)), "{theirs:?} {made:?}");
+        assert!(theirs.iter().all(|object| !made.contains(object)), "{theirs:?} {made:?}");
         assert!(made.is_sorted(), "{made:?}");
     }
 }

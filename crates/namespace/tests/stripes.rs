@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use kv::{Durability, MemoryKv};
 use namespace::{self as ns, Actor, FileState, How, Namespace, NamespaceConfig, NsError, Operation};
-use types::striping::{StripedWriting, WriteSecret};
+use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{
-    Adler32, BodyId, BootId, ClientIdentity, Crc32c, Era, ErrorCode, Group, GroupId, Member, NsPath, Participant,
-    Placement, StoreId, Stripe, Timestamp,
+    Adler32, BootGeneration, BootId, ClientIdentity, Crc32c, ErrorCode, Group, GroupId, InSyncReplica, Member, NsPath,
+    ObjectId, Placement, StoreId, Stripe, Timestamp,
 };
 
 const CHUNK: u64 = 64 << 10;
@@ -20,15 +20,15 @@ fn path(text: &str) -> NsPath {
 }
 
 fn on(store: u64) -> Placement {
-    let participants = vec![Participant { store: StoreId(store), era: Era(1) }];
-    Placement { group: GroupId(100 + store), participants }
+    let in_sync = vec![InSyncReplica { store: StoreId(store), boot_generation: BootGeneration(1) }];
+    Placement { group: GroupId(100 + store), in_sync }
 }
 
 fn open(at: &str, how: How) -> ns::OpenWrite {
     let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
     let units = (1..=3).map(on).collect();
     ns::OpenWrite {
-        placement: Placement { group: GroupId::STRIPED, participants: Vec::new() },
+        placement: Placement { group: GroupId::STRIPED, in_sync: Vec::new() },
         stripe: Some(ns::NewStripe { stripe: Stripe::new(3, CHUNK).unwrap(), units, secret: SECRET }),
         ..ns::OpenWrite::new(path(at), how, client, BootId(1))
     }
@@ -42,9 +42,9 @@ impl World {
         let world = Self(ns);
         world.change(ns::FoundCluster { roles: 3, name: "m".into(), key: [0; 32] }).unwrap();
         for store in 1..=3 {
-            let place = format!("s/r/h{store}").parse().unwrap();
-            world.change(ns::PutStore { store: StoreId(store), node: ns::FIRST_NODE, place, class: None }).unwrap();
-            let members = vec![Member { store: StoreId(store), since: BodyId(1), through: BodyId(0) }];
+            let location = format!("s/r/h{store}").parse().unwrap();
+            world.change(ns::PutStore { store: StoreId(store), node: ns::FIRST_NODE, location, class: None }).unwrap();
+            let members = vec![Member { store: StoreId(store), since: ObjectId(1), through: ObjectId(0) }];
             world.change(ns::PutGroup { group: Group { group: on(store).group, epoch: 1, members } }).unwrap();
         }
         world
@@ -67,14 +67,14 @@ impl World {
         }
     }
 
-    fn units(&self, body: BodyId) -> Vec<ns::Content> {
-        let (_, units) = self.0.read(|read| ns::units_of(read, body)).unwrap();
+    fn units(&self, object: ObjectId) -> Vec<ns::Content> {
+        let (_, units) = self.0.read(|read| ns::units_of(read, object)).unwrap();
         units.iter().map(|unit| *unit.content().unwrap()).collect()
     }
 
     /// The writer of a unit, opened again for the file's writer.
     fn open_unit(&self, of: ns::WriterToken, unit: u8) -> Result<ns::OpenedWrite, NsError> {
-        let client = ns::unit_writer(of.body, unit);
+        let client = ns::unit_writer(of.object, unit);
         let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
         self.change(ns::OpenWrite { unit_of: Some(of), ..open })
     }
@@ -87,20 +87,20 @@ impl World {
         let sums = Some(ns::Sums { adler32: Adler32(1), crc32c: Crc32c(crc) });
         let content = ns::Committed { len, sums, mtime: None };
         let commit = ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient };
-        let by = opened.participants[0].store;
+        let by = opened.in_sync[0].store;
         self.change(ns::CommitPlaced { commit, group: opened.group, by, holders: vec![by] }).unwrap();
     }
 
     /// Who writes it has gone away.
     fn interrupt_unit(&self, opened: &ns::OpenedWrite, kept_len: u64) {
         let interrupt = ns::Interrupt { writer: opened.writer, kept_len };
-        let by = opened.participants[0].store;
+        let by = opened.in_sync[0].store;
         self.change(ns::InterruptPlaced { interrupt, by: Some(by), holders: vec![by] }).unwrap();
     }
 
     /// The writer of a unit, whatever has become of that, for the writer of a file that is gone on with.
     fn take_up_unit(&self, of: ns::WriterToken, unit: u8) -> ns::OpenedWrite {
-        let client = ns::unit_writer(of.body, unit);
+        let client = ns::unit_writer(of.object, unit);
         let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
         let placement = on(u64::from(unit) + 1);
         self.change(ns::OpenWrite { unit_of: Some(of), resume: Some(ns::Resume::Visible), placement, ..open }).unwrap()
@@ -118,14 +118,14 @@ impl World {
         *self.0.read(|read| ns::stat(read, &Actor::admin(), &path(at))).unwrap().content().unwrap()
     }
 
-    fn due(&self) -> Vec<BodyId> {
+    fn due(&self) -> Vec<ObjectId> {
         let due = self.0.read(|read| ns::due_deletions(read, None, 100)).unwrap();
-        due.iter().map(|due| due.body).collect()
+        due.iter().map(|due| due.object).collect()
     }
 }
 
 fn close(writer: ns::WriterToken) -> ns::CommitStriped {
-    let writing = StripedWriting { writer, secret: SECRET };
+    let writing = StripedOpenWrite { writer, secret: SECRET };
     ns::CommitStriped { writing, mtime: Some(Timestamp(77)), sums: None, unit_sums: None }
 }
 
@@ -133,8 +133,8 @@ fn close(writer: ns::WriterToken) -> ns::CommitStriped {
 fn a_file_is_complete_when_all_its_units_are() {
     let world = World::new();
     let opened = world.change(open("/f", How::NewOnly)).unwrap();
-    assert_eq!((opened.group, opened.participants.len()), (GroupId::STRIPED, 0));
-    let groups: Vec<_> = world.units(opened.body).iter().map(|unit| unit.group.0).collect();
+    assert_eq!((opened.group, opened.in_sync.len()), (GroupId::STRIPED, 0));
+    let groups: Vec<_> = world.units(opened.object).iter().map(|unit| unit.group.0).collect();
     assert_eq!(groups, [101, 102, 103]);
     // It is not, whoever says so, as long as a unit is written.
     let len = 4 * CHUNK + 9;
@@ -144,11 +144,11 @@ fn a_file_is_complete_when_all_its_units_are() {
         assert_eq!(world.refused(close(opened.writer)), ErrorCode::Stale);
         assert_eq!(world.refused(said), ErrorCode::Stale);
         let part = world.open_unit(opened.writer, unit).unwrap();
-        assert_eq!(part.participants[0].store, StoreId(u64::from(unit) + 1));
+        assert_eq!(part.in_sync[0].store, StoreId(u64::from(unit) + 1));
         world.close_unit(&part, Stripe::new(3, CHUNK).unwrap().unit_len(unit, len));
     }
     // All but its secret can be guessed.
-    let guessed = StripedWriting { writer: opened.writer, secret: WriteSecret(0) };
+    let guessed = StripedOpenWrite { writer: opened.writer, secret: WriteSecret(0) };
     assert_eq!(world.refused(ns::CommitStriped { writing: guessed, ..close(opened.writer) }), ErrorCode::Denied);
     let done = world.change(close(opened.writer)).unwrap();
     let file = world.content("/f");
@@ -167,7 +167,7 @@ fn checksums_of_the_whole_are_kept_where_its_writer_knows_them() {
     for (name, said) in [("/f", Some(sums)), ("/g", None)] {
         let opened = world.change(open(name, How::NewOnly)).unwrap();
         for unit in 0..3 {
-            let open = ns::OpenWrite::new(path(name), How::Update, ns::unit_writer(opened.body, unit), BootId(1));
+            let open = ns::OpenWrite::new(path(name), How::Update, ns::unit_writer(opened.object, unit), BootId(1));
             let part = world.change(ns::OpenWrite { unit_of: Some(opened.writer), ..open }).unwrap();
             world.close_unit(&part, if unit == 0 { 10 } else { 0 });
         }
@@ -245,10 +245,10 @@ fn whoever_opens_the_file_again_takes_its_units_away_from_the_one_before() {
     let opened = world.change(open("/f", How::NewOnly)).unwrap();
     let before = world.open_unit(opened.writer, 1).unwrap();
     let again = world.change(ns::OpenWrite { stripe: None, ..open("/f", How::Update) }).unwrap();
-    assert_eq!((again.body, again.writer.epoch), (opened.body, opened.writer.epoch + 1));
+    assert_eq!((again.object, again.writer.epoch), (opened.object, opened.writer.epoch + 1));
     assert_eq!(world.open_unit(opened.writer, 1).unwrap_err().code(), ErrorCode::Stale, "by the one before");
     let after = world.open_unit(again.writer, 1).unwrap();
-    assert_eq!((after.body, after.writer.epoch), (before.body, before.writer.epoch + 1));
+    assert_eq!((after.object, after.writer.epoch), (before.object, before.writer.epoch + 1));
     world.write_units(again.writer, 5);
     assert_eq!(world.refused(close(opened.writer)), ErrorCode::Stale);
     world.change(close(again.writer)).unwrap();
@@ -268,10 +268,10 @@ fn a_writer_that_does_not_come_back_is_ended_when_its_units_are() {
     let announced = ns::OpenWrite { expected_len: Some(3 * CHUNK), ..open("/g", How::NewOnly) };
     let opened = world.change(announced).unwrap();
     for unit in 0..3 {
-        let open = ns::OpenWrite::new(path("/g"), How::Update, ns::unit_writer(opened.body, unit), BootId(1));
+        let open = ns::OpenWrite::new(path("/g"), How::Update, ns::unit_writer(opened.object, unit), BootId(1));
         let part = world.change(ns::OpenWrite { unit_of: Some(opened.writer), ..open }).unwrap();
         let interrupt = ns::Interrupt { writer: part.writer, kept_len: if unit == 0 { CHUNK } else { 7 } };
-        let by = part.participants[0].store;
+        let by = part.in_sync[0].store;
         world.change(ns::InterruptPlaced { interrupt, by: Some(by), holders: vec![by] }).unwrap();
     }
     assert!(!world.change(ns::EndStriped { writer: opened.writer }).unwrap());
@@ -289,7 +289,7 @@ fn an_interrupted_one_is_gone_on_with_and_so_are_its_units_whether_they_are_comp
     for unit in 1..3 {
         let part = world.open_unit(opened.writer, unit).unwrap();
         let interrupt = ns::Interrupt { writer: part.writer, kept_len: 7 };
-        let by = part.participants[0].store;
+        let by = part.in_sync[0].store;
         world.change(ns::InterruptPlaced { interrupt, by: Some(by), holders: vec![by] }).unwrap();
     }
     assert!(!world.change(ns::EndStriped { writer: opened.writer }).unwrap());
@@ -298,9 +298,9 @@ fn an_interrupted_one_is_gone_on_with_and_so_are_its_units_whether_they_are_comp
     assert_eq!(world.refused(update.clone()), ErrorCode::Interrupted, "nobody has said that it is to be gone on with");
     let client = ClientIdentity { user: "other".into(), pid: 2, host: "h".into() };
     let again = world.change(ns::OpenWrite { resume: Some(ns::Resume::Visible), client, ..update }).unwrap();
-    assert_eq!((again.body, again.len), (opened.body, CHUNK + 7));
+    assert_eq!((again.object, again.len), (opened.object, CHUNK + 7));
     let go_on = |of: ns::WriterToken, unit: u8| {
-        let client = ns::unit_writer(of.body, unit);
+        let client = ns::unit_writer(of.object, unit);
         let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
         let placement = on(u64::from(unit) + 1);
         ns::OpenWrite { unit_of: Some(of), resume: Some(ns::Resume::Visible), placement, ..open }
@@ -343,8 +343,8 @@ fn a_complete_unit_whose_change_was_interrupted_is_complete_no_more() {
         let part = world.take_up_unit(again, unit);
         if unit == 1 { world.interrupt_unit(&part, CHUNK) } else { world.close_unit(&part, CHUNK) }
     }
-    assert_eq!(world.units(opened.body)[1].state, FileState::Complete, "as any content is that is changed in place");
-    assert_eq!(world.0.read(|read| ns::units_written(read, opened.body)).unwrap(), ns::UnitsWritten::NotAll);
+    assert_eq!(world.units(opened.object)[1].state, FileState::Complete, "as any content is that is changed in place");
+    assert_eq!(world.0.read(|read| ns::units_written(read, opened.object)).unwrap(), ns::UnitsWritten::NotAll);
     assert_eq!(world.refused(close(again)), ErrorCode::Stale);
     assert!(!world.change(ns::EndStriped { writer: again }).unwrap());
     assert!(matches!(world.content("/f").state, FileState::Interrupted(_)));
@@ -364,14 +364,14 @@ fn units_go_with_their_file() {
     let opened = world.change(open("/f", How::NewOnly)).unwrap();
     world.write_units(opened.writer, 10);
     world.change(close(opened.writer)).unwrap();
-    let first: Vec<_> = world.units(opened.body).iter().map(|unit| unit.body).collect();
+    let first: Vec<_> = world.units(opened.object).iter().map(|unit| unit.object).collect();
     // Another one takes its place when that is complete, and not before.
     let over = world.change(open("/f", How::Replace)).unwrap();
     world.write_units(over.writer, 20);
     assert_eq!((world.content("/f").len, world.due()), (10, vec![]));
     world.change(close(over.writer)).unwrap();
     assert_eq!((world.content("/f").len, world.due()), (20, first.clone()));
-    assert!(world.0.read(|read| ns::stripe_of(read, opened.body)).unwrap().is_none());
+    assert!(world.0.read(|read| ns::stripe_of(read, opened.object)).unwrap().is_none());
     world.change(ns::Remove { path: path("/f") }).unwrap();
     assert_eq!(world.due().len(), 6);
 
@@ -395,11 +395,11 @@ fn a_client_that_begins_anew_gives_up_the_units_that_it_had() {
     let opened = world.change(open("/f", How::NewOnly)).unwrap();
     let part = world.open_unit(opened.writer, 2).unwrap();
     let again = world.change(ns::OpenWrite { restarted: true, ..open("/f", How::NewOnly) }).unwrap();
-    assert_ne!(again.body, opened.body);
-    assert!(world.0.read(|read| ns::stripe_of(read, opened.body)).unwrap().is_none());
+    assert_ne!(again.object, opened.object);
+    assert!(world.0.read(|read| ns::stripe_of(read, opened.object)).unwrap().is_none());
     // The old unit's writer comes to its end by itself, and so does its content.
     world.close_unit(&part, 5);
-    assert_eq!(world.due(), [part.body]);
+    assert_eq!(world.due(), [part.object]);
     world.write_units(again.writer, 8);
     world.change(close(again.writer)).unwrap();
     assert_eq!(world.content("/f").len, 8);

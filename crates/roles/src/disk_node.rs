@@ -14,7 +14,7 @@ use types::NodeId;
 use crate::bulk::BulkBytes;
 use crate::disk::{DiskServer, DiskSettings, DiskWorld, StoreAt};
 use crate::links::{Buffer, Links, Peer, Received, Receiver};
-use crate::message::{Between, FromDisk, Message};
+use crate::message::{FromDisk, Message, PeerMessage};
 use crate::sending::Sending;
 use crate::ticker::{Clock, TICK, Ticker};
 
@@ -96,9 +96,9 @@ impl DiskWorld for Outside {
         }
     }
 
-    fn to_node(&self, node: NodeId, message: Between, bulk: Option<Arc<BulkBytes>>) {
+    fn to_node(&self, node: NodeId, message: PeerMessage, bulk: Option<Arc<BulkBytes>>) {
         if node != self.links().node() {
-            self.sending.tell(node, &Message::Between(message), bulk);
+            self.sending.tell(node, &Message::PeerMessage(message), bulk);
             return;
         }
         let Some(server) = self.server.read().clone() else { return };
@@ -183,7 +183,7 @@ impl Receiver for Inbox {
         let Some(server) = self.server() else { return };
         match link::decode::<Message>(&message) {
             Ok(Message::FromManager(message)) if *self.0.manager.read() == Some(node) => server.receive(message),
-            Ok(Message::Between(message)) => server.receive_of_node(node, message, bulk),
+            Ok(Message::PeerMessage(message)) => server.receive_of_node(node, message, bulk),
             Ok(_) => tracing::warn!(%node, "a node sends what it may not tell a disk server"),
             Err(error) => tracing::warn!(%node, %error, "a node sends what is no message"),
         }

@@ -3,7 +3,7 @@
 use cluster::server::Grant;
 use serde::{Deserialize, Serialize};
 use types::capability::Capability;
-use types::striping::StripedWriting;
+use types::striping::StripedOpenWrite;
 use types::{Ino, Timestamp};
 
 /// The form of `types::Capability::layout`.
@@ -22,8 +22,8 @@ pub(crate) struct Layout {
 /// What a permission is for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum To {
-    /// A piece on a store of the server.
-    Piece(Grant),
+    /// A replica on a store of the server.
+    Replica(Grant),
     /// A striped file, which the server puts together from its units, wherever these are.
     Striped(Striped),
 }
@@ -45,7 +45,7 @@ pub enum StripedRights {
     /// To write a new one.
     Write {
         /// Who does, and that he may.
-        writing: StripedWriting,
+        writing: StripedOpenWrite,
         /// It was interrupted, and is to be gone on with: so are its units, as far as they have ended.
         goes_on: bool,
     },
@@ -75,7 +75,7 @@ impl Layout {
 #[must_use]
 pub fn grant_of(permission: &Capability) -> Option<Grant> {
     match Layout::decode(&permission.layout)?.to {
-        To::Piece(grant) => Some(grant),
+        To::Replica(grant) => Some(grant),
         To::Striped(_) => None,
     }
 }
@@ -84,7 +84,7 @@ pub fn grant_of(permission: &Capability) -> Option<Grant> {
 mod tests {
     use cluster::server::GrantRights;
     use types::{
-        BodyId, Era, GroupId, Participant, REPLICAS_MAX, SessionId, StoreId, WriterKey, WriterToken,
+        BootGeneration, GroupId, InSyncReplica, ObjectId, REPLICAS_MAX, SessionId, StoreId, WriterKey, WriterToken,
         capability::LAYOUT_BYTES_MAX, striping::WriteSecret,
     };
 
@@ -92,16 +92,18 @@ mod tests {
 
     #[test]
     fn what_it_is_for_fits_into_a_permission_whatever_its_numbers_are() {
-        let writer = WriterToken { key: WriterKey(u64::MAX), body: BodyId(u64::MAX), epoch: u32::MAX };
-        let writing = StripedWriting { writer, secret: WriteSecret(u128::MAX) };
-        let participants =
-            vec![Participant { store: StoreId(u64::MAX), era: Era(u32::MAX) }; usize::from(REPLICAS_MAX)];
-        let rights = GrantRights::Write { writer, participants, may_make: true };
+        let writer = WriterToken { key: WriterKey(u64::MAX), object: ObjectId(u64::MAX), epoch: u32::MAX };
+        let writing = StripedOpenWrite { writer, secret: WriteSecret(u128::MAX) };
+        let in_sync = vec![
+            InSyncReplica { store: StoreId(u64::MAX), boot_generation: BootGeneration(u32::MAX) };
+            usize::from(REPLICAS_MAX)
+        ];
+        let rights = GrantRights::Write { writer, in_sync, may_make: true };
         let (session, group) = (SessionId(u64::MAX), GroupId(u64::MAX));
-        let piece = To::Piece(Grant { store: StoreId(u64::MAX), session, group, rights });
+        let replica = To::Replica(Grant { store: StoreId(u64::MAX), session, group, rights });
         let striped =
             Striped { width: u8::MAX, chunk: u64::MAX, rights: StripedRights::Write { writing, goes_on: true } };
-        for to in [piece, To::Striped(striped)] {
+        for to in [replica, To::Striped(striped)] {
             let layout = Layout { to, ino: Ino(u64::MAX), mode: u16::MAX, mtime: Timestamp(i64::MIN) };
             let bytes = layout.encode();
             assert!(!bytes.is_empty() && bytes.len() <= LAYOUT_BYTES_MAX, "{} bytes", bytes.len());

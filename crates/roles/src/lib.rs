@@ -2,7 +2,6 @@
 //! around the machines of `cluster`; users' protocols are not known here.
 
 mod bulk;
-pub mod desk;
 mod disk;
 mod disk_node;
 mod grant;
@@ -11,6 +10,7 @@ mod manager;
 mod manager_node;
 mod message;
 mod opening;
+pub mod registration;
 pub mod renewal;
 mod sending;
 #[cfg(test)]
@@ -19,21 +19,21 @@ mod ticker;
 pub mod tokens;
 
 pub use bulk::{BulkBytes, BulkPool};
-pub use cluster::replication::Whole;
+pub use cluster::replication::ObjectDigest;
 pub use disk::{
-    DiskFigures, DiskServer, DiskSettings, DiskWorld, Door, DoorFigures, Granted, Permit, Placed, PlacedError,
-    ReadGrant, StoreAt, StoreFigures, StripedGrant, Summer, WriteGrant, Writing,
+    DiskFigures, DiskServer, DiskSettings, DiskWorld, FrontEndFigures, FrontEndProbe, PendingWrite, Permit, Placed,
+    PlacedError, ReadGrant, StoreAt, StoreFigures, StripedGrant, Summer, VerifiedCapability, WriteGrant,
 };
 pub use disk_node::DiskNode;
 pub use grant::{StripedRights, grant_of};
 pub use manager::{
-    ActivityView, ContentState, ContentView, CopyState, CopyView, Counted, DrainError, FailedCopyView, FileView, Lack,
+    ActivityView, ContentState, ContentView, CopyState, CopyView, Counted, DrainError, FailedCopyView, FileView,
     LeaverView, Manager, ManagerSettings, MemberError, MissingAfter, MissingFile, MissingPage, NodeView, RepairError,
-    RepairView, StatusView, StoreView, StuckView, SumError, TopView, Unsummed, World, WriterView,
+    RepairView, Shortage, StatusView, StoreView, StuckView, SumError, TopView, Unsummed, World, WriterView,
 };
 pub use manager_node::{ManagerError, ManagerNode};
 pub use message::{
-    About, Activity, Between, ChangeHead, EndWriter, FromDisk, FromManager, Hello, Keys, Message, NotSummed,
-    StoreReport, SumRequest, Way, WaysPage,
+    Activity, ChangeHead, EndWriter, FromDisk, FromManager, Hello, Keys, Message, NotSummed, PeerMessage,
+    ReplicaOrigin, StoreAddress, StoreAddressPage, StoreReport, SumRequest,
 };
-pub use opening::{Asking, OpeningError, Redirect};
+pub use opening::{OpenRequest, OpeningError, Redirect};

@@ -15,7 +15,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use link::{
-    Arriving, CallError, Door, Expect, Handler, LinkError, Listener, Outgoing, PeerIdentity, Role, Room, SendError, Us,
+    Arriving, CallError, Door, Expect, Handler, LinkError, Listener, LocalNode, Outgoing, PeerIdentity, Role, Room,
+    SendError,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::Rng as _;
@@ -71,7 +72,7 @@ pub trait Receiver: Send + Sync + 'static {
 
 /// What the keepers of connections settle between themselves, without the roles: whether a node is a member, its certificate, its stores. Asked on a
 /// reading thread, too; an answer may take as long as a change of the namespace does.
-pub trait Desk: Send + Sync + 'static {
+pub trait RegistrationHandler: Send + Sync + 'static {
     /// Whether a node may connect; if not, it is told the reason.
     ///
     /// # Errors
@@ -82,8 +83,8 @@ pub trait Desk: Send + Sync + 'static {
     fn answer(&self, from: &PeerIdentity, request: &[u8]) -> Option<Vec<u8>>;
 }
 
-/// A request for a [`Desk`] begins with this. No message of the roles does: they are enums, and no number of a variant is written so.
-pub const DESK: [u8; 5] = [0xff; 5];
+/// A request for a [`RegistrationHandler`] begins with this. No message of the roles does: they are enums, and no number of a variant is written so.
+pub const REGISTRATION: [u8; 5] = [0xff; 5];
 
 /// What the other side of a connection is told that [`Links::forget`] ends.
 const NOT_NEEDED: &str = "it is not needed any more";
@@ -132,7 +133,7 @@ struct Current {
 #[derive(Default)]
 struct State {
     receiver: Option<Arc<dyn Receiver>>,
-    desk: Option<Arc<dyn Desk>>,
+    registration: Option<Arc<dyn RegistrationHandler>>,
     listener: Option<(Arc<Listener>, JoinHandle<()>)>,
     current: HashMap<NodeId, Current>,
     kept: HashMap<Kept, Keeping>,
@@ -158,7 +159,7 @@ impl State {
 
 /// The connections of a node.
 pub struct Links {
-    us: Us,
+    us: LocalNode,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -172,13 +173,13 @@ impl std::fmt::Debug for Links {
 impl Links {
     /// Those of `us`: none yet. Nobody is dialed before [`Links::start`].
     #[must_use]
-    pub fn new(us: Us) -> Arc<Self> {
+    pub fn new(us: LocalNode) -> Arc<Self> {
         Arc::new(Self { us, state: Mutex::new(State::default()), changed: Condvar::new() })
     }
 
     /// Who this node is.
     #[must_use]
-    pub fn us(&self) -> &Us {
+    pub fn us(&self) -> &LocalNode {
         &self.us
     }
 
@@ -189,7 +190,7 @@ impl Links {
     }
 
     /// Begins: takes connections in at `listener`, lets nodes join if there is a `door`, dials who is kept, and tells `receiver` what comes. A manager
-    /// has a `desk`.
+    /// has a `registration`.
     ///
     /// # Errors
     /// When no thread can be had.
@@ -197,7 +198,7 @@ impl Links {
         self: &Arc<Self>,
         listener: &Arc<Listener>,
         door: Option<Arc<Door>>,
-        desk: Option<Arc<dyn Desk>>,
+        registration: Option<Arc<dyn RegistrationHandler>>,
         receiver: Arc<dyn Receiver>,
     ) -> io::Result<()> {
         let (links, its) = (Arc::clone(self), Arc::clone(listener));
@@ -209,7 +210,7 @@ impl Links {
         // It takes nobody in before there is a receiver.
         let thread = std::thread::Builder::new().name("nodes".into()).spawn(serve)?;
         state.receiver = Some(receiver);
-        state.desk = desk;
+        state.registration = registration;
         state.listener = Some((Arc::clone(listener), thread));
         drop(state);
         self.changed.notify_all();
@@ -329,7 +330,7 @@ impl Links {
         while !state.current.is_empty() && !self.changed.wait_until(&mut state, until).timed_out() {}
         let left: Vec<Peer> = state.current.values().map(|current| current.peer.clone()).collect();
         state.receiver = None;
-        state.desk = None;
+        state.registration = None;
         drop(state);
         left.iter().for_each(|peer| peer.cut(reason));
     }
@@ -460,10 +461,10 @@ impl Handler for Side {
         if state.current.get(&node).is_some_and(stays) {
             return Err(format!("node {} has a connection with node {node} already", self.links.node()));
         }
-        let (receiver, desk) = (state.receiver.clone(), state.desk.clone());
+        let (receiver, registration) = (state.receiver.clone(), state.registration.clone());
         drop(state);
-        if let Some(desk) = desk {
-            desk.admit(peer)?;
+        if let Some(registration) = registration {
+            registration.admit(peer)?;
         }
         receiver.ok_or("the node stops")?.admit(peer)
     }
@@ -514,11 +515,12 @@ impl Handler for Side {
             return;
         }
         let received = match received {
-            Received::Request { message, responder, .. } if message.starts_with(&DESK) => {
-                let request = &message[DESK.len()..];
-                let desk = state.desk.clone();
+            Received::Request { message, responder, .. } if message.starts_with(&REGISTRATION) => {
+                let request = &message[REGISTRATION.len()..];
+                let registration = state.registration.clone();
                 drop(state);
-                if let Some(answer) = desk.and_then(|desk| desk.answer(from.identity(), request))
+                if let Some(answer) =
+                    registration.and_then(|registration| registration.answer(from.identity(), request))
                     && let Err(error) = responder.answer(Outgoing::new(answer))
                 {
                     tracing::warn!(peer = %from.identity(), %error, "an answer could not be sent");

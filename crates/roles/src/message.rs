@@ -1,10 +1,10 @@
 //! What managers and disk servers tell each other, as plain data; the bytes are [`link::encode`]'s.
 
 use serde::{Deserialize, Serialize};
-use types::{BodyId, ErrorCode, Incarnation, NodeId, PieceId, StoreId, WriterToken};
+use types::{ErrorCode, Incarnation, NodeId, ObjectId, ReplicaId, StoreId, WriterToken};
 
 use cluster::message::{BetweenStores, ToManager, ToServer};
-use cluster::replication::Whole;
+use cluster::replication::ObjectDigest;
 
 /// To a manager.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,9 +25,9 @@ pub enum FromDisk {
         /// The store.
         store: StoreId,
         /// Behind which it was looked.
-        after: Option<PieceId>,
-        /// What is there, in their order; fewer than [`PIECES_MAX`](cluster::message::PIECES_MAX): there is no more.
-        pieces: Vec<PieceId>,
+        after: Option<ReplicaId>,
+        /// What is there, in their order; fewer than [`REPLICAS_MAX`](cluster::message::PIECES_MAX): there is no more.
+        replicas: Vec<ReplicaId>,
     },
     /// Of the machines.
     Cluster(ToManager),
@@ -38,7 +38,7 @@ pub enum FromDisk {
         /// Which was asked.
         number: u64,
         /// What was read, or why it was not.
-        found: Result<Whole, NotSummed>,
+        found: Result<ObjectDigest, NotSummed>,
     },
 }
 
@@ -60,7 +60,7 @@ pub struct Hello {
     /// Its stores.
     pub stores: Vec<StoreReport>,
     /// The highest number of a content that one of them has; 0: none.
-    pub newest: BodyId,
+    pub newest: ObjectId,
 }
 
 /// How a store is.
@@ -105,7 +105,7 @@ pub enum FromManager {
     /// With which key the permissions of its clients are made from now on.
     Keys(Keys),
     /// Who serves which store: all of them, in pages.
-    Ways(WaysPage),
+    StoreAddresses(StoreAddressPage),
     /// Which of these it leads.
     WhoLeads {
         /// The store.
@@ -115,12 +115,12 @@ pub enum FromManager {
     },
     /// A writing whose client does not come back is to be ended.
     End(EndWriter),
-    /// Which pieces it has, at most [`PIECES_MAX`](cluster::message::PIECES_MAX).
+    /// Which replicas it has, at most [`REPLICAS_MAX`](cluster::message::PIECES_MAX).
     WhatHas {
         /// The store.
         store: StoreId,
         /// Behind which; `None`: from the beginning.
-        after: Option<PieceId>,
+        after: Option<ReplicaId>,
     },
     /// Of the machines.
     Cluster(ToServer),
@@ -152,7 +152,7 @@ pub struct Keys {
     pub id: u32,
     /// Random bytes.
     pub secret: [u8; 32],
-    /// The life of the namespace, which stores keep with each piece.
+    /// The life of the namespace, which stores keep with each replica.
     pub incarnation: Incarnation,
     /// Where clients reach the manager: host and port.
     pub manager: Option<(String, u16)>,
@@ -175,25 +175,25 @@ impl std::fmt::Debug for EndWriter {
     }
 }
 
-/// Some of all [`Way`]s: those of thousands of nodes do not fit into one message.
+/// Some of all [`StoreAddress`]s: those of thousands of nodes do not fit into one message.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct WaysPage {
+pub struct StoreAddressPage {
     /// The manager's number of this telling: pages of another one do not go with it.
     pub number: u64,
     /// Which page of it, from 0.
     pub page: u32,
     /// No other one follows.
     pub is_last: bool,
-    /// At most [`WAYS_MAX`].
-    pub ways: Vec<Way>,
+    /// At most [`STORE_ADDRESSES_MAX`].
+    pub addresses: Vec<StoreAddress>,
 }
 
 /// Ways on one page: with the longest addresses about half of what a message may have.
-pub const WAYS_MAX: usize = 2048;
+pub const STORE_ADDRESSES_MAX: usize = 2048;
 
 /// How the server of a store is reached.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Way {
+pub struct StoreAddress {
     /// The store.
     pub store: StoreId,
     /// Its server.
@@ -204,18 +204,18 @@ pub struct Way {
 
 /// What disk servers tell each other; the bytes of a change go behind it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Between {
+pub struct PeerMessage {
     /// The store that is told.
     pub to: StoreId,
     /// What.
     pub message: BetweenStores,
     /// The change beside it.
     pub change: Option<ChangeHead>,
-    /// What a piece is made with, for a store that may have to make it.
-    pub about: Option<About>,
+    /// What a replica is made with, for a store that may have to make it.
+    pub about: Option<ReplicaOrigin>,
 }
 
-/// A change of a piece, without its bytes.
+/// A change of a replica, without its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ChangeHead {
     /// Bytes are written.
@@ -232,9 +232,9 @@ pub enum ChangeHead {
     },
 }
 
-/// What a piece is made with.
+/// What a replica is made with.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct About {
+pub struct ReplicaOrigin {
     /// The path that it was opened by: for people who have to find out what it was.
     pub path: Vec<u8>,
     /// The announced length.
@@ -249,7 +249,7 @@ pub enum Message {
     /// A manager to a disk server.
     FromManager(FromManager),
     /// A disk server to another.
-    Between(Between),
+    PeerMessage(PeerMessage),
 }
 
 impl std::fmt::Debug for Keys {

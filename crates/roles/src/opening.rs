@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use cluster::placement::PlacementError;
 use namespace::{Actor, NsError};
 use types::direct::{StripedFile, UnitAt};
-use types::lacking::Lacking;
-use types::{BodyId, ErrorCode, NodeId, NsPath, Place, Timestamp};
+use types::stale_replicas::StaleReplica;
+use types::{ErrorCode, Location, NodeId, NsPath, ObjectId, Timestamp};
 
 /// Who opens, and how the client came here.
 #[derive(Clone, Debug)]
-pub struct Asking {
+pub struct OpenRequest {
     /// The time of day.
     pub now: Timestamp,
     /// The path by which it asks, and will show its permission with: that is good with no other one.
@@ -19,13 +19,13 @@ pub struct Asking {
     /// Where the client is.
     pub from: IpAddr,
     /// Where it says that it stands.
-    pub place: Option<Place>,
+    pub location: Option<Location>,
     /// Hosts that it could not reach (`tried=`).
     pub tried: Vec<String>,
     /// Each of these has answered, and refused (`triedrc=`): nobody is sent there again.
     pub all_refused: bool,
     /// What disk servers that it was sent to have not: nobody sends it there for that again.
-    pub lacking: Vec<Lacking>,
+    pub stale_replicas: Vec<StaleReplica>,
     /// How many bytes it says that it will write: its stores need that much room.
     pub announced: Option<u64>,
     /// It can go to the units of a striped file by itself.
@@ -36,7 +36,7 @@ pub struct Asking {
     pub actor: Actor,
 }
 
-impl Asking {
+impl OpenRequest {
     /// Of whom no more is known.
     #[must_use]
     pub fn new(now: Timestamp, path: NsPath, from: IpAddr, actor: Actor) -> Self {
@@ -44,10 +44,10 @@ impl Asking {
             now,
             path,
             from,
-            place: None,
+            location: None,
             tried: Vec::new(),
             all_refused: false,
-            lacking: Vec::new(),
+            stale_replicas: Vec::new(),
             announced: None,
             is_direct: false,
             at_once: false,
@@ -68,7 +68,7 @@ pub struct Redirect {
     /// What the client has to show there. Never shown to anybody else.
     pub capability: String,
     /// The content that it leads to.
-    pub body: BodyId,
+    pub object: ObjectId,
     /// Of a striped file, for a client that can read or write it at the servers of its units itself.
     pub striped: Option<StripedFile>,
     /// Where the units of it that have something can be read, the first ones, for such a client.
@@ -108,7 +108,7 @@ pub enum OpeningError {
     NoCopy(String),
     /// Those that should have a copy have none.
     #[error("{0} should have its content and has lost it, or was brought back from an old copy")]
-    Lacking(String),
+    StaleReplica(String),
     /// All that could be asked for it have been, and each has refused.
     #[error(
         "each server that it could be opened at has been tried and has refused it, for reasons that stand in their logs: {0}"
@@ -129,7 +129,7 @@ impl OpeningError {
         match self {
             Self::Names(error) => error.code(),
             Self::Placement(PlacementError::NoRoom { .. }) => ErrorCode::NoSpace,
-            Self::Placement(_) | Self::NoCopy(_) | Self::Lacking(_) | Self::AllRefused(_) | Self::NoUnits(_) => {
+            Self::Placement(_) | Self::NoCopy(_) | Self::StaleReplica(_) | Self::AllRefused(_) | Self::NoUnits(_) => {
                 ErrorCode::Unavailable
             }
             Self::Wait { .. } => ErrorCode::Overloaded,
@@ -160,11 +160,11 @@ mod tests {
     #[test]
     fn where_a_client_is_sent_is_an_address_of_any_protocol() {
         let key = CapabilityKey::new(1, &[7; 32]);
-        let (node, body, now) = (NodeId(7), BodyId(5), Timestamp(1_800_000_000_000_000_000));
+        let (node, object, now) = (NodeId(7), ObjectId(5), Timestamp(1_800_000_000_000_000_000));
         let path = NsPath::parse(b"/data/run/file.root").unwrap();
         let permission = Capability {
             server: node,
-            body,
+            object,
             path: PathMark::of(&path),
             rights: Rights::READ,
             epoch: 0,
@@ -180,7 +180,7 @@ mod tests {
             host: "[2001:db8::7]".into(),
             port: 8080,
             capability,
-            body,
+            object,
             striped: None,
             units: Vec::new(),
         };

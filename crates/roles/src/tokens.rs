@@ -7,7 +7,7 @@ use std::time::Duration;
 use link::token::{Admission, check};
 use link::{
     Fingerprint, JoinToken, Joined, Presented, RandomError, Roles, TakeError, TokenError, TokenId, TokenRecord,
-    TokenStore, Used, Wish,
+    TokenRequest, TokenStore, Used,
 };
 use namespace::{Actor, Durability, JoinNode, MakeToken, Namespace, NsError, RemoveToken, TokenEntry};
 use serde::{Deserialize, Serialize};
@@ -184,7 +184,7 @@ fn record_of(entry: &TokenEntry) -> Option<TokenRecord> {
 }
 
 impl TokenStore for Tokens {
-    fn take(&self, presented: &Presented, wish: &Wish, now: Timestamp) -> Result<Joined, TakeError> {
+    fn take(&self, presented: &Presented, wish: &TokenRequest, now: Timestamp) -> Result<Joined, TakeError> {
         let failed = |error: NsError| TakeError::Failed(error.to_string());
         for _ in 0..TRIES {
             let entry = self.namespace.read(|read| namespace::token(read, &presented.id.0)).map_err(failed)?;

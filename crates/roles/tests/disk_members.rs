@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use cluster::Life;
-use link::{Authority, Credentials, Identity, LinkError, Listener, Roles, Settings, Us};
+use cluster::ProcessEpoch;
+use link::{Authority, Credentials, Identity, LinkError, Listener, LocalNode, Roles, Settings};
 use roles::links::{Buffer, Links, Peer, Received};
-use roles::{DiskNode, DiskSettings, FromManager, Way, WaysPage};
+use roles::{DiskNode, DiskSettings, FromManager, StoreAddress, StoreAddressPage};
 use tempfile::TempDir;
 use types::{BootId, ClusterId, NodeId, StoreId, Timestamp};
 
@@ -28,9 +28,9 @@ impl Cluster {
         Self { _folder: folder, authority }
     }
 
-    fn us(&self, node: NodeId, roles: Roles) -> Us {
+    fn us(&self, node: NodeId, roles: Roles) -> LocalNode {
         let identity = Identity::issue(&self.authority, node, roles, now(), Duration::from_secs(86_400)).unwrap();
-        Us::new(Arc::new(Credentials::new(&identity).unwrap()), Settings::default())
+        LocalNode::new(Arc::new(Credentials::new(&identity).unwrap()), Settings::default())
     }
 }
 
@@ -48,7 +48,7 @@ struct Disk {
 impl Disk {
     fn new(cluster: &Cluster) -> Self {
         let links = Links::new(cluster.us(OWN, Roles::DISK));
-        let settings = DiskSettings { node: OWN, life: Life(1), boot: BootId(1) };
+        let settings = DiskSettings { node: OWN, process_epoch: ProcessEpoch(1), boot: BootId(1) };
         let node = DiskNode::start(settings, Vec::new(), &links).unwrap();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         links.start(&listener, None, None, node.receiver()).unwrap();
@@ -57,13 +57,19 @@ impl Disk {
 
     /// Its manager says which disk servers there are. Nobody answers where they are.
     fn hears_of(&self, number: u64, nodes: &[u64]) {
-        let way = |node: &u64| Way { store: StoreId(*node), node: NodeId(*node), nodes_at: "127.0.0.1:1".into() };
-        let ways = nodes.iter().map(way).collect();
-        self.node.server().receive(FromManager::Ways(WaysPage { number, page: 0, is_last: true, ways }));
+        let way =
+            |node: &u64| StoreAddress { store: StoreId(*node), node: NodeId(*node), nodes_at: "127.0.0.1:1".into() };
+        let addresses = nodes.iter().map(way).collect();
+        self.node.server().receive(FromManager::StoreAddresses(StoreAddressPage {
+            number,
+            page: 0,
+            is_last: true,
+            addresses,
+        }));
     }
 
     /// Somebody connects.
-    fn met_by(&self, us: &Us) -> Result<Peer, LinkError> {
+    fn met_by(&self, us: &LocalNode) -> Result<Peer, LinkError> {
         let ready = link::connect(us, self.address, link::Expect::default())?;
         let peer = ready.peer().clone();
         std::thread::spawn(move || ready.run(&Deaf));

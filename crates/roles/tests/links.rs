@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use link::{Authority, Credentials, Identity, LinkError, Listener, Outgoing, PeerIdentity, Roles, Room, Settings, Us};
+use link::{
+    Authority, Credentials, Identity, LinkError, Listener, LocalNode, Outgoing, PeerIdentity, Roles, Room, Settings,
+};
 use parking_lot::{Condvar, Mutex};
 use roles::links::{Links, NotSent, Peer, Received, Receiver};
 use tempfile::TempDir;
@@ -33,7 +35,7 @@ impl Cluster {
         Self { _folder: folder, authority }
     }
 
-    fn us(&self, node: u64, roles: Roles) -> Us {
+    fn us(&self, node: u64, roles: Roles) -> LocalNode {
         let identity = Identity::issue(&self.authority, NodeId(node), roles, now(), DAY).unwrap();
         let settings = Settings {
             alive_every: Duration::from_millis(100),
@@ -41,7 +43,7 @@ impl Cluster {
             close_time: Duration::from_millis(500),
             ..Settings::default()
         };
-        Us::new(Arc::new(Credentials::new(&identity).unwrap()), settings)
+        LocalNode::new(Arc::new(Credentials::new(&identity).unwrap()), settings)
     }
 
     fn node(&self, node: u64, roles: Roles) -> Node {
@@ -122,14 +124,14 @@ impl Receiver for Story {
 }
 
 struct Node {
-    us: Us,
+    us: LocalNode,
     links: Arc<Links>,
     story: Arc<Story>,
     address: SocketAddr,
 }
 
 impl Node {
-    fn start(us: Us, address: SocketAddr) -> Self {
+    fn start(us: LocalNode, address: SocketAddr) -> Self {
         // A connection's thread that is about to end may have the socket still.
         let until = Instant::now() + SOON;
         let listener = loop {
@@ -268,7 +270,7 @@ fn of_two_that_dial_each_other_at_once_one_connection_stays() {
 }
 
 /// A connection of `us` with `node` that no `Links` knows of.
-fn stray(us: &Us, node: &Node) -> Result<Peer, LinkError> {
+fn stray(us: &LocalNode, node: &Node) -> Result<Peer, LinkError> {
     let ready = link::connect(us, node.address, link::Expect::default())?;
     let peer = ready.peer().clone();
     struct Deaf;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::message::{FromStore, ToManager, ToServer, ToStore};
-use cluster::{Life, Presence, Register, Time};
+use cluster::{Presence, ProcessEpoch, Register, Time};
 use kv::MemoryKv;
 use namespace::{
     Actor, Durability, FoundCluster, How, JoinNode, MakeToken, Namespace, NamespaceConfig, OpenWrite, OpenedWrite,
@@ -15,12 +15,12 @@ use namespace::{
 };
 use parking_lot::Mutex;
 use roles::{
-    Asking, FromDisk, FromManager, Hello, Manager, ManagerSettings, MemberError, OpeningError, StoreReport, WaysPage,
-    World as Outside,
+    FromDisk, FromManager, Hello, Manager, ManagerSettings, MemberError, OpenRequest, OpeningError, StoreAddressPage,
+    StoreReport, World as Outside,
 };
 use types::{
-    BodyId, BootId, ClientIdentity, Era, ErrorCode, Group, GroupId, Member, NodeId, NsPath, Participant, Placement,
-    SessionId, StoreId, Timestamp, WriterToken,
+    BootGeneration, BootId, ClientIdentity, ErrorCode, Group, GroupId, InSyncReplica, Member, NodeId, NsPath, ObjectId,
+    Placement, SessionId, StoreId, Timestamp, WriterToken,
 };
 
 const GROUP: GroupId = GroupId(7);
@@ -98,17 +98,17 @@ impl Cluster {
     }
 
     fn has_store(&self, node: NodeId, store: u64) {
-        let place = format!("site/rack/host{store}").parse().unwrap();
-        change(&self.namespace, PutStore { store: StoreId(store), node, place, class: None });
+        let location = format!("site/rack/host{store}").parse().unwrap();
+        change(&self.namespace, PutStore { store: StoreId(store), node, location, class: None });
     }
 
     /// A connection with it is up.
     fn comes(&self, node: NodeId) {
-        self.comes_with(node, BodyId(0));
+        self.comes_with(node, ObjectId(0));
     }
 
     /// The highest number of what is on its stores is this.
-    fn comes_with(&self, node: NodeId, newest: BodyId) {
+    fn comes_with(&self, node: NodeId, newest: ObjectId) {
         self.manager.connected(node, std::net::Ipv4Addr::LOCALHOST.into());
         self.manager.receive(node, FromDisk::Hello(Hello { key: 0, stores: Vec::new(), newest }));
     }
@@ -119,7 +119,7 @@ impl Cluster {
 
     /// A run of a node's process, which is that of its kernel.
     fn boots(&self, node: NodeId, run: u8) -> Option<SessionId> {
-        let request = Register { node, life: Life(run.into()), boot: BootId(run.into()), number: 1 };
+        let request = Register { node, process_epoch: ProcessEpoch(run.into()), boot: BootId(run.into()), number: 1 };
         self.manager.receive(node, FromDisk::Cluster(ToManager::Register(request)));
         session_in(&self.sent(node))
     }
@@ -155,14 +155,14 @@ impl Cluster {
     }
 
     /// The nodes that a node was told of last.
-    fn ways(&self, to: NodeId) -> Option<Vec<u64>> {
+    fn addresses(&self, to: NodeId) -> Option<Vec<u64>> {
         let page = |message: FromManager| match message {
-            FromManager::Ways(page) => Some(page),
+            FromManager::StoreAddresses(page) => Some(page),
             _ => None,
         };
-        let last: WaysPage = self.sent(to).into_iter().rev().find_map(page)?;
+        let last: StoreAddressPage = self.sent(to).into_iter().rev().find_map(page)?;
         assert!(last.is_last && last.page == 0);
-        Some(last.ways.iter().map(|way| way.node.0).collect())
+        Some(last.addresses.iter().map(|way| way.node.0).collect())
     }
 
     fn passes(&self, secs: u64) {
@@ -177,7 +177,7 @@ impl Cluster {
     }
 
     fn groups(&self, stores: &[u64]) {
-        let member = |store: &u64| Member { store: StoreId(*store), since: BodyId(1), through: BodyId(0) };
+        let member = |store: &u64| Member { store: StoreId(*store), since: ObjectId(1), through: ObjectId(0) };
         let members = stores.iter().map(member).collect();
         change(&self.namespace, PutGroup { group: Group { group: GROUP, epoch: 1, members } });
     }
@@ -185,7 +185,7 @@ impl Cluster {
     fn opens(&self, path: &str, stores: &[u64]) -> OpenedWrite {
         let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
         let open = OpenWrite::new(NsPath::parse(path.as_bytes()).unwrap(), How::NewOnly, client, BootId(1));
-        let placement = Placement { group: GROUP, participants: participants(stores) };
+        let placement = Placement { group: GROUP, in_sync: in_sync(stores) };
         change(&self.namespace, OpenWrite { placement, ..open })
     }
 
@@ -201,12 +201,13 @@ impl Cluster {
         only: Option<WriterToken>,
     ) -> std::sync::mpsc::Receiver<Result<NodeId, OpeningError>> {
         let path = NsPath::parse(path.as_bytes()).unwrap();
-        let asking = Asking::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin());
+        let open_request =
+            OpenRequest::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin());
         let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
         let op = OpenWrite { only, ..OpenWrite::new(path, How::Update, client, BootId(1)) };
         let (sender, receiver) = std::sync::mpsc::channel();
         // Nobody may be there any more to hear it.
-        self.manager.open_write(asking, op, move |result| drop(sender.send(result.map(|to| to.node))));
+        self.manager.open_write(open_request, op, move |result| drop(sender.send(result.map(|to| to.node))));
         receiver
     }
 
@@ -233,9 +234,12 @@ impl Cluster {
 }
 
 /// Of nodes that were the first to come, in the order of these numbers.
-fn participants(stores: &[u64]) -> Vec<Participant> {
-    let era = |store: u64| Era(u32::try_from(store).unwrap());
-    stores.iter().map(|store| Participant { store: StoreId(*store), era: era(*store) }).collect()
+fn in_sync(stores: &[u64]) -> Vec<InSyncReplica> {
+    let boot_generation = |store: u64| BootGeneration(u32::try_from(store).unwrap());
+    stores
+        .iter()
+        .map(|store| InSyncReplica { store: StoreId(*store), boot_generation: boot_generation(*store) })
+        .collect()
 }
 
 fn change<O: Operation + Send + 'static>(namespace: &Namespace, op: O) -> O::Reply {
@@ -265,18 +269,18 @@ fn what_a_disk_server_has_of_another_life_is_told_and_gets_no_name_of_ours() {
     let cluster = Cluster::new();
     let [first, second, damaged] = [1, 2, 3].map(|number| cluster.joins(number));
     let is_older = || cluster.manager.status_view().unwrap().is_older_than_stores;
-    let next = || cluster.namespace.ids().next_body().unwrap();
+    let next = || cluster.namespace.ids().next_object().unwrap();
     let ours = next();
     cluster.comes_with(first, ours);
-    cluster.comes_with(damaged, BodyId(u64::MAX));
+    cluster.comes_with(damaged, ObjectId(u64::MAX));
     assert!(!is_older());
     // All that it could have been given is of a range of 2^20.
-    let of_others = BodyId(1 << 30);
+    let of_others = ObjectId(1 << 30);
     cluster.comes_with(first, of_others);
     assert!(is_older());
     let above = next();
     assert!(above > of_others);
-    cluster.comes_with(second, BodyId(of_others.0 + 1));
+    cluster.comes_with(second, ObjectId(of_others.0 + 1));
     assert!(next().0 == above.0 + 1, "nothing of that is to be handed out");
 }
 
@@ -288,7 +292,7 @@ fn a_node_that_was_removed_is_cut_off_and_comes_back_as_nothing() {
     cluster.passes(100);
     cluster.manager.remove_node("disk1").unwrap();
     assert_eq!(*cluster.told.cut.lock(), [gone]);
-    assert_eq!(cluster.ways(stays), Some(vec![stays.0]), "the others are told at once");
+    assert_eq!(cluster.addresses(stays), Some(vec![stays.0]), "the others are told at once");
     // Its connection was let in before.
     cluster.comes(gone);
     assert_eq!(cluster.registers(gone), None);
@@ -335,20 +339,20 @@ fn who_joins_is_heard_at_once_and_told_to_the_others() {
     let (second, _) = cluster.disk(2);
     cluster.passes(2);
     cluster.manager.tick();
-    assert_eq!(cluster.ways(first), Some(vec![first.0, second.0]));
+    assert_eq!(cluster.addresses(first), Some(vec![first.0, second.0]));
     // What could not be told is told later.
     cluster.told.full.lock().insert(first);
     let third = cluster.joins(3);
     cluster.passes(2);
     cluster.manager.tick();
-    assert_eq!(cluster.ways(first), None);
+    assert_eq!(cluster.addresses(first), None);
     cluster.told.full.lock().clear();
     cluster.passes(2);
     cluster.manager.tick();
-    assert_eq!(cluster.ways(first), Some(vec![first.0, second.0, third.0]));
+    assert_eq!(cluster.addresses(first), Some(vec![first.0, second.0, third.0]));
     cluster.passes(2);
     cluster.manager.tick();
-    assert_eq!(cluster.ways(first), None, "and not again and again");
+    assert_eq!(cluster.addresses(first), None, "and not again and again");
 }
 
 #[test]
@@ -364,19 +368,19 @@ fn ten_thousand_stores_are_told_in_pages_that_fit() {
     }
     cluster.comes(nodes[0]);
     let page = |message: FromManager| match message {
-        FromManager::Ways(page) => Some(page),
+        FromManager::StoreAddresses(page) => Some(page),
         _ => None,
     };
     cluster.passes(2);
     cluster.manager.tick();
-    let pages: Vec<WaysPage> = cluster.sent(nodes[0]).into_iter().filter_map(page).collect();
+    let pages: Vec<StoreAddressPage> = cluster.sent(nodes[0]).into_iter().filter_map(page).collect();
     let last = pages.last().unwrap().number;
-    let pages: Vec<WaysPage> = pages.into_iter().filter(|page| page.number == last).collect();
+    let pages: Vec<StoreAddressPage> = pages.into_iter().filter(|page| page.number == last).collect();
     assert!(pages.iter().zip(0..).all(|(page, number)| page.page == number));
     assert_eq!(pages.iter().filter(|page| page.is_last).count(), 1);
-    assert_eq!(pages.iter().map(|page| page.ways.len()).sum::<usize>(), 11 * 921);
+    assert_eq!(pages.iter().map(|page| page.addresses.len()).sum::<usize>(), 11 * 921);
     for page in pages {
-        link::encode(&roles::Message::FromManager(FromManager::Ways(page))).unwrap();
+        link::encode(&roles::Message::FromManager(FromManager::StoreAddresses(page))).unwrap();
     }
 }
 
@@ -385,20 +389,20 @@ fn a_store_speaks_for_writings_of_its_own_alone() {
     let cluster = Cluster::new();
     let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
     let opened = cluster.writes(&[1, 2]);
-    let (piece, writer) = (opened.piece, opened.writer);
-    let whole = cluster::replication::Whole { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
+    let (replica, writer) = (opened.replica, opened.writer);
+    let whole = cluster::replication::ObjectDigest { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
     for other in [2, 3] {
         let (node, session) = disks[other - 1];
         let other = other as u64;
-        for named in [participants(&[1]), participants(&[other])] {
-            let place = FromStore::Place { session, piece, writer, participants: named, request: 1 };
-            assert_eq!(refusal(&cluster.says(node, other, place)), Some(ErrorCode::Stale));
+        for named in [in_sync(&[1]), in_sync(&[other])] {
+            let location = FromStore::Place { session, replica, writer, in_sync: named, request: 1 };
+            assert_eq!(refusal(&cluster.says(node, other, location)), Some(ErrorCode::Stale));
         }
         let holders = vec![StoreId(other)];
         let (mtime, by) = (None, cluster::message::ClosedBy::Client);
-        let commit = FromStore::Commit { piece, group: GROUP, writer, whole, holders, mtime, by, request: 2 };
+        let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 2 };
         assert_eq!(refusal(&cluster.says(node, other, commit)), Some(ErrorCode::Stale));
-        let interrupt = FromStore::Interrupt { piece, writer, kept_len: 0, holders: Vec::new(), request: 3 };
+        let interrupt = FromStore::Interrupt { replica, writer, kept_len: 0, holders: Vec::new(), request: 3 };
         assert_eq!(refusal(&cluster.says(node, other, interrupt)), Some(ErrorCode::Stale));
     }
     assert_eq!(cluster.writers(), [writer]);
@@ -429,14 +433,14 @@ fn a_store_speaks_for_writings_of_its_own_alone() {
     assert!(is_taken_on_by(&disks[..1]));
     let writer = cluster.writers()[0];
     let (node, session) = disks[0];
-    let place = FromStore::Place { session, piece, writer, participants: participants(&[1]), request: 1 };
-    assert_eq!(refusal(&cluster.says(node, 1, place)), None);
+    let location = FromStore::Place { session, replica, writer, in_sync: in_sync(&[1]), request: 1 };
+    assert_eq!(refusal(&cluster.says(node, 1, location)), None);
     let holders = vec![StoreId(1), StoreId(3)];
     let (mtime, by) = (None, cluster::message::ClosedBy::Client);
-    let commit = FromStore::Commit { piece, group: GroupId(99), writer, whole, holders, mtime, by, request: 2 };
+    let commit = FromStore::Commit { replica, group: GroupId(99), writer, whole, holders, mtime, by, request: 2 };
     assert_eq!(refusal(&cluster.says(node, 1, commit)), None);
     assert!(cluster.writers().is_empty());
-    let holders = cluster.namespace.read(|read| namespace::holders(read, GROUP, opened.body)).unwrap();
+    let holders = cluster.namespace.read(|read| namespace::holders(read, GROUP, opened.object)).unwrap();
     assert_eq!(holders, [StoreId(1)], "what it says of a store that took no part does not count");
 }
 
@@ -445,31 +449,31 @@ fn nobody_is_fenced_for_who_does_not_order_the_changes() {
     let cluster = Cluster::new();
     let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
     let opened = cluster.writes(&[1, 2]);
-    let whole = cluster::replication::Whole { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
+    let whole = cluster::replication::ObjectDigest { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
     let (mtime, by, holders) = (None, cluster::message::ClosedBy::Client, vec![StoreId(1), StoreId(2)]);
-    let (piece, writer) = (opened.piece, opened.writer);
-    let commit = FromStore::Commit { piece, group: GROUP, writer, whole, holders, mtime, by, request: 2 };
+    let (replica, writer) = (opened.replica, opened.writer);
+    let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 2 };
     assert_eq!(refusal(&cluster.says(disks[0].0, 1, commit)), None);
     // It is changed in place: who is left out of that is fenced.
     let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
     let open = OpenWrite::new(NsPath::parse(b"/f").unwrap(), How::Update, client, BootId(1));
-    let placement = Placement { group: GROUP, participants: participants(&[1, 2]) };
+    let placement = Placement { group: GROUP, in_sync: in_sync(&[1, 2]) };
     let writer = change(&cluster.namespace, OpenWrite { placement, ..open }).writer;
     let are_fenced = || {
         let sent = std::mem::take(&mut *cluster.told.sent.lock());
         sent.iter().any(|(_, message)| is_fence(message))
     };
-    let place = |by: usize, piece, named: &[u64]| {
+    let location = |by: usize, replica, named: &[u64]| {
         let (node, session) = disks[by - 1];
-        let message = FromStore::Place { session, piece, writer, participants: participants(named), request: 1 };
+        let message = FromStore::Place { session, replica, writer, in_sync: in_sync(named), request: 1 };
         cluster.manager.receive(node, FromDisk::Cluster(ToManager::OfStore { store: StoreId(by as u64), message }));
     };
     are_fenced();
-    place(2, piece, &[2]);
-    place(3, piece, &[3]);
-    place(1, types::PieceId::first(BodyId(1 << 40)), &[1]);
+    location(2, replica, &[2]);
+    location(3, replica, &[3]);
+    location(1, types::ReplicaId::first(ObjectId(1 << 40)), &[1]);
     assert!(!are_fenced());
-    place(1, piece, &[1]);
+    location(1, replica, &[1]);
     assert!(are_fenced());
 }
 
@@ -498,10 +502,10 @@ fn copies_that_were_ordered_before_a_server_began_anew_keep_no_others_waiting() 
     nodes.iter().for_each(|node| cluster.comes(*node));
     let mut disks: Vec<(NodeId, SessionId)> =
         nodes.iter().map(|node| (*node, cluster.registers(*node).unwrap())).collect();
-    let (piece, writer, holders) = (opened.piece, opened.writer, vec![StoreId(1)]);
-    let whole = cluster::replication::Whole { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
+    let (replica, writer, holders) = (opened.replica, opened.writer, vec![StoreId(1)]);
+    let whole = cluster::replication::ObjectDigest { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
     let (mtime, by) = (None, cluster::message::ClosedBy::Client);
-    let commit = FromStore::Commit { piece, group: GROUP, writer, whole, holders, mtime, by, request: 1 };
+    let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 1 };
     assert_eq!(refusal(&cluster.says(disks[0].0, 1, commit)), None);
     let pass = |disks: &[(NodeId, SessionId)], secs: u64| {
         for _ in 0..10 * secs {
@@ -523,7 +527,7 @@ fn copies_that_were_ordered_before_a_server_began_anew_keep_no_others_waiting() 
     pass(&disks, 11);
     assert_eq!(copies(&cluster.sent(disks[1].0)), ordered);
     // Who has begun anew knows of no copy.
-    let request = Register { node: disks[1].0, life: Life(2), boot: BootId(1), number: 3 };
+    let request = Register { node: disks[1].0, process_epoch: ProcessEpoch(2), boot: BootId(1), number: 3 };
     cluster.manager.receive(disks[1].0, FromDisk::Cluster(ToManager::Register(request)));
     disks[1].1 = session_in(&cluster.sent(disks[1].0)).unwrap();
     pass(&disks, 20);
@@ -559,15 +563,15 @@ fn a_store_that_its_node_is_there_without_is_not_waited_for() {
         cluster.disk(number);
     }
     let opened = cluster.writes(&[1]);
-    let whole = cluster::replication::Whole { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
+    let whole = cluster::replication::ObjectDigest { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
     let (mtime, by) = (None, cluster::message::ClosedBy::Client);
-    let (piece, writer, holders) = (opened.piece, opened.writer, vec![StoreId(1)]);
-    let commit = FromStore::Commit { piece, group: GROUP, writer, whole, holders, mtime, by, request: 1 };
+    let (replica, writer, holders) = (opened.replica, opened.writer, vec![StoreId(1)]);
+    let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 1 };
     assert_eq!(refusal(&cluster.says(node, 1, commit)), None);
     let path = NsPath::parse(b"/f").unwrap();
     let from = std::net::Ipv4Addr::LOCALHOST.into();
-    let asking = Asking::new(Timestamp(1), path.clone(), from, Actor::admin());
-    let open = || cluster.manager.open_read(&asking, &path, false, None);
+    let open_request = OpenRequest::new(Timestamp(1), path.clone(), from, Actor::admin());
+    let open = || cluster.manager.open_read(&open_request, &path, false, None);
     let report = |stores: &[u64]| cluster.reports(node, stores);
     report(&[1]);
     assert_eq!(open().unwrap().node, node);
@@ -586,7 +590,7 @@ fn a_disk_on_its_way_to_another_node_is_waited_for_and_knows_no_more_than_it_has
     let interrupted = || {
         let (node, store) = (disks[1].0, 2);
         let interrupt = FromStore::Interrupt {
-            piece: opened.piece,
+            replica: opened.replica,
             writer: opened.writer,
             kept_len: 0,
             holders: vec![StoreId(store)],
@@ -665,7 +669,7 @@ fn who_has_left_a_group_stops_to_show_what_is_changed_whoever_has_seen_it_leave(
             cluster.manager.give_up_store(StoreId(2), true).unwrap();
         }
         // It leaves, and the manager that has seen it is killed. Somebody may read there by a permission of that one.
-        let stays = Member { store: StoreId(1), since: BodyId(1), through: BodyId(0) };
+        let stays = Member { store: StoreId(1), since: ObjectId(1), through: ObjectId(0) };
         change(&cluster.namespace, PutGroup { group: Group { group: GROUP, epoch: 2, members: vec![stays] } });
         cluster.begins_anew();
         for (store, node) in (1..).zip(&nodes) {
@@ -685,7 +689,7 @@ fn what_was_lost_holds_up_nothing_of_what_is_left() {
     let nodes: Vec<NodeId> = (1..=3).map(|number| cluster.disk(number).0).collect();
     cluster.groups(&[1, 2]);
     // More than is owed at a time.
-    (0..2 * cluster::filling::OWED_AT_A_TIME).for_each(|number| cluster.has_file(&format!("/lost{number}"), &[1]));
+    (0..2 * cluster::backfill::MISSING_AT_A_TIME).for_each(|number| cluster.has_file(&format!("/lost{number}"), &[1]));
     cluster.has_file("/both", &[1, 2]);
     cluster.begins_anew();
     for (store, node) in (1..).zip(&nodes) {

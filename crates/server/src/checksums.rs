@@ -3,7 +3,7 @@
 //!
 //! Equal questions share one reading; a reading whose askers have all gone stops; what it found is kept with the file.
 
-mod granted;
+mod verified;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use namespace::{Durability, FileState, KeepSums, Sums};
 use parking_lot::{Condvar, Mutex};
-use roles::{DiskServer, Granted, NotSummed, PlacedError, SumError, SumRequest, Unsummed, Whole};
-use types::{BodyId, ErrorCode, Ino, NsPath, PieceId};
+use roles::{DiskServer, NotSummed, ObjectDigest, PlacedError, SumError, SumRequest, Unsummed, VerifiedCapability};
+use types::{ErrorCode, Ino, NsPath, ObjectId, ReplicaId};
 use wire::ErrorNumber;
 
-use self::granted::{not_summed, read_granted};
+use self::verified::{not_summed, read_granted};
 use crate::answer::Reply;
 use crate::node::{Node, Role};
 use crate::refusal::Refusal;
@@ -31,7 +31,7 @@ const MANAGER_WAITS: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Question {
     pub(crate) ino: Ino,
-    pub(crate) body: BodyId,
+    pub(crate) object: ObjectId,
     pub(crate) generation: u32,
 }
 
@@ -68,7 +68,7 @@ enum Work {
     /// A file of the names that are here, asked for as this.
     Named(Question, Unsummed),
     /// What the manager has asked for.
-    Granted { number: u64, path: NsPath, granted: Granted },
+    VerifiedCapability { number: u64, path: NsPath, verified: VerifiedCapability },
 }
 
 impl Checksums {
@@ -133,18 +133,18 @@ impl Shared {
             return;
         }
         let has_room = !state.stopping && state.for_manager.len() < WAITING_MAX;
-        let granted = match parse_path(&path) {
+        let verified = match parse_path(&path) {
             Ok(path) if has_room => {
-                let granted = disk.granted(capability.as_bytes(), &path);
-                granted.map(|granted| (path, granted))
+                let verified = disk.verified(capability.as_bytes(), &path);
+                verified.map(|verified| (path, verified))
             }
             Ok(_) => Err(PlacedError::Wait { seconds: 1, why: "it reads too many files at the moment" }),
             Err(_) => Err(PlacedError::Store(ErrorCode::Invalid, "its name is none".to_owned())),
         };
-        match granted {
-            Ok((path, granted)) => {
+        match verified {
+            Ok((path, verified)) => {
                 state.for_manager.insert(number, Instant::now());
-                state.order.push_back(Work::Granted { number, path, granted });
+                state.order.push_back(Work::VerifiedCapability { number, path, verified });
                 drop(state);
                 self.work.notify_one();
             }
@@ -182,9 +182,9 @@ fn run(node: &Arc<Node>, shared: &Arc<Shared>) {
         };
         match work {
             Work::Named(question, file) => read_named(node, shared, question, file),
-            Work::Granted { number, path, granted } => {
+            Work::VerifiedCapability { number, path, verified } => {
                 let progress = || shared.is_wanted_by_manager(number);
-                let found = guarded(&path, || read_granted(node, &path, granted, &progress)).unwrap_or_else(|| {
+                let found = guarded(&path, || read_granted(node, &path, verified, &progress)).unwrap_or_else(|| {
                     Err(NotSummed { code: ErrorCode::Unavailable, text: "an error of the server".to_owned() })
                 });
                 shared.state.lock().for_manager.remove(&number);
@@ -210,19 +210,19 @@ fn read_named(node: &Arc<Node>, shared: &Arc<Shared>, question: Question, file: 
         return answer(node, shared, question, Err(Refusal::busy()));
     }
     if let Role::Manager(manager) = &node.role {
-        let (asking, told) = (Arc::clone(shared), (Arc::clone(node), Arc::clone(shared)));
+        let (open_request, told) = (Arc::clone(shared), (Arc::clone(node), Arc::clone(shared)));
         let path = file.path.clone();
-        let then = move |found: Result<Whole, SumError>| {
+        let then = move |found: Result<ObjectDigest, SumError>| {
             let found = found.map_err(|error| Refusal::of_sum(&path, &error));
             answer(&told.0, &told.1, question, found);
         };
-        return manager.sum(file, move || asking.is_wanted(&question), then);
+        return manager.sum(file, move || open_request.is_wanted(&question), then);
     }
-    let piece = PieceId::first(question.body);
+    let replica = ReplicaId::first(question.object);
     let mut wanted = |_| shared.is_wanted(&question);
-    let read = || node.store_of(piece).and_then(|store| store.verify(piece, &mut wanted));
+    let read = || node.store_of(replica).and_then(|store| store.verify(replica, &mut wanted));
     let found = match guarded(&file.path, read) {
-        Some(Ok(found)) => Ok(Whole { len: found.len, crc32c: found.crc32c, adler32: found.adler32 }),
+        Some(Ok(found)) => Ok(ObjectDigest { len: found.len, crc32c: found.crc32c, adler32: found.adler32 }),
         // What was changed meanwhile may look as if it were damaged.
         Some(Err(_)) if !is_as_asked(node, question).unwrap_or(true) => Err(changed()),
         Some(Err(error)) => Err(Refusal::of_store(&"compute the checksum", &error)),
@@ -243,32 +243,32 @@ fn is_as_asked(node: &Node, question: Question) -> Result<bool, Refusal> {
 
 /// How long the file is, if it is still what was asked for.
 fn content_of(node: &Node, question: Question) -> Result<Option<u64>, Refusal> {
-    let Question { ino, body, generation } = question;
+    let Question { ino, object, generation } = question;
     let inode = match node.read_names(|read| namespace::stat_ino(read, ino)) {
         Ok(inode) => inode,
         Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
         Err(error) => return Err(Refusal::of_namespace(&"checksum", &error)),
     };
-    let content = inode
-        .content()
-        .filter(|content| (content.body, content.generation, content.state) == (body, generation, FileState::Complete));
+    let content = inode.content().filter(|content| {
+        (content.object, content.generation, content.state) == (object, generation, FileState::Complete)
+    });
     Ok(content.map(|content| content.len))
 }
 
 /// Tells those who wait what was found. It was read while anybody could change the file: it counts if nobody has.
-fn answer(node: &Node, shared: &Shared, question: Question, found: Result<Whole, Refusal>) {
+fn answer(node: &Node, shared: &Shared, question: Question, found: Result<ObjectDigest, Refusal>) {
     let found = found.and_then(|whole| match content_of(node, question)? {
         Some(len) if len == whole.len => Ok(Sums { adler32: whole.adler32, crc32c: whole.crc32c }),
         Some(len) => {
             let text = format!("Cannot compute the checksum: {} of {len} bytes are there", whole.len);
-            tracing::error!(body = %question.body, text);
+            tracing::error!(object = %question.object, text);
             Err(Refusal::new(ErrorNumber::SERVER_ERROR, text))
         }
         None => Err(changed()),
     });
     if let Ok(sums) = found {
-        let Question { ino, body, generation } = question;
-        node.change(Durability::Written, KeepSums { ino, body, generation, sums }, |result| {
+        let Question { ino, object, generation } = question;
+        node.change(Durability::Written, KeepSums { ino, object, generation, sums }, |result| {
             if let Err(error) = result {
                 tracing::warn!(%error, "cannot keep a checksum");
             }

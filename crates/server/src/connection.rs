@@ -20,7 +20,7 @@ use crate::open_file::OpenFile;
 use crate::outgoing::{Gone, Outgoing};
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::transfers::Turn;
+use crate::transfers::TransferSlot;
 
 /// Longest payload of fattr, in bytes: as many attributes as one request may name, each of the longest.
 const FATTR_BYTES_MAX: u32 = (1 << 20) + (16 << 10);
@@ -354,7 +354,7 @@ impl Connection {
         stream: StreamId,
         status: ResponseStatus,
         body: &[u8],
-        turn: Option<&mut Turn<'_>>,
+        turn: Option<&mut TransferSlot<'_>>,
     ) -> Result<(), Stop> {
         let dlen = u32::try_from(body.len()).unwrap_or(u32::MAX);
         let header = ResponseHeader { stream, status, dlen }.to_bytes();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use namespace::{Durability, NsError, OpenWrite, OpenedWrite};
 use parking_lot::Mutex;
-use store::NewPiece;
+use store::NewReplica;
 use types::{ClientIdentity, Timestamp};
 
 use crate::answer::Reply;
@@ -122,11 +122,16 @@ impl Creates {
     fn fill(&self, create: Create, opened: &OpenedWrite) {
         let Create { op, mtime, data, reply } = create;
         let node = &self.node;
-        opened.dropped.iter().for_each(|body| endings::dropped(node, *body));
-        let new =
-            NewPiece { path_hint: op.path.as_bytes(), expected_len: op.expected_len, incarnation: node.incarnation() };
-        let made =
-            node.store_of(opened.piece).and_then(|store| store.create(opened.piece, new)).map_err(MakingError::Here);
+        opened.dropped.iter().for_each(|object| endings::dropped(node, *object));
+        let new = NewReplica {
+            path_hint: op.path.as_bytes(),
+            expected_len: op.expected_len,
+            incarnation: node.incarnation(),
+        };
+        let made = node
+            .store_of(opened.replica)
+            .and_then(|store| store.create(opened.replica, new))
+            .map_err(MakingError::Here);
         let writer = match made {
             Ok(writer) => writer,
             Err(error) => {
@@ -149,15 +154,15 @@ impl Creates {
             token: opened.writer,
             writer: Some(Making::Here(Arc::clone(&writer))),
         };
-        let lease = Lease::new((opened.ino, opened.body), facts, state);
+        let lease = Lease::new((opened.ino, opened.object), facts, state);
         if let Some(mtime) = mtime {
             lease.set_mtime(mtime);
         }
         {
             // In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
             let mut writers = node.writers.lock();
-            writers.attach(opened.body, self.owner, Arc::clone(&lease));
-            writers.begin_close(opened.body, self.owner);
+            writers.attach(opened.object, self.owner, Arc::clone(&lease));
+            writers.begin_close(opened.object, self.owner);
         }
         // Nobody is told of it before it is complete.
         let written = writer.write_ahead(0, &self.behind[data]);

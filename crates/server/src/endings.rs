@@ -13,8 +13,8 @@ use namespace::{
     NsError, Sums, WriterToken,
 };
 use roles::Placed;
-use store::{Completed, PieceState, PieceStatus, StoreError};
-use types::{BodyId, ClientIdentity, PieceId};
+use store::{Completed, ReplicaState, ReplicaStatus, StoreError};
+use types::{ClientIdentity, ObjectId, ReplicaId};
 use wire::ErrorNumber;
 
 use crate::answer::Reply;
@@ -29,7 +29,7 @@ use crate::writers::Due;
 /// The client closes what it wrote; `doubt` is a reason not to take it for whole. The entry is in closing standing.
 pub(crate) fn close(node: &Arc<Node>, lease: &Arc<Lease>, doubt: Option<Refusal>, reply: Reply) {
     let Some(writer) = lease.writer() else {
-        node.writers.lock().failed(lease.body, false, Instant::now());
+        node.writers.lock().failed(lease.object, false, Instant::now());
         return reply.refuse(&lease.ended());
     };
     // xrdcp closes its handle also after a copy that failed in the middle. What was announced tells.
@@ -71,8 +71,8 @@ fn complete(
         Some(Making::Striped(striped)) => return complete_striped(node, lease, striped, completion, then),
         Some(Making::Here(writer)) => writer.complete(),
         None => {
-            let piece = PieceId::first(lease.body);
-            node.store_of(piece).and_then(|store| store.reopen(piece)).and_then(|writer| writer.complete())
+            let replica = ReplicaId::first(lease.object);
+            node.store_of(replica).and_then(|store| store.reopen(replica)).and_then(|writer| writer.complete())
         }
     };
     let completed = match completed {
@@ -82,7 +82,7 @@ fn complete(
             let refusal = Refusal::of_store(&format_args!("close {}", lease.path), &error);
             let refusal = refusal.of_close(&not_completed(node, lease, again));
             lease.set_failure(&refusal);
-            node.writers.lock().failed(lease.body, true, Instant::now());
+            node.writers.lock().failed(lease.object, true, Instant::now());
             return then(Err(refusal));
         }
     };
@@ -105,7 +105,7 @@ fn complete_placed(
             Ok(()) => {
                 kept.drop_writer();
                 kept.set_committed();
-                inner.writers.lock().forget(kept.body);
+                inner.writers.lock().forget(kept.object);
                 return then(Ok(()));
             }
             Err(error) => Refusal::of_placed(&format_args!("close {}", kept.path), &error),
@@ -136,11 +136,11 @@ fn complete_striped(
             Ok(()) => {
                 kept.drop_writer();
                 kept.set_committed();
-                inner.writers.lock().forget(kept.body);
+                inner.writers.lock().forget(kept.object);
             }
             Err(refusal) => {
                 kept.set_failure(refusal);
-                inner.writers.lock().failed(kept.body, true, Instant::now());
+                inner.writers.lock().failed(kept.object, true, Instant::now());
             }
         }
         then(result);
@@ -151,16 +151,16 @@ fn complete_striped(
 fn give_up_striped(node: &Arc<Node>, lease: &Arc<Lease>) {
     tracing::info!(path = %lease.path, client = %lease.client.host, "its writer went away; its units are given up");
     lease.drop_writer();
-    node.writers.lock().forget(lease.body);
+    node.writers.lock().forget(lease.object);
 }
 
 /// A content that somebody else goes on with is none of this node's any more; another one waits a grace period more.
 fn ended_or_waits(node: &Node, lease: &Lease, why: &Refusal) {
     let mut writers = node.writers.lock();
     if matches!(why, Refusal::Redirect(_)) {
-        writers.forget(lease.body);
+        writers.forget(lease.object);
     } else {
-        writers.failed(lease.body, true, Instant::now());
+        writers.failed(lease.object, true, Instant::now());
     }
 }
 
@@ -170,7 +170,7 @@ fn interrupt_placed(node: &Arc<Node>, lease: &Arc<Lease>, placed: &Arc<Placed>) 
         Ok(kept_len) => {
             tracing::info!(path = %kept.path, kept_len, client = %kept.client.host, "interrupted: its writer went away");
             kept.drop_writer();
-            inner.writers.lock().forget(kept.body);
+            inner.writers.lock().forget(kept.object);
         }
         Err(error) => {
             let refusal = Refusal::of_placed(&format_args!("interrupt {}", kept.path), &error);
@@ -211,7 +211,7 @@ fn commit_or_leave(
     leave_unchanged(node, lease, (len, sums), completion, move |left| {
         if left {
             kept.set_committed();
-            inner.writers.lock().forget(kept.body);
+            inner.writers.lock().forget(kept.object);
             then(Ok(()));
         } else {
             let node = Arc::clone(&inner);
@@ -257,7 +257,7 @@ fn commit(
         match result {
             Ok(_) => {
                 lease.set_committed();
-                inner.writers.lock().forget(lease.body);
+                inner.writers.lock().forget(lease.object);
                 then(Ok(()));
             }
             Err(error @ NsError::Stale { .. }) => {
@@ -275,7 +275,7 @@ fn commit(
             Err(error @ NsError::UploadKept { .. }) => {
                 let refusal = Refusal::of_namespace(&"close", &error);
                 lease.set_failure(&refusal);
-                inner.writers.lock().forget(lease.body);
+                inner.writers.lock().forget(lease.object);
                 then(Err(refusal));
             }
             Err(error) => {
@@ -284,7 +284,7 @@ fn commit(
                     inner.times().grace.as_secs()
                 ));
                 lease.set_failure(&refusal);
-                inner.writers.lock().failed(lease.body, false, Instant::now());
+                inner.writers.lock().failed(lease.object, false, Instant::now());
                 then(Err(refusal));
             }
         }
@@ -304,23 +304,25 @@ enum Stale {
 /// The end of the entry is still this caller's: while it is closing or ending, a re-open gets nothing but a wait.
 fn after_stale(node: &Node, lease: &Lease, used: WriterToken) -> Stale {
     match node.read_names(|read| namespace::find_writer(read, &lease.client, &lease.path)) {
-        Ok(found) => match found.iter().map(namespace::WriterRecord::token).find(|token| token.body == lease.body) {
-            Some(token) if token != used => {
-                lease.renew(token);
-                Stale::Renewed
+        Ok(found) => {
+            match found.iter().map(namespace::WriterRecord::token).find(|token| token.object == lease.object) {
+                Some(token) if token != used => {
+                    lease.renew(token);
+                    Stale::Renewed
+                }
+                Some(_) => {
+                    node.writers.lock().failed(lease.object, false, Instant::now());
+                    Stale::Unknown
+                }
+                None => {
+                    node.writers.lock().forget(lease.object);
+                    Stale::Ended
+                }
             }
-            Some(_) => {
-                node.writers.lock().failed(lease.body, false, Instant::now());
-                Stale::Unknown
-            }
-            None => {
-                node.writers.lock().forget(lease.body);
-                Stale::Ended
-            }
-        },
+        }
         Err(error) => {
             tracing::error!(path = %lease.path, %error, "cannot look for a writer; trying again after another grace period");
-            node.writers.lock().failed(lease.body, false, Instant::now());
+            node.writers.lock().failed(lease.object, false, Instant::now());
             Stale::Unknown
         }
     }
@@ -335,13 +337,13 @@ pub(crate) fn interrupt(node: &Arc<Node>, lease: &Arc<Lease>) {
         Some(Making::Striped(_)) => return give_up_striped(node, lease),
         Some(Making::Here(_)) | None => {}
     }
-    let piece = PieceId::first(lease.body);
-    let kept_len = match node.store_of(piece).and_then(|store| store.interrupt(piece)) {
+    let replica = ReplicaId::first(lease.object);
+    let kept_len = match node.store_of(replica).and_then(|store| store.interrupt(replica)) {
         Ok(kept_len) => kept_len,
         Err(StoreError::NotFound { .. }) => 0,
         Err(error) => {
             tracing::error!(path = %lease.path, %error, "cannot interrupt; trying again after another grace period");
-            node.writers.lock().failed(lease.body, true, Instant::now());
+            node.writers.lock().failed(lease.object, true, Instant::now());
             return;
         }
     };
@@ -351,16 +353,16 @@ pub(crate) fn interrupt(node: &Arc<Node>, lease: &Arc<Lease>) {
 
 /// Marks it, unless it is an update in place that has come to nothing: such a file is what it was.
 fn mark_interrupted(node: &Arc<Node>, lease: &Arc<Lease>, kept_len: u64) {
-    let piece = PieceId::first(lease.body);
-    let status = if lease.fresh { Ok(None) } else { node.store_of(piece).and_then(|store| store.status(piece)) };
-    let Ok(Some(PieceStatus { len, state: PieceState::Complete { adler32, crc32c }, .. })) = status else {
+    let replica = ReplicaId::first(lease.object);
+    let status = if lease.fresh { Ok(None) } else { node.store_of(replica).and_then(|store| store.status(replica)) };
+    let Ok(Some(ReplicaStatus { len, state: ReplicaState::Complete { adler32, crc32c }, .. })) = status else {
         return mark(node, lease, kept_len);
     };
     let (inner, kept) = (Arc::clone(node), Arc::clone(lease));
     leave_unchanged(node, lease, (len, Sums { adler32, crc32c }), Completion::AtGraceEnd, move |left| {
         if left {
             tracing::info!(path = %kept.path, client = %kept.client.host, "its writer went away and had changed nothing");
-            inner.writers.lock().forget(kept.body);
+            inner.writers.lock().forget(kept.object);
         } else {
             let node = Arc::clone(&inner);
             inner.workers.submit_duty(Box::new(move || mark(&node, &kept, kept_len)));
@@ -375,7 +377,7 @@ fn mark(node: &Arc<Node>, lease: &Arc<Lease>, kept_len: u64) {
     let (inner, lease) = (Arc::clone(node), Arc::clone(lease));
     // A mark frees more than it takes: it goes through on a full disk.
     node.change_urgent(Durability::Written, op, move |result| match result {
-        Ok(_) => inner.writers.lock().forget(lease.body),
+        Ok(_) => inner.writers.lock().forget(lease.object),
         Err(NsError::Stale { .. }) => {
             let node = Arc::clone(&inner);
             inner.workers.submit_duty(Box::new(move || {
@@ -386,7 +388,7 @@ fn mark(node: &Arc<Node>, lease: &Arc<Lease>, kept_len: u64) {
         }
         Err(error) => {
             tracing::error!(%error, "cannot mark a file interrupted; trying again after another grace period");
-            inner.writers.lock().failed(lease.body, true, Instant::now());
+            inner.writers.lock().failed(lease.object, true, Instant::now());
         }
     });
 }
@@ -397,25 +399,25 @@ pub(crate) fn end_of_grace(node: &Arc<Node>, due: &Due<Arc<Lease>>) {
     lease.fence();
     lease.end_checkpoint();
     let spoiled = due.spoiled || lease.doubt().is_some();
-    let piece = PieceId::first(due.body);
+    let replica = ReplicaId::first(due.object);
     let (len, gaps) = match lease.writer() {
         Some(writer) => (writer.len(), writer.gaps()),
-        None => match node.store_of(piece).and_then(|store| store.status(piece)) {
+        None => match node.store_of(replica).and_then(|store| store.status(replica)) {
             Ok(None) => return mark_interrupted(node, lease, 0),
             Ok(Some(status)) => match status.state {
                 // The client's close got as far as the store's record; only the namespace's is missing.
-                PieceState::Complete { adler32, crc32c } if !spoiled => {
+                ReplicaState::Complete { adler32, crc32c } if !spoiled => {
                     let found = (status.len, Sums { adler32, crc32c });
                     return commit_or_leave(node, lease, found, Completion::AtGraceEnd, log_end(lease));
                 }
-                PieceState::Complete { .. } => return mark_interrupted(node, lease, status.len),
-                PieceState::Interrupted => return mark_interrupted(node, lease, status.len),
-                PieceState::InMaking { prefix, .. } => (status.len, prefix < status.len),
-                PieceState::Dirty => (status.len, true),
+                ReplicaState::Complete { .. } => return mark_interrupted(node, lease, status.len),
+                ReplicaState::Interrupted => return mark_interrupted(node, lease, status.len),
+                ReplicaState::InMaking { prefix, .. } => (status.len, prefix < status.len),
+                ReplicaState::Dirty => (status.len, true),
             },
             Err(error) => {
                 tracing::error!(path = %lease.path, %error, "cannot end a writer; trying again later");
-                node.writers.lock().failed(due.body, true, Instant::now());
+                node.writers.lock().failed(due.object, true, Instant::now());
                 return;
             }
         },
@@ -435,18 +437,19 @@ pub(crate) fn end_of_grace(node: &Arc<Node>, due: &Due<Arc<Lease>>) {
 }
 
 /// The uploads of `client` for `path` that wait for it to come back.
-pub(crate) fn own_detached_uploads(node: &Node, client: &ClientIdentity, path: &types::NsPath) -> Vec<BodyId> {
+pub(crate) fn own_detached_uploads(node: &Node, client: &ClientIdentity, path: &types::NsPath) -> Vec<ObjectId> {
     let mut found = node.read_names(|read| namespace::find_writer(read, client, path)).unwrap_or_default();
     let writers = node.writers.lock();
-    found.retain(|record| matches!(record.kind, namespace::WriterKind::Upload(_)) && writers.is_detached(record.body));
-    found.into_iter().map(|record| record.body).collect()
+    found
+        .retain(|record| matches!(record.kind, namespace::WriterKind::Upload(_)) && writers.is_detached(record.object));
+    found.into_iter().map(|record| record.object).collect()
 }
 
 /// A client that opens `path` anew will not come back to what it was uploading there before: that ends now, as at the
 /// end of its grace period. What the caller submits next finds it ended.
 pub(crate) fn end_own_uploads(node: &Arc<Node>, client: &ClientIdentity, path: &types::NsPath) {
-    for body in own_detached_uploads(node, client, path) {
-        let due = node.writers.lock().due_at_once(body);
+    for object in own_detached_uploads(node, client, path) {
+        let due = node.writers.lock().due_at_once(object);
         if let Some(due) = due {
             end_of_grace(node, &due);
         }
@@ -478,7 +481,7 @@ pub(crate) fn take_back(node: &Arc<Node>, lease: &Arc<Lease>, why: Refusal, repl
     let (inner, kept) = (Arc::clone(node), Arc::clone(lease));
     node.change_urgent(Durability::Written, Abandon { writer: lease.token() }, move |result| {
         match result {
-            Ok(_) => inner.writers.lock().forget(kept.body),
+            Ok(_) => inner.writers.lock().forget(kept.object),
             Err(error) => {
                 tracing::debug!(path = %kept.path, %error, "an open cannot be taken back");
                 let node = Arc::clone(&inner);
@@ -489,27 +492,27 @@ pub(crate) fn take_back(node: &Arc<Node>, lease: &Arc<Lease>, why: Refusal, repl
     });
 }
 
-/// The namespace has marked `body` interrupted because bytes may be gone (the machine has booted, or its disk has failed): so does the store.
-pub(crate) fn lost(node: &Arc<Node>, body: BodyId) {
-    let lease = node.writers.lock().lease(body);
+/// The namespace has marked `object` interrupted because bytes may be gone (the machine has booted, or its disk has failed): so does the store.
+pub(crate) fn lost(node: &Arc<Node>, object: ObjectId) {
+    let lease = node.writers.lock().lease(object);
     if let Some(lease) = lease {
         lease.fence();
         lease.drop_writer();
     }
-    node.writers.lock().forget(body);
-    let piece = PieceId::first(body);
-    if let Err(error) = node.store_of(piece).and_then(|store| store.interrupt(piece)) {
-        tracing::warn!(%body, %error, "cannot mark a piece interrupted");
+    node.writers.lock().forget(object);
+    let replica = ReplicaId::first(object);
+    if let Err(error) = node.store_of(replica).and_then(|store| store.interrupt(replica)) {
+        tracing::warn!(%object, %error, "cannot mark a piece interrupted");
     }
 }
 
-/// The namespace has given `body` up: its writer is fenced, the deletion queue does the rest.
-pub(crate) fn dropped(node: &Arc<Node>, body: BodyId) {
-    let lease = node.writers.lock().lease(body);
+/// The namespace has given `object` up: its writer is fenced, the deletion queue does the rest.
+pub(crate) fn dropped(node: &Arc<Node>, object: ObjectId) {
+    let lease = node.writers.lock().lease(object);
     if let Some(lease) = lease {
         lease.fence();
     }
-    node.writers.lock().forget(body);
+    node.writers.lock().forget(object);
 }
 
 /// The same as [`truncate`] in a cluster: on all stores that take part.
@@ -526,8 +529,8 @@ pub(crate) fn truncate_placed(node: &Arc<Node>, lease: &Arc<Lease>, placed: &Arc
 
 /// Cuts or extends a complete file to `len`: an update in place by the server itself. The entry is in closing standing.
 pub(crate) fn truncate(node: &Arc<Node>, lease: &Arc<Lease>, len: u64, reply: Reply) {
-    let piece = PieceId::first(lease.body);
-    let done = node.store_of(piece).and_then(|store| store.reopen(piece)).and_then(|writer| {
+    let replica = ReplicaId::first(lease.object);
+    let done = node.store_of(replica).and_then(|store| store.reopen(replica)).and_then(|writer| {
         writer.truncate(len)?;
         writer.complete()
     });

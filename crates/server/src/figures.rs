@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use roles::DoorFigures;
+use roles::FrontEndFigures;
 use store::Space;
 use types::{Histogram, Timestamp};
 use wire::ErrorNumber;
@@ -81,12 +81,12 @@ impl Watch {
 
     /// What a cluster's manager is told of this front door. Looks at nothing outside, so that it can be asked often.
     #[must_use]
-    pub fn door(&self) -> DoorFigures {
+    pub fn door(&self) -> FrontEndFigures {
         let Node { counters, sessions, handle_shares, writers, writer_memory, transfers, .. } = &*self.node;
         let memory = writer_memory.bytes();
         let (running, waiting, most) = transfers.counts();
         let load = (running + waiting).saturating_mul(1000) / most.max(1);
-        DoorFigures {
+        FrontEndFigures {
             sessions: sessions.lock().len() as u64,
             open_files: handle_shares.taken() as u64,
             writing: writers.lock().len() as u64,

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags};
 
 use crate::config::{INPUT_BYTES, PACE_BYTES};
-use crate::transfers::Turn;
+use crate::transfers::TransferSlot;
 
 /// Why no more input comes.
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +163,7 @@ impl Input {
     pub(crate) fn fill_slices(
         &mut self,
         slices: &mut [IoSliceMut<'_>],
-        mut turn: Option<&mut Turn<'_>>,
+        mut turn: Option<&mut TransferSlot<'_>>,
     ) -> Result<(), InputEnd> {
         let mut rest = slices;
         let mut came = 0;
@@ -202,7 +202,7 @@ impl Input {
     }
 
     /// Receives what is here in a turn, or waits for more without one.
-    fn receive_in(&mut self, turn: &mut Turn<'_>, slices: &mut [IoSliceMut<'_>]) -> Result<usize, InputEnd> {
+    fn receive_in(&mut self, turn: &mut TransferSlot<'_>, slices: &mut [IoSliceMut<'_>]) -> Result<usize, InputEnd> {
         let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
         let socket = Arc::clone(&self.socket);
         if turn.take(|| {
@@ -227,7 +227,7 @@ impl Input {
     }
 
     /// Fills `into`.
-    pub(crate) fn fill_slice(&mut self, into: &mut [u8], turn: Option<&mut Turn<'_>>) -> Result<(), InputEnd> {
+    pub(crate) fn fill_slice(&mut self, into: &mut [u8], turn: Option<&mut TransferSlot<'_>>) -> Result<(), InputEnd> {
         self.fill_slices(&mut [IoSliceMut::new(into)], turn)
     }
 
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_together_and_large_payloads_go_past_the_buffer() {
+    fn replicas_come_together_and_large_payloads_go_past_the_buffer() {
         let (mut input, mut client) = pair(Duration::from_secs(5));
         let payload: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
         let sent = payload.clone();

@@ -12,7 +12,7 @@ use namespace::{
     DeletionDone, DropTombstones, DueDeletion, Durability, ForgetUpload, NsError, WriterKind, WriterRecord,
 };
 use parking_lot::{Condvar, Mutex};
-use types::{BodyId, NsPath, PieceId, UploadId};
+use types::{NsPath, ObjectId, ReplicaId, UploadId};
 
 use crate::config::Planted;
 use crate::endings;
@@ -104,7 +104,7 @@ fn one_round(node: &Arc<Node>, round: u64, strays: &mut Strays) {
     node.rendezvous.expire(began);
     // In a cluster the manager has contents deleted, and looks for writers that nobody waits for.
     let is_alone = matches!(node.role, Role::Alone { .. });
-    if is_alone && let Err(error) = delete_bodies(node) {
+    if is_alone && let Err(error) = delete_objects(node) {
         complain(node, "deleting contents", &error);
     }
     if round.is_multiple_of(ROUNDS_PER_SWEEP) {
@@ -147,7 +147,7 @@ fn end_writers(node: &Arc<Node>) {
 }
 
 /// Takes contents off the deletion queue: first the store forgets them, then the queue.
-fn delete_bodies(node: &Node) -> Result<(), NsError> {
+fn delete_objects(node: &Node) -> Result<(), NsError> {
     let mut after: Option<DueDeletion> = None;
     for _ in 0..BATCHES_PER_ROUND {
         let due = node.read_names(|read| namespace::due_deletions(read, after, DELETIONS_PER_BATCH))?;
@@ -156,8 +156,8 @@ fn delete_bodies(node: &Node) -> Result<(), NsError> {
         let mut done = Vec::new();
         for deletion in due {
             match node
-                .store_of(PieceId::first(deletion.body))
-                .and_then(|store| store.delete(PieceId::first(deletion.body)))
+                .store_of(ReplicaId::first(deletion.object))
+                .and_then(|store| store.delete(ReplicaId::first(deletion.object)))
             {
                 Ok(()) => done.push(deletion),
                 Err(error) => complain(node, "deleting a content", &error),
@@ -181,7 +181,7 @@ fn forget_uploads(node: &Arc<Node>) -> Result<(), NsError> {
             tracing::info!(path = %upload.path.escape_ascii(), upload = %upload.upload, "a kept upload's time is over");
             let op = ForgetUpload { upload: upload.upload };
             match node.change_urgent_wait(Durability::Written, op) {
-                Ok(body) => endings::dropped(node, body),
+                Ok(object) => endings::dropped(node, object),
                 // One that is damaged keeps nobody else's from being forgotten.
                 Err(error @ NsError::Damaged { .. }) => complain(node, "forgetting an upload", &error),
                 Err(error) => return Err(error),
@@ -207,8 +207,8 @@ fn forget_uploads(node: &Arc<Node>) -> Result<(), NsError> {
 /// What is seen so in two looks, a minute apart, gets a grace period.
 #[derive(Default)]
 struct Strays {
-    unknown: HashSet<BodyId>,
-    orphaned: HashSet<(BodyId, Owner)>,
+    unknown: HashSet<ObjectId>,
+    orphaned: HashSet<(ObjectId, Owner)>,
 }
 
 impl Strays {
@@ -218,17 +218,17 @@ impl Strays {
         loop {
             let records = node.read_names(|read| namespace::writers(read, after, PAGE))?;
             let Some(last) = records.last() else { break };
-            after = Some((last.key, last.body));
+            after = Some((last.key, last.object));
             let mut writers = node.writers.lock();
             for record in &records {
-                if writers.lease(record.body).is_some() {
+                if writers.lease(record.object).is_some() {
                     continue;
                 }
-                if self.unknown.contains(&record.body) {
-                    tracing::warn!(body = %record.body, path = %record.path.escape_ascii(), "a writer was left behind; it gets a grace period");
-                    writers.found(record.body, lease_of(node, record), Instant::now());
+                if self.unknown.contains(&record.object) {
+                    tracing::warn!(object = %record.object, path = %record.path.escape_ascii(), "a writer was left behind; it gets a grace period");
+                    writers.found(record.object, lease_of(node, record), Instant::now());
                 } else {
-                    unknown.insert(record.body);
+                    unknown.insert(record.object);
                 }
             }
         }
@@ -236,9 +236,9 @@ impl Strays {
         let sessions: HashSet<u64> = node.sessions.lock().keys().copied().collect();
         let mut writers = node.writers.lock();
         let mut orphaned: HashSet<_> = writers.attached().filter(|(_, owner)| !sessions.contains(&owner.0)).collect();
-        for (body, owner) in orphaned.intersection(&self.orphaned) {
-            tracing::warn!(%body, "a writer's session is gone; it gets a grace period");
-            writers.detach(*body, *owner, false, Instant::now());
+        for (object, owner) in orphaned.intersection(&self.orphaned) {
+            tracing::warn!(%object, "a writer's session is gone; it gets a grace period");
+            writers.detach(*object, *owner, false, Instant::now());
         }
         orphaned.retain(|pair| !self.orphaned.contains(pair));
         self.orphaned = orphaned;
@@ -256,7 +256,7 @@ pub(crate) fn find_writers(node: &Arc<Node>) -> Result<usize, NsError> {
     loop {
         let records = node.read_names(|read| namespace::writers(read, after, PAGE))?;
         let Some(last) = records.last() else { return Ok(found) };
-        after = Some((last.key, last.body));
+        after = Some((last.key, last.object));
         found += records.len();
         let now = Instant::now();
         let mut writers = node.writers.lock();
@@ -264,7 +264,7 @@ pub(crate) fn find_writers(node: &Arc<Node>) -> Result<usize, NsError> {
             if record.boot != node.config.boot {
                 node.old_boots.store(true, Ordering::Relaxed);
             }
-            writers.found(record.body, lease_of(node, record), now);
+            writers.found(record.object, lease_of(node, record), now);
         }
     }
 }
@@ -283,5 +283,5 @@ fn lease_of(node: &Node, record: &WriterRecord) -> Arc<Lease> {
         room: Some(node.writer_memory.take_regardless(peer, record.expected_len)),
     };
     let state = LeaseState { owner: None, token: record.token(), writer: None };
-    Lease::new((record.ino, record.body), facts, state)
+    Lease::new((record.ino, record.object), facts, state)
 }

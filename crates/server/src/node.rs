@@ -9,7 +9,7 @@ use namespace::{Context, Durability, Namespace, NsError, Operation};
 use parking_lot::{Mutex, RwLock};
 use roles::{DiskServer, Manager};
 use store::{Space, Store, StoreError};
-use types::{Incarnation, PieceId, Timestamp};
+use types::{Incarnation, ReplicaId, Timestamp};
 
 use crate::answer::Reply;
 use crate::buffers::Buffers;
@@ -251,11 +251,11 @@ impl Node {
         &self.stores
     }
 
-    /// The store that has `piece`, where it is asked for by the namespace of the same node.
-    pub(crate) fn store_of(&self, piece: PieceId) -> Result<&Arc<Store>, StoreError> {
+    /// The store that has `replica`, where it is asked for by the namespace of the same node.
+    pub(crate) fn store_of(&self, replica: ReplicaId) -> Result<&Arc<Store>, StoreError> {
         match &self.role {
             Role::Alone { store, .. } => Ok(store),
-            Role::Manager(_) | Role::Disk(_) => Err(StoreError::NotFound { piece }),
+            Role::Manager(_) | Role::Disk(_) => Err(StoreError::NotFound { replica }),
         }
     }
 

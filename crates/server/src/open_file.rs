@@ -7,7 +7,7 @@ use namespace::WriterToken;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use roles::Permit;
 use store::{AtRest, Reader};
-use types::{BodyId, BootId, ClientIdentity, Crc32c, Ino, NsPath, PAGE_SIZE, Timestamp};
+use types::{BootId, ClientIdentity, Crc32c, Ino, NsPath, ObjectId, PAGE_SIZE, Timestamp};
 use wire::ErrorNumber;
 use wire::page::SUM_LEN;
 
@@ -28,7 +28,7 @@ pub(crate) struct OpenFile {
     /// The object behind the name.
     pub(crate) ino: Ino,
     /// The content that the handle stays on, whatever happens to the name.
-    pub(crate) body: BodyId,
+    pub(crate) object: ObjectId,
     /// The name at the time of the open.
     pub(crate) path: NsPath,
     /// Its permission bits at the time of the open.
@@ -201,7 +201,7 @@ pub(crate) struct Lease {
     /// The inode that will show it.
     pub(crate) ino: Ino,
     /// The content.
-    pub(crate) body: BodyId,
+    pub(crate) object: ObjectId,
     /// The name at the time of the open.
     pub(crate) path: NsPath,
     /// Who writes, as the client said.
@@ -272,11 +272,11 @@ pub(crate) struct LeaseState {
 }
 
 impl Lease {
-    pub(crate) fn new((ino, body): (Ino, BodyId), about: LeaseFacts, state: LeaseState) -> Arc<Self> {
+    pub(crate) fn new((ino, object): (Ino, ObjectId), about: LeaseFacts, state: LeaseState) -> Arc<Self> {
         let LeaseFacts { path, client, fresh, begun, expected_len, boot, room } = about;
         Arc::new(Self {
             ino,
-            body,
+            object,
             path,
             client,
             fresh,

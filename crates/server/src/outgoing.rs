@@ -22,7 +22,7 @@ use rustix::net::SendFlags;
 use crate::config::PACE_BYTES;
 use crate::drainer::Drainer;
 use crate::meter::Meter;
-use crate::transfers::Turn;
+use crate::transfers::TransferSlot;
 
 /// The connection cannot be written to any more; its thread ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -211,7 +211,11 @@ impl Outgoing {
     }
 
     /// Sends all that is pending, then `parts`, blocking: for the connection's thread only. A `turn` ends when it has to wait.
-    pub(crate) fn send_now(&self, parts: &mut [IoSlice<'_>], mut turn: Option<&mut Turn<'_>>) -> Result<(), Gone> {
+    pub(crate) fn send_now(
+        &self,
+        parts: &mut [IoSlice<'_>],
+        mut turn: Option<&mut TransferSlot<'_>>,
+    ) -> Result<(), Gone> {
         let mut parts = parts;
         let mut state = self.state.lock();
         // The drainer lets go when it finds that it is not the holder any more.
@@ -386,7 +390,7 @@ fn send_all(
     socket: &TcpStream,
     head: &[u8],
     parts: &mut [IoSlice<'_>],
-    mut turn: Option<&mut Turn<'_>>,
+    mut turn: Option<&mut TransferSlot<'_>>,
 ) -> Result<(), Unsent> {
     let mut all: Vec<IoSlice<'_>> = Vec::with_capacity(parts.len() + 1);
     if !head.is_empty() {

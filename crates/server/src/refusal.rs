@@ -141,7 +141,7 @@ impl Refusal {
     /// What a disk server of a cluster could not do.
     pub(crate) fn of_placed(doing: &dyn Display, error: &PlacedError) -> Self {
         match error {
-            PlacedError::Moved { host, port } | PlacedError::Lacking { host, port, .. } => {
+            PlacedError::Moved { host, port } | PlacedError::StaleReplica { host, port, .. } => {
                 Refusal::Redirect(Redirect { host: host.clone(), port: *port, opaque: String::new() })
             }
             PlacedError::Wait { seconds, .. } => {

@@ -117,9 +117,9 @@ impl Session {
             if let Access::Write(write) = &file.access {
                 write.abandon_checkpoint();
                 if write.lease.waits_for_its_client() {
-                    node.writers.lock().detach(file.body, write.key, false, now);
+                    node.writers.lock().detach(file.object, write.key, false, now);
                 } else {
-                    node.writers.lock().detach_for_good(file.body, write.key, now);
+                    node.writers.lock().detach_for_good(file.object, write.key, now);
                 }
             }
         }

@@ -34,7 +34,7 @@ pub(crate) struct Transfers {
 /// Somebody who waits.
 struct Ticket {
     thread: Thread,
-    granted: AtomicBool,
+    verified: AtomicBool,
 }
 
 fn running(state: u64) -> usize {
@@ -66,18 +66,24 @@ impl Transfers {
 
     /// Turns of `session` for the connection number `connection`, to move `total` bytes; none is taken yet. Who moves little goes
     /// at once: turns would cost it more than they are worth, and the disk does best with many small reads at a time.
-    pub(crate) fn of<'a>(&'a self, session: &'a Session, connection: u64, class: Class, total: usize) -> Turn<'a> {
-        self.turns(Whose::Session(session), connection, class, total)
+    pub(crate) fn of<'a>(
+        &'a self,
+        session: &'a Session,
+        connection: u64,
+        class: Class,
+        total: usize,
+    ) -> TransferSlot<'a> {
+        self.turns(SlotOwner::Session(session), connection, class, total)
     }
 
     /// The same for what is done for `user` without a connection of its own; `number` tells it from others.
-    pub(crate) fn of_user(&self, user: UserKey, number: u64, class: Class, total: usize) -> Turn<'_> {
-        self.turns(Whose::User(user), number, class, total)
+    pub(crate) fn of_user(&self, user: UserKey, number: u64, class: Class, total: usize) -> TransferSlot<'_> {
+        self.turns(SlotOwner::User(user), number, class, total)
     }
 
-    fn turns<'a>(&'a self, whose: Whose<'a>, connection: u64, class: Class, total: usize) -> Turn<'a> {
+    fn turns<'a>(&'a self, whose: SlotOwner<'a>, connection: u64, class: Class, total: usize) -> TransferSlot<'a> {
         let exempt = total <= SMALL_TRANSFER_BYTES;
-        Turn { transfers: self, whose, connection, class, exempt, held: false, moved: 0, from_line: None }
+        TransferSlot { transfers: self, whose, connection, class, exempt, held: false, moved: 0, from_line: None }
     }
 
     /// Takes one if nobody waits and there is one.
@@ -92,13 +98,13 @@ impl Transfers {
 
     /// Waits for one in the line.
     fn take(&self, user: &UserKey, piece: Piece<u64>) {
-        let ticket = Arc::new(Ticket { thread: std::thread::current(), granted: AtomicBool::new(false) });
+        let ticket = Arc::new(Ticket { thread: std::thread::current(), verified: AtomicBool::new(false) });
         let mut line = self.line.lock();
         line.ask(user, piece, Arc::clone(&ticket));
         self.state.fetch_add(ONE_WAITS, Ordering::AcqRel);
         self.grant(&mut line);
         drop(line);
-        while !ticket.granted.load(Ordering::Acquire) {
+        while !ticket.verified.load(Ordering::Acquire) {
             std::thread::park();
         }
     }
@@ -129,16 +135,16 @@ impl Transfers {
             let Some(ticket) = line.next(Instant::now()) else { return };
             // Nobody else takes one while somebody waits.
             state = self.state.fetch_sub(ONE_WAITS - 1, Ordering::AcqRel) - (ONE_WAITS - 1);
-            ticket.granted.store(true, Ordering::Release);
+            ticket.verified.store(true, Ordering::Release);
             ticket.thread.unpark();
         }
     }
 }
 
 /// A connection's turns, one after the other; the last one ends when this is dropped.
-pub(crate) struct Turn<'a> {
+pub(crate) struct TransferSlot<'a> {
     transfers: &'a Transfers,
-    whose: Whose<'a>,
+    whose: SlotOwner<'a>,
     connection: u64,
     class: Class,
     exempt: bool,
@@ -150,12 +156,12 @@ pub(crate) struct Turn<'a> {
 }
 
 /// For whom data is moved.
-enum Whose<'a> {
+enum SlotOwner<'a> {
     Session(&'a Session),
     User(UserKey),
 }
 
-impl Turn<'_> {
+impl TransferSlot<'_> {
     /// Waits for a turn, unless this is one already; whether it had to wait. `bytes` says how much is going to be moved; it is asked
     /// only if others are in the way.
     pub(crate) fn take(&mut self, bytes: impl FnOnce() -> u64) -> bool {
@@ -167,8 +173,8 @@ impl Turn<'_> {
             return false;
         }
         let user = match &self.whose {
-            Whose::Session(session) => session.user(),
-            Whose::User(user) => user.clone(),
+            SlotOwner::Session(session) => session.user(),
+            SlotOwner::User(user) => user.clone(),
         };
         let piece = Piece { connection: self.connection, class: self.class, bytes: bytes() };
         self.transfers.take(&user, piece);
@@ -202,7 +208,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for TransferSlot<'_> {
     fn drop(&mut self) {
         self.end();
     }

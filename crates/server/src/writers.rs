@@ -1,6 +1,6 @@
 //! Who is writing what, and what becomes of a file whose writer has gone: the decisions of design 7, without I/O.
 //!
-//! One entry for each body in the making. Its life:
+//! One entry for each object in the making. Its life:
 //!
 //! ```text
 //!            open                    connection lost              grace over
@@ -19,9 +19,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use types::BodyId;
+use types::ObjectId;
 
-/// A session's number, unique for as long as the server runs. All handles of one session on a body are one writer:
+/// A session's number, unique for as long as the server runs. All handles of one session on a object are one writer:
 /// XrdCl, recovering, often opens the same file twice on its new connection and writes through both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) struct Owner(pub(crate) u64);
@@ -60,20 +60,20 @@ pub(crate) enum TakeUp<L> {
 /// What [`Writers::due`] asks the shell to end.
 #[derive(Debug)]
 pub(crate) struct Due<L> {
-    pub(crate) body: BodyId,
+    pub(crate) object: ObjectId,
     pub(crate) lease: L,
     pub(crate) spoiled: bool,
 }
 
-/// All bodies in the making.
+/// All objects in the making.
 pub(crate) struct Writers<L> {
-    entries: HashMap<BodyId, Entry<L>>,
+    entries: HashMap<ObjectId, Entry<L>>,
     /// Bodies that are just being opened by asking others, which takes a while.
-    opening: HashSet<BodyId>,
+    opening: HashSet<ObjectId>,
     grace: Duration,
 }
 
-/// Whether a body can be opened by asking others.
+/// Whether a object can be opened by asking others.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Begin<L> {
     /// It is being closed or opened at this moment: ask again.
@@ -98,20 +98,20 @@ impl<L: Clone> Writers<L> {
     }
 
     /// A file in the making found at a start: its writer gets a full grace period from `now`.
-    pub(crate) fn found(&mut self, body: BodyId, lease: L, now: Instant) {
+    pub(crate) fn found(&mut self, object: ObjectId, lease: L, now: Instant) {
         let standing = Standing::Detached { until: now + self.grace };
-        self.entries.insert(body, Entry { standing, lease, spoiled: false });
+        self.entries.insert(object, Entry { standing, lease, spoiled: false });
     }
 
-    /// `key` holds `body` open for writing, for the first time.
-    pub(crate) fn attach(&mut self, body: BodyId, key: Owner, lease: L) {
-        let spoiled = self.entries.get(&body).is_some_and(|entry| entry.spoiled);
-        self.entries.insert(body, Entry { standing: Standing::Attached(key), lease, spoiled });
+    /// `key` holds `object` open for writing, for the first time.
+    pub(crate) fn attach(&mut self, object: ObjectId, key: Owner, lease: L) {
+        let spoiled = self.entries.get(&object).is_some_and(|entry| entry.spoiled);
+        self.entries.insert(object, Entry { standing: Standing::Attached(key), lease, spoiled });
     }
 
-    /// `key` asks to go on with `body`.
-    pub(crate) fn take_up(&mut self, body: BodyId, key: Owner) -> TakeUp<L> {
-        let Some(entry) = self.entries.get_mut(&body) else { return TakeUp::Unknown };
+    /// `key` asks to go on with `object`.
+    pub(crate) fn take_up(&mut self, object: ObjectId, key: Owner) -> TakeUp<L> {
+        let Some(entry) = self.entries.get_mut(&object) else { return TakeUp::Unknown };
         match entry.standing {
             Standing::Attached(_) | Standing::Detached { .. } => {
                 entry.standing = Standing::Attached(key);
@@ -121,24 +121,24 @@ impl<L: Clone> Writers<L> {
         }
     }
 
-    /// Somebody is about to open `body`; whoever has it is named. Two would take it from each other, and one from a close that is under way would
+    /// Somebody is about to open `object`; whoever has it is named. Two would take it from each other, and one from a close that is under way would
     /// spoil that.
-    pub(crate) fn begin_opening(&mut self, body: BodyId) -> Begin<L> {
-        let lease = match self.entries.get(&body) {
+    pub(crate) fn begin_opening(&mut self, object: ObjectId) -> Begin<L> {
+        let lease = match self.entries.get(&object) {
             Some(Entry { standing: Standing::Closing(_) | Standing::Ending, .. }) => return Begin::Wait,
             entry => entry.map(|entry| entry.lease.clone()),
         };
-        if self.opening.insert(body) { Begin::Yes(lease) } else { Begin::Wait }
+        if self.opening.insert(object) { Begin::Yes(lease) } else { Begin::Wait }
     }
 
     /// It is opened, or cannot be.
-    pub(crate) fn end_opening(&mut self, body: BodyId) {
-        self.opening.remove(&body);
+    pub(crate) fn end_opening(&mut self, object: ObjectId) {
+        self.opening.remove(&object);
     }
 
     /// `key` closes: `false` if it is not the holder any more.
-    pub(crate) fn begin_close(&mut self, body: BodyId, key: Owner) -> bool {
-        match self.entries.get_mut(&body) {
+    pub(crate) fn begin_close(&mut self, object: ObjectId, key: Owner) -> bool {
+        match self.entries.get_mut(&object) {
             Some(entry) if entry.standing == Standing::Attached(key) => {
                 entry.standing = Standing::Closing(key);
                 true
@@ -148,21 +148,21 @@ impl<L: Clone> Writers<L> {
     }
 
     /// The close, the taking up or the end could not be finished: it waits a grace period more.
-    pub(crate) fn failed(&mut self, body: BodyId, spoiled: bool, now: Instant) {
-        if let Some(entry) = self.entries.get_mut(&body) {
+    pub(crate) fn failed(&mut self, object: ObjectId, spoiled: bool, now: Instant) {
+        if let Some(entry) = self.entries.get_mut(&object) {
             entry.standing = Standing::Detached { until: now + self.grace };
             entry.spoiled |= spoiled;
         }
     }
 
     /// It is committed, interrupted or gone.
-    pub(crate) fn forget(&mut self, body: BodyId) {
-        self.entries.remove(&body);
+    pub(crate) fn forget(&mut self, object: ObjectId) {
+        self.entries.remove(&object);
     }
 
     /// `key`'s connection has gone without a close. A handle that was fenced, or is closing, changes nothing.
-    pub(crate) fn detach(&mut self, body: BodyId, key: Owner, spoiled: bool, now: Instant) {
-        if let Some(entry) = self.entries.get_mut(&body)
+    pub(crate) fn detach(&mut self, object: ObjectId, key: Owner, spoiled: bool, now: Instant) {
+        if let Some(entry) = self.entries.get_mut(&object)
             && entry.standing == Standing::Attached(key)
         {
             entry.standing = Standing::Detached { until: now + self.grace };
@@ -171,8 +171,8 @@ impl<L: Clone> Writers<L> {
     }
 
     /// The same, but nobody waits for the client here: it is due at once.
-    pub(crate) fn detach_for_good(&mut self, body: BodyId, key: Owner, now: Instant) {
-        if let Some(entry) = self.entries.get_mut(&body)
+    pub(crate) fn detach_for_good(&mut self, object: ObjectId, key: Owner, now: Instant) {
+        if let Some(entry) = self.entries.get_mut(&object)
             && entry.standing == Standing::Attached(key)
         {
             entry.standing = Standing::Detached { until: now };
@@ -182,7 +182,7 @@ impl<L: Clone> Writers<L> {
     /// At most `limit` entries whose grace period is over; they are in ending standing from here on.
     pub(crate) fn due(&mut self, now: Instant, limit: usize) -> Vec<Due<L>> {
         let mut due = Vec::new();
-        for (body, entry) in &mut self.entries {
+        for (object, entry) in &mut self.entries {
             if due.len() == limit {
                 break;
             }
@@ -190,54 +190,54 @@ impl<L: Clone> Writers<L> {
                 && now >= until
             {
                 entry.standing = Standing::Ending;
-                due.push(Due { body: *body, lease: entry.lease.clone(), spoiled: entry.spoiled });
+                due.push(Due { object: *object, lease: entry.lease.clone(), spoiled: entry.spoiled });
             }
         }
         due
     }
 
-    /// Ends the grace period of `body` now, if it waits for its writer; it is in ending standing from here on.
-    pub(crate) fn due_at_once(&mut self, body: BodyId) -> Option<Due<L>> {
-        let entry = self.entries.get_mut(&body)?;
+    /// Ends the grace period of `object` now, if it waits for its writer; it is in ending standing from here on.
+    pub(crate) fn due_at_once(&mut self, object: ObjectId) -> Option<Due<L>> {
+        let entry = self.entries.get_mut(&object)?;
         let Standing::Detached { .. } = entry.standing else { return None };
         entry.standing = Standing::Ending;
-        Some(Due { body, lease: entry.lease.clone(), spoiled: entry.spoiled })
+        Some(Due { object, lease: entry.lease.clone(), spoiled: entry.spoiled })
     }
 
-    /// Whether `body` is being closed by `key` at this moment.
-    pub(crate) fn is_closing(&self, body: BodyId, key: Owner) -> bool {
-        self.entries.get(&body).is_some_and(|entry| entry.standing == Standing::Closing(key))
+    /// Whether `object` is being closed by `key` at this moment.
+    pub(crate) fn is_closing(&self, object: ObjectId, key: Owner) -> bool {
+        self.entries.get(&object).is_some_and(|entry| entry.standing == Standing::Closing(key))
     }
 
-    /// Whether `key` holds `body` at this moment.
-    pub(crate) fn is_attached(&self, body: BodyId, key: Owner) -> bool {
-        self.entries.get(&body).is_some_and(|entry| entry.standing == Standing::Attached(key))
+    /// Whether `key` holds `object` at this moment.
+    pub(crate) fn is_attached(&self, object: ObjectId, key: Owner) -> bool {
+        self.entries.get(&object).is_some_and(|entry| entry.standing == Standing::Attached(key))
     }
 
-    /// Who holds `body` open, or is closing it.
-    pub(crate) fn holder(&self, body: BodyId) -> Option<Owner> {
-        match self.entries.get(&body)?.standing {
+    /// Who holds `object` open, or is closing it.
+    pub(crate) fn holder(&self, object: ObjectId) -> Option<Owner> {
+        match self.entries.get(&object)?.standing {
             Standing::Attached(owner) | Standing::Closing(owner) => Some(owner),
             _ => None,
         }
     }
 
-    /// Whether `body` waits for its writer to come back.
-    pub(crate) fn is_detached(&self, body: BodyId) -> bool {
-        self.entries.get(&body).is_some_and(|entry| matches!(entry.standing, Standing::Detached { .. }))
+    /// Whether `object` waits for its writer to come back.
+    pub(crate) fn is_detached(&self, object: ObjectId) -> bool {
+        self.entries.get(&object).is_some_and(|entry| matches!(entry.standing, Standing::Detached { .. }))
     }
 
     /// What is attached, and to whom.
-    pub(crate) fn attached(&self) -> impl Iterator<Item = (BodyId, Owner)> {
-        self.entries.iter().filter_map(|(body, entry)| match entry.standing {
-            Standing::Attached(owner) => Some((*body, owner)),
+    pub(crate) fn attached(&self) -> impl Iterator<Item = (ObjectId, Owner)> {
+        self.entries.iter().filter_map(|(object, entry)| match entry.standing {
+            Standing::Attached(owner) => Some((*object, owner)),
             _ => None,
         })
     }
 
-    /// What the shell keeps with `body`.
-    pub(crate) fn lease(&self, body: BodyId) -> Option<L> {
-        self.entries.get(&body).map(|entry| entry.lease.clone())
+    /// What the shell keeps with `object`.
+    pub(crate) fn lease(&self, object: ObjectId) -> Option<L> {
+        self.entries.get(&object).map(|entry| entry.lease.clone())
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     const GRACE: Duration = Duration::from_secs(60);
-    const BODY: BodyId = BodyId(7);
+    const OBJECT: ObjectId = ObjectId(7);
 
     fn key(session: u64) -> Owner {
         Owner(session)
@@ -254,54 +254,54 @@ mod tests {
 
     fn world() -> (Writers<u32>, Instant) {
         let mut writers = Writers::new(GRACE);
-        writers.attach(BODY, key(1), 5);
+        writers.attach(OBJECT, key(1), 5);
         (writers, Instant::now())
     }
 
     #[test]
     fn a_writer_that_comes_back_goes_on() {
         let (mut writers, now) = world();
-        writers.detach(BODY, key(1), false, now);
-        assert_eq!(writers.take_up(BODY, key(2)), TakeUp::Yours(5));
-        assert_eq!(writers.take_up(BODY, key(2)), TakeUp::Yours(5), "XrdCl asks twice");
+        writers.detach(OBJECT, key(1), false, now);
+        assert_eq!(writers.take_up(OBJECT, key(2)), TakeUp::Yours(5));
+        assert_eq!(writers.take_up(OBJECT, key(2)), TakeUp::Yours(5), "XrdCl asks twice");
         assert!(writers.due(now + GRACE * 2, 10).is_empty());
-        assert!(writers.begin_close(BODY, key(2)));
-        writers.forget(BODY);
+        assert!(writers.begin_close(OBJECT, key(2)));
+        writers.forget(OBJECT);
         assert_eq!(writers.len(), 0);
     }
 
     #[test]
     fn who_has_to_ask_others_opens_alone_and_not_into_a_close() {
         let (mut writers, _) = world();
-        assert_eq!(writers.begin_opening(BODY), Begin::Yes(Some(5)));
-        assert_eq!(writers.begin_opening(BODY), Begin::Wait);
-        writers.end_opening(BODY);
-        assert_eq!(writers.begin_opening(BodyId(99)), Begin::Yes(None));
-        assert!(writers.begin_close(BODY, key(1)));
-        assert_eq!(writers.begin_opening(BODY), Begin::Wait, "it would take the units from the close");
+        assert_eq!(writers.begin_opening(OBJECT), Begin::Yes(Some(5)));
+        assert_eq!(writers.begin_opening(OBJECT), Begin::Wait);
+        writers.end_opening(OBJECT);
+        assert_eq!(writers.begin_opening(ObjectId(99)), Begin::Yes(None));
+        assert!(writers.begin_close(OBJECT, key(1)));
+        assert_eq!(writers.begin_opening(OBJECT), Begin::Wait, "it would take the units from the close");
     }
 
     #[test]
     fn a_reopen_fences_the_old_handle() {
         let (mut writers, now) = world();
-        assert_eq!(writers.take_up(BODY, key(2)), TakeUp::Yours(5));
-        assert!(writers.is_attached(BODY, key(2)) && !writers.is_attached(BODY, key(1)));
-        assert!(!writers.begin_close(BODY, key(1)), "the old handle must not commit");
-        writers.detach(BODY, key(1), false, now);
+        assert_eq!(writers.take_up(OBJECT, key(2)), TakeUp::Yours(5));
+        assert!(writers.is_attached(OBJECT, key(2)) && !writers.is_attached(OBJECT, key(1)));
+        assert!(!writers.begin_close(OBJECT, key(1)), "the old handle must not commit");
+        writers.detach(OBJECT, key(1), false, now);
         assert!(writers.due(now + GRACE, 10).is_empty(), "the old connection's end must not detach the new handle");
-        assert!(writers.begin_close(BODY, key(2)));
+        assert!(writers.begin_close(OBJECT, key(2)));
     }
 
     #[test]
     fn grace_ends_once_and_not_early() {
         let (mut writers, now) = world();
-        writers.detach(BODY, key(1), true, now);
+        writers.detach(OBJECT, key(1), true, now);
         assert!(writers.due(now + GRACE - Duration::from_millis(1), 10).is_empty());
         let due = writers.due(now + GRACE, 10);
-        assert_eq!(due.iter().map(|d| (d.body, d.spoiled)).collect::<Vec<_>>(), [(BODY, true)]);
+        assert_eq!(due.iter().map(|d| (d.object, d.spoiled)).collect::<Vec<_>>(), [(OBJECT, true)]);
         assert!(writers.due(now + GRACE, 10).is_empty(), "each end is made once");
-        assert_eq!(writers.take_up(BODY, key(2)), TakeUp::Wait);
-        writers.failed(BODY, false, now + GRACE);
+        assert_eq!(writers.take_up(OBJECT, key(2)), TakeUp::Wait);
+        writers.failed(OBJECT, false, now + GRACE);
         assert!(writers.due(now + GRACE, 10).is_empty());
         assert_eq!(writers.due(now + GRACE * 2, 10).len(), 1);
     }
@@ -309,9 +309,9 @@ mod tests {
     #[test]
     fn who_is_not_waited_for_is_due_at_once_and_by_nobody_elses_word() {
         let (mut writers, now) = world();
-        writers.detach_for_good(BODY, key(2), now);
+        writers.detach_for_good(OBJECT, key(2), now);
         assert!(writers.due(now, 10).is_empty(), "it is another one's");
-        writers.detach_for_good(BODY, key(1), now);
+        writers.detach_for_good(OBJECT, key(1), now);
         assert_eq!(writers.due(now, 10).len(), 1);
     }
 
@@ -319,22 +319,22 @@ mod tests {
     fn a_restart_gives_everybody_a_full_grace_period() {
         let mut writers: Writers<u32> = Writers::new(GRACE);
         let now = Instant::now();
-        writers.found(BODY, 1, now);
-        writers.found(BodyId(8), 2, now);
+        writers.found(OBJECT, 1, now);
+        writers.found(ObjectId(8), 2, now);
         assert!(writers.due(now + GRACE / 2, 10).is_empty());
-        assert_eq!(writers.take_up(BODY, key(1)), TakeUp::Yours(1));
+        assert_eq!(writers.take_up(OBJECT, key(1)), TakeUp::Yours(1));
         assert_eq!(writers.due(now + GRACE, 1).len(), 1);
         assert_eq!(writers.due(now + GRACE, 1).len(), 0);
-        assert_eq!(writers.take_up(BodyId(9), key(1)), TakeUp::Unknown);
+        assert_eq!(writers.take_up(ObjectId(9), key(1)), TakeUp::Unknown);
     }
 
     #[test]
     fn a_close_that_failed_is_kept_and_never_completed_by_the_server() {
         let (mut writers, now) = world();
-        assert!(writers.begin_close(BODY, key(1)));
-        writers.detach(BODY, key(1), false, now);
+        assert!(writers.begin_close(OBJECT, key(1)));
+        writers.detach(OBJECT, key(1), false, now);
         assert!(writers.due(now + GRACE, 1).is_empty(), "it is closing, not detached");
-        writers.failed(BODY, true, now);
+        writers.failed(OBJECT, true, now);
         let due = writers.due(now + GRACE, 1);
         assert!(due[0].spoiled);
     }

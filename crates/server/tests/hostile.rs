@@ -254,7 +254,7 @@ fn a_damaged_page_is_refused_and_a_full_disk_says_so() {
     });
 }
 
-/// The file of the only large piece.
+/// The file of the only large replica.
 fn find_object(world: &World) -> String {
     use disk::Disk;
     fn walk(disk: &disk::SimDisk, dir: &str, found: &mut Vec<String>) {

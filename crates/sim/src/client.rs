@@ -8,11 +8,11 @@ use cluster::Time;
 use cluster::replication::Epoch;
 use cluster::server::GrantRights;
 use rand::Rng;
-use types::{ErrorCode, PieceId, StoreId};
+use types::{ErrorCode, ReplicaId, StoreId};
 
 use crate::manager::{Env, server_of};
 use crate::message::{Addr, Bytes, Capability, Message, Number, Want};
-use crate::model::{Glimpse, Life, Model, bytes};
+use crate::model::{Glimpse, Model, ProcessEpoch, bytes};
 
 /// A request that is not answered in that time is taken for lost.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -29,9 +29,9 @@ struct Writing {
     file: usize,
     step: Step,
     /// Where it writes, once it is attached.
-    at: Option<(StoreId, PieceId, Epoch)>,
+    at: Option<(StoreId, ReplicaId, Epoch)>,
     /// Where it was last: that server notices the end of its process.
-    was_at: Option<(StoreId, PieceId, Epoch)>,
+    was_at: Option<(StoreId, ReplicaId, Epoch)>,
     /// What is to be written still, with the number in the model once it was sent.
     left: VecDeque<(Bytes, Option<usize>)>,
     /// Of these from the first on, those that are under way: the requests' numbers.
@@ -74,7 +74,7 @@ pub(crate) enum Promise {
     Written {
         file: usize,
         number: usize,
-        piece: PieceId,
+        replica: ReplicaId,
         epoch: Epoch,
     },
     Closed {
@@ -123,8 +123,8 @@ impl Client {
             State::Write(writing) => {
                 let at = writing.sent.iter().position(|sent| *sent == answered)?;
                 let number = writing.left.get(at)?.1?;
-                let (_, piece, epoch) = writing.at?;
-                Some(Promise::Written { file: writing.file, number, piece, epoch })
+                let (_, replica, epoch) = writing.at?;
+                Some(Promise::Written { file: writing.file, number, replica, epoch })
             }
             _ => None,
         }
@@ -187,7 +187,7 @@ impl Client {
         let choice = env.rng.random_range(0..10);
         let own = |file: &usize| model.files[*file].path.starts_with(&format!("/c{}-", self.index));
         let closed: Vec<usize> =
-            (0..model.files.len()).filter(|file| model.files[*file].life == Life::Closed).collect();
+            (0..model.files.len()).filter(|file| model.files[*file].life == ProcessEpoch::Closed).collect();
         let own: Vec<usize> = closed.iter().copied().filter(own).collect();
         if choice < 4 && !model.files.is_empty() {
             let file = lately(model.files.len(), env);
@@ -269,8 +269,8 @@ impl Client {
 
     fn vanish(&mut self, model: &mut Model, env: &mut Env<'_>) {
         let State::Write(writing) = &self.state else { return };
-        if let Some((store, piece, epoch)) = writing.was_at {
-            env.send(server_of(store), Message::Gone { piece, epoch });
+        if let Some((store, replica, epoch)) = writing.was_at {
+            env.send(server_of(store), Message::Gone { replica, epoch });
         }
         model.vanish(writing.file);
         env.counts.vanished += 1;
@@ -380,7 +380,7 @@ impl Client {
             Ok(capability) => {
                 let GrantRights::Write { writer, .. } = &capability.grant.rights else { return };
                 writing.is_there = true;
-                writing.at = Some((capability.grant.store, capability.piece, Epoch(writer.epoch)));
+                writing.at = Some((capability.grant.store, capability.replica, Epoch(writer.epoch)));
                 writing.was_at = writing.at;
                 writing.step = Step::Attach { number, since: env.now };
                 env.send(server_of(capability.grant.store), Message::Attach { number, capability });
@@ -397,7 +397,7 @@ impl Client {
             }
             Err(code) => {
                 let file = writing.file;
-                env.counts.given_up += 1;
+                env.counts.removed_as_lost += 1;
                 model.give_up(file, &format!("{code:?}"));
                 self.rest(env);
             }
@@ -459,13 +459,13 @@ impl Client {
     fn go_on(&mut self, model: &mut Model, env: &mut Env<'_>) {
         let mut numbers = self.numbers;
         let State::Write(writing) = &mut self.state else { return };
-        let Some((store, piece, epoch)) = writing.at else { return };
+        let Some((store, replica, epoch)) = writing.at else { return };
         let server = server_of(store);
         while writing.sent.len() < WINDOW.min(writing.left.len()) {
             let (bytes, sent) = &mut writing.left[writing.sent.len()];
             sent.get_or_insert_with(|| model.send(writing.file, bytes));
             numbers += 1;
-            env.send(server, Message::Write { number: numbers, piece, epoch, bytes: bytes.clone() });
+            env.send(server, Message::Write { number: numbers, replica, epoch, bytes: bytes.clone() });
             writing.sent.push_back(numbers);
         }
         if writing.left.is_empty() {
@@ -473,10 +473,10 @@ impl Client {
             let number = numbers;
             if writing.sync {
                 writing.step = Step::Sync { number, since: env.now };
-                env.send(server, Message::Sync { number, piece, epoch });
+                env.send(server, Message::Sync { number, replica, epoch });
             } else {
                 writing.step = Step::Close { number, since: env.now };
-                env.send(server, Message::Close { number, piece, epoch });
+                env.send(server, Message::Close { number, replica, epoch });
             }
         }
         self.numbers = numbers;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use types::{PieceId, SessionId};
+use types::{ReplicaId, SessionId};
 
 use crate::message::{Addr, Message};
 
@@ -15,8 +15,8 @@ pub(crate) enum Event {
     Deliver { from: Addr, to: Addr, connection: (u64, u64, SessionId), message: Message },
     /// A node looks at its clock; of this run of its process.
     Tick { at: Addr, run: u64 },
-    /// A server's disk does the next that it was given for this piece.
-    Disk { server: usize, run: u64, piece: PieceId },
+    /// A server's disk does the next that it was given for this replica.
+    Disk { server: usize, run: u64, replica: ReplicaId },
     /// Something goes wrong.
     Fault(Fault),
     /// Something is mended.

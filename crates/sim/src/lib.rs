@@ -24,7 +24,7 @@ mod events;
 mod manager;
 mod message;
 mod model;
-mod pieces;
+mod replicas;
 mod server;
 mod settings;
 mod world;

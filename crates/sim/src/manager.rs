@@ -18,11 +18,11 @@ use namespace::{
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use roles::{Asking, FromDisk, FromManager, ManagerSettings, OpeningError, Redirect};
+use roles::{FromDisk, FromManager, ManagerSettings, OpenRequest, OpeningError, Redirect};
 use types::capability::{Capability as Permission, CapabilityKey, CapabilityKeys, PathMark, Rights, Wanted};
 use types::{
-    BootId, ClientIdentity, Era, ErrorCode, GroupId, Layout, NodeId, NsPath, PieceId, Place, Policy, Spread, StoreId,
-    Timestamp,
+    BootGeneration, BootId, ClientIdentity, ErrorCode, GroupId, Layout, Location, NodeId, NsPath, Policy, ReplicaId,
+    Spread, StoreId, Timestamp,
 };
 
 use crate::message::{Addr, Capability, Message, Number, Want};
@@ -152,9 +152,9 @@ pub(crate) struct Manager {
     outside: Arc<Mutex<Outside>>,
     /// What clients show was made with these.
     keys: BTreeMap<NodeId, CapabilityKeys>,
-    eras: BTreeMap<NodeId, Era>,
-    /// Who led a piece last, as far as this run knows.
-    leads: BTreeMap<PieceId, StoreId>,
+    boot_generations: BTreeMap<NodeId, BootGeneration>,
+    /// Who led a replica last, as far as this run knows.
+    leads: BTreeMap<ReplicaId, StoreId>,
     ticks: u64,
     /// What servers are told that leases are.
     terms: LeaseTerms,
@@ -187,8 +187,9 @@ impl Manager {
         let limits = NamespaceConfig { id_range: 256, ..NamespaceConfig::default() };
         let ns = Namespace::open(Arc::clone(&kv), wall, limits).map_err(|error| text(&error))?;
         found(&ns, settings).map_err(|error| text(&error))?;
-        let eras = ns.read(namespace::nodes).map_err(|error| text(&error))?;
-        let eras = eras.into_iter().map(|record| (record.node, record.era)).collect();
+        let boot_generations = ns.read(namespace::nodes).map_err(|error| text(&error))?;
+        let boot_generations =
+            boot_generations.into_iter().map(|record| (record.node, record.boot_generation)).collect();
         let (told, opened) = (Vec::new(), Vec::new());
         let outside = Outside { now, wall, rng: SmallRng::seed_from_u64(seed), told, opened };
         let outside = Arc::new(Mutex::new(outside));
@@ -201,7 +202,7 @@ impl Manager {
             .map_err(|error| text(&error))?;
         let (keys, leads) = (BTreeMap::new(), BTreeMap::new());
         let (terms, planted) = (settings.terms, settings.planted);
-        Ok(Self { kv, ns, index, roles, outside, keys, eras, leads, ticks: 0, terms, planted })
+        Ok(Self { kv, ns, index, roles, outside, keys, boot_generations, leads, ticks: 0, terms, planted })
     }
 
     pub(crate) fn tick(&mut self, env: &mut Env<'_>) {
@@ -234,14 +235,14 @@ impl Manager {
     fn is_dispensable(&self, store: StoreId) -> Result<bool, NsError> {
         self.ns.read(|read| {
             for writer in namespace::writers(read, None, usize::MAX)? {
-                let participants = &writer.placement.participants;
-                if participants.len() < 2 && participants.iter().any(|one| one.store == store) {
+                let in_sync = &writer.placement.in_sync;
+                if in_sync.len() < 2 && in_sync.iter().any(|one| one.store == store) {
                     return Ok(false);
                 }
             }
             for group in namespace::groups(read, None, usize::MAX)? {
-                for record in namespace::bodies(read, group.group, None, usize::MAX)? {
-                    if namespace::holders(read, group.group, record.body)? == [store] {
+                for record in namespace::objects(read, group.group, None, usize::MAX)? {
+                    if namespace::holders(read, group.group, record.object)? == [store] {
                         return Ok(false);
                     }
                 }
@@ -254,14 +255,14 @@ impl Manager {
     pub(crate) fn what_needs(&self, group: GroupId) -> String {
         let found = self.ns.read(|read| {
             let members = namespace::group(read, group)?.map(|group| group.members);
-            let owed = namespace::owed(read, group, None, 3)?;
+            let missing = namespace::missing(read, group, None, 3)?;
             let mut writers = namespace::writers(read, None, usize::MAX)?;
             writers.retain(|writer| writer.placement.group == group);
             let mut what = format!("{members:?}, writers {writers:?}");
-            for (body, stores) in owed {
+            for (object, stores) in missing {
                 let (at_rest, holders) =
-                    (namespace::at_rest(read, group, body)?, namespace::holders(read, group, body)?);
-                let _ = write!(what, ", {body:?} owed to {stores:?}, held by {holders:?}: {at_rest:?}");
+                    (namespace::at_rest(read, group, object)?, namespace::holders(read, group, object)?);
+                let _ = write!(what, ", {object:?} owed to {stores:?}, held by {holders:?}: {at_rest:?}");
             }
             Ok::<_, NsError>(what)
         });
@@ -308,10 +309,10 @@ impl Manager {
         let (client, number) = of;
         let tried = tried.iter().map(|store| host_of(*store)).collect();
         let from = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let asking = Asking { tried, ..Asking::new(env.wall, path.clone(), from, Actor::admin()) };
+        let open_request = OpenRequest { tried, ..OpenRequest::new(env.wall, path.clone(), from, Actor::admin()) };
         let (how, restarted) = match want {
             Want::Read => {
-                let result = self.roles.open_read(&asking, &path, false, None);
+                let result = self.roles.open_read(&open_request, &path, false, None);
                 return lock(&self.outside).opened.push(Opened { client, number, path, result });
             }
             Want::New { restarted } => (How::NewOnly, *restarted),
@@ -325,7 +326,7 @@ impl Manager {
         }
         let op = OpenWrite { restarted, ..OpenWrite::new(path.clone(), how, own, BootId(1)) };
         let outside = Arc::clone(&self.outside);
-        self.roles.open_write(asking, op, move |result| {
+        self.roles.open_write(open_request, op, move |result| {
             lock(&outside).opened.push(Opened { client, number, path, result });
         });
     }
@@ -356,8 +357,8 @@ impl Manager {
                 }
                 FromManager::Cluster(ToServer::Registered { registered, terms, .. }) => {
                     *terms = self.terms;
-                    let before = self.eras.insert(node, registered.era);
-                    env.counts.booted += u64::from(before.is_some_and(|before| before != registered.era));
+                    let before = self.boot_generations.insert(node, registered.boot_generation);
+                    env.counts.booted += u64::from(before.is_some_and(|before| before != registered.boot_generation));
                 }
                 _ => {}
             }
@@ -400,12 +401,12 @@ impl Manager {
         let server = redirect.node;
         let wanted = Wanted { server, path: PathMark::of(&path), rights: Rights::READ, now: env.wall };
         let permission = Permission::check(redirect.capability.as_bytes(), keys, &wanted).ok()?;
-        let (piece, grant) = (PieceId::first(permission.body), roles::grant_of(&permission)?);
+        let (replica, grant) = (ReplicaId::first(permission.object), roles::grant_of(&permission)?);
         if let GrantRights::Write { .. } = grant.rights {
-            let before = self.leads.insert(piece, grant.store);
+            let before = self.leads.insert(replica, grant.store);
             env.counts.taken_over += u64::from(before.is_some_and(|before| before != grant.store));
         }
-        Some(Capability { sealed: redirect.capability, path, piece, grant })
+        Some(Capability { sealed: redirect.capability, path, replica, grant })
     }
 }
 
@@ -425,9 +426,9 @@ fn found(ns: &Namespace, settings: &Settings) -> Result<(), NsError> {
         let node = change(ns, JoinNode { token, roles: 2, name: format!("server{store}"), key })?;
         let (for_nodes, for_clients) = (vec![format!("{}:2", host_of(store))], vec![format!("{}:1", host_of(store))]);
         change(ns, SetAddresses { node, for_nodes, for_clients })?;
-        let place = Place::new("site", "rack", &format!("host{store}"));
-        let place = place.map_err(|_| NsError::Invalid { what: "a place".into(), why: "it is none" })?;
-        change(ns, PutStore { store, node, place, class: None })?;
+        let location = Location::new("site", "rack", &format!("host{store}"));
+        let location = location.map_err(|_| NsError::Invalid { what: "a place".into(), why: "it is none" })?;
+        change(ns, PutStore { store, node, location, class: None })?;
     }
     let count = |count: usize| u8::try_from(count).unwrap_or(u8::MAX);
     let layout = Layout::new(count(settings.replicas), count(settings.sync), None)
@@ -446,8 +447,8 @@ fn count(message: &FromDisk, counts: &mut Counts) {
         FromDisk::Cluster(ToManager::OfStore { message: FromStore::Copied { is_there: true, .. }, .. }) => {
             counts.copied += 1;
         }
-        FromDisk::Cluster(ToManager::OfStore { message: FromStore::Deleted { pieces }, .. }) => {
-            counts.deleted += pieces.len() as u64;
+        FromDisk::Cluster(ToManager::OfStore { message: FromStore::Deleted { replicas }, .. }) => {
+            counts.deleted += replicas.len() as u64;
         }
         _ => {}
     }

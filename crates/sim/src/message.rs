@@ -6,7 +6,7 @@ use cluster::message::BetweenStores;
 use cluster::replication::Epoch;
 use cluster::server::Grant;
 use roles::{FromDisk, FromManager};
-use types::{ErrorCode, NsPath, PieceId, StoreId};
+use types::{ErrorCode, NsPath, ReplicaId, StoreId};
 
 /// Who.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Capability {
     /// With which path.
     pub(crate) path: NsPath,
     /// What stands in it.
-    pub(crate) piece: PieceId,
+    pub(crate) replica: ReplicaId,
     pub(crate) grant: Grant,
 }
 
@@ -78,23 +78,23 @@ pub(crate) enum Message {
     },
     Write {
         number: Number,
-        piece: PieceId,
+        replica: ReplicaId,
         epoch: Epoch,
         bytes: Bytes,
     },
     Sync {
         number: Number,
-        piece: PieceId,
+        replica: ReplicaId,
         epoch: Epoch,
     },
     Close {
         number: Number,
-        piece: PieceId,
+        replica: ReplicaId,
         epoch: Epoch,
     },
     /// The connection of a client that writes has ended.
     Gone {
-        piece: PieceId,
+        replica: ReplicaId,
         epoch: Epoch,
     },
     Done {

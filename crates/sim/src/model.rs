@@ -31,7 +31,7 @@ impl fmt::Display for Violation {
 
 /// Where a file is in its life, as its client knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Life {
+pub(crate) enum ProcessEpoch {
     /// Somebody writes it.
     Making,
     /// Its close was acknowledged.
@@ -41,14 +41,14 @@ pub(crate) enum Life {
     /// Its client was gone in the middle.
     Vanished,
     /// Its client was told that it may have lost something, or has no way to go on.
-    GivenUp,
+    RemovedAsLost,
 }
 
 /// A file.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     pub(crate) path: String,
-    pub(crate) life: Life,
+    pub(crate) life: ProcessEpoch,
     /// What was acknowledged.
     acked: Vec<u8>,
     /// All writes that were ever sent, in their order, and whether they were acknowledged.
@@ -68,7 +68,7 @@ pub(crate) struct Glimpse {
     acked: Vec<u8>,
     synced: (Vec<u8>, usize),
     from: usize,
-    was: Life,
+    was: ProcessEpoch,
 }
 
 impl File {
@@ -76,8 +76,9 @@ impl File {
     fn is_of_it(&self, there: &[u8], (synced, from): &(Vec<u8>, usize)) -> Result<(), String> {
         let is_one_of = |sent: &[(Bytes, bool)], at: usize, byte: u8| {
             sent.iter().any(|(bytes, _)| {
-                let place = (at as u64).checked_sub(bytes.offset).and_then(|place| usize::try_from(place).ok());
-                place.and_then(|place| bytes.bytes.get(place)) == Some(&byte)
+                let location =
+                    (at as u64).checked_sub(bytes.offset).and_then(|location| usize::try_from(location).ok());
+                location.and_then(|location| bytes.bytes.get(location)) == Some(&byte)
             })
         };
         // A gap before what was written behind it reads as zeros.
@@ -116,7 +117,7 @@ impl Model {
         let losses_before = self.losses;
         self.files.push(File {
             path,
-            life: Life::Making,
+            life: ProcessEpoch::Making,
             acked: Vec::new(),
             sent: Vec::new(),
             synced: (Vec::new(), 0),
@@ -127,7 +128,7 @@ impl Model {
     }
 
     pub(crate) fn begin_update(&mut self, file: usize) {
-        (self.files[file].life, self.files[file].losses_before) = (Life::Making, self.losses);
+        (self.files[file].life, self.files[file].losses_before) = (ProcessEpoch::Making, self.losses);
     }
 
     /// Whether no write of it was ever acknowledged.
@@ -143,7 +144,7 @@ impl Model {
     }
 
     /// Where a write was sent to.
-    pub(crate) fn place(&self, file: usize, number: usize) -> (u64, usize) {
+    pub(crate) fn location(&self, file: usize, number: usize) -> (u64, usize) {
         let (bytes, _) = &self.files[file].sent[number];
         (bytes.offset, bytes.bytes.len())
     }
@@ -154,8 +155,8 @@ impl Model {
         let Some(((bytes, _), later)) = sent.split_first() else { return false };
         let is_later = |(at, byte): (usize, &u8)| {
             later.iter().any(|(later, _)| {
-                let place = (bytes.offset + at as u64).checked_sub(later.offset);
-                place.and_then(|place| later.bytes.get(usize::try_from(place).ok()?)) == Some(byte)
+                let location = (bytes.offset + at as u64).checked_sub(later.offset);
+                location.and_then(|location| later.bytes.get(usize::try_from(location).ok()?)) == Some(byte)
             })
         };
         let others = there.iter().enumerate().filter(|(at, byte)| bytes.bytes.get(*at) != Some(byte));
@@ -178,7 +179,7 @@ impl Model {
     pub(crate) fn close(&mut self, file: usize) {
         self.sync(file);
         let closed = &mut self.files[file];
-        (closed.life, closed.was_closed) = (Life::Closed, true);
+        (closed.life, closed.was_closed) = (ProcessEpoch::Closed, true);
         if closed.sent.iter().any(|(_, is_acked)| !is_acked) {
             self.complain("a close was acknowledged before a write");
         }
@@ -187,7 +188,7 @@ impl Model {
     pub(crate) fn give_up(&mut self, file: usize, why: &str) {
         let losses = self.losses;
         let given = &mut self.files[file];
-        given.life = Life::GivenUp;
+        given.life = ProcessEpoch::RemovedAsLost;
         if losses == given.losses_before {
             let what = format!("{} was given up ({why}), and no machine had begun anew since its opening", given.path);
             self.complain(&what);
@@ -207,10 +208,10 @@ impl Model {
     /// Compares what was read with what may be seen; `false`: there was nothing to compare.
     pub(crate) fn compare(&mut self, glimpse: &Glimpse, read: &[u8]) -> bool {
         let file = &self.files[glimpse.file];
-        let is_given_up = file.life == Life::GivenUp || glimpse.was == Life::GivenUp;
+        let is_removed_as_lost = file.life == ProcessEpoch::RemovedAsLost || glimpse.was == ProcessEpoch::RemovedAsLost;
         // A power failure takes what was not durable from a file in the making; and of what was given up, stores with all of it may be gone.
-        if is_given_up || glimpse.was == Life::Making && self.losses != file.losses_before {
-            let synced = if is_given_up { &(Vec::new(), 0) } else { &glimpse.synced };
+        if is_removed_as_lost || glimpse.was == ProcessEpoch::Making && self.losses != file.losses_before {
+            let synced = if is_removed_as_lost { &(Vec::new(), 0) } else { &glimpse.synced };
             if let Err(what) = file.is_of_it(read, synced) {
                 self.complain(&format!("({:?}, after a loss) {what}", glimpse.was));
             }
@@ -224,8 +225,9 @@ impl Model {
         }
         for (at, byte) in read.iter().enumerate() {
             let is_it = |bytes: &Bytes| {
-                let place = (at as u64).checked_sub(bytes.offset).and_then(|place| usize::try_from(place).ok());
-                place.and_then(|place| bytes.bytes.get(place)) == Some(byte)
+                let location =
+                    (at as u64).checked_sub(bytes.offset).and_then(|location| usize::try_from(location).ok());
+                location.and_then(|location| bytes.bytes.get(location)) == Some(byte)
             };
             let before = glimpse.acked.get(at).copied().unwrap_or(0);
             if before != *byte && !since.iter().any(|(bytes, _)| is_it(bytes)) {
@@ -241,11 +243,11 @@ impl Model {
     }
 
     pub(crate) fn remove(&mut self, file: usize) {
-        self.files[file].life = Life::Removed;
+        self.files[file].life = ProcessEpoch::Removed;
     }
 
     pub(crate) fn vanish(&mut self, file: usize) {
-        self.files[file].life = Life::Vanished;
+        self.files[file].life = ProcessEpoch::Vanished;
     }
 
     /// What is kept of a file whose client was gone: nothing that nobody wrote, all that was synced, and, unless a machine has begun anew, all that was
@@ -261,9 +263,13 @@ impl Model {
     }
 
     /// What a closed file's length and checksum are.
-    pub(crate) fn whole(&self, file: usize) -> cluster::replication::Whole {
+    pub(crate) fn whole(&self, file: usize) -> cluster::replication::ObjectDigest {
         let acked = &self.files[file].acked;
-        cluster::replication::Whole { len: acked.len() as u64, crc32c: Crc32c::of(acked), adler32: Adler32::of(acked) }
+        cluster::replication::ObjectDigest {
+            len: acked.len() as u64,
+            crc32c: Crc32c::of(acked),
+            adler32: Adler32::of(acked),
+        }
     }
 
     pub(crate) fn content(&self, file: usize) -> &[u8] {

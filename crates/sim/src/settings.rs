@@ -130,7 +130,7 @@ pub enum Bug {
     FenceNotKept,
     /// A server says that a copy is there, whatever its disk has.
     CopyNotMade,
-    /// A server that deletes a piece deletes another one with it.
+    /// A server that deletes a replica deletes another one with it.
     DeletesAnother,
     /// The manager takes each fence for kept as soon as it has asked for it: somebody takes over, or is left out, before the other has stopped.
     FenceNotAwaited,
@@ -275,7 +275,7 @@ pub struct Counts {
     /// Times that a store was left out of a writing.
     pub left_out: u64,
     /// Files that were given up because machines had begun anew.
-    pub given_up: u64,
+    pub removed_as_lost: u64,
     /// Ends of processes.
     pub kills: u64,
     /// Ends of machines.
@@ -318,7 +318,7 @@ impl Counts {
             reopened: self.reopened + other.reopened,
             taken_over: self.taken_over + other.taken_over,
             left_out: self.left_out + other.left_out,
-            given_up: self.given_up + other.given_up,
+            removed_as_lost: self.removed_as_lost + other.removed_as_lost,
             kills: self.kills + other.kills,
             power_failures: self.power_failures + other.power_failures,
             booted: self.booted + other.booted,
@@ -339,12 +339,12 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counts { events, delivered, lost, closed, writes, reads, reopened, taken_over, left_out, .. } = self;
-        let Counts { given_up, kills, power_failures, partitions, disk_errors, differing, copied, .. } = self;
+        let Counts { removed_as_lost, kills, power_failures, partitions, disk_errors, differing, copied, .. } = self;
         let Counts { removed, deleted, vanished, interrupted, drained, lost_stores, .. } = self;
         write!(
             f,
             "{events} events, {delivered} messages and {lost} lost; {closed} files closed, {writes} writes, {reads} reads compared; {reopened} \
-             reopened, {taken_over} taken over, {left_out} stores left out, {given_up} files given up, {removed} removed, {deleted} pieces deleted, \
+             reopened, {taken_over} taken over, {left_out} stores left out, {removed_as_lost} files given up, {removed} removed, {deleted} pieces deleted, \
              {vanished} clients gone, {interrupted} writings ended for them; {kills} kills, {power_failures} power \
              failures, {partitions} partitions, {disk_errors} disk errors; {differing} copies differed, {copied} made later; {drained} \
              times a store was emptied, {lost_stores} given up"

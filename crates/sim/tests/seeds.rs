@@ -41,13 +41,13 @@ fn nothing_is_lost_whatever_happens() {
 }
 
 #[test]
-fn without_faults_nobody_comes_back_and_nothing_is_owed() {
+fn without_faults_nobody_comes_back_and_nothing_is_missing() {
     let (mut closed, seeds) = (0, 1..=8);
     for seed in seeds.clone() {
         let settings = Settings::new(Scenario::Quiet, seed);
         let counts = run(&settings).unwrap_or_else(|violation| panic!("{violation}"));
         closed += counts.closed;
-        let nothing = [counts.reopened, counts.taken_over, counts.left_out, counts.given_up, counts.lost];
+        let nothing = [counts.reopened, counts.taken_over, counts.left_out, counts.removed_as_lost, counts.lost];
         assert_eq!(nothing, [0; 5], "{counts}");
         // What is kept for a client that is gone is on its primary alone at first.
         assert!(counts.copied <= counts.interrupted, "{counts}");

@@ -14,8 +14,8 @@ use disk::{Access, AlignedBuf, Disk, OpenOptions, RealDisk};
 use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, LoggedIndex, MemoryEngine};
 use rustix::time::{ClockId, clock_gettime};
-use store::{NewPiece, Store, StoreConfig};
-use types::{BodyId, Crc32c, Incarnation, PieceId};
+use store::{NewReplica, Store, StoreConfig};
+use types::{Crc32c, Incarnation, ObjectId, ReplicaId};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -56,14 +56,14 @@ fn say(line: &serde_json::Value) {
     }
 }
 
-fn new_piece(expected_len: Option<u64>) -> NewPiece<'static> {
-    NewPiece { path_hint: b"/bench/file", expected_len, incarnation: Incarnation(1) }
+fn new_replica(expected_len: Option<u64>) -> NewReplica<'static> {
+    NewReplica { path_hint: b"/bench/file", expected_len, incarnation: Incarnation(1) }
 }
 
-static BODY: AtomicU64 = AtomicU64::new(1);
+static OBJECT: AtomicU64 = AtomicU64::new(1);
 
-fn next_piece() -> PieceId {
-    PieceId::first(BodyId(BODY.fetch_add(1, Ordering::Relaxed)))
+fn next_replica() -> ReplicaId {
+    ReplicaId::first(ObjectId(OBJECT.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// Files of 4 KiB, durable; one thread works, `outstanding` wait for the same sync.
@@ -74,7 +74,7 @@ fn small(node: &Node, outstanding: usize) -> Result<(), Failure> {
     while begun.elapsed() < Duration::from_secs(3) {
         let mut last = None;
         for _ in 0..outstanding {
-            let writer = node.store.create(next_piece(), new_piece(Some(4096)))?;
+            let writer = node.store.create(next_replica(), new_replica(Some(4096)))?;
             writer.write(0, &content)?;
             last = Some(writer.complete()?.seq);
             files += 1;
@@ -122,20 +122,20 @@ fn bare(node: &Node, chunk: usize) -> Result<f64, Failure> {
     Ok(rate)
 }
 
-fn stream_once(node: &Node, aligned: bool, chunk: usize) -> Result<(PieceId, f64, f64), Failure> {
+fn stream_once(node: &Node, aligned: bool, chunk: usize) -> Result<(ReplicaId, f64, f64), Failure> {
     let aligned_buf = pattern();
     let shifted: Vec<u8> = std::iter::once(0).chain(aligned_buf.iter().copied()).collect();
     let data = if aligned { &aligned_buf[..chunk] } else { &shifted[1..=chunk] };
-    let piece = next_piece();
+    let replica = next_replica();
     let (begun, cpu_begun) = (Instant::now(), cpu());
-    let writer = node.store.create(piece, new_piece(Some(STREAM)))?;
+    let writer = node.store.create(replica, new_replica(Some(STREAM)))?;
     for at in (0..STREAM).step_by(chunk) {
         writer.write(at, data)?;
     }
     let completed = writer.complete()?;
     node.journal.sync_to(completed.seq)?;
     let wall = begun.elapsed().as_secs_f64();
-    Ok((piece, STREAM as f64 / wall, (cpu() - cpu_begun) / (STREAM >> 30) as f64))
+    Ok((replica, STREAM as f64 / wall, (cpu() - cpu_begun) / (STREAM >> 30) as f64))
 }
 
 fn stream(node: &Node) -> Result<(), Failure> {
@@ -144,9 +144,9 @@ fn stream(node: &Node) -> Result<(), Failure> {
         for _ in 0..3 {
             let base = bare(node, CHUNK)?;
             let same = bare(node, chunk)?;
-            let (piece, rate, cpu_per_gib) = stream_once(node, aligned, chunk)?;
+            let (replica, rate, cpu_per_gib) = stream_once(node, aligned, chunk)?;
             shares.push((rate / base, rate, base, cpu_per_gib, rate / same));
-            node.store.delete(piece)?;
+            node.store.delete(replica)?;
             node.journal.sync_to(node.journal.appended())?;
             node.store.tick()?;
         }
@@ -160,8 +160,8 @@ fn stream(node: &Node) -> Result<(), Failure> {
 }
 
 fn read(node: &Node) -> Result<(), Failure> {
-    let (piece, _, _) = stream_once(node, true, CHUNK)?;
-    let reader = node.store.open_read(piece)?;
+    let (replica, _, _) = stream_once(node, true, CHUNK)?;
+    let reader = node.store.open_read(replica)?;
     for (name, frames) in
         [("read_pages cold", true), ("read_pages warm", true), ("read_pages warm", true), ("read warm", false)]
     {

@@ -1,8 +1,8 @@
-//! Many short reads of one state of a large piece: what they share is looked up once.
+//! Many short reads of one state of a large replica: what they share is looked up once.
 
 use std::sync::Arc;
 
-use types::{Crc32c, PAGE_SIZE, PieceId};
+use types::{Crc32c, PAGE_SIZE, ReplicaId};
 
 use crate::StoreError;
 use crate::known_sums::Table;
@@ -11,9 +11,9 @@ use crate::pages::{FEW_PAGES, Stretch, known_crcs};
 use crate::sums::PAGE;
 use crate::writer::index;
 
-/// A large piece that nobody was writing to when [`crate::Reader::at_rest`] gave this.
+/// A large replica that nobody was writing to when [`crate::Reader::at_rest`] gave this.
 pub struct AtRest {
-    pub(crate) piece: PieceId,
+    pub(crate) replica: ReplicaId,
     pub(crate) files: Arc<ObjectFiles>,
     pub(crate) table: Option<Arc<Table>>,
     pub(crate) len: u64,
@@ -27,14 +27,14 @@ impl AtRest {
     /// Bytes that [`AtRest::read`] needs behind what it reads: those of the first and the last page that were not asked for.
     pub const MARGIN: usize = 2 * PAGE_SIZE;
 
-    /// The piece's length, in bytes.
+    /// The replica's length, in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Reads `len` bytes at `offset`, which must lie within the piece, and leaves them at the beginning of `room`, verified. `room` is of
-    /// `len` and [`AtRest::MARGIN`] bytes. `false`: they are not what the checksums say, perhaps because somebody writes to the piece by
+    /// Reads `len` bytes at `offset`, which must lie within the replica, and leaves them at the beginning of `room`, verified. `room` is of
+    /// `len` and [`AtRest::MARGIN`] bytes. `false`: they are not what the checksums say, perhaps because somebody writes to the replica by
     /// now, or too many; [`crate::Reader::read`] tells. `room` holds nothing to be used then.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl AtRest {
         if len == 0 || len > Self::READ_MAX || !within || room.len() < len + Self::MARGIN {
             return Ok(len == 0);
         }
-        let stretch = Stretch { piece: self.piece, offset, len, end: self.len, check: self.check };
+        let stretch = Stretch { replica: self.replica, offset, len, end: self.len, check: self.check };
         let crcs = known_crcs(&self.files, stretch, self.table.as_deref())?;
         // Whole pages in one go: their sums need no parts, and to move what was asked for to its place costs less than a list of parts does.
         let first = stretch.first_page() * PAGE;

@@ -2,7 +2,7 @@
 //!
 //! A checkpoint remembers what the life was when it began: its length, what was written, which pages held something. Before such a page
 //! is changed for the first time, its whole content goes into the log; where a page held nothing there is nothing to remember. All that
-//! happens to the piece while the checkpoint is open is under it. Its end is one record: *kept* when the changes are durable, or *undone*.
+//! happens to the replica while the checkpoint is open is under it. Its end is one record: *kept* when the changes are durable, or *undone*.
 //! The log's order does the rest: no page of the file that a checkpoint would bring back is overwritten before the log with its content is
 //! durable (the rule for all pages that replace an older content), and a log that ends within a checkpoint is read as if it were undone
 //! there.
@@ -12,16 +12,16 @@
 use std::collections::BTreeMap;
 
 use journal::Location;
-use types::{PAGE_SIZE, PieceId};
+use types::{PAGE_SIZE, ReplicaId};
 
 use crate::StoreError;
 use crate::config::Planted;
-use crate::life::{Held, Life};
 use crate::log_record::LogRecord;
-use crate::piece::{OpenPiece, State};
 use crate::ranges::Ranges;
+use crate::replica::{OpenReplica, State};
 use crate::store::Inner;
 use crate::sums::{PAGE, pages_of};
+use crate::write_state::{Held, WriteState};
 use crate::writer::index;
 
 /// Pages that are remembered in one record, at most.
@@ -57,12 +57,12 @@ pub struct CheckpointSize {
 }
 
 impl Base {
-    fn of(life: &Life) -> Self {
-        let mut taken = life.in_file.clone();
-        for page in life.held.keys() {
+    fn of(write_state: &WriteState) -> Self {
+        let mut taken = write_state.in_file.clone();
+        for page in write_state.held.keys() {
             taken.insert(*page, page + 1);
         }
-        Self { len: life.len, written: life.written.clone(), taken }
+        Self { len: write_state.len, written: write_state.written.clone(), taken }
     }
 }
 
@@ -100,7 +100,7 @@ impl Checkpoint {
     }
 }
 
-impl Life {
+impl WriteState {
     /// Becomes what it was when the checkpoint began; `saved` is what the log remembers.
     pub(crate) fn roll_back(&mut self, saved: BTreeMap<u64, Box<[u8]>>) {
         let Some(Checkpoint { base, .. }) = self.checkpoint.take() else { return };
@@ -125,68 +125,70 @@ impl Life {
 
 impl Inner {
     /// Begins a checkpoint.
-    pub(crate) fn begin_checkpoint(&self, piece: &OpenPiece, generation: u64) -> Result<(), StoreError> {
-        let mut state = piece.lock();
+    pub(crate) fn begin_checkpoint(&self, replica: &OpenReplica, generation: u64) -> Result<(), StoreError> {
+        let mut state = replica.lock();
         state.pause();
-        let life = piece.sound_life(&mut state, generation)?;
-        if life.checkpoint.is_some() {
-            return Err(StoreError::CheckpointOpen { piece: piece.id });
+        let write_state = replica.sound_life(&mut state, generation)?;
+        if write_state.checkpoint.is_some() {
+            return Err(StoreError::CheckpointOpen { replica: replica.id });
         }
-        let base = Base::of(life);
+        let base = Base::of(write_state);
         let record = LogRecord::CheckpointBegun(base.clone());
-        life.last = self.log(life.subject(piece.id), &record)?.seq;
-        life.checkpoint = Some(Checkpoint::new(base));
-        Ok(self.journal.write_to(life.last)?)
+        write_state.last = self.log(write_state.subject(replica.id), &record)?.seq;
+        write_state.checkpoint = Some(Checkpoint::new(base));
+        Ok(self.journal.write_to(write_state.last)?)
     }
 
     /// Keeps what was done under the checkpoint. All of it is durable when this returns.
-    pub(crate) fn commit_checkpoint(&self, piece: &OpenPiece, generation: u64) -> Result<(), StoreError> {
-        let mut state = piece.lock();
+    pub(crate) fn commit_checkpoint(&self, replica: &OpenReplica, generation: u64) -> Result<(), StoreError> {
+        let mut state = replica.lock();
         state.pause();
         let files = state.files.clone();
-        if piece.sound_life(&mut state, generation)?.checkpoint.is_none() {
-            return Err(StoreError::NoCheckpoint { piece: piece.id });
+        if replica.sound_life(&mut state, generation)?.checkpoint.is_none() {
+            return Err(StoreError::NoCheckpoint { replica: replica.id });
         }
         // First what went straight to the file: after the record there is no way back.
         let synced = match &files {
             Some(files) if !self.config.has(Planted::CommitBeforeSync) => state.unlocked(|| self.sync_files(files)),
             _ => Ok(()),
         };
-        let life = piece.life(&mut state, generation)?;
+        let write_state = replica.write_state(&mut state, generation)?;
         if let Err(e) = synced {
-            life.failed = Some(e.to_string());
+            write_state.failed = Some(e.to_string());
             return Err(e.into());
         }
-        life.last = self.log_urgent(life.subject(piece.id), &LogRecord::CheckpointEnded { kept: true })?.seq;
-        life.checkpoint = None;
-        self.journal.sync_to(life.last)?;
-        life.durable_prefix = life.durable_prefix.max(life.written.prefix());
+        write_state.last =
+            self.log_urgent(write_state.subject(replica.id), &LogRecord::CheckpointEnded { kept: true })?.seq;
+        write_state.checkpoint = None;
+        self.journal.sync_to(write_state.last)?;
+        write_state.durable_prefix = write_state.durable_prefix.max(write_state.written.prefix());
         Ok(())
     }
 
     /// Undoes what was done under the checkpoint, if there is one. Says whether there was.
-    pub(crate) fn roll_back(&self, piece: &OpenPiece, generation: u64) -> Result<bool, StoreError> {
-        let mut state = piece.lock();
+    pub(crate) fn roll_back(&self, replica: &OpenReplica, generation: u64) -> Result<bool, StoreError> {
+        let mut state = replica.lock();
         state.pause();
-        piece.sound_life(&mut state, generation)?;
-        if !self.roll_back_paused(piece.id, &mut state)? {
+        replica.sound_life(&mut state, generation)?;
+        if !self.roll_back_paused(replica.id, &mut state)? {
             return Ok(false);
         }
-        self.journal.write_to(piece.life(&mut state, generation)?.last)?;
+        self.journal.write_to(replica.write_state(&mut state, generation)?.last)?;
         Ok(true)
     }
 
     /// The same, where nothing is under way.
-    pub(crate) fn roll_back_paused(&self, piece: PieceId, state: &mut State) -> Result<bool, StoreError> {
-        let Some(life) = &mut state.life else { return Ok(false) };
-        let Some(checkpoint) = &life.checkpoint else { return Ok(false) };
+    pub(crate) fn roll_back_paused(&self, replica: ReplicaId, state: &mut State) -> Result<bool, StoreError> {
+        let Some(write_state) = &mut state.write_state else { return Ok(false) };
+        let Some(checkpoint) = &write_state.checkpoint else { return Ok(false) };
         // One at a time: all the pages are in memory until they are in the file.
         let _alone = self.rollbacks.lock();
         let saved = self.saved_pages(checkpoint)?;
-        life.last = self.log_urgent(life.subject(piece), &LogRecord::CheckpointEnded { kept: false })?.seq;
-        life.roll_back(saved);
+        write_state.last =
+            self.log_urgent(write_state.subject(replica), &LogRecord::CheckpointEnded { kept: false })?.seq;
+        write_state.roll_back(saved);
         // It is undone. What cannot go to the file now stays held, and whoever needs the room next meets the reason.
-        let _ = self.make_room(piece, state);
+        let _ = self.make_room(replica, state);
         Ok(true)
     }
 
@@ -204,8 +206,14 @@ impl Inner {
     }
 
     /// Remembers, if a checkpoint is open, the pages that a change of the bytes from `start` to `end` is going to change.
-    pub(crate) fn save_pages(&self, piece: PieceId, state: &mut State, start: u64, end: u64) -> Result<(), StoreError> {
-        let checkpoint = state.life.as_ref().and_then(|life| life.checkpoint.as_ref());
+    pub(crate) fn save_pages(
+        &self,
+        replica: ReplicaId,
+        state: &mut State,
+        start: u64,
+        end: u64,
+    ) -> Result<(), StoreError> {
+        let checkpoint = state.write_state.as_ref().and_then(|write_state| write_state.checkpoint.as_ref());
         let Some(checkpoint) = checkpoint.filter(|_| start < end && !self.config.has(Planted::ForgetUndo)) else {
             return Ok(());
         };
@@ -213,18 +221,18 @@ impl Inner {
         let more: u64 = runs.iter().map(|(first, end)| (end - first) * PAGE).sum();
         let limit = self.config.checkpoint_bytes_max;
         if checkpoint.bytes() + more > limit {
-            return Err(StoreError::CheckpointFull { piece, limit });
+            return Err(StoreError::CheckpointFull { replica, limit });
         }
         for (mut first, end) in runs {
             while first < end {
                 let count = (end - first).min(UNDO_PAGES);
                 let mut bytes = vec![0; index(count * PAGE)];
-                self.read_life(piece, state, first * PAGE, &mut bytes)?;
-                let Some(life) = &mut state.life else { return Err(StoreError::NotFound { piece }) };
+                self.read_life(replica, state, first * PAGE, &mut bytes)?;
+                let Some(write_state) = &mut state.write_state else { return Err(StoreError::NotFound { replica }) };
                 let record = LogRecord::Undo { first_page: first, bytes: &bytes };
-                let appended = self.log(life.subject(piece), &record)?;
-                life.last = appended.seq;
-                if let Some(checkpoint) = &mut life.checkpoint {
+                let appended = self.log(write_state.subject(replica), &record)?;
+                write_state.last = appended.seq;
+                if let Some(checkpoint) = &mut write_state.checkpoint {
                     checkpoint.remember(first, count, appended.location);
                 }
                 first += count;
@@ -234,9 +242,9 @@ impl Inner {
     }
 
     /// Writes an open checkpoint anew, so that the log before it can be trimmed.
-    pub(crate) fn renew_checkpoint(&self, piece: PieceId, life: &mut Life) -> Result<(), StoreError> {
-        let subject = life.subject(piece);
-        let Some(checkpoint) = &mut life.checkpoint else { return Ok(()) };
+    pub(crate) fn renew_checkpoint(&self, replica: ReplicaId, write_state: &mut WriteState) -> Result<(), StoreError> {
+        let subject = write_state.subject(replica);
+        let Some(checkpoint) = &mut write_state.checkpoint else { return Ok(()) };
         let mut last = self.log(subject, &LogRecord::CheckpointBegun(checkpoint.base.clone()))?.seq;
         let mut undo = Vec::with_capacity(checkpoint.undo.len());
         for location in &checkpoint.undo {
@@ -246,22 +254,22 @@ impl Inner {
             undo.push(appended.location);
         }
         checkpoint.undo = undo;
-        life.last = last;
+        write_state.last = last;
         Ok(())
     }
 
     /// How large the open checkpoint is; `None`: there is none.
     pub(crate) fn checkpoint_size(
         &self,
-        piece: &OpenPiece,
+        replica: &OpenReplica,
         generation: u64,
     ) -> Result<Option<CheckpointSize>, StoreError> {
-        let mut state = piece.lock();
-        let life = piece.life(&mut state, generation)?;
+        let mut state = replica.lock();
+        let write_state = replica.write_state(&mut state, generation)?;
         let size = |checkpoint: &Checkpoint| CheckpointSize {
             used: checkpoint.bytes(),
             max: self.config.checkpoint_bytes_max,
         };
-        Ok(life.checkpoint.as_ref().map(size))
+        Ok(write_state.checkpoint.as_ref().map(size))
     }
 }

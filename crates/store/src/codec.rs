@@ -1,6 +1,6 @@
 //! Numbers and byte strings in records: little-endian, lengths checked before use.
 
-use types::{BodyId, PieceId, PieceIndex};
+use types::{ObjectId, ReplicaId, ReplicaIndex};
 
 use crate::StoreError;
 use crate::ranges::Ranges;
@@ -50,8 +50,8 @@ impl Encoder {
         }
         self
     }
-    pub(crate) fn piece(&mut self, piece: PieceId) -> &mut Self {
-        self.u64(piece.body.0).u16(piece.index.0)
+    pub(crate) fn replica(&mut self, replica: ReplicaId) -> &mut Self {
+        self.u64(replica.object.0).u16(replica.index.0)
     }
     pub(crate) fn ranges(&mut self, ranges: &Ranges) -> &mut Self {
         self.u32(u32::try_from(ranges.len()).unwrap_or(u32::MAX));
@@ -116,8 +116,8 @@ impl<'a> Decoder<'a> {
         let count = self.count(4)?;
         (0..count).map(|_| self.u32()).collect()
     }
-    pub(crate) fn piece(&mut self) -> Result<PieceId, StoreError> {
-        Ok(PieceId { body: BodyId(self.u64()?), index: PieceIndex(self.u16()?) })
+    pub(crate) fn replica(&mut self) -> Result<ReplicaId, StoreError> {
+        Ok(ReplicaId { object: ObjectId(self.u64()?), index: ReplicaIndex(self.u16()?) })
     }
     pub(crate) fn ranges(&mut self) -> Result<Ranges, StoreError> {
         let count = self.count(16)?;

@@ -1,10 +1,10 @@
 //! How a store is to be kept.
 
-/// Longest piece, in bytes: a little less than 16 TiB. ext4 has no longer files, and a length that turns out to be too long only when the
-/// file is to get it would leave a piece that can neither be completed nor go back.
-pub const PIECE_LEN_MAX: u64 = (1 << 44) - (1 << 16);
+/// Longest replica, in bytes: a little less than 16 TiB. ext4 has no longer files, and a length that turns out to be too long only when the
+/// file is to get it would leave a replica that can neither be completed nor go back.
+pub const REPLICA_LEN_MAX: u64 = (1 << 44) - (1 << 16);
 
-/// Longest piece that is read back: older ones wrote up to this.
+/// Longest replica that is read back: older ones wrote up to this.
 pub(crate) const DECODED_LEN_MAX: u64 = 1 << 62;
 
 /// How a store is to be kept. `StoreConfig::default()` is for production.
@@ -12,30 +12,30 @@ pub(crate) const DECODED_LEN_MAX: u64 = 1 << 62;
 pub struct StoreConfig {
     /// Pieces up to this many bytes are packed in segments; at most 1 MiB.
     pub small_max: u64,
-    /// Bytes at which a segment file of small pieces is full.
+    /// Bytes at which a segment file of small replicas is full.
     pub segment_bytes: u64,
     /// Free bytes kept back: new data is refused below. `None`: the smaller of 1 GiB and 5 % of the file system.
     pub floor: Option<u64>,
-    /// Whether large pieces are written past the page cache.
+    /// Whether large replicas are written past the page cache.
     pub direct: bool,
     /// Separate written ranges that are kept track of in one piece.
     pub ranges_max: usize,
-    /// Pages of one piece that are held in memory (and in the log) until they are written to its file.
+    /// Pages of one replica that are held in memory (and in the log) until they are written to its file.
     pub held_pages_max: usize,
-    /// Bytes of one piece that may go through the log before its state is written anew: what recovery holds of it in memory.
+    /// Bytes of one replica that may go through the log before its state is written anew: what recovery holds of it in memory.
     pub redo_bytes_max: u64,
     /// Bytes of log behind an open writer's oldest record after which its state is written anew, so that the log can be trimmed.
     pub snapshot_after_bytes: u64,
     /// Bytes of older content, in whole pages, that one open checkpoint may make the log remember.
     pub checkpoint_bytes_max: u64,
-    /// Bytes of small pieces that settle from the log into segments in one step.
+    /// Bytes of small replicas that settle from the log into segments in one step.
     pub settle_step_bytes: u64,
     /// Aligned buffers of 1 MiB for direct writes, in all.
     pub buffers_max: usize,
-    /// Bytes of pages' checksums of open large pieces that are kept in memory for reads at random places, in all: 4 for each page.
+    /// Bytes of pages' checksums of open large replicas that are kept in memory for reads at random places, in all: 4 for each page.
     pub known_sums_bytes_max: usize,
-    /// Files of made but unfinished or removed pieces are looked for (and removed, with `clear_away`) at open. Costs a listing of all folders
-    /// of large pieces, so it is left out after a clean stop.
+    /// Files of made but unfinished or removed replicas are looked for (and removed, with `clear_away`) at open. Costs a listing of all folders
+    /// of large replicas, so it is left out after a clean stop.
     pub find_orphans: bool,
     /// Whether what surely belongs to nothing is removed at open. `false`: nothing is, for a look alone, and where the index may have
     /// lost what it knew (after a repair of the log).
@@ -78,8 +78,8 @@ pub enum Planted {
     SkipCrc,
     /// A write's range is not logged.
     ForgetRange,
-    /// A body's number is taken a second time.
-    ReuseBody,
+    /// A object's number is taken a second time.
+    ReuseObject,
     /// The log is trimmed below what is still needed.
     TrimTooEarly,
     /// Records point into a segment that is not synced.

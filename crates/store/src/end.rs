@@ -1,17 +1,17 @@
 //! How a life ends: completed, or interrupted.
 
-use types::{PAGE_SIZE, PieceId};
+use types::{PAGE_SIZE, ReplicaId};
 
 use crate::config::Planted;
-use crate::life::Life;
 use crate::log_record::{BYTES_HEADER, Beginning, LogRecord};
 use crate::object::ObjectFiles;
-use crate::piece::{Locked, OpenPiece, State};
 use crate::ranges::Ranges;
-use crate::record::{Ended, PieceRecord, Place};
+use crate::record::{Ended, Place, ReplicaRecord};
+use crate::replica::{Locked, OpenReplica, State};
 use crate::sidecar::Header;
 use crate::store::Inner;
 use crate::sums::{PAGE, PageSum, RunningSum, pages_of};
+use crate::write_state::WriteState;
 use crate::writer::index;
 use crate::{Completed, StoreError};
 
@@ -19,163 +19,171 @@ use crate::{Completed, StoreError};
 const STEP_PAGES: u64 = 8192;
 
 impl Inner {
-    pub(crate) fn complete(&self, piece: &OpenPiece, generation: u64) -> Result<Completed, StoreError> {
-        let mut state = piece.lock();
+    pub(crate) fn complete(&self, replica: &OpenReplica, generation: u64) -> Result<Completed, StoreError> {
+        let mut state = replica.lock();
         state.pause();
-        let result = self.complete_paused(piece, &mut state, generation);
+        let result = self.complete_paused(replica, &mut state, generation);
         result.map_err(|e| if e.is_no_space() { self.floor.no_space() } else { e })
     }
 
     fn complete_paused(
         &self,
-        piece: &OpenPiece,
+        replica: &OpenReplica,
         state: &mut Locked<'_>,
         generation: u64,
     ) -> Result<Completed, StoreError> {
-        piece.sound_life(state, generation)?;
-        self.roll_back_paused(piece.id, state)?;
-        let len = piece.life(state, generation)?.len;
-        self.end(piece, state, generation, Ended::Complete, len)
+        replica.sound_life(state, generation)?;
+        self.roll_back_paused(replica.id, state)?;
+        let len = replica.write_state(state, generation)?.len;
+        self.end(replica, state, generation, Ended::Complete, len)
     }
 
-    pub(crate) fn interrupt(&self, piece: &OpenPiece) -> Result<u64, StoreError> {
-        let mut state = piece.lock();
+    pub(crate) fn interrupt(&self, replica: &OpenReplica) -> Result<u64, StoreError> {
+        let mut state = replica.lock();
         state.pause();
-        self.interrupt_paused(piece, &mut state)
+        self.interrupt_paused(replica, &mut state)
     }
 
-    fn interrupt_paused(&self, piece: &OpenPiece, state: &mut Locked<'_>) -> Result<u64, StoreError> {
-        let failed = state.life.as_ref().and_then(|life| life.failed.clone());
-        let result = self.interrupt_life(piece, state, failed.is_some());
-        if let (Err(_), Some(reason), Some(life)) = (&result, failed, &mut state.life) {
+    fn interrupt_paused(&self, replica: &OpenReplica, state: &mut Locked<'_>) -> Result<u64, StoreError> {
+        let failed = state.write_state.as_ref().and_then(|write_state| write_state.failed.clone());
+        let result = self.interrupt_life(replica, state, failed.is_some());
+        if let (Err(_), Some(reason), Some(write_state)) = (&result, failed, &mut state.write_state) {
             // What was acknowledged to its writer may be gone: whatever comes now, he must not go on.
-            life.failed.get_or_insert(reason);
+            write_state.failed.get_or_insert(reason);
         }
         result
     }
 
-    fn interrupt_life(&self, piece: &OpenPiece, state: &mut Locked<'_>, failed: bool) -> Result<u64, StoreError> {
+    fn interrupt_life(&self, replica: &OpenReplica, state: &mut Locked<'_>, failed: bool) -> Result<u64, StoreError> {
         if failed {
             // What lies on the disk is not known: take only what the log and the disk agree on, as after a power failure.
             state.files = None;
-            let (life, _) = self.reload(piece.id, state)?;
-            state.life = Some(life);
+            let (write_state, _) = self.reload(replica.id, state)?;
+            state.write_state = Some(write_state);
         }
-        self.roll_back_paused(piece.id, state)?;
-        let Some(life) = &state.life else {
+        self.roll_back_paused(replica.id, state)?;
+        let Some(write_state) = &state.write_state else {
             return match &state.record {
                 Some(record) if !state.removed => Ok(record.len),
-                _ => Err(StoreError::NotFound { piece: piece.id }),
+                _ => Err(StoreError::NotFound { replica: replica.id }),
             };
         };
-        let (ended, len) = match life.birth.beginning {
-            Beginning::Update => (Ended::Complete, life.len),
-            Beginning::New | Beginning::Resumed => (Ended::Interrupted, life.written.prefix().min(life.len)),
+        let (ended, len) = match write_state.birth.beginning {
+            Beginning::Update => (Ended::Complete, write_state.len),
+            Beginning::New | Beginning::Resumed => {
+                (Ended::Interrupted, write_state.written.prefix().min(write_state.len))
+            }
         };
-        let generation = life.birth.generation;
-        Ok(self.end(piece, state, generation, ended, len)?.len)
+        let generation = write_state.birth.generation;
+        Ok(self.end(replica, state, generation, ended, len)?.len)
     }
 
     /// Ends a life with `len` bytes. No write is under way.
     fn end(
         &self,
-        piece: &OpenPiece,
+        replica: &OpenReplica,
         state: &mut Locked<'_>,
         generation: u64,
         ended: Ended,
         len: u64,
     ) -> Result<Completed, StoreError> {
-        let life = piece.life(state, generation)?;
-        if let Some(reason) = &life.failed {
-            return Err(StoreError::Failed { piece: piece.id, reason: reason.clone() });
+        let write_state = replica.write_state(state, generation)?;
+        if let Some(reason) = &write_state.failed {
+            return Err(StoreError::Failed { replica: replica.id, reason: reason.clone() });
         }
-        let no_file = life.in_file == Ranges::default() && len <= self.config.small_max;
+        let no_file = write_state.in_file == Ranges::default() && len <= self.config.small_max;
         let was_object = matches!(&state.record, Some(record) if record.place == Place::Object);
         let small = no_file && state.files.is_none() && !was_object;
         let record = if small {
-            self.end_small(piece.id, state, ended, len)?
+            self.end_small(replica.id, state, ended, len)?
         } else {
-            self.end_large(piece, state, generation, ended, len)?
+            self.end_large(replica, state, generation, ended, len)?
         };
         let old = state.record.as_ref();
-        let seq = self.replace_record(piece.id, old, Some(&record))?;
+        let seq = self.replace_record(replica.id, old, Some(&record))?;
         let completed = Completed { len, adler32: record.adler32, crc32c: record.crc32c, seq };
         let mut holds = self.holds.lock();
         match record.place {
-            Place::Log { .. } => holds.end_unsettled(piece.id, len),
-            _ => holds.end(piece.id, seq),
+            Place::Log { .. } => holds.end_unsettled(replica.id, len),
+            _ => holds.end(replica.id, seq),
         }
         drop(holds);
         state.record = Some(record);
-        state.life = None;
+        state.write_state = None;
         state.content = None;
         state.version += 1;
         Ok(completed)
     }
 
-    /// All the bytes of a small piece are held, and in the log.
-    fn end_small(&self, piece: PieceId, state: &mut State, ended: Ended, len: u64) -> Result<PieceRecord, StoreError> {
-        let Some(life) = &mut state.life else { return Err(StoreError::NotFound { piece }) };
+    /// All the bytes of a small replica are held, and in the log.
+    fn end_small(
+        &self,
+        replica: ReplicaId,
+        state: &mut State,
+        ended: Ended,
+        len: u64,
+    ) -> Result<ReplicaRecord, StoreError> {
+        let Some(write_state) = &mut state.write_state else { return Err(StoreError::NotFound { replica }) };
         let mut content = vec![0; index(len)];
-        life.copy_held(0, &mut content);
-        let place = match life.whole {
+        write_state.copy_held(0, &mut content);
+        let place = match write_state.whole {
             _ if len == 0 => Place::Empty,
             Some((location, skip)) if u64::from(location.len - skip) == len => Place::Log { location, skip },
             _ => {
                 let record = LogRecord::Bytes { wrote: (0, 0), offset: 0, bytes: &content };
-                let appended = self.log(life.subject(piece), &record)?;
-                life.last = appended.seq;
+                let appended = self.log(write_state.subject(replica), &record)?;
+                write_state.last = appended.seq;
                 Place::Log { location: appended.location, skip: BYTES_HEADER }
             }
         };
         let sum = RunningSum::of(&content);
-        Ok(PieceRecord {
+        Ok(ReplicaRecord {
             page_crcs: content.chunks(PAGE_SIZE).map(|page| types::Crc32c::of(page).0).collect(),
-            path_hint: life.birth.path_hint.clone(),
-            ..record_of(life, ended, sum, place)
+            path_hint: write_state.birth.path_hint.clone(),
+            ..record_of(write_state, ended, sum, place)
         })
     }
 
     fn end_large(
         &self,
-        piece: &OpenPiece,
+        replica: &OpenReplica,
         state: &mut Locked<'_>,
         generation: u64,
         ended: Ended,
         len: u64,
-    ) -> Result<PieceRecord, StoreError> {
-        self.hold_page(piece.id, state, len)?;
-        self.flush(piece.id, state, Some(len))?;
-        let files = self.files(piece.id, state)?;
-        let life = piece.life(state, generation)?;
-        if life.leftovers {
-            self.clear_gaps(&files, life, len)?;
+    ) -> Result<ReplicaRecord, StoreError> {
+        self.hold_page(replica.id, state, len)?;
+        self.flush(replica.id, state, Some(len))?;
+        let files = self.files(replica.id, state)?;
+        let write_state = replica.write_state(state, generation)?;
+        if write_state.leftovers {
+            self.clear_gaps(&files, write_state, len)?;
         }
         let (last, rest) = (len / PAGE, len % PAGE);
-        if rest > 0 && !life.taken(last) {
+        if rest > 0 && !write_state.taken(last) {
             files.write_sums(last, &[PageSum::of(&vec![0; index(rest)])])?;
         }
-        let sum = whole_sum(&files, &life.in_file, len)?;
-        // What lies behind an interrupted piece's end is left alone: its record is not durable yet, and the log may still need it.
+        let sum = whole_sum(&files, &write_state.in_file, len)?;
+        // What lies behind an interrupted replica's end is left alone: its record is not durable yet, and the log may still need it.
         if ended == Ended::Complete || files.data.len()? < len {
             files.data.set_len(len)?;
         }
-        let record = record_of(life, ended, sum, Place::Object);
+        let record = record_of(write_state, ended, sum, Place::Object);
         files.write_header(&Header {
-            piece: piece.id,
+            replica: replica.id,
             generation,
             ended: Some(ended),
             incarnation: record.incarnation,
             len,
             adler32: record.adler32,
             crc32c: record.crc32c,
-            path_hint: life.birth.path_hint.clone(),
+            path_hint: write_state.birth.path_hint.clone(),
         })?;
         if !self.config.has(Planted::AcknowledgeBeforeSync) {
             let synced = state.unlocked(|| self.sync_files(&files));
-            let life = piece.life(state, generation)?;
+            let write_state = replica.write_state(state, generation)?;
             if let Err(e) = synced {
-                life.failed = Some(e.to_string());
+                write_state.failed = Some(e.to_string());
                 return Err(e.into());
             }
         }
@@ -183,9 +191,9 @@ impl Inner {
     }
 
     /// Writes zeros where nothing was written but the file has leftovers of what failed or was dropped.
-    fn clear_gaps(&self, files: &ObjectFiles, life: &Life, len: u64) -> Result<(), StoreError> {
-        let mut taken = life.in_file.clone();
-        for page in life.held.keys() {
+    fn clear_gaps(&self, files: &ObjectFiles, write_state: &WriteState, len: u64) -> Result<(), StoreError> {
+        let mut taken = write_state.in_file.clone();
+        for page in write_state.held.keys() {
             taken.insert(*page, page + 1);
         }
         let direct = self.objects.direct(files)?;
@@ -211,11 +219,11 @@ impl Inner {
     }
 }
 
-fn record_of(life: &Life, ended: Ended, sum: RunningSum, place: Place) -> PieceRecord {
-    PieceRecord {
+fn record_of(write_state: &WriteState, ended: Ended, sum: RunningSum, place: Place) -> ReplicaRecord {
+    ReplicaRecord {
         ended,
-        generation: life.birth.generation,
-        incarnation: life.birth.incarnation,
+        generation: write_state.birth.generation,
+        incarnation: write_state.birth.incarnation,
         len: sum.len,
         adler32: sum.adler32,
         crc32c: sum.crc32c,
@@ -225,7 +233,7 @@ fn record_of(life: &Life, ended: Ended, sum: RunningSum, place: Place) -> PieceR
     }
 }
 
-/// The sums of a large piece from those of its pages. Gaps are zeros.
+/// The sums of a large replica from those of its pages. Gaps are zeros.
 fn whole_sum(files: &ObjectFiles, in_file: &Ranges, len: u64) -> Result<RunningSum, StoreError> {
     let (full, rest) = (len / PAGE, len % PAGE);
     let mut sum = RunningSum::EMPTY;

@@ -3,42 +3,42 @@
 use disk::DiskError;
 use journal::JournalError;
 use kv::KvError;
-use types::{BodyId, ErrorCode, Incarnation, PieceId};
+use types::{ErrorCode, Incarnation, ObjectId, ReplicaId};
 
 /// Why the store refused.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The store has no such piece.
-    #[error("this store has no piece {piece}")]
+    /// The store has no such replica.
+    #[error("this store has no piece {replica}")]
     NotFound {
         /// What was asked for.
-        piece: PieceId,
+        replica: ReplicaId,
     },
-    /// The body's number has been used on this store before. Numbers are never used twice.
+    /// The object's number has been used on this store before. Numbers are never used twice.
     #[error(
-        "body {body} has been used on this store before and cannot be made again; was an old backup of the namespace restored \
+        "body {object} has been used on this store before and cannot be made again; was an old backup of the namespace restored \
          without raising its incarnation and its numbers?"
     )]
-    BodyUsed {
+    ObjectUsed {
         /// The number.
-        body: BodyId,
+        object: ObjectId,
     },
-    /// There is a file with the number of a new piece, which came to an end once. It is not touched.
+    /// There is a file with the number of a new replica, which came to an end once. It is not touched.
     #[error(
-        "piece {piece} cannot be made: {path} is there already and holds a recording that came to its end; was an old backup of \
+        "piece {replica} cannot be made: {path} is there already and holds a recording that came to its end; was an old backup of \
          the namespace or of the store's index restored? Put the newer one back, or raise the numbers of the namespace"
     )]
     FileThere {
-        /// The new piece.
-        piece: PieceId,
+        /// The new replica.
+        replica: ReplicaId,
         /// The file.
         path: String,
     },
     /// Whoever had it read through wants to know nothing more.
-    #[error("reading piece {piece} through was stopped")]
+    #[error("reading piece {replica} through was stopped")]
     Stopped {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
     },
     /// The namespace that asks is an older life of the one that this store has served.
     #[error("this store has served incarnation {seen} of the namespace and refuses incarnation {given}")]
@@ -48,61 +48,61 @@ pub enum StoreError {
         /// The highest seen.
         seen: Incarnation,
     },
-    /// The writer was completed, interrupted, or its piece removed.
-    #[error("piece {piece} is not open for writing any more: {why}")]
+    /// The writer was completed, interrupted, or its replica removed.
+    #[error("piece {replica} is not open for writing any more: {why}")]
     Closed {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// What ended it.
         why: &'static str,
     },
-    /// A sync of this piece's file failed: what lies on the disk is not known. What was durable before stays.
-    #[error("piece {piece} takes no more data, because {reason}; what was durable before is kept")]
+    /// A sync of this replica's file failed: what lies on the disk is not known. What was durable before stays.
+    #[error("piece {replica} takes no more data, because {reason}; what was durable before is kept")]
     Failed {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// The first failure.
         reason: String,
     },
     /// Bytes on the disk do not match their checksum. They are not handed out.
-    #[error("page {page} of piece {piece} does not match its checksum; read another copy, or write it anew")]
+    #[error("page {page} of piece {replica} does not match its checksum; read another copy, or write it anew")]
     Checksum {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// The page's number, in units of 4096 bytes.
         page: u64,
     },
-    /// The written parts of one piece are too scattered.
-    #[error("piece {piece} has {limit} separate written parts already; fill the gaps before writing in more places")]
+    /// The written parts of one replica are too scattered.
+    #[error("piece {replica} has {limit} separate written parts already; fill the gaps before writing in more places")]
     TooManyRanges {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// How many are kept track of.
         limit: usize,
     },
     /// A checkpoint was to begin where one is open.
-    #[error("piece {piece} has an open checkpoint already; commit it or roll it back first")]
+    #[error("piece {replica} has an open checkpoint already; commit it or roll it back first")]
     CheckpointOpen {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
     },
     /// A checkpoint was to be ended where none is open.
-    #[error("piece {piece} has no open checkpoint; begin one first")]
+    #[error("piece {replica} has no open checkpoint; begin one first")]
     NoCheckpoint {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
     },
     /// The change would make an open checkpoint too large.
     #[error(
-        "the checkpoint of piece {piece} may remember at most {limit} bytes of the older content; commit it or roll it back"
+        "the checkpoint of piece {replica} may remember at most {limit} bytes of the older content; commit it or roll it back"
     )]
     CheckpointFull {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// In bytes.
         limit: u64,
     },
-    /// An offset or length past what a piece can hold.
+    /// An offset or length past what a replica can hold.
     #[error("offset {offset} and {len} bytes reach past the longest piece of {max} bytes")]
     TooLarge {
         /// Where it begins.
@@ -120,7 +120,7 @@ pub enum StoreError {
         /// Bytes kept back.
         floor: u64,
     },
-    /// There are files of pieces, and the index knows of no store.
+    /// There are files of replicas, and the index knows of no store.
     #[error("the store's index is empty, but there are files of contents")]
     IndexLost,
     /// Something that weir wrote does not read back as it should.
@@ -152,7 +152,7 @@ impl StoreError {
     pub fn code(&self) -> ErrorCode {
         match self {
             StoreError::NotFound { .. } => ErrorCode::NotFound,
-            StoreError::BodyUsed { .. } | StoreError::FileThere { .. } => ErrorCode::Exists,
+            StoreError::ObjectUsed { .. } | StoreError::FileThere { .. } => ErrorCode::Exists,
             StoreError::StaleIncarnation { .. } | StoreError::Closed { .. } => ErrorCode::Stale,
             StoreError::Failed { .. } => ErrorCode::Io,
             StoreError::Checksum { .. } => ErrorCode::Checksum,

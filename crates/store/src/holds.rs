@@ -3,25 +3,25 @@
 use std::collections::BTreeMap;
 
 use journal::Seq;
-use types::PieceId;
+use types::ReplicaId;
 
-use crate::store::PieceMap;
+use crate::store::ReplicaMap;
 
 /// Everything that holds records of `STORE_DATA` in the log.
 #[derive(Default)]
 pub(crate) struct Holds {
     /// Pieces being written: the oldest record that recovery would need.
-    lives: PieceMap<Seq>,
-    /// Small pieces whose bytes lie in the log: (oldest record needed, piece) to length.
-    unsettled: BTreeMap<(Seq, PieceId), u64>,
+    write_states: ReplicaMap<Seq>,
+    /// Small replicas whose bytes lie in the log: (oldest record needed, replica) to length.
+    unsettled: BTreeMap<(Seq, ReplicaId), u64>,
     unsettled_bytes: u64,
     /// Needed from the first record on until the second is durable.
     released: Vec<(Seq, Seq)>,
     /// Removals that are not finished: the record that says so must stay until the files are gone.
-    removals: BTreeMap<PieceId, Removal>,
+    removals: BTreeMap<ReplicaId, Removal>,
 }
 
-/// A removed piece whose files may still be there.
+/// A removed replica whose files may still be there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Removal {
     /// The first record that says so.
@@ -32,42 +32,42 @@ pub(crate) struct Removal {
 
 impl Holds {
     /// A life begins: nothing appended after `appended` may go.
-    pub(crate) fn begin(&mut self, piece: PieceId, appended: Seq) {
-        self.lives.insert(piece, appended.next());
+    pub(crate) fn begin(&mut self, replica: ReplicaId, appended: Seq) {
+        self.write_states.insert(replica, appended.next());
     }
 
     /// The life's state was written anew, from `snapshot` to `last`; what is older is not needed once that is durable.
-    pub(crate) fn advance(&mut self, piece: PieceId, snapshot: Seq, last: Seq) {
-        if let Some(first) = self.lives.insert(piece, snapshot) {
+    pub(crate) fn advance(&mut self, replica: ReplicaId, snapshot: Seq, last: Seq) {
+        if let Some(first) = self.write_states.insert(replica, snapshot) {
             self.released.push((first, last));
         }
     }
 
-    pub(crate) fn of(&self, piece: PieceId) -> Option<Seq> {
-        self.lives.get(&piece).copied()
+    pub(crate) fn of(&self, replica: ReplicaId) -> Option<Seq> {
+        self.write_states.get(&replica).copied()
     }
 
     /// The life has ended with `record`; its bytes are not in the log, or not needed any more.
-    pub(crate) fn end(&mut self, piece: PieceId, record: Seq) {
-        if let Some(first) = self.lives.remove(&piece) {
+    pub(crate) fn end(&mut self, replica: ReplicaId, record: Seq) {
+        if let Some(first) = self.write_states.remove(&replica) {
             self.released.push((first, record));
         }
     }
 
     /// The life has ended and its bytes stay in the log until they are settled.
-    pub(crate) fn end_unsettled(&mut self, piece: PieceId, len: u64) {
-        if let Some(first) = self.lives.remove(&piece) {
-            self.add_unsettled(first, piece, len);
+    pub(crate) fn end_unsettled(&mut self, replica: ReplicaId, len: u64) {
+        if let Some(first) = self.write_states.remove(&replica) {
+            self.add_unsettled(first, replica, len);
         }
     }
 
-    pub(crate) fn add_unsettled(&mut self, first: Seq, piece: PieceId, len: u64) {
-        self.unsettled.insert((first, piece), len);
+    pub(crate) fn add_unsettled(&mut self, first: Seq, replica: ReplicaId, len: u64) {
+        self.unsettled.insert((first, replica), len);
         self.unsettled_bytes += len;
     }
 
-    /// The oldest unsettled pieces, up to about `bytes` (and always one).
-    pub(crate) fn oldest_unsettled(&self, bytes: u64) -> Vec<(Seq, PieceId)> {
+    /// The oldest unsettled replicas, up to about `bytes` (and always one).
+    pub(crate) fn oldest_unsettled(&self, bytes: u64) -> Vec<(Seq, ReplicaId)> {
         let mut sum = 0;
         let mut oldest = Vec::new();
         for (key, len) in &self.unsettled {
@@ -85,51 +85,51 @@ impl Holds {
     }
 
     /// Settled by `record`.
-    pub(crate) fn settled(&mut self, key: (Seq, PieceId), record: Seq) {
+    pub(crate) fn settled(&mut self, key: (Seq, ReplicaId), record: Seq) {
         if let Some(len) = self.unsettled.remove(&key) {
             self.unsettled_bytes -= len;
             self.released.push((key.0, record));
         }
     }
 
-    pub(crate) fn remove(&mut self, piece: PieceId, removal: Removal) {
-        self.removals.insert(piece, removal);
+    pub(crate) fn remove(&mut self, replica: ReplicaId, removal: Removal) {
+        self.removals.insert(replica, removal);
     }
 
     /// Removals whose records are durable.
-    pub(crate) fn due_removals(&self, durable: Seq) -> Vec<PieceId> {
-        self.removals.iter().filter(|(_, removal)| removal.after <= durable).map(|(piece, _)| *piece).collect()
+    pub(crate) fn due_removals(&self, durable: Seq) -> Vec<ReplicaId> {
+        self.removals.iter().filter(|(_, removal)| removal.after <= durable).map(|(replica, _)| *replica).collect()
     }
 
-    pub(crate) fn is_being_removed(&self, piece: PieceId) -> bool {
-        self.removals.contains_key(&piece)
+    pub(crate) fn is_being_removed(&self, replica: ReplicaId) -> bool {
+        self.removals.contains_key(&replica)
     }
 
-    pub(crate) fn removed(&mut self, piece: PieceId) {
-        self.removals.remove(&piece);
+    pub(crate) fn removed(&mut self, replica: ReplicaId) {
+        self.removals.remove(&replica);
     }
 
     /// Records below this may go when everything up to `durable` is durable.
     pub(crate) fn trim(&mut self, durable: Seq) -> Seq {
         self.released.retain(|(_, until)| *until > durable);
-        let lives = self.lives.values().copied();
+        let write_states = self.write_states.values().copied();
         let unsettled = self.unsettled.keys().next().map(|key| key.0);
         let released = self.released.iter().map(|(first, _)| *first);
         let removals = self.removals.values().map(|removal| removal.gone);
-        lives.chain(unsettled).chain(released).chain(removals).fold(durable.next(), Seq::min)
+        write_states.chain(unsettled).chain(released).chain(removals).fold(durable.next(), Seq::min)
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
-    use types::BodyId;
+    use types::ObjectId;
 
     use super::*;
 
     #[test]
     fn the_oldest_thing_needed_holds_the_log() {
-        let (a, b) = (PieceId::first(BodyId(1)), PieceId::first(BodyId(2)));
+        let (a, b) = (ReplicaId::first(ObjectId(1)), ReplicaId::first(ObjectId(2)));
         let mut holds = Holds::default();
         assert_eq!(holds.trim(Seq(10)), Seq(11));
         holds.begin(a, Seq(4));

@@ -1,7 +1,7 @@
-//! The CRCs of a large piece's pages that short reads have asked for, so that reads at random places find them in memory. Long reads
+//! The CRCs of a large replica's pages that short reads have asked for, so that reads at random places find them in memory. Long reads
 //! take theirs from the sidecar, many at a time.
 //!
-//! All readers of a piece share one table. What all tables hold together is bounded; a table that finds no more room stays as it is,
+//! All readers of a replica share one table. What all tables hold together is bounded; a table that finds no more room stays as it is,
 //! and its readers ask the sidecar for what is not in it. Nothing depends on a table being right: a page that does not match is compared
 //! again with what the sidecar says then.
 
@@ -43,7 +43,7 @@ impl SumsRoom {
 
 type Block = Box<[Crc32c]>;
 
-/// What is known of one state of a piece.
+/// What is known of one state of a replica.
 pub(crate) struct Table {
     version: u64,
     blocks: Box<[OnceLock<Block>]>,
@@ -103,7 +103,7 @@ impl Table {
     }
 }
 
-/// The table of a piece's files, if there is one.
+/// The table of a replica's files, if there is one.
 pub(crate) struct KnownSums {
     room: Arc<SumsRoom>,
     table: Mutex<Option<Arc<Table>>>,
@@ -114,7 +114,7 @@ impl KnownSums {
         Self { room: Arc::clone(room), table: Mutex::default() }
     }
 
-    /// The table of the piece's state `version`, in which it has `len` bytes. `None`: there is no room for one.
+    /// The table of the replica's state `version`, in which it has `len` bytes. `None`: there is no room for one.
     pub(crate) fn table(&self, version: u64, len: u64) -> Option<Arc<Table>> {
         let mut table = self.table.lock();
         if table.as_ref().is_none_or(|table| table.version != version) {
@@ -135,7 +135,7 @@ mod tests {
     use std::sync::Arc;
 
     use disk::SimDisk;
-    use types::{BodyId, Incarnation, PieceId};
+    use types::{Incarnation, ObjectId, ReplicaId};
 
     use super::*;
     use crate::object::Objects;
@@ -145,7 +145,7 @@ mod tests {
     fn files(room: usize, blocks: u8) -> ObjectFiles {
         let disk: Arc<dyn disk::Disk> = Arc::new(SimDisk::new(1));
         let header = Header {
-            piece: PieceId::first(BodyId(1)),
+            replica: ReplicaId::first(ObjectId(1)),
             generation: 1,
             ended: None,
             incarnation: Incarnation(1),

@@ -1,10 +1,10 @@
-//! The records of the log's stream `STORE_DATA`: what happens to pieces that are being written.
+//! The records of the log's stream `STORE_DATA`: what happens to replicas that are being written.
 //!
-//! A piece's *life* is one span of writing: it begins when the piece is made, resumed or updated, has a generation of its own,
+//! A replica's *life* is one span of writing: it begins when the replica is made, resumed or updated, has a generation of its own,
 //! and ends with the record in the index that carries the same generation. Records of ended lives mean nothing any more
-//! (except that a small piece's bytes may still lie in them).
+//! (except that a small replica's bytes may still lie in them).
 
-use types::{Incarnation, PieceId};
+use types::{Incarnation, ReplicaId};
 
 use crate::StoreError;
 use crate::checkpoint::Base;
@@ -17,7 +17,7 @@ const VERSION: u8 = 1;
 /// How a life began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Beginning {
-    /// The piece was made.
+    /// The replica was made.
     New,
     /// It had been interrupted.
     Resumed,
@@ -68,7 +68,7 @@ pub(crate) enum LogRecord<'a> {
     Synced { before: u64 },
     /// The whole state anew.
     Snapshot(Snapshot),
-    /// The piece was removed: lives up to this generation mean nothing.
+    /// The replica was removed: lives up to this generation mean nothing.
     Gone,
     /// A checkpoint is open from here on; of one that is open already: what it was when that began.
     CheckpointBegun(Base),
@@ -81,7 +81,7 @@ pub(crate) enum LogRecord<'a> {
 /// Whose record it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Subject {
-    pub(crate) piece: PieceId,
+    pub(crate) replica: ReplicaId,
     pub(crate) generation: u64,
 }
 
@@ -129,7 +129,7 @@ impl LogRecord<'_> {
             LogRecord::Undo { .. } => 10,
             LogRecord::CheckpointEnded { .. } => 11,
         };
-        out.u8(VERSION).u8(kind).piece(subject.piece).u64(subject.generation);
+        out.u8(VERSION).u8(kind).replica(subject.replica).u64(subject.generation);
         match self {
             LogRecord::Born(birth) => encode_birth(&mut out, birth),
             LogRecord::Bytes { wrote, offset, bytes } => {
@@ -175,7 +175,7 @@ impl LogRecord<'_> {
         if version != VERSION || !(1..=11).contains(&kind) {
             return Err(StoreError::Unsupported { what: format!("a store record (version {version}, kind {kind})") });
         }
-        let subject = Subject { piece: input.piece()?, generation: input.u64()? };
+        let subject = Subject { replica: input.replica()?, generation: input.u64()? };
         let record = match kind {
             1 => LogRecord::Born(decode_birth(&mut input, subject.generation)?),
             2 => {
@@ -232,7 +232,7 @@ impl LogRecord<'_> {
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
-    use types::BodyId;
+    use types::ObjectId;
 
     use super::*;
 
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn records_come_back_and_cut_or_changed_ones_never_panic() {
-        let subject = Subject { piece: PieceId::first(BodyId(0x1234)), generation: 7 };
+        let subject = Subject { replica: ReplicaId::first(ObjectId(0x1234)), generation: 7 };
         for record in all() {
             let (head, tail) = record.encode(subject);
             if let LogRecord::Bytes { .. } = record {

@@ -5,42 +5,44 @@ use std::sync::Arc;
 
 use disk::Access;
 use journal::Seq;
-use types::{PAGE_SIZE, PieceId};
+use types::{PAGE_SIZE, ReplicaId};
 
 use crate::StoreError;
 use crate::buffers::BUFFER;
 use crate::config::Planted;
-use crate::life::{Held, Life};
 use crate::log_record::{Beginning, Birth, LogRecord};
 use crate::object::ObjectFiles;
-use crate::piece::{Locked, OpenPiece, State};
 use crate::ranges::Ranges;
 use crate::record::{Ended, Place};
+use crate::replica::{Locked, OpenReplica, State};
 use crate::sidecar::Header;
 use crate::store::Inner;
 use crate::sums::{PAGE, PageSum, pages_of};
+use crate::write_state::{Held, WriteState};
 use crate::writer::index;
 
 impl Inner {
-    /// The open files of a large piece; made if there are none yet.
-    pub(crate) fn files(&self, piece: PieceId, state: &mut State) -> Result<Arc<ObjectFiles>, StoreError> {
+    /// The open files of a large replica; made if there are none yet.
+    pub(crate) fn files(&self, replica: ReplicaId, state: &mut State) -> Result<Arc<ObjectFiles>, StoreError> {
         if let Some(files) = &state.files {
             return Ok(Arc::clone(files));
         }
         let has_file = matches!(&state.record, Some(record) if record.place == Place::Object);
-        let files = match &state.life {
-            Some(life) if !has_file && life.in_file == Ranges::default() => self.make_files(piece, life)?,
+        let files = match &state.write_state {
+            Some(write_state) if !has_file && write_state.in_file == Ranges::default() => {
+                self.make_files(replica, write_state)?
+            }
             _ => self
                 .objects
-                .open(piece, Access::ReadWrite)?
-                .ok_or_else(|| StoreError::damaged(format!("the file of piece {piece} is missing")))?,
+                .open(replica, Access::ReadWrite)?
+                .ok_or_else(|| StoreError::damaged(format!("the file of piece {replica} is missing")))?,
         };
         let files = Arc::new(files);
         state.files = Some(Arc::clone(&files));
         Ok(files)
     }
 
-    /// Makes a piece's bytes, sums and names durable. That it failed must not be forgotten with a stop of the process: the kernel takes what it
+    /// Makes a replica's bytes, sums and names durable. That it failed must not be forgotten with a stop of the process: the kernel takes what it
     /// could not write for written, and the next sync works.
     pub(crate) fn sync_files(&self, files: &ObjectFiles) -> Result<(), disk::DiskError> {
         let synced = self.objects.sync(files);
@@ -51,48 +53,55 @@ impl Inner {
     }
 
     /// Makes the files of a life, with space for what was announced.
-    pub(crate) fn make_files(&self, piece: PieceId, life: &Life) -> Result<ObjectFiles, StoreError> {
+    pub(crate) fn make_files(&self, replica: ReplicaId, write_state: &WriteState) -> Result<ObjectFiles, StoreError> {
         let files = self.objects.create(&Header {
-            piece,
-            generation: life.birth.generation,
+            replica,
+            generation: write_state.birth.generation,
             ended: None,
-            incarnation: life.birth.incarnation,
+            incarnation: write_state.birth.incarnation,
             len: 0,
             adler32: types::Adler32::EMPTY,
             crc32c: types::Crc32c::EMPTY,
-            path_hint: life.birth.path_hint.clone(),
+            path_hint: write_state.birth.path_hint.clone(),
         })?;
-        if let Some(len) = life.birth.expected_len {
+        if let Some(len) = write_state.birth.expected_len {
             files.data.allocate(0, len)?;
         }
         Ok(files)
     }
 
     /// Writes held pages to the file if there are too many.
-    pub(crate) fn make_room(&self, piece: PieceId, state: &mut State) -> Result<(), StoreError> {
-        match &state.life {
-            Some(life) if life.large && life.held.len() > self.config.held_pages_max => self.flush(piece, state, None),
+    pub(crate) fn make_room(&self, replica: ReplicaId, state: &mut State) -> Result<(), StoreError> {
+        match &state.write_state {
+            Some(write_state) if write_state.large && write_state.held.len() > self.config.held_pages_max => {
+                self.flush(replica, state, None)
+            }
             _ => Ok(()),
         }
     }
 
-    /// Writes held pages to the file, all but those that a write under way counts on (none, while the piece is paused): it has
+    /// Writes held pages to the file, all but those that a write under way counts on (none, while the replica is paused): it has
     /// logged, or will log, a part of such a page, to be laid over what is held. Pages that replace an older content only after the log is durable. `end`: the length
-    /// at which the piece ends; the last page's sums then cover its bytes alone.
-    pub(crate) fn flush(&self, piece: PieceId, state: &mut State, end: Option<u64>) -> Result<(), StoreError> {
-        if let Some(life) = &state.life
-            && life.held.values().any(|held| held.image)
+    /// at which the replica ends; the last page's sums then cover its bytes alone.
+    pub(crate) fn flush(&self, replica: ReplicaId, state: &mut State, end: Option<u64>) -> Result<(), StoreError> {
+        if let Some(write_state) = &state.write_state
+            && write_state.held.values().any(|held| held.image)
             && !self.config.has(Planted::OverwriteBeforeLog)
         {
-            self.journal.sync_to(life.last)?;
+            self.journal.sync_to(write_state.last)?;
         }
-        self.flush_pages(piece, state, end)
+        self.flush_pages(replica, state, end)
     }
 
     /// The same, where the log is known to be durable.
-    pub(crate) fn flush_pages(&self, piece: PieceId, state: &mut State, end: Option<u64>) -> Result<(), StoreError> {
-        let files = match &state.life {
-            Some(life) if !life.held.is_empty() => self.files(piece, state)?,
+    pub(crate) fn flush_pages(
+        &self,
+        replica: ReplicaId,
+        state: &mut State,
+        end: Option<u64>,
+    ) -> Result<(), StoreError> {
+        let files = match &state.write_state {
+            Some(write_state) if !write_state.held.is_empty() => self.files(replica, state)?,
             _ => return Ok(()),
         };
         let direct = self.objects.direct(&files)?;
@@ -100,21 +109,21 @@ impl Inner {
             let (start, end) = (page * PAGE, (page + 1) * PAGE);
             !self.config.has(Planted::FlushUnderWrite) && state.in_flight.iter().any(|at| at.0 < end && start < at.1)
         };
-        let Some(life) = &mut state.life else { return Ok(()) };
+        let Some(write_state) = &mut state.write_state else { return Ok(()) };
         // They stay held until they are in the file, whatever comes.
         let flushed: BTreeMap<u64, &Held> =
-            life.held.iter().filter(|(page, _)| !counted_on(**page)).map(|(page, held)| (*page, held)).collect();
+            write_state.held.iter().filter(|(page, _)| !counted_on(**page)).map(|(page, held)| (*page, held)).collect();
         self.write_held(&files, &*direct, &flushed, end)?;
         let flushed: Vec<u64> = flushed.into_keys().collect();
-        life.large = true;
+        write_state.large = true;
         // The last page's sums may now be of a part of it: it stays held until the life has ended with that length.
         let last = end.filter(|end| !end.is_multiple_of(PAGE)).map(|end| end / PAGE);
         for page in flushed {
-            match life.held.get_mut(&page) {
+            match write_state.held.get_mut(&page) {
                 Some(held) if last == Some(page) => held.image = true,
                 _ => {
-                    life.held.remove(&page);
-                    life.in_file.insert(page, page + 1);
+                    write_state.held.remove(&page);
+                    write_state.in_file.insert(page, page + 1);
                 }
             }
         }
@@ -143,24 +152,24 @@ impl Inner {
     }
 
     /// Makes everything acknowledged durable; gives the durable prefix.
-    pub(crate) fn sync(&self, piece: &OpenPiece, generation: u64) -> Result<u64, StoreError> {
-        let mut state = piece.lock();
+    pub(crate) fn sync(&self, replica: &OpenReplica, generation: u64) -> Result<u64, StoreError> {
+        let mut state = replica.lock();
         // A failure is told once for an open file: whoever meets it must have said so before anybody else relies on a sync.
         while state.syncing || state.paused {
             state.wait();
         }
         let files = state.files.clone();
-        let life = piece.life(&mut state, generation)?;
-        if let Some(reason) = &life.failed {
-            return Err(StoreError::Failed { piece: piece.id, reason: reason.clone() });
+        let write_state = replica.write_state(&mut state, generation)?;
+        if let Some(reason) = &write_state.failed {
+            return Err(StoreError::Failed { replica: replica.id, reason: reason.clone() });
         }
-        if !life.dirty {
-            return Ok(life.durable_prefix);
+        if !write_state.dirty {
+            return Ok(write_state.durable_prefix);
         }
         // Every record of this life that is in the log now was appended after its bytes went into the file.
-        let (prefix, last, cuts) = (life.lasting_prefix(), life.last, life.cuts);
+        let (prefix, last, cuts) = (write_state.lasting_prefix(), write_state.last, write_state.cuts);
         let before = self.journal.appended().next();
-        life.dirty = false;
+        write_state.dirty = false;
         let (synced, logged) = state.while_syncing(|| {
             let synced = match &files {
                 Some(files) if !self.config.has(Planted::AcknowledgeBeforeSync) => self.sync_files(files),
@@ -169,58 +178,62 @@ impl Inner {
             let logged = if synced.is_ok() { self.journal.sync_to(last) } else { Ok(()) };
             (synced, logged)
         });
-        let life = piece.life(&mut state, generation)?;
+        let write_state = replica.write_state(&mut state, generation)?;
         if let Err(e) = synced {
-            life.dirty = true;
-            life.failed = Some(e.to_string());
+            write_state.dirty = true;
+            write_state.failed = Some(e.to_string());
             return Err(e.into());
         }
         if let Err(e) = logged {
-            life.dirty = true;
+            write_state.dirty = true;
             return Err(e.into());
         }
-        let prefix = if life.cuts == cuts { prefix } else { prefix.min(life.lasting_prefix()) };
-        life.durable_prefix = life.durable_prefix.max(prefix);
+        let prefix = if write_state.cuts == cuts { prefix } else { prefix.min(write_state.lasting_prefix()) };
+        write_state.durable_prefix = write_state.durable_prefix.max(prefix);
         if files.is_some() {
-            life.last = self.log(life.subject(piece.id), &LogRecord::Synced { before: before.0 })?.seq;
+            write_state.last = self.log(write_state.subject(replica.id), &LogRecord::Synced { before: before.0 })?.seq;
         }
-        Ok(life.durable_prefix)
+        Ok(write_state.durable_prefix)
     }
 
     /// Writes the whole state of a life anew, so that the log before it can be trimmed.
-    pub(crate) fn snapshot(&self, piece: &OpenPiece) -> Result<(), StoreError> {
-        let mut state = piece.lock();
+    pub(crate) fn snapshot(&self, replica: &OpenReplica) -> Result<(), StoreError> {
+        let mut state = replica.lock();
         state.pause();
-        self.snapshot_paused(piece, &mut state)
+        self.snapshot_paused(replica, &mut state)
     }
 
     /// The same, where nothing is under way.
-    pub(crate) fn snapshot_paused(&self, piece: &OpenPiece, state: &mut Locked<'_>) -> Result<(), StoreError> {
-        self.make_room(piece.id, state)?;
+    pub(crate) fn snapshot_paused(&self, replica: &OpenReplica, state: &mut Locked<'_>) -> Result<(), StoreError> {
+        self.make_room(replica.id, state)?;
         let files = state.files.clone();
         let removed = state.removed;
-        let Some(life) = state.life.as_mut().filter(|life| !removed && life.failed.is_none()) else { return Ok(()) };
+        let Some(write_state) =
+            state.write_state.as_mut().filter(|write_state| !removed && write_state.failed.is_none())
+        else {
+            return Ok(());
+        };
         if let Some(files) = files
             && let Err(e) = self.sync_files(&files)
         {
-            life.failed = Some(e.to_string());
+            write_state.failed = Some(e.to_string());
             return Err(e.into());
         }
         // It lets the log go, and a store on a full disk must open.
-        let record = LogRecord::Snapshot(life.snapshot());
-        let snapshot = self.log_urgent(life.subject(piece.id), &record)?.seq;
-        life.last = snapshot;
-        life.redo_bytes = 0;
+        let record = LogRecord::Snapshot(write_state.snapshot());
+        let snapshot = self.log_urgent(write_state.subject(replica.id), &record)?.seq;
+        write_state.last = snapshot;
+        write_state.redo_bytes = 0;
         // The log before this may go, and with it the place of the bytes.
-        life.whole = None;
-        if life.checkpoint.is_some() {
+        write_state.whole = None;
+        if write_state.checkpoint.is_some() {
             // It goes on, and what it remembers lies in the log before this: that stays, unless there is too much of it.
-            if self.holds.lock().of(piece.id).is_some_and(|first| first >= self.renew_before()) {
+            if self.holds.lock().of(replica.id).is_some_and(|first| first >= self.renew_before()) {
                 return Ok(());
             }
-            self.renew_checkpoint(piece.id, life)?;
+            self.renew_checkpoint(replica.id, write_state)?;
         }
-        self.holds.lock().advance(piece.id, snapshot, life.last);
+        self.holds.lock().advance(replica.id, snapshot, write_state.last);
         Ok(())
     }
 
@@ -233,22 +246,23 @@ impl Inner {
             }
         };
         let cutoff = self.renew_before();
-        for id in self.open_pieces() {
+        for id in self.open_replicas() {
             // One at a time: what others close meanwhile is not kept open.
-            let Some(piece) = self.table.lock().get(&id).cloned() else { continue };
+            let Some(replica) = self.table.lock().get(&id).cloned() else { continue };
             let generation = {
-                let state = piece.lock();
-                let living = state.life.as_ref().filter(|life| !state.removed && life.failed.is_none());
-                living.map(|life| life.birth.generation)
+                let state = replica.lock();
+                let living =
+                    state.write_state.as_ref().filter(|write_state| !state.removed && write_state.failed.is_none());
+                living.map(|write_state| write_state.birth.generation)
             };
             let Some(generation) = generation else { continue };
-            match self.sync(&piece, generation) {
+            match self.sync(&replica, generation) {
                 // It ended in the meantime.
                 Err(StoreError::Closed { .. }) => {}
                 other => keep_first(other.map(|_| ())),
             }
-            if self.holds.lock().of(piece.id).is_some_and(|first| first < cutoff) {
-                keep_first(self.snapshot(&piece));
+            if self.holds.lock().of(replica.id).is_some_and(|first| first < cutoff) {
+                keep_first(self.snapshot(&replica));
             }
         }
         self.forget_closed();
@@ -267,64 +281,64 @@ impl Inner {
         Seq::ZERO
     }
 
-    /// Cuts or extends a piece.
-    pub(crate) fn truncate(&self, piece: &OpenPiece, generation: u64, len: u64) -> Result<(), StoreError> {
-        let mut state = piece.lock();
+    /// Cuts or extends a replica.
+    pub(crate) fn truncate(&self, replica: &OpenReplica, generation: u64, len: u64) -> Result<(), StoreError> {
+        let mut state = replica.lock();
         state.pause();
-        self.truncate_paused(piece, &mut state, generation, len)
+        self.truncate_paused(replica, &mut state, generation, len)
     }
 
     fn truncate_paused(
         &self,
-        piece: &OpenPiece,
+        replica: &OpenReplica,
         state: &mut Locked<'_>,
         generation: u64,
         len: u64,
     ) -> Result<(), StoreError> {
-        let life = piece.life(state, generation)?;
-        if let Some(reason) = &life.failed {
-            return Err(StoreError::Failed { piece: piece.id, reason: reason.clone() });
+        let write_state = replica.write_state(state, generation)?;
+        if let Some(reason) = &write_state.failed {
+            return Err(StoreError::Failed { replica: replica.id, reason: reason.clone() });
         }
-        let (cuts, old_len) = (len < life.len, life.len);
+        let (cuts, old_len) = (len < write_state.len, write_state.len);
         if cuts {
-            self.save_pages(piece.id, state, len, old_len)?;
-            self.hold_page(piece.id, state, len)?;
+            self.save_pages(replica.id, state, len, old_len)?;
+            self.hold_page(replica.id, state, len)?;
         }
-        let life = piece.life(state, generation)?;
-        life.last = self.log(life.subject(piece.id), &LogRecord::Truncate { len })?.seq;
-        life.set_len(len);
-        life.large |= len > self.config.small_max;
-        life.dirty = true;
-        life.whole = None;
-        let last = life.last;
+        let write_state = replica.write_state(state, generation)?;
+        write_state.last = self.log(write_state.subject(replica.id), &LogRecord::Truncate { len })?.seq;
+        write_state.set_len(len);
+        write_state.large |= len > self.config.small_max;
+        write_state.dirty = true;
+        write_state.whole = None;
+        let last = write_state.last;
         if !cuts {
             return Ok(self.journal.write_to(last)?);
         }
         // The file is cut when the log is sure to say so, and nothing new is written before it is. Under a checkpoint it is not cut: its
         // space is there still if the cut is undone on a full disk.
-        let undoable = life.checkpoint.is_some();
+        let undoable = write_state.checkpoint.is_some();
         let cut = match self.journal.sync_to(last) {
             Ok(()) if undoable => return Ok(()),
-            Ok(()) => self.cut_file(piece.id, state, len),
+            Ok(()) => self.cut_file(replica.id, state, len),
             Err(e) => Err(e.into()),
         };
-        let life = piece.life(state, generation)?;
+        let write_state = replica.write_state(state, generation)?;
         if let Err(e) = cut {
-            life.failed.get_or_insert(e.to_string());
+            write_state.failed.get_or_insert(e.to_string());
             return Err(e);
         }
-        life.last = self.log(life.subject(piece.id), &LogRecord::Cut)?.seq;
-        Ok(self.journal.write_to(life.last)?)
+        write_state.last = self.log(write_state.subject(replica.id), &LogRecord::Cut)?.seq;
+        Ok(self.journal.write_to(write_state.last)?)
     }
 
     /// Cuts the file, if there is one, to the pages that `len` touches.
-    pub(crate) fn cut_file(&self, piece: PieceId, state: &mut State, len: u64) -> Result<(), StoreError> {
-        let has_file =
-            state.files.is_some() || state.life.as_ref().is_some_and(|life| life.in_file != Ranges::default());
+    pub(crate) fn cut_file(&self, replica: ReplicaId, state: &mut State, len: u64) -> Result<(), StoreError> {
+        let has_file = state.files.is_some()
+            || state.write_state.as_ref().is_some_and(|write_state| write_state.in_file != Ranges::default());
         if !has_file && !matches!(&state.record, Some(record) if record.place == Place::Object) {
             return Ok(());
         }
-        let files = self.files(piece, state)?;
+        let files = self.files(replica, state)?;
         let end = pages_of(len) * PAGE;
         if files.data.len()? > end {
             files.data.set_len(end)?;
@@ -333,83 +347,85 @@ impl Inner {
     }
 
     /// If `len` cuts through a page that is in the file: holds it, with its whole present content in the log.
-    pub(crate) fn hold_page(&self, piece: PieceId, state: &mut State, len: u64) -> Result<(), StoreError> {
+    pub(crate) fn hold_page(&self, replica: ReplicaId, state: &mut State, len: u64) -> Result<(), StoreError> {
         let page = len / PAGE;
-        let in_file = state.life.as_ref().is_some_and(|life| life.in_file.contains(page, page + 1));
+        let in_file =
+            state.write_state.as_ref().is_some_and(|write_state| write_state.in_file.contains(page, page + 1));
         if len.is_multiple_of(PAGE) || !in_file {
             return Ok(());
         }
-        let bytes = self.files(piece, state)?.page(piece, page)?;
-        let Some(life) = &mut state.life else { return Ok(()) };
+        let bytes = self.files(replica, state)?.page(replica, page)?;
+        let Some(write_state) = &mut state.write_state else { return Ok(()) };
         let nothing = (page * PAGE, page * PAGE);
         let record = LogRecord::Bytes { wrote: nothing, offset: page * PAGE, bytes: &bytes };
-        life.last = self.log(life.subject(piece), &record)?.seq;
-        life.lay(nothing, page * PAGE, &bytes)?;
-        life.whole = None;
+        write_state.last = self.log(write_state.subject(replica), &record)?.seq;
+        write_state.lay(nothing, page * PAGE, &bytes)?;
+        write_state.whole = None;
         Ok(())
     }
 
-    /// A new life for a piece that has ended, or the one that it has; gives its generation. Durable when this returns.
-    pub(crate) fn begin_again(&self, piece: &Arc<OpenPiece>) -> Result<u64, StoreError> {
-        let mut state = piece.lock();
+    /// A new life for a replica that has ended, or the one that it has; gives its generation. Durable when this returns.
+    pub(crate) fn begin_again(&self, replica: &Arc<OpenReplica>) -> Result<u64, StoreError> {
+        let mut state = replica.lock();
         if state.removed {
-            return Err(StoreError::NotFound { piece: piece.id });
+            return Err(StoreError::NotFound { replica: replica.id });
         }
-        if let Some(life) = &state.life {
-            return Ok(life.birth.generation);
+        if let Some(write_state) = &state.write_state {
+            return Ok(write_state.birth.generation);
         }
         self.floor.check(&*self.disk, 0)?;
-        let record = state.record.clone().ok_or(StoreError::NotFound { piece: piece.id })?;
+        let record = state.record.clone().ok_or(StoreError::NotFound { replica: replica.id })?;
         let birth = Birth {
             generation: record.generation + 1,
             beginning: if record.ended == Ended::Complete { Beginning::Update } else { Beginning::Resumed },
             incarnation: record.incarnation,
             expected_len: None,
-            path_hint: self.path_hint(piece.id, &mut state, &record)?,
+            path_hint: self.path_hint(replica.id, &mut state, &record)?,
         };
-        let mut life = Life::new(birth, self.config.small_max);
-        life.len = record.len;
-        life.written = Ranges::up_to(record.len);
-        life.durable_prefix = record.len;
+        let mut write_state = WriteState::new(birth, self.config.small_max);
+        write_state.len = record.len;
+        write_state.written = Ranges::up_to(record.len);
+        write_state.durable_prefix = record.len;
         if record.place == Place::Object {
             // A last page that is not full is taken out of the file, so that what is there is never overwritten by an append.
             let whole = record.len / PAGE;
-            life.large = true;
-            life.in_file = Ranges::up_to(whole);
-            life.leftovers = true;
+            write_state.large = true;
+            write_state.in_file = Ranges::up_to(whole);
+            write_state.leftovers = true;
             let rest = record.len % PAGE;
             if rest > 0 {
-                let files = self.files(piece.id, &mut state)?;
+                let files = self.files(replica.id, &mut state)?;
                 let mut bytes = vec![0; PAGE_SIZE];
                 files.read_padded(&mut bytes, whole * PAGE)?;
                 bytes[index(rest)..].fill(0);
                 let found = types::Crc32c::of(&bytes[..index(rest)]);
                 if files.sums(whole, 1)?.first().map(|sum| sum.crc32c) != Some(found) {
-                    return Err(StoreError::Checksum { piece: piece.id, page: whole });
+                    return Err(StoreError::Checksum { replica: replica.id, page: whole });
                 }
-                life.held.insert(whole, Held { bytes: bytes.into_boxed_slice(), image: true });
+                write_state.held.insert(whole, Held { bytes: bytes.into_boxed_slice(), image: true });
             }
         } else {
-            let content = self.content(piece.id, &mut state)?;
+            let content = self.content(replica.id, &mut state)?;
             for (page, bytes) in (0..).zip(content.chunks(PAGE_SIZE)) {
                 let mut held = vec![0; PAGE_SIZE];
                 held[..bytes.len()].copy_from_slice(bytes);
-                life.held.insert(page, Held { bytes: held.into_boxed_slice(), image: false });
+                write_state.held.insert(page, Held { bytes: held.into_boxed_slice(), image: false });
             }
         }
-        self.holds.lock().begin(piece.id, self.journal.appended());
-        let logged =
-            self.log(life.subject(piece.id), &LogRecord::Snapshot(life.snapshot())).map(|appended| appended.seq);
+        self.holds.lock().begin(replica.id, self.journal.appended());
+        let logged = self
+            .log(write_state.subject(replica.id), &LogRecord::Snapshot(write_state.snapshot()))
+            .map(|appended| appended.seq);
         let logged = logged.and_then(|seq| Ok(self.journal.sync_to(seq).map(|()| seq)?));
-        life.last = match logged {
+        write_state.last = match logged {
             Ok(seq) => seq,
             Err(e) => {
-                self.holds.lock().end(piece.id, self.journal.appended());
+                self.holds.lock().end(replica.id, self.journal.appended());
                 return Err(e);
             }
         };
-        let generation = life.birth.generation;
-        state.life = Some(life);
+        let generation = write_state.birth.generation;
+        state.write_state = Some(write_state);
         state.content = None;
         state.version += 1;
         Ok(generation)

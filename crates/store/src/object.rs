@@ -1,11 +1,11 @@
-//! The files of a large piece: the plain file with its bytes, and the sidecar with its pages' checksums.
+//! The files of a large replica: the plain file with its bytes, and the sidecar with its pages' checksums.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use disk::{Access, Disk, DiskError, DiskFile, OpenOptions};
 use parking_lot::Mutex;
-use types::{Crc32c, ErrorCode, PAGE_SIZE, PieceId};
+use types::{Crc32c, ErrorCode, PAGE_SIZE, ReplicaId};
 
 use crate::StoreError;
 use crate::known_sums::{KnownSums, SumsRoom};
@@ -13,7 +13,7 @@ use crate::sidecar::{Header, SUMS_AT, sum_offset};
 use crate::sums::{PAGE, PAGE_SUM_BYTES, PageSum};
 use crate::writer::index;
 
-/// The paths of large pieces, and which of their folders are known to be durable.
+/// The paths of large replicas, and which of their folders are known to be durable.
 pub(crate) struct Objects {
     disk: Arc<dyn Disk>,
     root: String,
@@ -23,7 +23,7 @@ pub(crate) struct Objects {
     sums_room: Arc<SumsRoom>,
 }
 
-/// The open files of one large piece.
+/// The open files of one large replica.
 pub(crate) struct ObjectFiles {
     /// Through the page cache.
     pub(crate) data: Arc<dyn DiskFile>,
@@ -47,22 +47,22 @@ impl Objects {
         &self.root
     }
 
-    /// The folder: 256 bodies that follow each other share one.
-    fn folder(&self, piece: PieceId) -> (String, String) {
-        let [.., high, low, _] = piece.body.0.to_be_bytes();
+    /// The folder: 256 objects that follow each other share one.
+    fn folder(&self, replica: ReplicaId) -> (String, String) {
+        let [.., high, low, _] = replica.object.0.to_be_bytes();
         let above = format!("{}/{high:02x}", self.root);
         let folder = format!("{above}/{low:02x}");
         (above, folder)
     }
 
-    pub(crate) fn path(&self, piece: PieceId) -> String {
-        format!("{}/{piece}", self.folder(piece).1)
+    pub(crate) fn path(&self, replica: ReplicaId) -> String {
+        format!("{}/{replica}", self.folder(replica).1)
     }
 
     /// Opens what is there for writing; `None` if there is no file.
-    pub(crate) fn open(&self, piece: PieceId, access: Access) -> Result<Option<ObjectFiles>, StoreError> {
-        let (_, folder) = self.folder(piece);
-        let path = self.path(piece);
+    pub(crate) fn open(&self, replica: ReplicaId, access: Access) -> Result<Option<ObjectFiles>, StoreError> {
+        let (_, folder) = self.folder(replica);
+        let path = self.path(replica);
         let open = |path: &str| match self.disk.open(path, OpenOptions { access, direct: false }) {
             Ok(file) => Ok(Some(file)),
             Err(e) if e.code() == ErrorCode::NotFound => Ok(None),
@@ -78,26 +78,26 @@ impl Objects {
         ObjectFiles { data, direct: Mutex::new(None), side, folder, path, named: Mutex::new(false), known }
     }
 
-    /// Whether there is a file of a piece that came to an end once (complete, or interrupted).
-    pub(crate) fn ended(&self, piece: PieceId) -> Result<bool, StoreError> {
-        let files = self.open(piece, Access::Read)?;
+    /// Whether there is a file of a replica that came to an end once (complete, or interrupted).
+    pub(crate) fn ended(&self, replica: ReplicaId) -> Result<bool, StoreError> {
+        let files = self.open(replica, Access::Read)?;
         let header = files.as_ref().map(ObjectFiles::newest_header).transpose()?.flatten();
         Ok(header.is_some_and(|header| header.ended.is_some()))
     }
 
-    /// The youngest life that the files of a piece speak of; 0: none.
-    pub(crate) fn last_generation(&self, piece: PieceId) -> Result<u64, StoreError> {
-        let files = self.open(piece, Access::Read)?;
+    /// The youngest life that the files of a replica speak of; 0: none.
+    pub(crate) fn last_generation(&self, replica: ReplicaId) -> Result<u64, StoreError> {
+        let files = self.open(replica, Access::Read)?;
         let header = files.as_ref().map(ObjectFiles::newest_header).transpose()?.flatten();
         Ok(header.map_or(0, |header| header.generation))
     }
 
-    /// Makes the files of a piece; what is left of an earlier try is emptied. A file that came to an end once is never touched.
+    /// Makes the files of a replica; what is left of an earlier try is emptied. A file that came to an end once is never touched.
     pub(crate) fn create(&self, header: &Header) -> Result<ObjectFiles, StoreError> {
-        if self.ended(header.piece)? {
-            return Err(StoreError::FileThere { piece: header.piece, path: self.path(header.piece) });
+        if self.ended(header.replica)? {
+            return Err(StoreError::FileThere { replica: header.replica, path: self.path(header.replica) });
         }
-        let (above, folder) = self.folder(header.piece);
+        let (above, folder) = self.folder(header.replica);
         if !self.known.lock().contains(&folder) {
             self.disk.create_dir_all(&folder)?;
             // From the top down, once in a run of the store: a name is only safe in a folder that is.
@@ -107,7 +107,7 @@ impl Objects {
             self.disk.sync_dir(self.root.rsplit_once('/').map_or("", |(parent, _)| parent))?;
             self.known.lock().insert(folder.clone());
         }
-        let path = self.path(header.piece);
+        let path = self.path(header.replica);
         let make = |path: &str| -> Result<Arc<dyn DiskFile>, StoreError> {
             let open = |access| self.disk.open(path, OpenOptions { access, direct: false });
             match open(Access::CreateNew) {
@@ -152,9 +152,9 @@ impl Objects {
         Ok(())
     }
 
-    /// Removes a piece's files; gives the folder to be synced, if there was anything.
-    pub(crate) fn remove(&self, piece: PieceId) -> Result<Option<String>, StoreError> {
-        let path = self.path(piece);
+    /// Removes a replica's files; gives the folder to be synced, if there was anything.
+    pub(crate) fn remove(&self, replica: ReplicaId) -> Result<Option<String>, StoreError> {
+        let path = self.path(replica);
         let mut found = false;
         // The sidecar first: bytes without one are known to belong to nothing.
         for path in [format!("{path}.crc"), path] {
@@ -164,7 +164,7 @@ impl Objects {
                 Err(e) => return Err(e.into()),
             }
         }
-        Ok(found.then(|| self.folder(piece).1))
+        Ok(found.then(|| self.folder(replica).1))
     }
 }
 
@@ -241,12 +241,12 @@ impl ObjectFiles {
     }
 
     /// One whole page, checked.
-    pub(crate) fn page(&self, piece: PieceId, page: u64) -> Result<Vec<u8>, StoreError> {
+    pub(crate) fn page(&self, replica: ReplicaId, page: u64) -> Result<Vec<u8>, StoreError> {
         let mut bytes = vec![0; PAGE_SIZE];
         self.read_padded(&mut bytes, page * PAGE)?;
         match self.sums(page, 1)?.first() {
             Some(sum) if sum.crc32c == types::Crc32c::of(&bytes) => Ok(bytes),
-            _ => Err(StoreError::Checksum { piece, page }),
+            _ => Err(StoreError::Checksum { replica, page }),
         }
     }
 }

@@ -1,29 +1,30 @@
 //! Files that belong to nothing: made, and their record lost with the power.
 //!
-//! A file is removed only if it cannot be anybody's data: the file of a large piece that never came to an end, a segment of which every
-//! piece is elsewhere. Everything else without a record is left alone and reported: it may be the only copy, and the index an older one
+//! A file is removed only if it cannot be anybody's data: the file of a large replica that never came to an end, a segment of which every
+//! replica is elsewhere. Everything else without a record is left alone and reported: it may be the only copy, and the index an older one
 //! that was put back.
 
-use types::{BodyId, PieceId, PieceIndex};
+use types::{ObjectId, ReplicaId, ReplicaIndex};
 
 use crate::record::Place;
 use crate::segment::{FILE_HEADER, Found, scan};
 use crate::store::Inner;
 use crate::{StoreError, StoreRecovery};
 
-/// The piece that a file's name stands for, and whether it is a sidecar.
-pub(crate) fn piece_of_name(name: &str) -> Option<(PieceId, bool)> {
+/// The replica that a file's name stands for, and whether it is a sidecar.
+pub(crate) fn replica_of_name(name: &str) -> Option<(ReplicaId, bool)> {
     let (stem, side) = name.strip_suffix(".crc").map_or((name, false), |stem| (stem, true));
-    let (body, index) = stem.split_once('.')?;
-    let piece = PieceId { body: BodyId(u64::from_str_radix(body, 16).ok()?), index: PieceIndex(index.parse().ok()?) };
-    (piece.to_string() == stem).then_some((piece, side))
+    let (object, index) = stem.split_once('.')?;
+    let replica =
+        ReplicaId { object: ObjectId(u64::from_str_radix(object, 16).ok()?), index: ReplicaIndex(index.parse().ok()?) };
+    (replica.to_string() == stem).then_some((replica, side))
 }
 
 impl Inner {
     /// Visits the files below `objects`.
     pub(crate) fn visit_objects(
         &self,
-        visit: &mut dyn FnMut(&str, PieceId, bool) -> Result<(), StoreError>,
+        visit: &mut dyn FnMut(&str, ReplicaId, bool) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let root = self.objects.root();
         for above in self.disk.list(root)?.into_iter().filter(|entry| entry.is_dir) {
@@ -31,8 +32,8 @@ impl Inner {
             for folder in self.disk.list(&above)?.into_iter().filter(|entry| entry.is_dir) {
                 let folder = format!("{above}/{}", folder.name);
                 for file in self.disk.list(&folder)? {
-                    if let Some((piece, side)) = piece_of_name(&file.name) {
-                        visit(&format!("{folder}/{}", file.name), piece, side)?;
+                    if let Some((replica, side)) = replica_of_name(&file.name) {
+                        visit(&format!("{folder}/{}", file.name), replica, side)?;
                     }
                 }
             }
@@ -42,13 +43,13 @@ impl Inner {
 
     pub(crate) fn sort_out_objects(&self, recovery: &mut StoreRecovery) -> Result<(), StoreError> {
         let mut orphans = Vec::new();
-        self.visit_objects(&mut |path, piece, side| {
-            let living = self.table.lock().contains_key(&piece);
-            let being_removed = self.holds.lock().is_being_removed(piece);
-            if living || being_removed || self.record(piece)?.is_some() {
+        self.visit_objects(&mut |path, replica, side| {
+            let living = self.table.lock().contains_key(&replica);
+            let being_removed = self.holds.lock().is_being_removed(replica);
+            if living || being_removed || self.record(replica)?.is_some() {
                 return Ok(());
             }
-            if !self.objects.ended(piece)? {
+            if !self.objects.ended(replica)? {
                 orphans.push(path.to_owned());
             } else if !side {
                 recovery.unexplained.push(path.to_owned());
@@ -113,21 +114,22 @@ impl Inner {
 
     fn is_elsewhere(&self, found: &Found) -> Result<bool, StoreError> {
         // A number that was never seen, or a later end of what is in the making: the index is older than the segment.
-        if !self.seen.lock().seen.has(found.piece.body) {
+        if !self.seen.lock().seen.has(found.replica.object) {
             return Ok(false);
         }
-        let open = self.table.lock().get(&found.piece).cloned();
-        let living = open.and_then(|open| open.lock().life.as_ref().map(|life| life.birth.generation));
+        let open = self.table.lock().get(&found.replica).cloned();
+        let living =
+            open.and_then(|open| open.lock().write_state.as_ref().map(|write_state| write_state.birth.generation));
         if living.is_some_and(|generation| generation > found.record.generation) {
             return Ok(true);
         }
-        let Some(record) = self.record(found.piece)? else { return Ok(living.is_none()) };
+        let Some(record) = self.record(found.replica)? else { return Ok(living.is_none()) };
         Ok(match record.place {
             _ if record.generation != found.record.generation => record.generation > found.record.generation,
             Place::Segment { .. } => true,
             // The log may have been trimmed since, and the record be an old one that came back.
             Place::Log { .. } => {
-                self.small_bytes(&record).and_then(|bytes| crate::small::check(found.piece, &record, &bytes)).is_ok()
+                self.small_bytes(&record).and_then(|bytes| crate::small::check(found.replica, &record, &bytes)).is_ok()
             }
             Place::Object | Place::Empty => false,
         })
@@ -141,11 +143,11 @@ mod tests {
 
     #[test]
     fn only_names_that_the_store_makes_are_looked_at() {
-        let piece = PieceId { body: BodyId(0xabc), index: PieceIndex(2) };
-        assert_eq!(piece_of_name(&piece.to_string()), Some((piece, false)));
-        assert_eq!(piece_of_name(&format!("{piece}.crc")), Some((piece, true)));
+        let replica = ReplicaId { object: ObjectId(0xabc), index: ReplicaIndex(2) };
+        assert_eq!(replica_of_name(&replica.to_string()), Some((replica, false)));
+        assert_eq!(replica_of_name(&format!("{replica}.crc")), Some((replica, true)));
         for name in ["", "x", "abc.2", "0000000000000abc.02", "0000000000000ABC.2", "notes.txt", ".crc"] {
-            assert_eq!(piece_of_name(name), None, "{name}");
+            assert_eq!(replica_of_name(name), None, "{name}");
         }
     }
 }

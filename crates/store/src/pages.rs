@@ -1,9 +1,9 @@
-//! Reading pages of a large piece and comparing them. Nothing else hands out bytes of files.
+//! Reading pages of a large replica and comparing them. Nothing else hands out bytes of files.
 
 use std::io::IoSliceMut;
 use std::ops::{Deref, DerefMut};
 
-use types::{Crc32c, PAGE_SIZE, PieceId};
+use types::{Crc32c, PAGE_SIZE, ReplicaId};
 
 use crate::StoreError;
 use crate::known_sums::Table;
@@ -14,7 +14,7 @@ use crate::writer::index;
 /// A stretch of a file to be read: whole pages are read around it and compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stretch {
-    pub(crate) piece: PieceId,
+    pub(crate) replica: ReplicaId,
     /// Where it begins, and how many bytes; not empty, and inside `end`.
     pub(crate) offset: u64,
     pub(crate) len: usize,
@@ -133,7 +133,7 @@ pub(crate) fn read_into(files: &ObjectFiles, at: Stretch, sums: &[Crc32c], buf: 
         let found = if head.is_empty() && tail.is_empty() { Crc32c::of(part) } else { sum_of([head, part, tail]) };
         if found != sum && at.check {
             buf.fill(0);
-            return Err(StoreError::Checksum { piece: at.piece, page });
+            return Err(StoreError::Checksum { replica: at.replica, page });
         }
         rest = next;
     }
@@ -169,7 +169,7 @@ pub(crate) fn read_framed(files: &ObjectFiles, at: Stretch, sums: &[Crc32c], out
         let of_part = Crc32c::of(part);
         let found = if head.is_empty() && tail.is_empty() { of_part } else { sum_of([head, part, tail]) };
         if found != sum && at.check {
-            return Err(StoreError::Checksum { piece: at.piece, page });
+            return Err(StoreError::Checksum { replica: at.replica, page });
         }
         crc.copy_from_slice(&of_part.0.to_be_bytes());
         rest = next;

@@ -5,16 +5,16 @@ use crate::sums::PAGE;
 /// Bytes of one record through the log, at most.
 const REDO_MAX: u64 = 1 << 20;
 
-/// A part of a write, as byte offsets in the piece.
+/// A part of a write, as byte offsets in the replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     /// Whole pages that nothing was ever written to: to the file, and only their checksums to the log.
     Fresh { start: u64, end: u64 },
-    /// Everything else: parts of pages, pages written before, small pieces. The bytes go to the log, and to the file later.
+    /// Everything else: parts of pages, pages written before, small replicas. The bytes go to the log, and to the file later.
     Redo { start: u64, end: u64 },
 }
 
-/// Cuts the write of `start..end` into parts, in order. `large`: the piece has (or gets) a file. `taken`: something was written
+/// Cuts the write of `start..end` into parts, in order. `large`: the replica has (or gets) a file. `taken`: something was written
 /// to this page before.
 pub(crate) fn plan(start: u64, end: u64, large: bool, taken: &dyn Fn(u64) -> bool) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();

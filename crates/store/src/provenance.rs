@@ -1,16 +1,16 @@
-//! What the store knows of where its pieces come from: for an export without the namespace.
+//! What the store knows of where its replicas come from: for an export without the namespace.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use kv::ScanOrder;
-use types::PieceId;
+use types::ReplicaId;
 
 use crate::StoreError;
-use crate::record::{PIECES_END, Place, piece_key, piece_of_key};
+use crate::record::{Place, REPLICAS_END, replica_key, replica_of_key};
 use crate::store::Store;
 
-/// Where a piece comes from, as far as the store knows.
+/// Where a replica comes from, as far as the store knows.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Provenance {
     /// Where its file was in the namespace when it was made. Empty: that is not known.
@@ -21,14 +21,14 @@ pub struct Provenance {
 
 impl Store {
     /// Pieces before `before` (`None`: all), the highest number first, at most `limit`.
-    pub fn pieces_before(&self, before: Option<PieceId>, limit: usize) -> Result<Vec<PieceId>, StoreError> {
-        let end = before.map_or(PIECES_END.to_vec(), piece_key);
+    pub fn replicas_before(&self, before: Option<ReplicaId>, limit: usize) -> Result<Vec<ReplicaId>, StoreError> {
+        let end = before.map_or(REPLICAS_END.to_vec(), replica_key);
         let mut found = BTreeSet::new();
         let mut bad = false;
         self.inner.index.snapshot().scan(b"p", &end, ScanOrder::Descending, &mut |key, _| {
-            match piece_of_key(key) {
-                Some(piece) => {
-                    found.insert(piece);
+            match replica_of_key(key) {
+                Some(replica) => {
+                    found.insert(replica);
                 }
                 None => bad = true,
             }
@@ -37,21 +37,23 @@ impl Store {
         if bad {
             return Err(StoreError::damaged("a key in the index"));
         }
-        found.extend(self.inner.open_pieces().into_iter().filter(|piece| before.is_none_or(|before| *piece < before)));
+        found.extend(
+            self.inner.open_replicas().into_iter().filter(|replica| before.is_none_or(|before| *replica < before)),
+        );
         Ok(found.into_iter().rev().take(limit).collect())
     }
 
-    /// Where a piece comes from. What cannot be read of that is not known: it is worth no error.
-    pub fn provenance(&self, piece: PieceId) -> Result<Provenance, StoreError> {
+    /// Where a replica comes from. What cannot be read of that is not known: it is worth no error.
+    pub fn provenance(&self, replica: ReplicaId) -> Result<Provenance, StoreError> {
         let inner = &self.inner;
-        let Some(open) = inner.find(piece)? else { return Ok(Provenance::default()) };
+        let Some(open) = inner.find(replica)? else { return Ok(Provenance::default()) };
         let mut state = open.lock();
-        let provenance = match (&state.life, inner.record(piece)?) {
-            (Some(life), _) => Provenance { path_hint: life.birth.path_hint.clone(), file: None },
+        let provenance = match (&state.write_state, inner.record(replica)?) {
+            (Some(write_state), _) => Provenance { path_hint: write_state.birth.path_hint.clone(), file: None },
             (None, Some(record)) => {
-                let path_hint = inner.path_hint(piece, &mut state, &record).unwrap_or_default();
+                let path_hint = inner.path_hint(replica, &mut state, &record).unwrap_or_default();
                 let file = match record.place {
-                    Place::Object => Some(inner.objects.path(piece)),
+                    Place::Object => Some(inner.objects.path(replica)),
                     Place::Segment { segment, .. } => Some(inner.segments.path(segment)),
                     Place::Log { .. } | Place::Empty => None,
                 };

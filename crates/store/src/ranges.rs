@@ -1,4 +1,4 @@
-//! Sets of numbers as sorted, disjoint, non-touching half-open ranges: written bytes, pages in a file, bodies seen.
+//! Sets of numbers as sorted, disjoint, non-touching half-open ranges: written bytes, pages in a file, objects seen.
 
 /// A set of half-open ranges.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

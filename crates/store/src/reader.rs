@@ -3,42 +3,42 @@
 use std::sync::Arc;
 
 use disk::Access;
-use types::{Crc32c, PAGE_SIZE, PieceId};
+use types::{Crc32c, PAGE_SIZE, ReplicaId};
 
 use crate::StoreError;
 use crate::at_rest::AtRest;
 use crate::config::Planted;
 use crate::known_sums::Table;
-use crate::life::Life;
 use crate::log_record::Beginning;
 use crate::object::ObjectFiles;
 use crate::pages::{FEW_PAGES, Stretch, crcs, framed_len, known_crcs, read_framed, read_into};
-use crate::piece::{OpenPiece, State};
 use crate::record::Place;
+use crate::replica::{OpenReplica, State};
 use crate::store::Inner;
 use crate::sums::{PAGE, pages_of};
+use crate::write_state::WriteState;
 use crate::writer::index;
 
 /// Bytes read in one go; keeps the vectors of pages short.
 const STEP: usize = 2 << 20;
 
-/// A piece open for reading. Several threads may use it.
+/// A replica open for reading. Several threads may use it.
 pub struct Reader {
     inner: Arc<Inner>,
-    piece: Arc<OpenPiece>,
-    sees: Sees,
+    replica: Arc<OpenReplica>,
+    sees: ReadView,
 }
 
-/// How much of a new piece in the making a reader sees.
+/// How much of a new replica in the making a reader sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sees {
+pub(crate) enum ReadView {
     /// Its durable prefix: nothing that a power failure could take back.
     WhatIsDurable,
     /// Everything that its writer was told is written.
     AllThatIsWritten,
 }
 
-/// How a piece is to be read right now.
+/// How a replica is to be read right now.
 enum View {
     /// A small one, all of it.
     Content(Arc<[u8]>),
@@ -59,42 +59,42 @@ impl View {
 
 #[allow(clippy::len_without_is_empty)] // a file's length, not a collection's
 impl Reader {
-    /// Reads a small piece's content at once, so that whatever happens to it later, this reader goes on.
-    pub(crate) fn open(inner: Arc<Inner>, piece: Arc<OpenPiece>, sees: Sees) -> Result<Self, StoreError> {
-        let reader = Self { inner, piece, sees };
+    /// Reads a small replica's content at once, so that whatever happens to it later, this reader goes on.
+    pub(crate) fn open(inner: Arc<Inner>, replica: Arc<OpenReplica>, sees: ReadView) -> Result<Self, StoreError> {
+        let reader = Self { inner, replica, sees };
         {
-            let mut state = reader.piece.lock();
+            let mut state = reader.replica.lock();
             if state.removed {
-                return Err(StoreError::NotFound { piece: reader.piece.id });
+                return Err(StoreError::NotFound { replica: reader.replica.id });
             }
             reader.view(&mut state)?;
         }
         Ok(reader)
     }
 
-    /// Which piece it is.
+    /// Which replica it is.
     #[must_use]
-    pub fn piece(&self) -> PieceId {
-        self.piece.id
+    pub fn replica(&self) -> ReplicaId {
+        self.replica.id
     }
 
     fn view(&self, state: &mut State) -> Result<View, StoreError> {
-        if let Some(life) = &state.life {
-            let len = self.len_of(life);
-            let in_file = life.in_file.end() > 0;
-            let files = if in_file { Some(self.inner.files(self.piece.id, state)?) } else { None };
+        if let Some(write_state) = &state.write_state {
+            let len = self.len_of(write_state);
+            let in_file = write_state.in_file.end() > 0;
+            let files = if in_file { Some(self.inner.files(self.replica.id, state)?) } else { None };
             return Ok(View::Moving { files, len });
         }
-        let Some(record) = &state.record else { return Err(StoreError::NotFound { piece: self.piece.id }) };
+        let Some(record) = &state.record else { return Err(StoreError::NotFound { replica: self.replica.id }) };
         if record.place != Place::Object {
-            return Ok(View::Content(self.inner.content(self.piece.id, state)?));
+            return Ok(View::Content(self.inner.content(self.replica.id, state)?));
         }
         let (len, version) = (record.len, state.version);
         let files = match &state.files {
             Some(files) => Arc::clone(files),
             None => {
-                let missing = || StoreError::damaged(format!("the file of piece {} is missing", self.piece.id));
-                let files = self.inner.objects.open(self.piece.id, Access::ReadWrite)?.ok_or_else(missing)?;
+                let missing = || StoreError::damaged(format!("the file of piece {} is missing", self.replica.id));
+                let files = self.inner.objects.open(self.replica.id, Access::ReadWrite)?.ok_or_else(missing)?;
                 let files = Arc::new(files);
                 state.files = Some(Arc::clone(&files));
                 files
@@ -103,19 +103,19 @@ impl Reader {
         Ok(View::Still { files, len, version })
     }
 
-    fn len_of(&self, life: &Life) -> u64 {
-        match (life.birth.beginning, self.sees) {
-            (Beginning::Update, _) | (_, Sees::AllThatIsWritten) => life.len,
-            (Beginning::New | Beginning::Resumed, Sees::WhatIsDurable) => life.durable_prefix,
+    fn len_of(&self, write_state: &WriteState) -> u64 {
+        match (write_state.birth.beginning, self.sees) {
+            (Beginning::Update, _) | (_, ReadView::AllThatIsWritten) => write_state.len,
+            (Beginning::New | Beginning::Resumed, ReadView::WhatIsDurable) => write_state.durable_prefix,
         }
     }
 
-    /// The length now; of a piece in the making: its durable prefix.
+    /// The length now; of a replica in the making: its durable prefix.
     #[must_use]
     pub fn len(&self) -> u64 {
-        let state = self.piece.lock();
-        match (&state.life, &state.record) {
-            (Some(life), _) => self.len_of(life),
+        let state = self.replica.lock();
+        match (&state.write_state, &state.record) {
+            (Some(write_state), _) => self.len_of(write_state),
             (None, Some(record)) => record.len,
             (None, None) => 0,
         }
@@ -129,7 +129,7 @@ impl Reader {
         let mut done = 0;
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
-            let view = self.view(&mut self.piece.lock())?;
+            let view = self.view(&mut self.replica.lock())?;
             let left = view.len().saturating_sub(at);
             // Steps end at page borders.
             let step = index(left).min(buf.len() - done).min(STEP - index(at % PAGE));
@@ -145,7 +145,7 @@ impl Reader {
         Ok(done)
     }
 
-    /// Reads what `view` promises; gives fewer bytes only if the piece was cut meanwhile.
+    /// Reads what `view` promises; gives fewer bytes only if the replica was cut meanwhile.
     fn read_step(&self, view: View, at: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
         match view {
             View::Content(content) => {
@@ -166,9 +166,9 @@ impl Reader {
             }
             View::Moving { files, .. } => {
                 let all_in_file = {
-                    let state = self.piece.lock();
+                    let state = self.replica.lock();
                     let last = pages_of(at + buf.len() as u64);
-                    state.life.as_ref().is_some_and(|life| life.in_file.contains(at / PAGE, last))
+                    state.write_state.as_ref().is_some_and(|write_state| write_state.in_file.contains(at / PAGE, last))
                 };
                 let Some(files) = files.filter(|_| all_in_file) else { return self.read_locked(at, buf) };
                 let stretch = self.stretch(at, buf.len(), u64::MAX);
@@ -183,12 +183,12 @@ impl Reader {
 
     /// Reads while nothing can change: what did not match may have been overwritten just then.
     fn read_locked(&self, at: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
-        let mut state = self.piece.lock();
+        let mut state = self.replica.lock();
         let view = self.view(&mut state)?;
         let left = index(view.len().saturating_sub(at)).min(buf.len());
         let buf = &mut buf[..left];
         match view {
-            View::Moving { .. } => self.inner.read_life(self.piece.id, &mut state, at, buf)?,
+            View::Moving { .. } => self.inner.read_life(self.replica.id, &mut state, at, buf)?,
             View::Content(content) if left > 0 => buf.copy_from_slice(&content[index(at)..][..left]),
             View::Still { files, len, .. } if left > 0 => {
                 let stretch = self.stretch(at, left, len);
@@ -205,30 +205,30 @@ impl Reader {
     /// # Errors
     /// As [`Reader::read`].
     pub(crate) fn empty_pages(&self, offset: u64) -> Result<u64, StoreError> {
-        match self.view(&mut self.piece.lock())? {
+        match self.view(&mut self.replica.lock())? {
             View::Still { files, len, .. } => files.empty_pages(offset, len),
             _ => Ok(0),
         }
     }
 
-    /// For many short reads, if it is a large piece that nobody is writing to.
+    /// For many short reads, if it is a large replica that nobody is writing to.
     ///
     /// # Errors
     /// If it cannot be opened.
     pub fn at_rest(&self) -> Result<Option<AtRest>, StoreError> {
-        let View::Still { files, len, version } = self.view(&mut self.piece.lock())? else { return Ok(None) };
+        let View::Still { files, len, version } = self.view(&mut self.replica.lock())? else { return Ok(None) };
         let table = files.known.table(version, len);
         let check = !self.inner.config.has(Planted::SkipCrc);
-        Ok(Some(AtRest { piece: self.piece.id, files, table, len, check }))
+        Ok(Some(AtRest { replica: self.replica.id, files, table, len, check }))
     }
 
     fn stretch(&self, offset: u64, len: usize, end: u64) -> Stretch {
-        Stretch { piece: self.piece.id, offset, len, end, check: !self.inner.config.has(Planted::SkipCrc) }
+        Stretch { replica: self.replica.id, offset, len, end, check: !self.inner.config.has(Planted::SkipCrc) }
     }
 
     /// Appends to `out`, for each page touched, its CRC32C (4 bytes, big-endian) and then its bytes, as XRootD's pgread sends them.
     /// The first page is short if `offset` is not a multiple of 4096, and the last one by what is asked for and by the end of the
-    /// piece; the CRC is over the bytes that follow. Returns the bytes of data. On an error `out` is as it was.
+    /// replica; the CRC is over the bytes that follow. Returns the bytes of data. On an error `out` is as it was.
     ///
     /// # Errors
     /// [`StoreError::Checksum`].
@@ -255,7 +255,7 @@ impl Reader {
         let mut rest = out;
         while done < len {
             let at = offset.saturating_add(done as u64);
-            let view = self.view(&mut self.piece.lock())?;
+            let view = self.view(&mut self.replica.lock())?;
             let step = index(view.len().saturating_sub(at)).min(len - done).min(STEP - index(at % PAGE));
             if step == 0 {
                 break;
@@ -304,7 +304,7 @@ fn table_for(files: &ObjectFiles, stretch: Stretch, version: u64) -> Option<Arc<
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.inner.release(&self.piece);
+        self.inner.release(&self.replica);
     }
 }
 
@@ -312,15 +312,15 @@ impl Inner {
     /// Reads what a life has: pages of the file, compared, and held pages over them; zeros where nothing is.
     pub(crate) fn read_life(
         &self,
-        piece: PieceId,
+        replica: ReplicaId,
         state: &mut State,
         offset: u64,
         buf: &mut [u8],
     ) -> Result<(), StoreError> {
         buf.fill(0);
         let end = offset + buf.len() as u64;
-        let Some(life) = &state.life else { return Err(StoreError::NotFound { piece }) };
-        let pages: Vec<(u64, u64)> = life
+        let Some(write_state) = &state.write_state else { return Err(StoreError::NotFound { replica }) };
+        let pages: Vec<(u64, u64)> = write_state
             .in_file
             .as_slice()
             .iter()
@@ -328,21 +328,21 @@ impl Inner {
             .filter(|(start, stop)| start < stop)
             .collect();
         if !pages.is_empty() {
-            let files = self.files(piece, state)?;
+            let files = self.files(replica, state)?;
             for (start, stop) in pages {
                 let mut at = start;
                 while at < stop {
                     let step = (stop - at).min(STEP as u64 - at % PAGE);
                     let check = !self.config.has(Planted::SkipCrc);
-                    let stretch = Stretch { piece, offset: at, len: index(step), end: u64::MAX, check };
+                    let stretch = Stretch { replica, offset: at, len: index(step), end: u64::MAX, check };
                     let sums = crcs(&files, stretch)?;
                     read_into(&files, stretch, &sums, &mut buf[index(at - offset)..index(at + step - offset)])?;
                     at += step;
                 }
             }
         }
-        if let Some(life) = &state.life {
-            life.copy_held(offset, buf);
+        if let Some(write_state) = &state.write_state {
+            write_state.copy_held(offset, buf);
         }
         Ok(())
     }

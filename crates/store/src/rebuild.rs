@@ -1,8 +1,8 @@
 //! Building the index anew from segments and sidecars, if it and its checkpoints are gone.
 //!
-//! Finds every complete or interrupted piece that a segment or a sidecar speaks of, beside what the log still says of the index. A
-//! piece whose removal the log still has stays away; one that was removed earlier, and whose bytes were not cleaned up yet, comes
-//! back: the namespace knows whether it wants it. Pieces whose bytes are only in the log come back as pieces in the making when the
+//! Finds every complete or interrupted replica that a segment or a sidecar speaks of, beside what the log still says of the index. A
+//! replica whose removal the log still has stays away; one that was removed earlier, and whose bytes were not cleaned up yet, comes
+//! back: the namespace knows whether it wants it. Pieces whose bytes are only in the log come back as replicas in the making when the
 //! store is opened. Pieces without a byte have no place but the index: [`Store::restore_empty`] is for those that the namespace names.
 
 use std::collections::{BTreeMap, HashSet};
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use disk::{Access, Disk};
 use journal::Journal;
 use kv::{Batch, ScanOrder};
-use types::{Adler32, BodyId, Crc32c, Incarnation, PieceId};
+use types::{Adler32, Crc32c, Incarnation, ObjectId, ReplicaId};
 
-use crate::record::{Ended, PIECES_END, PieceRecord, Place, SEEN_KEY, Seen, SegmentStat, piece_key, segment_key};
+use crate::record::{Ended, Place, REPLICAS_END, ReplicaRecord, SEEN_KEY, Seen, SegmentStat, replica_key, segment_key};
 use crate::segment::{FILE_HEADER, check_file_header, find_record, read_record};
 use crate::small::check;
 use crate::store::{Inner, RecordIndex, Store};
@@ -26,9 +26,9 @@ const BATCH_BYTES: usize = 1 << 20;
 /// What a rebuilt index holds.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Rebuilt {
-    /// Small pieces in it: found in segments, or known by the log.
+    /// Small replicas in it: found in segments, or known by the log.
     pub small: u64,
-    /// Large pieces in it, with files of their own.
+    /// Large replicas in it, with files of their own.
     pub large: u64,
     /// Files, and parts of files, that cannot be read, with the reason.
     pub unreadable: Vec<String>,
@@ -37,17 +37,17 @@ pub struct Rebuilt {
 struct Rebuilding {
     inner: Arc<Inner>,
     /// Records on their way into the index.
-    batch: BTreeMap<PieceId, PieceRecord>,
+    batch: BTreeMap<ReplicaId, ReplicaRecord>,
     batch_bytes: usize,
     segments: BTreeMap<u64, SegmentStat>,
     /// The log still has their removal.
-    gone: HashSet<PieceId>,
+    gone: HashSet<ReplicaId>,
     seen: Seen,
-    highest: BodyId,
+    highest: ObjectId,
 }
 
 impl Store {
-    /// Whether files of pieces are there, and the index does not know that there is a store: it was lost.
+    /// Whether files of replicas are there, and the index does not know that there is a store: it was lost.
     ///
     /// # Errors
     /// When the disk or the index refuses.
@@ -84,10 +84,10 @@ impl Store {
             segments: BTreeMap::new(),
             gone: replay.gone.into_keys().collect(),
             seen: seen.unwrap_or_default(),
-            highest: BodyId(0),
+            highest: ObjectId(0),
         };
-        for (body, incarnation) in replay.seen {
-            rebuilding.seen.add(body, incarnation);
+        for (object, incarnation) in replay.seen {
+            rebuilding.seen.add(object, incarnation);
         }
         let mut rebuilt = Rebuilt::default();
         rebuilding.segments(&mut rebuilt)?;
@@ -96,17 +96,18 @@ impl Store {
         Ok(rebuilt)
     }
 
-    /// Makes a piece a complete one without bytes, of which only the index can have known. `over`: also where a content of it was found,
+    /// Makes a replica a complete one without bytes, of which only the index can have known. `over`: also where a content of it was found,
     /// which must be an older one. Appended, not synced. Says whether it was not one already.
     ///
     /// # Errors
     /// When the log or the index refuses.
-    pub fn restore_empty(&self, piece: PieceId, incarnation: Incarnation, over: bool) -> Result<bool, StoreError> {
-        let there = self.inner.record(piece)?;
-        if there.as_ref().is_some_and(|there| there.len == 0 || !over) || self.inner.table.lock().contains_key(&piece) {
+    pub fn restore_empty(&self, replica: ReplicaId, incarnation: Incarnation, over: bool) -> Result<bool, StoreError> {
+        let there = self.inner.record(replica)?;
+        if there.as_ref().is_some_and(|there| there.len == 0 || !over) || self.inner.table.lock().contains_key(&replica)
+        {
             return Ok(false);
         }
-        let record = PieceRecord {
+        let record = ReplicaRecord {
             ended: Ended::Complete,
             generation: there.as_ref().map_or(1, |there| there.generation.saturating_add(1)),
             incarnation: there.as_ref().map_or(incarnation, |there| there.incarnation),
@@ -117,7 +118,7 @@ impl Store {
             page_crcs: Vec::new(),
             path_hint: Vec::new(),
         };
-        self.inner.replace_record(piece, there.as_ref(), Some(&record))?;
+        self.inner.replace_record(replica, there.as_ref(), Some(&record))?;
         Ok(true)
     }
 }
@@ -160,10 +161,10 @@ impl Rebuilding {
                 Some(found) => {
                     let next = at + u64::from(found.header) + found.record.len;
                     let place = Place::Segment { segment: number, offset: at, header: found.header };
-                    let record = PieceRecord { place, ..found.record };
-                    let right = !doubtful || self.checks(found.piece, &record);
+                    let record = ReplicaRecord { place, ..found.record };
+                    let right = !doubtful || self.checks(found.replica, &record);
                     if right {
-                        self.take(found.piece, record, doubtful)?;
+                        self.take(found.replica, record, doubtful)?;
                     }
                     right.then_some(next)
                 }
@@ -187,18 +188,18 @@ impl Rebuilding {
 
     fn objects(&mut self, rebuilt: &mut Rebuilt) -> Result<(), StoreError> {
         let inner = Arc::clone(&self.inner);
-        inner.visit_objects(&mut |path, piece, side| {
+        inner.visit_objects(&mut |path, replica, side| {
             if side {
                 return Ok(());
             }
-            let header = match inner.objects.open(piece, Access::Read) {
+            let header = match inner.objects.open(replica, Access::Read) {
                 Ok(files) => files.map(|files| files.newest_header()).transpose(),
                 Err(e) => Err(e),
             };
             match header {
-                Ok(Some(Some(header))) if header.piece == piece => {
+                Ok(Some(Some(header))) if header.replica == replica => {
                     if let Some(record) = header.record() {
-                        self.take(piece, record, false)?;
+                        self.take(replica, record, false)?;
                     }
                 }
                 Ok(_) => rebuilt.unreadable.push(format!("{path}: no sidecar that speaks of it")),
@@ -209,25 +210,27 @@ impl Rebuilding {
     }
 
     /// Takes a record for the index, unless there is a newer one. `doubtful`: it never stands in for another.
-    fn take(&mut self, piece: PieceId, record: PieceRecord, doubtful: bool) -> Result<(), StoreError> {
-        if self.gone.contains(&piece) {
+    fn take(&mut self, replica: ReplicaId, record: ReplicaRecord, doubtful: bool) -> Result<(), StoreError> {
+        if self.gone.contains(&replica) {
             return Ok(());
         }
-        let there = match self.batch.get(&piece) {
+        let there = match self.batch.get(&replica) {
             Some(there) => Some(there.clone()),
-            None => self.inner.record(piece)?,
+            None => self.inner.record(replica)?,
         };
         if let Some(there) = &there
             && (doubtful
                 || there.generation > record.generation
-                || there.generation == record.generation && self.checks(piece, there) && !self.checks(piece, &record))
+                || there.generation == record.generation
+                    && self.checks(replica, there)
+                    && !self.checks(replica, &record))
         {
             return Ok(());
         }
-        self.highest = self.highest.max(piece.body);
+        self.highest = self.highest.max(replica.object);
         self.seen.incarnation = self.seen.incarnation.max(record.incarnation);
         self.batch_bytes += 128 + 4 * record.page_crcs.len();
-        self.batch.insert(piece, PieceRecord { path_hint: Vec::new(), ..record });
+        self.batch.insert(replica, ReplicaRecord { path_hint: Vec::new(), ..record });
         if self.batch_bytes >= BATCH_BYTES {
             self.put()?;
         }
@@ -238,8 +241,8 @@ impl Rebuilding {
     fn put(&mut self) -> Result<(), StoreError> {
         self.batch_bytes = 0;
         let mut batch = Batch::new();
-        for (piece, record) in std::mem::take(&mut self.batch) {
-            batch.put(&piece_key(piece), &record.encode());
+        for (replica, record) in std::mem::take(&mut self.batch) {
+            batch.put(&replica_key(replica), &record.encode());
         }
         if !batch.is_empty() {
             self.inner.index.append(&batch, false)?;
@@ -247,12 +250,12 @@ impl Rebuilding {
         Ok(())
     }
 
-    /// Whether the bytes of a small piece match. Of two copies of one generation, the later was on its way into a segment when
+    /// Whether the bytes of a small replica match. Of two copies of one generation, the later was on its way into a segment when
     /// the power failed, perhaps: its header can be there and its bytes not.
-    fn checks(&self, piece: PieceId, record: &PieceRecord) -> bool {
+    fn checks(&self, replica: ReplicaId, record: &ReplicaRecord) -> bool {
         match record.place {
             Place::Segment { .. } | Place::Log { .. } => {
-                self.inner.small_bytes(record).is_ok_and(|bytes| check(piece, record, &bytes).is_ok())
+                self.inner.small_bytes(record).is_ok_and(|bytes| check(replica, record, &bytes).is_ok())
             }
             Place::Empty | Place::Object => true,
         }
@@ -262,8 +265,8 @@ impl Rebuilding {
         self.put()?;
         // What lives in each segment, by the index as it is now: also by what the log said of it.
         let mut trouble = Ok(());
-        self.inner.index.snapshot().scan(b"p", PIECES_END, ScanOrder::Ascending, &mut |_, value| {
-            match PieceRecord::decode(value) {
+        self.inner.index.snapshot().scan(b"p", REPLICAS_END, ScanOrder::Ascending, &mut |_, value| {
+            match ReplicaRecord::decode(value) {
                 Ok(record) => {
                     if let Place::Segment { segment, .. } = record.place {
                         self.segments.entry(segment).or_default().live += record.bytes_in_segment();
@@ -282,7 +285,7 @@ impl Rebuilding {
         })?;
         trouble?;
         // Whatever was below the highest number may have been used.
-        self.seen.bodies.insert(0, self.highest.0.saturating_add(1));
+        self.seen.objects.insert(0, self.highest.0.saturating_add(1));
         let mut batch = Batch::new();
         batch.put(SEEN_KEY, &self.seen.encode());
         for (number, stat) in &self.segments {

@@ -1,7 +1,7 @@
-//! The records of the index: pieces whose life has ended, segments, what the store remembers.
+//! The records of the index: replicas whose life has ended, segments, what the store remembers.
 
 use journal::Location;
-use types::{Adler32, BodyId, Crc32c, Incarnation, PAGE_SIZE, PieceId, PieceIndex};
+use types::{Adler32, Crc32c, Incarnation, ObjectId, PAGE_SIZE, ReplicaId, ReplicaIndex};
 
 use crate::StoreError;
 use crate::codec::{Decoder, Encoder};
@@ -9,14 +9,14 @@ use crate::ranges::Ranges;
 
 const VERSION: u8 = 1;
 
-/// How a piece's last life ended.
+/// How a replica's last life ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
     Complete,
     Interrupted,
 }
 
-/// Where a piece's bytes lie.
+/// Where a replica's bytes lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// Nowhere: it has none.
@@ -29,9 +29,9 @@ pub(crate) enum Place {
     Object,
 }
 
-/// A piece as the index knows it.
+/// A replica as the index knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct PieceRecord {
+pub(crate) struct ReplicaRecord {
     pub(crate) ended: Ended,
     pub(crate) generation: u64,
     pub(crate) incarnation: Incarnation,
@@ -39,13 +39,13 @@ pub(crate) struct PieceRecord {
     pub(crate) adler32: Adler32,
     pub(crate) crc32c: Crc32c,
     pub(crate) place: Place,
-    /// Of the pages of a small piece; none where a sidecar has them.
+    /// Of the pages of a small replica; none where a sidecar has them.
     pub(crate) page_crcs: Vec<u32>,
-    /// Only of a piece without bytes, and while they lie in the log; otherwise the segment or the sidecar has it.
+    /// Only of a replica without bytes, and while they lie in the log; otherwise the segment or the sidecar has it.
     pub(crate) path_hint: Vec<u8>,
 }
 
-impl PieceRecord {
+impl ReplicaRecord {
     /// Bytes that it takes in a segment (0: lies in none).
     pub(crate) fn bytes_in_segment(&self) -> u64 {
         match self.place {
@@ -116,7 +116,7 @@ impl PieceRecord {
     }
 }
 
-/// No small piece is longer, whatever the configuration.
+/// No small replica is longer, whatever the configuration.
 pub(crate) const SMALL_LIMIT: u64 = 1 << 20;
 
 /// How full a segment is, and how much of it still counts.
@@ -147,10 +147,10 @@ impl SegmentStat {
     }
 }
 
-/// Which bodies and which life of the namespace the store has seen.
+/// Which objects and which life of the namespace the store has seen.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Seen {
-    pub(crate) bodies: Ranges,
+    pub(crate) objects: Ranges,
     pub(crate) incarnation: Incarnation,
 }
 
@@ -158,31 +158,31 @@ pub(crate) struct Seen {
 const SEEN_RANGES_MAX: usize = 1024;
 
 impl Seen {
-    pub(crate) fn has(&self, body: BodyId) -> bool {
-        self.bodies.contains(body.0, body.0.saturating_add(1))
+    pub(crate) fn has(&self, object: ObjectId) -> bool {
+        self.objects.contains(object.0, object.0.saturating_add(1))
     }
 
     /// Whether it is not known any more that this one was never begun: it lies where gaps were forgotten, or may have been.
-    pub(crate) fn has_forgotten(&self, body: BodyId) -> bool {
-        let ranges = self.bodies.as_slice();
+    pub(crate) fn has_forgotten(&self, object: ObjectId) -> bool {
+        let ranges = self.objects.as_slice();
         ranges.len() >= SEEN_RANGES_MAX / 2
-            && ranges.first().is_some_and(|(start, end)| (*start..*end).contains(&body.0))
+            && ranges.first().is_some_and(|(start, end)| (*start..*end).contains(&object.0))
     }
 
-    pub(crate) fn add(&mut self, body: BodyId, incarnation: Incarnation) {
-        self.bodies.insert(body.0, body.0.saturating_add(1));
+    pub(crate) fn add(&mut self, object: ObjectId, incarnation: Incarnation) {
+        self.objects.insert(object.0, object.0.saturating_add(1));
         self.incarnation = self.incarnation.max(incarnation);
-        if self.bodies.len() > SEEN_RANGES_MAX
-            && let [first, second, ..] = self.bodies.as_slice()
+        if self.objects.len() > SEEN_RANGES_MAX
+            && let [first, second, ..] = self.objects.as_slice()
         {
             let (start, end) = (first.0, second.1);
-            self.bodies.insert(start, end);
+            self.objects.insert(start, end);
         }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
-        out.u8(VERSION).u64(self.incarnation.0).ranges(&self.bodies);
+        out.u8(VERSION).u64(self.incarnation.0).ranges(&self.objects);
         out.0
     }
 
@@ -192,7 +192,7 @@ impl Seen {
         if version != VERSION {
             return Err(StoreError::Unsupported { what: format!("the store's memory of bodies (version {version})") });
         }
-        let seen = Self { incarnation: Incarnation(input.u64()?), bodies: input.ranges()? };
+        let seen = Self { incarnation: Incarnation(input.u64()?), objects: input.ranges()? };
         input.end()?;
         Ok(seen)
     }
@@ -201,23 +201,23 @@ impl Seen {
 /// The key of what the store remembers.
 pub(crate) const SEEN_KEY: &[u8] = b"m";
 
-/// `p <body> <index>`.
-pub(crate) fn piece_key(piece: PieceId) -> Vec<u8> {
+/// `p <object> <index>`.
+pub(crate) fn replica_key(replica: ReplicaId) -> Vec<u8> {
     let mut key = vec![b'p'];
-    key.extend_from_slice(&piece.body.0.to_be_bytes());
-    key.extend_from_slice(&piece.index.0.to_be_bytes());
+    key.extend_from_slice(&replica.object.0.to_be_bytes());
+    key.extend_from_slice(&replica.index.0.to_be_bytes());
     key
 }
 
-/// The first key after all pieces.
-pub(crate) const PIECES_END: &[u8] = b"q";
+/// The first key after all replicas.
+pub(crate) const REPLICAS_END: &[u8] = b"q";
 
-pub(crate) fn piece_of_key(key: &[u8]) -> Option<PieceId> {
+pub(crate) fn replica_of_key(key: &[u8]) -> Option<ReplicaId> {
     let rest = key.strip_prefix(b"p")?;
-    let (body, index) = (rest.get(..8)?, rest.get(8..)?);
-    Some(PieceId {
-        body: BodyId(u64::from_be_bytes(body.try_into().ok()?)),
-        index: PieceIndex(u16::from_be_bytes(index.try_into().ok()?)),
+    let (object, index) = (rest.get(..8)?, rest.get(8..)?);
+    Some(ReplicaId {
+        object: ObjectId(u64::from_be_bytes(object.try_into().ok()?)),
+        index: ReplicaIndex(u16::from_be_bytes(index.try_into().ok()?)),
     })
 }
 
@@ -242,20 +242,20 @@ mod tests {
 
     #[test]
     fn a_record_that_is_longer_than_what_is_written_today_is_read() {
-        let record = PieceRecord {
+        let record = ReplicaRecord {
             ended: Ended::Complete,
             generation: 1,
             incarnation: Incarnation(1),
-            len: crate::PIECE_LEN_MAX * 4,
+            len: crate::REPLICA_LEN_MAX * 4,
             adler32: Adler32(7),
             crc32c: Crc32c(8),
             place: Place::Object,
             page_crcs: vec![],
             path_hint: b"/x".to_vec(),
         };
-        assert_eq!(PieceRecord::decode(&record.encode()).unwrap(), record);
-        let longest = PieceRecord { len: crate::config::DECODED_LEN_MAX + 1, ..record };
-        assert!(PieceRecord::decode(&longest.encode()).is_err());
+        assert_eq!(ReplicaRecord::decode(&record.encode()).unwrap(), record);
+        let longest = ReplicaRecord { len: crate::config::DECODED_LEN_MAX + 1, ..record };
+        assert!(ReplicaRecord::decode(&longest.encode()).is_err());
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
             Place::Object,
         ] {
             let small = matches!(place, Place::Log { .. } | Place::Segment { .. });
-            let record = PieceRecord {
+            let record = ReplicaRecord {
                 ended: Ended::Interrupted,
                 generation: 2,
                 incarnation: Incarnation(5),
@@ -280,33 +280,35 @@ mod tests {
                 path_hint: b"/x".to_vec(),
             };
             let bytes = record.encode();
-            assert_eq!(PieceRecord::decode(&bytes).unwrap(), record);
+            assert_eq!(ReplicaRecord::decode(&bytes).unwrap(), record);
             for cut in 0..bytes.len() {
-                assert!(PieceRecord::decode(&bytes[..cut]).is_err(), "{cut}");
+                assert!(ReplicaRecord::decode(&bytes[..cut]).is_err(), "{cut}");
             }
         }
     }
 
     #[test]
-    fn bodies_are_remembered_with_gaps_and_forgotten_gaps_count_as_seen() {
+    fn objects_are_remembered_with_gaps_and_forgotten_gaps_count_as_seen() {
         let mut seen = Seen::default();
-        for body in (2..5000).step_by(2) {
-            seen.add(BodyId(body), Incarnation(1));
+        for object in (2..5000).step_by(2) {
+            seen.add(ObjectId(object), Incarnation(1));
         }
-        assert!(seen.bodies.len() <= SEEN_RANGES_MAX);
-        assert!(seen.has(BodyId(4998)) && !seen.has(BodyId(4997)) && seen.has(BodyId(3)) && !seen.has(BodyId(5000)));
-        assert!(seen.has_forgotten(BodyId(3)) && seen.has_forgotten(BodyId(4)));
-        assert!(!seen.has_forgotten(BodyId(4998)) && !seen.has_forgotten(BodyId(4997)));
+        assert!(seen.objects.len() <= SEEN_RANGES_MAX);
+        assert!(
+            seen.has(ObjectId(4998)) && !seen.has(ObjectId(4997)) && seen.has(ObjectId(3)) && !seen.has(ObjectId(5000))
+        );
+        assert!(seen.has_forgotten(ObjectId(3)) && seen.has_forgotten(ObjectId(4)));
+        assert!(!seen.has_forgotten(ObjectId(4998)) && !seen.has_forgotten(ObjectId(4997)));
         assert_eq!(Seen::decode(&seen.encode()).unwrap(), seen);
     }
 
     #[test]
     fn keys_come_back_in_order() {
-        let piece = PieceId { body: BodyId(77), index: PieceIndex(3) };
-        assert_eq!(piece_of_key(&piece_key(piece)), Some(piece));
+        let replica = ReplicaId { object: ObjectId(77), index: ReplicaIndex(3) };
+        assert_eq!(replica_of_key(&replica_key(replica)), Some(replica));
         assert_eq!(segment_of_key(&segment_key(9)), Some(9));
-        assert!(piece_key(PieceId::first(BodyId(1))) < piece_key(PieceId::first(BodyId(256))));
-        assert!(piece_key(PieceId::first(BodyId(u64::MAX))).as_slice() < PIECES_END);
+        assert!(replica_key(ReplicaId::first(ObjectId(1))) < replica_key(ReplicaId::first(ObjectId(256))));
+        assert!(replica_key(ReplicaId::first(ObjectId(u64::MAX))).as_slice() < REPLICAS_END);
     }
 
     #[test]
@@ -316,6 +318,6 @@ mod tests {
         let newer = |bytes: &[u8]| [&[VERSION + 1], &bytes[1..]].concat();
         assert!(matches!(SegmentStat::decode(&newer(&stat)), Err(StoreError::Unsupported { .. })));
         assert!(matches!(Seen::decode(&newer(&seen)), Err(StoreError::Unsupported { .. })));
-        assert!(matches!(PieceRecord::decode(&[VERSION + 1, 0, 0]), Err(StoreError::Unsupported { .. })));
+        assert!(matches!(ReplicaRecord::decode(&[VERSION + 1, 0, 0]), Err(StoreError::Unsupported { .. })));
     }
 }

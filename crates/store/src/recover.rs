@@ -8,22 +8,22 @@ use disk::{Access, Disk, DiskFile};
 use journal::{Journal, Seq};
 use kv::{Batch, ScanOrder};
 use parking_lot::Mutex;
-use types::{Crc32c, PAGE_SIZE, PieceId};
+use types::{Crc32c, PAGE_SIZE, ReplicaId};
 
 use crate::buffers::{BUFFER, Buffers};
 use crate::config::Planted;
 use crate::floor::Floor;
 use crate::holds::{Holds, Removal};
-use crate::life::Life;
 use crate::log_record::{Beginning, LogRecord};
 use crate::object::{ObjectFiles, Objects};
-use crate::piece::{OpenPiece, State};
 use crate::ranges::Ranges;
 use crate::record::{SEEN_KEY, SEGMENTS_END, Seen, SegmentStat, segment_of_key};
 use crate::replay::Replayed;
+use crate::replica::{OpenReplica, State};
 use crate::segments::SegmentFiles;
 use crate::store::{Inner, Memory, RecordIndex, Store};
 use crate::sums::{PAGE, PageSum};
+use crate::write_state::WriteState;
 use crate::writer::index;
 use crate::{StoreConfig, StoreError, StoreRecovery};
 
@@ -76,38 +76,38 @@ pub(crate) fn open(
     let mut revived = Vec::new();
     {
         let mut memory = inner.seen.lock();
-        for (body, incarnation) in &replay.seen {
-            if !memory.seen.has(*body) || memory.seen.incarnation < *incarnation {
-                memory.seen.add(*body, *incarnation);
+        for (object, incarnation) in &replay.seen {
+            if !memory.seen.has(*object) || memory.seen.incarnation < *incarnation {
+                memory.seen.add(*object, *incarnation);
                 memory.changed = true;
             }
         }
     }
     {
         let mut holds = inner.holds.lock();
-        for (seq, piece, len) in &replay.unsettled {
-            holds.add_unsettled(*seq, *piece, *len);
+        for (seq, replica, len) in &replay.unsettled {
+            holds.add_unsettled(*seq, *replica, *len);
         }
-        for (piece, gone) in &replay.gone {
-            holds.remove(*piece, Removal { gone: *gone, after: *gone });
+        for (replica, gone) in &replay.gone {
+            holds.remove(*replica, Removal { gone: *gone, after: *gone });
         }
         recovery.unsettled = holds.unsettled() as u64;
     }
-    for (piece, replayed) in replay.lives {
-        inner.holds.lock().begin(piece, Seq(replayed.first.0.saturating_sub(1)));
-        let (state, dropped) = inner.revive(piece, replayed)?;
+    for (replica, replayed) in replay.write_states {
+        inner.holds.lock().begin(replica, Seq(replayed.first.0.saturating_sub(1)));
+        let (state, dropped) = inner.revive(replica, replayed)?;
         recovery.bytes_dropped += dropped;
-        recovery.in_making.push(piece);
-        let open = Arc::new(OpenPiece::new(piece, state));
+        recovery.in_making.push(replica);
+        let open = Arc::new(OpenReplica::new(replica, state));
         // From here on the log says what was found, and not what was believed before.
         inner.snapshot_paused(&open, &mut open.lock())?;
-        inner.table.lock().insert(piece, Arc::clone(&open));
+        inner.table.lock().insert(replica, Arc::clone(&open));
         revived.push(open);
     }
     inner.journal.sync_to(inner.journal.appended())?;
     for open in revived {
-        if let Some(life) = &mut open.lock().life {
-            life.durable_prefix = life.written.prefix();
+        if let Some(write_state) = &mut open.lock().write_state {
+            write_state.durable_prefix = write_state.written.prefix();
         }
     }
     inner.sort_out_segments(&mut recovery)?;
@@ -118,7 +118,7 @@ pub(crate) fn open(
 }
 
 impl Inner {
-    /// What the index knows of segments and bodies. An index that knows nothing, beside files, has been lost.
+    /// What the index knows of segments and objects. An index that knows nothing, beside files, has been lost.
     fn load_index(&self) -> Result<(), StoreError> {
         let mut trouble = Ok(());
         let mut segments = BTreeMap::new();
@@ -160,45 +160,50 @@ impl Inner {
     }
 
     /// A life as it can go on: what was not synced counts only where the log and the disk agree. Gives the bytes dropped, too.
-    fn revive(&self, piece: PieceId, mut replayed: Replayed) -> Result<(State, u64), StoreError> {
+    fn revive(&self, replica: ReplicaId, mut replayed: Replayed) -> Result<(State, u64), StoreError> {
         // Whoever had it open is gone, and with him the one who could have ended it.
         let rolled_back = replayed.roll_back(self)?;
-        let Replayed { mut life, unsynced, cut, .. } = replayed;
-        let record = self.record(piece)?;
-        let files = self.objects.open(piece, Access::ReadWrite)?.map(Arc::new);
-        life.leftovers = true;
-        let before = life.written.clone();
+        let Replayed { mut write_state, unsynced, cut, .. } = replayed;
+        let record = self.record(replica)?;
+        let files = self.objects.open(replica, Access::ReadWrite)?.map(Arc::new);
+        write_state.leftovers = true;
+        let before = write_state.written.clone();
         match &files {
             None => {
                 // The file's name was not durable yet: nothing in it was.
-                for (first, end) in life.in_file.as_slice().to_vec() {
-                    drop_pages(&mut life, first, end);
+                for (first, end) in write_state.in_file.as_slice().to_vec() {
+                    drop_pages(&mut write_state, first, end);
                 }
             }
-            Some(files) => self.compare_unsynced(files, &mut life, &unsynced)?,
+            Some(files) => self.compare_unsynced(files, &mut write_state, &unsynced)?,
         }
         let size = |ranges: &Ranges| ranges.as_slice().iter().map(|(start, end)| end - start).sum::<u64>();
-        let dropped = size(&before) - size(&life.written);
+        let dropped = size(&before) - size(&write_state.written);
         if dropped > 0 && !self.config.has(Planted::ForgetLoss) {
             // Before the log says that this is all there was.
             self.journal.count_loss()?;
         }
-        if dropped > 0 && life.birth.beginning != Beginning::Update {
-            life.len = life.written.end();
+        if dropped > 0 && write_state.birth.beginning != Beginning::Update {
+            write_state.len = write_state.written.end();
         }
-        let mut state = State { record, files, life: Some(life), ..State::default() };
+        let mut state = State { record, files, write_state: Some(write_state), ..State::default() };
         if let Some(len) = cut {
-            self.cut_file(piece, &mut state, len)?;
-            if let Some(life) = &mut state.life {
-                life.last = self.log(life.subject(piece), &LogRecord::Cut)?.seq;
+            self.cut_file(replica, &mut state, len)?;
+            if let Some(write_state) = &mut state.write_state {
+                write_state.last = self.log(write_state.subject(replica), &LogRecord::Cut)?.seq;
             }
         }
-        if let Some(life) = state.life.as_mut().filter(|_| rolled_back) {
-            life.last = self.log_urgent(life.subject(piece), &LogRecord::CheckpointEnded { kept: false })?.seq;
+        if let Some(write_state) = state.write_state.as_mut().filter(|_| rolled_back) {
+            write_state.last =
+                self.log_urgent(write_state.subject(replica), &LogRecord::CheckpointEnded { kept: false })?.seq;
         }
         // The log is durable, so older contents may be overwritten; what is held may be more than fits into a record.
-        if state.life.as_ref().is_some_and(|life| life.large && life.held.len() > self.config.held_pages_max) {
-            self.flush_pages(piece, &mut state, None)?;
+        if state
+            .write_state
+            .as_ref()
+            .is_some_and(|write_state| write_state.large && write_state.held.len() > self.config.held_pages_max)
+        {
+            self.flush_pages(replica, &mut state, None)?;
         }
         Ok((state, dropped))
     }
@@ -208,13 +213,13 @@ impl Inner {
     fn compare_unsynced(
         &self,
         files: &ObjectFiles,
-        life: &mut Life,
+        write_state: &mut WriteState,
         unsynced: &BTreeMap<u64, (u64, u32)>,
     ) -> Result<(), StoreError> {
         let direct = self.objects.direct(files)?;
         let rewrites = (!direct.is_direct() || self.journal.is_in_doubt()) && !self.config.has(Planted::BelieveCache);
         let mut buffer = self.buffers.take();
-        let mut pages = unsynced.iter().filter(|(page, _)| !life.held.contains_key(page)).peekable();
+        let mut pages = unsynced.iter().filter(|(page, _)| !write_state.held.contains_key(page)).peekable();
         let mut bad = Vec::new();
         while let Some(&(first, _)) = pages.peek() {
             let first = *first;
@@ -242,26 +247,27 @@ impl Inner {
             }
         }
         for page in bad {
-            drop_pages(life, page, page + 1);
+            drop_pages(write_state, page, page + 1);
         }
         Ok(())
     }
 
     /// A life read anew from the log and compared with the disk, and written anew.
-    pub(crate) fn reload(&self, piece: PieceId, state: &mut State) -> Result<(Life, u64), StoreError> {
-        let replayed = self.replay(Some(piece))?.lives.remove(&piece);
-        let replayed = replayed.ok_or_else(|| StoreError::damaged(format!("the log has lost piece {piece}")))?;
-        let (revived, dropped) = self.revive(piece, replayed)?;
+    pub(crate) fn reload(&self, replica: ReplicaId, state: &mut State) -> Result<(WriteState, u64), StoreError> {
+        let replayed = self.replay(Some(replica))?.write_states.remove(&replica);
+        let replayed = replayed.ok_or_else(|| StoreError::damaged(format!("the log has lost piece {replica}")))?;
+        let (revived, dropped) = self.revive(replica, replayed)?;
         state.files = revived.files;
-        let mut life = revived.life.ok_or(StoreError::NotFound { piece })?;
+        let mut write_state = revived.write_state.ok_or(StoreError::NotFound { replica })?;
         if let Some(files) = &state.files {
             self.sync_files(files)?;
         }
-        life.last = self.log_urgent(life.subject(piece), &LogRecord::Snapshot(life.snapshot()))?.seq;
-        self.holds.lock().advance(piece, life.last, life.last);
-        life.whole = None;
-        life.dirty = true;
-        Ok((life, dropped))
+        write_state.last =
+            self.log_urgent(write_state.subject(replica), &LogRecord::Snapshot(write_state.snapshot()))?.seq;
+        self.holds.lock().advance(replica, write_state.last, write_state.last);
+        write_state.whole = None;
+        write_state.dirty = true;
+        Ok((write_state, dropped))
     }
 }
 
@@ -279,7 +285,7 @@ fn rewrite_pages(file: &dyn DiskFile, first: u64, bytes: &[u8], bad: &[u64]) -> 
     Ok(())
 }
 
-fn drop_pages(life: &mut Life, first: u64, end: u64) {
-    life.in_file.remove(first, end);
-    life.written.remove(first * PAGE, end.saturating_mul(PAGE));
+fn drop_pages(write_state: &mut WriteState, first: u64, end: u64) {
+    write_state.in_file.remove(first, end);
+    write_state.written.remove(first * PAGE, end.saturating_mul(PAGE));
 }

@@ -1,21 +1,21 @@
-//! The log's stream of pieces being written, read back into lives.
+//! The log's stream of replicas being written, read back into lives.
 
 use std::collections::{BTreeMap, HashSet};
 
 use journal::{Location, Seq, StreamId};
-use types::{BodyId, Incarnation, PieceId};
+use types::{Incarnation, ObjectId, ReplicaId};
 
 use crate::StoreError;
 use crate::checkpoint::Checkpoint;
-use crate::life::Life;
 use crate::log_record::{BYTES_HEADER, LogRecord};
-use crate::record::{PieceRecord, Place};
-use crate::store::{Inner, PieceMap};
+use crate::record::{Place, ReplicaRecord};
+use crate::store::{Inner, ReplicaMap};
 use crate::sums::{PAGE, pages_of};
+use crate::write_state::WriteState;
 
 /// A life as the log tells it.
 pub(crate) struct Replayed {
-    pub(crate) life: Life,
+    pub(crate) write_state: WriteState,
     pub(crate) first: Seq,
     /// Pages said to be in the file that were not synced since: (log position, checksum).
     pub(crate) unsynced: BTreeMap<u64, (u64, u32)>,
@@ -26,21 +26,21 @@ pub(crate) struct Replayed {
 /// Everything that the log tells.
 #[derive(Default)]
 pub(crate) struct Replay {
-    pub(crate) lives: BTreeMap<PieceId, Replayed>,
-    /// Small pieces whose bytes lie in the log.
-    pub(crate) unsettled: Vec<(Seq, PieceId, u64)>,
-    /// Removed pieces without a record: their files may still be there. With the record that says so.
-    pub(crate) gone: PieceMap<Seq>,
+    pub(crate) write_states: BTreeMap<ReplicaId, Replayed>,
+    /// Small replicas whose bytes lie in the log.
+    pub(crate) unsettled: Vec<(Seq, ReplicaId, u64)>,
+    /// Removed replicas without a record: their files may still be there. With the record that says so.
+    pub(crate) gone: ReplicaMap<Seq>,
     /// Numbers that were used.
-    pub(crate) seen: Vec<(BodyId, Incarnation)>,
+    pub(crate) seen: Vec<(ObjectId, Incarnation)>,
     /// What the index says, so that it is asked once.
-    records: PieceMap<Option<PieceRecord>>,
-    settled: HashSet<PieceId>,
+    records: ReplicaMap<Option<ReplicaRecord>>,
+    settled: HashSet<ReplicaId>,
 }
 
 impl Inner {
-    /// Reads the stream, or the records of one piece.
-    pub(crate) fn replay(&self, only: Option<PieceId>) -> Result<Replay, StoreError> {
+    /// Reads the stream, or the records of one replica.
+    pub(crate) fn replay(&self, only: Option<ReplicaId>) -> Result<Replay, StoreError> {
         let mut replay = Replay::default();
         let mut trouble = Ok(());
         let after = Seq(self.journal.oldest().0.saturating_sub(1));
@@ -60,26 +60,26 @@ impl Replay {
         seq: Seq,
         location: Location,
         payload: &[u8],
-        only: Option<PieceId>,
+        only: Option<ReplicaId>,
     ) -> Result<(), StoreError> {
         let (subject, record) = LogRecord::decode(payload)?;
-        let (piece, generation) = (subject.piece, subject.generation);
-        if only.is_some_and(|only| only != piece) {
+        let (replica, generation) = (subject.replica, subject.generation);
+        if only.is_some_and(|only| only != replica) {
             return Ok(());
         }
         if let LogRecord::Born(birth) | LogRecord::Snapshot(crate::log_record::Snapshot { birth, .. }) = &record {
-            self.seen.push((piece.body, birth.incarnation));
+            self.seen.push((replica.object, birth.incarnation));
         }
-        let known = match self.records.get(&piece) {
+        let known = match self.records.get(&replica) {
             Some(known) => known,
-            None => self.records.entry(piece).or_insert(inner.record(piece)?),
+            None => self.records.entry(replica).or_insert(inner.record(replica)?),
         };
         if let Some(known) = known {
             if let Place::Log { location: place, .. } = known.place
                 && place == location
-                && self.settled.insert(piece)
+                && self.settled.insert(replica)
             {
-                self.unsettled.push((seq, piece, known.len));
+                self.unsettled.push((seq, replica, known.len));
             }
             if known.generation >= generation {
                 return Ok(());
@@ -88,45 +88,46 @@ impl Replay {
         let small_max = inner.config.small_max;
         match record {
             LogRecord::Born(birth) => {
-                let life = Life::new(birth, small_max);
-                self.begin(piece, seq, life);
+                let write_state = WriteState::new(birth, small_max);
+                self.begin(replica, seq, write_state);
             }
             LogRecord::Snapshot(snapshot) => {
-                let life = Life::from_snapshot(snapshot, small_max);
-                self.begin(piece, seq, life);
+                let write_state = WriteState::from_snapshot(snapshot, small_max);
+                self.begin(replica, seq, write_state);
             }
             // With a record still there the removal did not happen: its second half, taking the record away, is not in the log.
             LogRecord::Gone if known.is_some() => {}
             LogRecord::Gone => {
-                self.gone.insert(piece, seq);
-                self.seen.push((piece.body, Incarnation(0)));
-                if self.lives.get(&piece).is_some_and(|there| there.life.birth.generation <= generation) {
-                    self.lives.remove(&piece);
+                self.gone.insert(replica, seq);
+                self.seen.push((replica.object, Incarnation(0)));
+                if self.write_states.get(&replica).is_some_and(|there| there.write_state.birth.generation <= generation)
+                {
+                    self.write_states.remove(&replica);
                 }
             }
             other => {
-                // Records of a life whose beginning is not there belong to a removed piece.
-                if let Some(there) = self.lives.get_mut(&piece)
-                    && there.life.birth.generation == generation
+                // Records of a life whose beginning is not there belong to a removed replica.
+                if let Some(there) = self.write_states.get_mut(&replica)
+                    && there.write_state.birth.generation == generation
                 {
-                    there.step(inner, piece, seq, location, other)?;
+                    there.step(inner, replica, seq, location, other)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn begin(&mut self, piece: PieceId, first: Seq, mut life: Life) {
-        life.last = first;
+    fn begin(&mut self, replica: ReplicaId, first: Seq, mut write_state: WriteState) {
+        write_state.last = first;
         // Removed, and begun anew: the files are the new life's.
-        self.gone.remove(&piece);
+        self.gone.remove(&replica);
         // A state that was written anew within a checkpoint says nothing of it.
-        if let Some(there) = self.lives.remove(&piece)
-            && there.life.birth.generation == life.birth.generation
+        if let Some(there) = self.write_states.remove(&replica)
+            && there.write_state.birth.generation == write_state.birth.generation
         {
-            life.checkpoint = there.life.checkpoint;
+            write_state.checkpoint = there.write_state.checkpoint;
         }
-        self.lives.insert(piece, Replayed { life, first, unsynced: BTreeMap::new(), cut: None });
+        self.write_states.insert(replica, Replayed { write_state, first, unsynced: BTreeMap::new(), cut: None });
     }
 }
 
@@ -134,49 +135,51 @@ impl Replayed {
     fn step(
         &mut self,
         inner: &Inner,
-        piece: PieceId,
+        replica: ReplicaId,
         seq: Seq,
         location: Location,
         record: LogRecord<'_>,
     ) -> Result<(), StoreError> {
-        let life = &mut self.life;
-        life.last = seq;
+        let write_state = &mut self.write_state;
+        write_state.last = seq;
         match record {
             LogRecord::Bytes { wrote, offset, bytes } => {
                 for page in offset / PAGE..pages_of(offset + bytes.len() as u64) {
                     self.unsynced.remove(&page);
                 }
-                life.lay(wrote, offset, bytes).map_err(|e| StoreError::damaged(format!("piece {piece}: {e}")))?;
-                life.large |= life.len > inner.config.small_max;
-                life.whole = (offset == 0 && wrote.1 > 0).then_some((location, BYTES_HEADER));
+                write_state
+                    .lay(wrote, offset, bytes)
+                    .map_err(|e| StoreError::damaged(format!("piece {replica}: {e}")))?;
+                write_state.large |= write_state.len > inner.config.small_max;
+                write_state.whole = (offset == 0 && wrote.1 > 0).then_some((location, BYTES_HEADER));
             }
             LogRecord::InFile { first_page, crcs } => {
-                life.came_into_file(first_page, crcs.len() as u64);
+                write_state.came_into_file(first_page, crcs.len() as u64);
                 for (page, crc) in (first_page..).zip(crcs) {
                     self.unsynced.insert(page, (seq.0, crc));
                 }
-                life.whole = None;
+                write_state.whole = None;
             }
             LogRecord::Truncate { len } => {
-                if len < life.len {
-                    self.cut = Some(len).filter(|_| life.checkpoint.is_none());
+                if len < write_state.len {
+                    self.cut = Some(len).filter(|_| write_state.checkpoint.is_none());
                     self.unsynced.split_off(&pages_of(len));
                 }
-                life.set_len(len);
-                life.large |= len > inner.config.small_max;
-                life.whole = None;
+                write_state.set_len(len);
+                write_state.large |= len > inner.config.small_max;
+                write_state.whole = None;
             }
             LogRecord::Cut => self.cut = None,
             LogRecord::Synced { before } => self.unsynced.retain(|_, (seq, _)| *seq >= before),
             LogRecord::CheckpointBegun(base) => {
-                life.checkpoint.get_or_insert_with(|| Checkpoint::new(base));
+                write_state.checkpoint.get_or_insert_with(|| Checkpoint::new(base));
             }
             LogRecord::Undo { first_page, bytes } => {
-                if let Some(checkpoint) = &mut life.checkpoint {
+                if let Some(checkpoint) = &mut write_state.checkpoint {
                     checkpoint.remember(first_page, bytes.len() as u64 / PAGE, location);
                 }
             }
-            LogRecord::CheckpointEnded { kept: true } => life.checkpoint = None,
+            LogRecord::CheckpointEnded { kept: true } => write_state.checkpoint = None,
             LogRecord::CheckpointEnded { kept: false } => {
                 self.roll_back(inner)?;
             }
@@ -187,10 +190,10 @@ impl Replayed {
 
     /// Undoes a checkpoint that is open. Says whether one was.
     pub(crate) fn roll_back(&mut self, inner: &Inner) -> Result<bool, StoreError> {
-        let Some(checkpoint) = &self.life.checkpoint else { return Ok(false) };
+        let Some(checkpoint) = &self.write_state.checkpoint else { return Ok(false) };
         let saved = inner.saved_pages(checkpoint)?;
-        self.life.roll_back(saved);
-        let in_file = &self.life.in_file;
+        self.write_state.roll_back(saved);
+        let in_file = &self.write_state.in_file;
         self.unsynced.retain(|page, _| in_file.contains(*page, page + 1));
         Ok(true)
     }

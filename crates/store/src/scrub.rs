@@ -1,15 +1,15 @@
-//! Reading a piece past the page cache and comparing it with what was written, while everybody goes on: does the disk still have it?
+//! Reading a replica past the page cache and comparing it with what was written, while everybody goes on: does the disk still have it?
 //!
-//! Nothing is locked while the disk is read. What does not match is only believed if nobody began or ended to write to the piece, moved or
+//! Nothing is locked while the disk is read. What does not match is only believed if nobody began or ended to write to the replica, moved or
 //! removed it meanwhile, and if it does not match a second time either. Pages that others have in the page cache stay there.
 
 use std::sync::Arc;
 
 use disk::{Access, AlignedBuf, DiskFile, OpenOptions};
-use types::{ErrorCode, PAGE_SIZE, PieceId};
+use types::{ErrorCode, PAGE_SIZE, ReplicaId};
 
-use crate::piece::OpenPiece;
-use crate::record::{Ended, PieceRecord, Place, SMALL_LIMIT};
+use crate::record::{Ended, Place, ReplicaRecord, SMALL_LIMIT};
+use crate::replica::OpenReplica;
 use crate::segment::parse_record;
 use crate::small::check;
 use crate::store::{Inner, Store};
@@ -17,19 +17,19 @@ use crate::sums::{PAGE, PageSum, RunningSum, pages_of};
 use crate::writer::index;
 use crate::{StoreError, verify};
 
-/// Bytes of a large piece read in one step.
+/// Bytes of a large replica read in one step.
 const STEP: usize = 1 << 20;
-/// Room for the largest small piece with its header, and the parts of pages before and behind it.
+/// Room for the largest small replica with its header, and the parts of pages before and behind it.
 const BUFFER: usize = STEP + (128 << 10);
 const _: () = assert!(SMALL_LIMIT <= STEP as u64);
-/// How often a piece is looked at again that was changed meanwhile.
+/// How often a replica is looked at again that was changed meanwhile.
 const TRIES: usize = 5;
 
-/// What a look at one piece came to.
+/// What a look at one replica came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scrubbed {
     /// Every page, and the whole, is as it was written: so many bytes.
-    Whole(u64),
+    ObjectDigest(u64),
     /// It is being written, or was changed, moved or removed again and again: not this time.
     Busy,
     /// Given up, because the caller said so.
@@ -48,26 +48,26 @@ impl Default for Scrubber {
     }
 }
 
-/// How far a large piece has been compared; holds as long as its version does.
+/// How far a large replica has been compared; holds as long as its version does.
 struct Progress {
     version: u64,
     sum: RunningSum,
 }
 
 impl Store {
-    /// Reads a piece that has ended from the disk and compares every page, and the whole. `pace` is told the bytes of each step, after it
+    /// Reads a replica that has ended from the disk and compares every page, and the whole. `pace` is told the bytes of each step, after it
     /// and with nothing locked: it may take its time, and gives up by returning false.
     ///
     /// # Errors
-    /// What concerns this piece alone has the code `Checksum`, `Damaged`, `Io` or `NotFound`: the disk does not have it as it was written.
+    /// What concerns this replica alone has the code `Checksum`, `Damaged`, `Io` or `NotFound`: the disk does not have it as it was written.
     /// Everything else: it could not be looked at.
     pub fn scrub(
         &self,
-        piece: PieceId,
+        replica: ReplicaId,
         scrubber: &mut Scrubber,
         pace: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Scrubbed, StoreError> {
-        let Some(open) = self.inner.find(piece)? else { return Ok(Scrubbed::Busy) };
+        let Some(open) = self.inner.find(replica)? else { return Ok(Scrubbed::Busy) };
         let result = self.inner.scrub(&open, scrubber, pace);
         self.inner.release(&open);
         result
@@ -77,12 +77,12 @@ impl Store {
 impl Inner {
     fn scrub(
         &self,
-        open: &Arc<OpenPiece>,
+        open: &Arc<OpenReplica>,
         scrubber: &mut Scrubber,
         pace: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Scrubbed, StoreError> {
         let mut progress = Progress { version: 0, sum: RunningSum::EMPTY };
-        let mut seen: Option<(u64, PieceRecord)> = None;
+        let mut seen: Option<(u64, ReplicaRecord)> = None;
         for _ in 0..TRIES {
             let Some((version, record)) = self.at_rest(open)? else { return Ok(Scrubbed::Busy) };
             if progress.version != version {
@@ -93,7 +93,7 @@ impl Inner {
                 Err(error) => error,
             };
             scrubber.segment = None;
-            if !concerns_the_piece(&error) {
+            if !concerns_the_replica(&error) {
                 return Err(error);
             }
             let now = Some((version, record));
@@ -108,10 +108,10 @@ impl Inner {
         Ok(Scrubbed::Busy)
     }
 
-    /// The record of a piece that nobody writes to, and its version.
-    fn at_rest(&self, open: &OpenPiece) -> Result<Option<(u64, PieceRecord)>, StoreError> {
+    /// The record of a replica that nobody writes to, and its version.
+    fn at_rest(&self, open: &OpenReplica) -> Result<Option<(u64, ReplicaRecord)>, StoreError> {
         let state = open.lock();
-        if state.removed || state.life.is_some() {
+        if state.removed || state.write_state.is_some() {
             return Ok(None);
         }
         // What was settled or moved meanwhile is known to the index.
@@ -120,8 +120,8 @@ impl Inner {
 
     fn scrub_record(
         &self,
-        piece: PieceId,
-        record: &PieceRecord,
+        replica: ReplicaId,
+        record: &ReplicaRecord,
         scrubber: &mut Scrubber,
         progress: &mut Progress,
         pace: &mut dyn FnMut(u64) -> bool,
@@ -129,23 +129,23 @@ impl Inner {
         match record.place {
             Place::Empty => {}
             // It has just been written, and will be settled soon.
-            Place::Log { .. } => check(piece, record, &self.small_bytes(record)?)?,
+            Place::Log { .. } => check(replica, record, &self.small_bytes(record)?)?,
             Place::Segment { segment, offset, header } => {
-                let read = self.scrub_segment(piece, record, (segment, offset, header), scrubber)?;
+                let read = self.scrub_segment(replica, record, (segment, offset, header), scrubber)?;
                 if !pace(read) {
                     return Ok(Scrubbed::Stopped);
                 }
             }
-            Place::Object => return self.scrub_object(piece, record, scrubber, progress, pace),
+            Place::Object => return self.scrub_object(replica, record, scrubber, progress, pace),
         }
-        Ok(Scrubbed::Whole(record.len))
+        Ok(Scrubbed::ObjectDigest(record.len))
     }
 
-    /// Compares a small piece and the header before it. Gives the bytes read.
+    /// Compares a small replica and the header before it. Gives the bytes read.
     fn scrub_segment(
         &self,
-        piece: PieceId,
-        record: &PieceRecord,
+        replica: ReplicaId,
+        record: &ReplicaRecord,
         (segment, offset, header): (u64, u64, u32),
         scrubber: &mut Scrubber,
     ) -> Result<u64, StoreError> {
@@ -162,42 +162,42 @@ impl Inner {
         let before = index(offset - start);
         let end = before + header as usize + index(record.len);
         let bytes = scrubber.buffer.get_mut(..end.next_multiple_of(PAGE_SIZE));
-        let bytes = bytes.ok_or_else(|| StoreError::damaged(format!("the length of piece {piece} in the index")))?;
+        let bytes = bytes.ok_or_else(|| StoreError::damaged(format!("the length of piece {replica} in the index")))?;
         let got = file.read_at(bytes, start)?;
         if !file.is_direct() {
             file.drop_cache(start, bytes.len() as u64);
         }
         let found = bytes[..got]
             .get(before..end)
-            .ok_or_else(|| StoreError::damaged(format!("segment {segment:016x} ends in piece {piece}")))?;
+            .ok_or_else(|| StoreError::damaged(format!("segment {segment:016x} ends in piece {replica}")))?;
         let (head, content) = found.split_at(header as usize);
         // Without its header an export or a rebuild would not find it.
         let described = parse_record(head)?;
-        if described.piece != piece || described.record.len != record.len {
+        if described.replica != replica || described.record.len != record.len {
             return Err(StoreError::damaged(format!(
-                "the header of piece {piece} in segment {segment:016x} is another's"
+                "the header of piece {replica} in segment {segment:016x} is another's"
             )));
         }
-        check(piece, record, content)?;
+        check(replica, record, content)?;
         Ok(bytes.len() as u64)
     }
 
     fn scrub_object(
         &self,
-        piece: PieceId,
-        record: &PieceRecord,
+        replica: ReplicaId,
+        record: &ReplicaRecord,
         scrubber: &mut Scrubber,
         progress: &mut Progress,
         pace: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Scrubbed, StoreError> {
-        let missing = || StoreError::damaged(format!("the file of piece {piece} is missing"));
-        let files = self.objects.open(piece, Access::Read)?.ok_or_else(missing)?;
+        let missing = || StoreError::damaged(format!("the file of piece {replica} is missing"));
+        let files = self.objects.open(replica, Access::Read)?.ok_or_else(missing)?;
         // Without it an export or a rebuild would not know what the file is.
-        if !files.newest_header()?.is_some_and(|header| header.piece == piece && header.ended.is_some()) {
-            return Err(StoreError::damaged(format!("the sidecar's header of piece {piece}")));
+        if !files.newest_header()?.is_some_and(|header| header.replica == replica && header.ended.is_some()) {
+            return Err(StoreError::damaged(format!("the sidecar's header of piece {replica}")));
         }
         let data = match self.config.direct {
-            true => self.disk.open(&self.objects.path(piece), OpenOptions { access: Access::Read, direct: true })?,
+            true => self.disk.open(&self.objects.path(replica), OpenOptions { access: Access::Read, direct: true })?,
             false => Arc::clone(&files.data),
         };
         while progress.sum.len < record.len {
@@ -215,7 +215,7 @@ impl Inner {
             for ((page, bytes), expected) in (at / PAGE..).zip(bytes[..len].chunks(PAGE_SIZE)).zip(sums) {
                 let found = PageSum::of(bytes);
                 if found.crc32c != expected.crc32c {
-                    return Err(StoreError::Checksum { piece, page });
+                    return Err(StoreError::Checksum { replica, page });
                 }
                 sum.push(found, bytes.len() as u64);
             }
@@ -226,14 +226,14 @@ impl Inner {
         }
         let sum = &progress.sum;
         if record.ended == Ended::Complete && (record.adler32, record.crc32c) != (sum.adler32, sum.crc32c) {
-            return Err(verify::whole_differs(piece));
+            return Err(verify::whole_differs(replica));
         }
-        Ok(Scrubbed::Whole(record.len))
+        Ok(Scrubbed::ObjectDigest(record.len))
     }
 }
 
-/// Whether the piece is not as it was written, rather than that it could not be looked at.
-fn concerns_the_piece(error: &StoreError) -> bool {
+/// Whether the replica is not as it was written, rather than that it could not be looked at.
+fn concerns_the_replica(error: &StoreError) -> bool {
     match error {
         StoreError::Index(_) => false,
         error => matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound),

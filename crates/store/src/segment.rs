@@ -1,11 +1,11 @@
-//! The format of segment files, which hold small pieces. `docs/reference/formats.md` describes it; an export reads it without weir.
+//! The format of segment files, which hold small replicas. `docs/reference/formats.md` describes it; an export reads it without weir.
 
 use disk::DiskFile;
-use types::{Adler32, Crc32c, Incarnation, PAGE_SIZE, PieceId};
+use types::{Adler32, Crc32c, Incarnation, PAGE_SIZE, ReplicaId};
 
 use crate::StoreError;
 use crate::codec::{Decoder, Encoder};
-use crate::record::{Ended, PieceRecord, SMALL_LIMIT};
+use crate::record::{Ended, ReplicaRecord, SMALL_LIMIT};
 
 const FILE_MAGIC: &[u8; 8] = b"WEIRSEG1";
 const RECORD_MAGIC: &[u8; 8] = b"WEIRPIEC";
@@ -33,11 +33,11 @@ pub(crate) fn file_header(number: u64) -> Vec<u8> {
 pub(crate) fn check_file_header(bytes: &[u8]) -> Result<u64, StoreError> {
     let mut input = Decoder::new(bytes, "a segment's header");
     let checked = input.raw(HEADER)?;
-    let (body, crc) = checked.split_at(HEADER - 4);
-    if !checked.starts_with(FILE_MAGIC) || crc != Crc32c::of(body).0.to_le_bytes() {
+    let (object, crc) = checked.split_at(HEADER - 4);
+    if !checked.starts_with(FILE_MAGIC) || crc != Crc32c::of(object).0.to_le_bytes() {
         return Err(input.fail("does not check"));
     }
-    let mut fields = Decoder::new(&body[8..], "a segment's header");
+    let mut fields = Decoder::new(&object[8..], "a segment's header");
     let (version, _, features) = (fields.u16()?, fields.u16()?, fields.u32()?);
     if version != VERSION || features != 0 {
         return Err(StoreError::Unsupported { what: format!("a segment (version {version}, features {features:x})") });
@@ -45,13 +45,13 @@ pub(crate) fn check_file_header(bytes: &[u8]) -> Result<u64, StoreError> {
     fields.u64()
 }
 
-/// A piece's record up to its bytes, which follow it directly.
-pub(crate) fn record_header(piece: PieceId, record: &PieceRecord, path_hint: &[u8]) -> Vec<u8> {
+/// A replica's record up to its bytes, which follow it directly.
+pub(crate) fn record_header(replica: ReplicaId, record: &ReplicaRecord, path_hint: &[u8]) -> Vec<u8> {
     let hint = &path_hint[..path_hint.len().min(usize::from(u16::MAX))];
     let header_len = FIXED + hint.len() + 4 * record.page_crcs.len() + 4;
     let mut out = Encoder::default();
     out.raw(RECORD_MAGIC).u16(VERSION).u16(0).u32(u32::try_from(header_len).unwrap_or(u32::MAX));
-    out.piece(piece).u8(match record.ended {
+    out.replica(replica).u8(match record.ended {
         Ended::Complete => 1,
         Ended::Interrupted => 2,
     });
@@ -68,9 +68,9 @@ pub(crate) fn record_header(piece: PieceId, record: &PieceRecord, path_hint: &[u
 /// A record as found in a segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
-    pub(crate) piece: PieceId,
+    pub(crate) replica: ReplicaId,
     /// Its place is the caller's to fill in.
-    pub(crate) record: PieceRecord,
+    pub(crate) record: ReplicaRecord,
     pub(crate) header: u32,
 }
 
@@ -86,15 +86,15 @@ pub(crate) fn parse_record(bytes: &[u8]) -> Result<Found, StoreError> {
     if !(FIXED + 4..=HEADER_MAX).contains(&header_len) || header_len > bytes.len() {
         return Err(start.fail("has an impossible length"));
     }
-    let (body, crc) = bytes[..header_len].split_at(header_len - 4);
-    if crc != Crc32c::of(body).0.to_le_bytes() {
+    let (object, crc) = bytes[..header_len].split_at(header_len - 4);
+    if crc != Crc32c::of(object).0.to_le_bytes() {
         return Err(start.fail("does not check"));
     }
     if version != VERSION {
         return Err(StoreError::Unsupported { what: format!("{what} (version {version})") });
     }
-    let mut input = Decoder::new(&body[16..], what);
-    let piece = input.piece()?;
+    let mut input = Decoder::new(&object[16..], what);
+    let replica = input.replica()?;
     let ended = match input.u8()? {
         1 => Ended::Complete,
         2 => Ended::Interrupted,
@@ -110,8 +110,8 @@ pub(crate) fn parse_record(bytes: &[u8]) -> Result<Found, StoreError> {
     let page_crcs = page_crcs?;
     input.end()?;
     let place = crate::record::Place::Empty;
-    let record = PieceRecord { ended, generation, incarnation, len, adler32, crc32c, place, page_crcs, path_hint };
-    Ok(Found { piece, record, header })
+    let record = ReplicaRecord { ended, generation, incarnation, len, adler32, crc32c, place, page_crcs, path_hint };
+    Ok(Found { replica, record, header })
 }
 
 /// Reads the record at `offset` of a segment file, without its bytes.
@@ -193,7 +193,7 @@ pub(crate) fn find_record(file: &dyn DiskFile, start: u64, end: u64) -> Option<u
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
-    use types::BodyId;
+    use types::ObjectId;
 
     use super::*;
     use crate::record::Place;
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn headers_come_back_and_damaged_ones_are_refused() {
         assert_eq!(check_file_header(&file_header(77)).unwrap(), 77);
-        let record = PieceRecord {
+        let record = ReplicaRecord {
             ended: Ended::Complete,
             generation: 1,
             incarnation: Incarnation(2),
@@ -212,10 +212,10 @@ mod tests {
             page_crcs: vec![5, 6],
             path_hint: b"/some/where".to_vec(),
         };
-        let piece = PieceId::first(BodyId(9));
-        let bytes = record_header(piece, &record, b"/some/where");
+        let replica = ReplicaId::first(ObjectId(9));
+        let bytes = record_header(replica, &record, b"/some/where");
         let found = parse_record(&bytes).unwrap();
-        assert_eq!((found.piece, &found.record, found.header as usize), (piece, &record, bytes.len()));
+        assert_eq!((found.replica, &found.record, found.header as usize), (replica, &record, bytes.len()));
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
@@ -233,7 +233,7 @@ mod tests {
             header[HEADER - 4..].copy_from_slice(&crc);
             assert!(matches!(check_file_header(&header), Err(StoreError::Unsupported { .. })));
         }
-        let record = PieceRecord {
+        let record = ReplicaRecord {
             ended: Ended::Complete,
             generation: 1,
             incarnation: Incarnation(2),
@@ -244,7 +244,7 @@ mod tests {
             page_crcs: Vec::new(),
             path_hint: Vec::new(),
         };
-        let mut header = record_header(PieceId::first(BodyId(9)), &record, b"/x");
+        let mut header = record_header(ReplicaId::first(ObjectId(9)), &record, b"/x");
         header[8] += 1;
         let end = header.len() - 4;
         let crc = Crc32c::of(&header[..end]).0.to_le_bytes();

@@ -17,7 +17,7 @@ pub(crate) struct SegmentFiles {
     disk: Arc<dyn Disk>,
     root: String,
     open: Mutex<HashMap<u64, Arc<dyn DiskFile>>>,
-    /// Held while small pieces are moved: by settling or by compaction, one at a time.
+    /// Held while small replicas are moved: by settling or by compaction, one at a time.
     pub(crate) newest: Mutex<Newest>,
 }
 

@@ -1,4 +1,4 @@
-//! Moving small pieces: out of the log into segments, and out of half-dead segments into the newest.
+//! Moving small replicas: out of the log into segments, and out of half-dead segments into the newest.
 //!
 //! The order makes both safe at any instruction: bytes into the newest segment, synced; then one batch that lets the records
 //! point there; when that is durable, the old place may go. Until then the old place holds.
@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use journal::Seq;
 use kv::Batch;
-use types::PieceId;
+use types::ReplicaId;
 
 use crate::StoreError;
 use crate::config::Planted;
-use crate::record::{PieceRecord, Place, SegmentStat, piece_key, segment_key};
+use crate::record::{Place, ReplicaRecord, SegmentStat, replica_key, segment_key};
 use crate::segment::{FILE_HEADER, record_header, scan};
 use crate::segments::Newest;
 use crate::small::check;
@@ -24,7 +24,7 @@ const STEPS: usize = 64;
 /// Pieces in one step of compaction: what one batch of the index surely holds.
 const STEP_PIECES: usize = 4096;
 
-/// Why pieces are moved.
+/// Why replicas are moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     /// Out of the log.
@@ -35,10 +35,10 @@ enum Purpose {
     Empty(u64),
 }
 
-/// A piece to be moved: as it is in the index now, and its bytes.
+/// A replica to be moved: as it is in the index now, and its bytes.
 struct Moving {
-    piece: PieceId,
-    old: PieceRecord,
+    replica: ReplicaId,
+    old: ReplicaRecord,
     path_hint: Vec<u8>,
     bytes: Vec<u8>,
 }
@@ -51,7 +51,7 @@ impl Moving {
 }
 
 impl Inner {
-    /// Moves small pieces out of the log.
+    /// Moves small replicas out of the log.
     pub(crate) fn settle(&self) -> Result<(), StoreError> {
         for _ in 0..STEPS {
             let keys = self.holds.lock().oldest_unsettled(self.config.settle_step_bytes);
@@ -63,29 +63,29 @@ impl Inner {
         Ok(())
     }
 
-    fn settle_step(&self, keys: &[(Seq, PieceId)]) -> Result<(), StoreError> {
+    fn settle_step(&self, keys: &[(Seq, ReplicaId)]) -> Result<(), StoreError> {
         let mut newest = self.segments.newest.lock();
         // What is found in a segment is known to the log then, whatever comes.
         self.journal.sync_to(self.journal.appended())?;
         let mut moving = Vec::with_capacity(keys.len());
         let mut trouble = Ok(());
-        // A piece that was updated before it was settled is there twice.
-        let pieces: BTreeSet<PieceId> = keys.iter().map(|(_, piece)| *piece).collect();
-        for piece in &pieces {
-            match self.record(*piece)? {
+        // A replica that was updated before it was settled is there twice.
+        let replicas: BTreeSet<ReplicaId> = keys.iter().map(|(_, replica)| *replica).collect();
+        for replica in &replicas {
+            match self.record(*replica)? {
                 Some(old) if matches!(old.place, Place::Log { .. }) => {
                     let path_hint = old.path_hint.clone();
-                    let (bytes, checked) = self.bytes_to_move(*piece, &old)?;
+                    let (bytes, checked) = self.bytes_to_move(*replica, &old)?;
                     // Bytes that do not match go along as they are, and whoever reads them is told: to keep them where they are
                     // would hold the log for ever.
                     trouble = trouble.and(checked);
-                    moving.push(Moving { piece: *piece, old, path_hint, bytes });
+                    moving.push(Moving { replica: *replica, old, path_hint, bytes });
                 }
                 // Removed, or updated and settled since.
                 _ => {}
             }
         }
-        let (seq, _) = self.move_pieces(&mut newest, &moving, Purpose::Settle)?;
+        let (seq, _) = self.move_replicas(&mut newest, &moving, Purpose::Settle)?;
         let mut holds = self.holds.lock();
         for key in keys {
             holds.settled(*key, seq);
@@ -93,18 +93,18 @@ impl Inner {
         trouble
     }
 
-    /// A small piece's bytes, and whether they match: read again if they do not, for a misread must not become what is kept.
+    /// A small replica's bytes, and whether they match: read again if they do not, for a misread must not become what is kept.
     fn bytes_to_move(
         &self,
-        piece: PieceId,
-        record: &PieceRecord,
+        replica: ReplicaId,
+        record: &ReplicaRecord,
     ) -> Result<(Vec<u8>, Result<(), StoreError>), StoreError> {
         let first = self.small_bytes(record)?;
-        if check(piece, record, &first).is_ok() {
+        if check(replica, record, &first).is_ok() {
             return Ok((first, Ok(())));
         }
         let again = self.small_bytes(record)?;
-        let checked = check(piece, record, &again);
+        let checked = check(replica, record, &again);
         Ok((again, checked))
     }
 
@@ -147,23 +147,25 @@ impl Inner {
             let file = self.segments.open(number)?;
             scan(&*file, FILE_HEADER, stat.end, &mut |offset, found| {
                 let place = Place::Segment { segment: number, offset, header: found.header };
-                let Some(old) = self.record(found.piece)?.filter(|record| record.place == place) else { return Ok(()) };
-                let (bytes, checked) = self.bytes_to_move(found.piece, &old)?;
+                let Some(old) = self.record(found.replica)?.filter(|record| record.place == place) else {
+                    return Ok(());
+                };
+                let (bytes, checked) = self.bytes_to_move(found.replica, &old)?;
                 if checked.is_err() {
                     // It stays, and the segment with it.
                     return Ok(());
                 }
                 bytes_moving += old.bytes_in_segment();
-                moving.push(Moving { piece: found.piece, old, path_hint: found.record.path_hint, bytes });
+                moving.push(Moving { replica: found.replica, old, path_hint: found.record.path_hint, bytes });
                 if bytes_moving >= self.config.settle_step_bytes || moving.len() >= STEP_PIECES {
-                    self.move_pieces(newest, &moving, Purpose::Compact)?;
+                    self.move_replicas(newest, &moving, Purpose::Compact)?;
                     moving.clear();
                     bytes_moving = 0;
                 }
                 Ok(())
             })?;
         }
-        let (seq, emptied) = self.move_pieces(newest, &moving, Purpose::Empty(number))?;
+        let (seq, emptied) = self.move_replicas(newest, &moving, Purpose::Empty(number))?;
         if !emptied {
             let what = format!("segment {number:016x} has pieces that cannot be read; it is left as it is");
             return Err(StoreError::damaged(what));
@@ -171,9 +173,14 @@ impl Inner {
         Ok(seq)
     }
 
-    /// Appends pieces to the newest segment and lets their records point there. The second value tells whether the segment to be
+    /// Appends replicas to the newest segment and lets their records point there. The second value tells whether the segment to be
     /// emptied was forgotten, for nothing in it counts any more.
-    fn move_pieces(&self, newest: &mut Newest, moving: &[Moving], purpose: Purpose) -> Result<(Seq, bool), StoreError> {
+    fn move_replicas(
+        &self,
+        newest: &mut Newest,
+        moving: &[Moving],
+        purpose: Purpose,
+    ) -> Result<(Seq, bool), StoreError> {
         let mut placed = Vec::with_capacity(moving.len());
         let mut at = 0;
         while at < moving.len() {
@@ -181,19 +188,19 @@ impl Inner {
             let (start, mut end) = (newest.end, newest.end);
             let rest: usize = moving[at..].iter().map(Moving::about).sum();
             let mut out = Vec::with_capacity(rest.min(index(self.config.segment_bytes)));
-            while let Some(piece) = moving.get(at)
+            while let Some(replica) = moving.get(at)
                 && end < self.config.segment_bytes
             {
-                let header = record_header(piece.piece, &piece.old, &piece.path_hint);
+                let header = record_header(replica.replica, &replica.old, &replica.path_hint);
                 let place = Place::Segment {
                     segment: newest.number,
                     offset: end,
                     header: u32::try_from(header.len()).unwrap_or(u32::MAX),
                 };
                 out.extend_from_slice(&header);
-                out.extend_from_slice(&piece.bytes);
+                out.extend_from_slice(&replica.bytes);
                 end = start + out.len() as u64;
-                placed.push((piece, PieceRecord { place, path_hint: Vec::new(), ..piece.old.clone() }, end));
+                placed.push((replica, ReplicaRecord { place, path_hint: Vec::new(), ..replica.old.clone() }, end));
                 at += 1;
             }
             file.write_at(&out, start)?;
@@ -207,7 +214,7 @@ impl Inner {
 
     fn switch_records(
         &self,
-        placed: &[(&Moving, PieceRecord, u64)],
+        placed: &[(&Moving, ReplicaRecord, u64)],
         purpose: Purpose,
     ) -> Result<(Seq, bool), StoreError> {
         let emptied = match purpose {
@@ -222,9 +229,9 @@ impl Inner {
                 let stat = changed.entry(segment).or_default();
                 stat.end = stat.end.max(*end);
                 // What was removed or replaced meanwhile stays so; its bytes in the segment are dead from the start.
-                if self.record(moving.piece)?.as_ref() == Some(&moving.old) {
+                if self.record(moving.replica)?.as_ref() == Some(&moving.old) {
                     stat.live += new.bytes_in_segment();
-                    batch.put(&piece_key(moving.piece), &new.encode());
+                    batch.put(&replica_key(moving.replica), &new.encode());
                     if let Place::Segment { segment: from, .. } = moving.old.place
                         && let Some(from) = changed.get_mut(&from)
                     {
@@ -252,9 +259,9 @@ impl Inner {
         };
         *segments = changed;
         drop(segments);
-        // Those who have such a piece open learn where it is now.
+        // Those who have such a replica open learn where it is now.
         for (moving, new, _) in placed {
-            let open = self.table.lock().get(&moving.piece).cloned();
+            let open = self.table.lock().get(&moving.replica).cloned();
             if let Some(open) = open {
                 let mut state = open.lock();
                 if state.record.as_ref() == Some(&moving.old) {

@@ -1,10 +1,10 @@
-//! The format of sidecar files: the checksums of a large piece's pages, and a copy of its record.
+//! The format of sidecar files: the checksums of a large replica's pages, and a copy of its record.
 
-use types::{Adler32, Crc32c, Incarnation, PieceId};
+use types::{Adler32, Crc32c, Incarnation, ReplicaId};
 
 use crate::StoreError;
 use crate::codec::{Decoder, Encoder};
-use crate::record::{Ended, PieceRecord, Place};
+use crate::record::{Ended, Place, ReplicaRecord};
 use crate::sums::PAGE_SUM_BYTES;
 
 const MAGIC: &[u8; 8] = b"WEIRCRC1";
@@ -21,7 +21,7 @@ pub(crate) const PATH_HINT_MAX: usize = 4096;
 /// What a header says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
-    pub(crate) piece: PieceId,
+    pub(crate) replica: ReplicaId,
     pub(crate) generation: u64,
     /// `None`: in the making.
     pub(crate) ended: Option<Ended>,
@@ -45,7 +45,7 @@ impl Header {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
-        out.raw(MAGIC).u16(VERSION).u16(0).u32(0).piece(self.piece).u64(self.generation);
+        out.raw(MAGIC).u16(VERSION).u16(0).u32(0).replica(self.replica).u64(self.generation);
         out.u8(match self.ended {
             None => 0,
             Some(Ended::Complete) => 1,
@@ -62,17 +62,17 @@ impl Header {
     fn decode(slot: &[u8]) -> Result<Self, StoreError> {
         let mut input = Decoder::new(slot, "a sidecar's header");
         let bytes = input.raw(SLOT)?;
-        let (body, crc) = bytes.split_at(SLOT - 4);
-        if !body.starts_with(MAGIC) || crc != Crc32c::of(body).0.to_le_bytes() {
+        let (object, crc) = bytes.split_at(SLOT - 4);
+        if !object.starts_with(MAGIC) || crc != Crc32c::of(object).0.to_le_bytes() {
             return Err(input.fail("does not check"));
         }
-        let mut input = Decoder::new(&body[8..], "a sidecar's header");
+        let mut input = Decoder::new(&object[8..], "a sidecar's header");
         let (version, _, features) = (input.u16()?, input.u16()?, input.u32()?);
         if version != VERSION || features != 0 {
             let what = format!("a sidecar (version {version}, features {features:x})");
             return Err(StoreError::Unsupported { what });
         }
-        let (piece, generation) = (input.piece()?, input.u64()?);
+        let (replica, generation) = (input.replica()?, input.u64()?);
         let ended = match input.u8()? {
             0 => None,
             1 => Some(Ended::Complete),
@@ -82,7 +82,7 @@ impl Header {
         let (incarnation, len) = (Incarnation(input.u64()?), input.u64()?);
         let (adler32, crc32c) = (Adler32(input.u32()?), Crc32c(input.u32()?));
         let path_hint = input.short_bytes()?.to_vec();
-        Ok(Self { piece, generation, ended, incarnation, len, adler32, crc32c, path_hint })
+        Ok(Self { replica, generation, ended, incarnation, len, adler32, crc32c, path_hint })
     }
 
     /// The newest header in the first bytes of a sidecar; `None`: neither checks.
@@ -98,9 +98,9 @@ impl Header {
         Ok(newest)
     }
 
-    /// The piece's record, if its life had ended.
-    pub(crate) fn record(&self) -> Option<PieceRecord> {
-        Some(PieceRecord {
+    /// The replica's record, if its life had ended.
+    pub(crate) fn record(&self) -> Option<ReplicaRecord> {
+        Some(ReplicaRecord {
             ended: self.ended?,
             generation: self.generation,
             incarnation: self.incarnation,
@@ -117,14 +117,14 @@ impl Header {
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation)] // small numbers
 mod tests {
-    use types::BodyId;
+    use types::ObjectId;
 
     use super::*;
 
     #[test]
     fn the_newest_header_that_checks_counts() {
         let header = |generation, ended| Header {
-            piece: PieceId::first(BodyId(1)),
+            replica: ReplicaId::first(ObjectId(1)),
             generation,
             ended,
             incarnation: Incarnation(1),
@@ -151,9 +151,9 @@ mod tests {
     fn newer_versions_and_unknown_features_are_refused() {
         let ended = Some(Ended::Complete);
         let (generation, incarnation, path_hint) = (0, Incarnation(1), Vec::new());
-        let piece = PieceId::first(BodyId(1));
+        let replica = ReplicaId::first(ObjectId(1));
         let (len, adler32, crc32c) = (1, Adler32(1), Crc32c(2));
-        let header = Header { piece, generation, ended, incarnation, len, adler32, crc32c, path_hint };
+        let header = Header { replica, generation, ended, incarnation, len, adler32, crc32c, path_hint };
         for at in [8, 12] {
             let mut slot = header.encode();
             slot[at] += 1;

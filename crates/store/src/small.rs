@@ -1,12 +1,12 @@
-//! Reading small pieces: from the log, or from a segment.
+//! Reading small replicas: from the log, or from a segment.
 
 use std::sync::Arc;
 
-use types::{Crc32c, ErrorCode, PAGE_SIZE, PieceId};
+use types::{Crc32c, ErrorCode, PAGE_SIZE, ReplicaId};
 
 use crate::config::Planted;
-use crate::piece::State;
-use crate::record::{PieceRecord, Place};
+use crate::record::{Place, ReplicaRecord};
+use crate::replica::State;
 use crate::segment::read_record;
 use crate::store::Inner;
 use crate::writer::index;
@@ -16,20 +16,20 @@ use crate::{StoreError, segment};
 const TRIES: usize = 5;
 
 impl Inner {
-    /// The whole content of a small piece that has ended, checked, and kept while the piece is open.
-    pub(crate) fn content(&self, piece: PieceId, state: &mut State) -> Result<Arc<[u8]>, StoreError> {
+    /// The whole content of a small replica that has ended, checked, and kept while the replica is open.
+    pub(crate) fn content(&self, replica: ReplicaId, state: &mut State) -> Result<Arc<[u8]>, StoreError> {
         if let Some(content) = &state.content {
             return Ok(Arc::clone(content));
         }
-        let mut result = Err(StoreError::NotFound { piece });
+        let mut result = Err(StoreError::NotFound { replica });
         for _ in 0..TRIES {
-            let Some(record) = &state.record else { return Err(StoreError::NotFound { piece }) };
+            let Some(record) = &state.record else { return Err(StoreError::NotFound { replica }) };
             // Read to where it stays.
             let mut content: Arc<[u8]> = std::iter::repeat_n(0, index(record.len)).collect();
             let read = Arc::get_mut(&mut content).map_or(Ok(()), |bytes| self.small_bytes_into(record, bytes));
             result = read.and_then(|()| {
                 if !self.config.has(Planted::SkipCrc) {
-                    check(piece, record, &content)?;
+                    check(replica, record, &content)?;
                 }
                 Ok(content)
             });
@@ -37,7 +37,7 @@ impl Inner {
                 break;
             }
             // It may have been settled or moved just now: the index knows.
-            match self.record(piece)? {
+            match self.record(replica)? {
                 Some(now) if now.generation == record.generation && now.place != record.place => {
                     state.record = Some(now)
                 }
@@ -49,15 +49,15 @@ impl Inner {
         Ok(content)
     }
 
-    /// The bytes of a small piece, not compared.
-    pub(crate) fn small_bytes(&self, record: &PieceRecord) -> Result<Vec<u8>, StoreError> {
+    /// The bytes of a small replica, not compared.
+    pub(crate) fn small_bytes(&self, record: &ReplicaRecord) -> Result<Vec<u8>, StoreError> {
         let mut bytes = vec![0; index(record.len)];
         self.small_bytes_into(record, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// The same, into zeros of the piece's length.
-    fn small_bytes_into(&self, record: &PieceRecord, bytes: &mut [u8]) -> Result<(), StoreError> {
+    /// The same, into zeros of the replica's length.
+    fn small_bytes_into(&self, record: &ReplicaRecord, bytes: &mut [u8]) -> Result<(), StoreError> {
         match record.place {
             Place::Log { location, skip } => self.journal.read_into(location, skip, bytes)?,
             Place::Segment { segment, offset, header } => {
@@ -71,19 +71,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Where the piece was in the namespace when it was made.
+    /// Where the replica was in the namespace when it was made.
     pub(crate) fn path_hint(
         &self,
-        piece: PieceId,
+        replica: ReplicaId,
         state: &mut State,
-        record: &PieceRecord,
+        record: &ReplicaRecord,
     ) -> Result<Vec<u8>, StoreError> {
         match record.place {
             Place::Log { .. } | Place::Empty => Ok(record.path_hint.clone()),
             Place::Segment { segment, offset, .. } => {
                 let hint = self.segments.open(segment).and_then(|file| read_record(&*file, offset));
                 match hint {
-                    Ok(segment::Found { piece: there, record, .. }) if there == piece => Ok(record.path_hint),
+                    Ok(segment::Found { replica: there, record, .. }) if there == replica => Ok(record.path_hint),
                     // It has been moved by a compaction just now; a hint is not worth more.
                     Ok(_) | Err(StoreError::Damaged { .. }) => Ok(Vec::new()),
                     Err(e) if e.code() == ErrorCode::NotFound => Ok(Vec::new()),
@@ -91,18 +91,18 @@ impl Inner {
                 }
             }
             Place::Object => {
-                let header = self.files(piece, state)?.newest_header()?;
+                let header = self.files(replica, state)?.newest_header()?;
                 Ok(header.map(|header| header.path_hint).unwrap_or_default())
             }
         }
     }
 }
 
-/// Compares every page of a small piece.
-pub(crate) fn check(piece: PieceId, record: &PieceRecord, bytes: &[u8]) -> Result<(), StoreError> {
+/// Compares every page of a small replica.
+pub(crate) fn check(replica: ReplicaId, record: &ReplicaRecord, bytes: &[u8]) -> Result<(), StoreError> {
     for ((page, bytes), crc) in (0..).zip(bytes.chunks(PAGE_SIZE)).zip(&record.page_crcs) {
         if Crc32c::of(bytes).0 != *crc {
-            return Err(StoreError::Checksum { piece, page });
+            return Err(StoreError::Checksum { replica, page });
         }
     }
     Ok(())

@@ -1,23 +1,23 @@
-//! What the store says of its pieces.
+//! What the store says of its replicas.
 
 use journal::Seq;
-use types::{Adler32, Crc32c, Incarnation, PieceId};
+use types::{Adler32, Crc32c, Incarnation, ReplicaId};
 
-/// What is known when a piece is made.
+/// What is known when a replica is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NewPiece<'a> {
+pub struct NewReplica<'a> {
     /// Where the file is in the namespace, as far as the store needs to know: for an export without the namespace. May be stale
     /// later. At most 4096 bytes; more are cut off.
     pub path_hint: &'a [u8],
     /// How long it will be, if that was announced.
     pub expected_len: Option<u64>,
-    /// The namespace's life that the body's number comes from.
+    /// The namespace's life that the object's number comes from.
     pub incarnation: Incarnation,
 }
 
-/// What state a piece is in.
+/// What state a replica is in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PieceState {
+pub enum ReplicaState {
     /// Being written for the first time, or resumed.
     InMaking {
         /// The written ranges as (start, end), in order, disjoint.
@@ -40,20 +40,20 @@ pub enum PieceState {
     Dirty,
 }
 
-/// A piece, as the store sees it.
+/// A replica, as the store sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PieceStatus {
-    /// In bytes; of a piece in the making: the end of its highest written byte.
+pub struct ReplicaStatus {
+    /// In bytes; of a replica in the making: the end of its highest written byte.
     pub len: u64,
     /// The state.
-    pub state: PieceState,
+    pub state: ReplicaState,
     /// How often it has been begun: 1 when made, one more for each time it was resumed or updated.
     pub generation: u64,
-    /// The namespace's life that its body comes from.
+    /// The namespace's life that its object comes from.
     pub incarnation: Incarnation,
 }
 
-/// A completed piece. The record is in the log's order at `seq`, and durable when the log is synced that far.
+/// A completed replica. The record is in the log's order at `seq`, and durable when the log is synced that far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completed {
     /// Bytes.
@@ -66,7 +66,7 @@ pub struct Completed {
     pub seq: Seq,
 }
 
-/// A piece that was read through and found whole.
+/// A replica that was read through and found whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verified {
     /// Bytes.
@@ -94,8 +94,8 @@ pub struct Space {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct StoreRecovery {
     /// Pieces that were being written or updated and go on.
-    pub in_making: Vec<PieceId>,
-    /// Small complete pieces that still lie in the log.
+    pub in_making: Vec<ReplicaId>,
+    /// Small complete replicas that still lie in the log.
     pub unsettled: u64,
     /// Bytes of written ranges that were not durable and did not come back (after a power failure).
     pub bytes_dropped: u64,
@@ -103,6 +103,6 @@ pub struct StoreRecovery {
     pub orphans_removed: u64,
     /// The same, where nothing is to be removed: the next ordinary opening does it.
     pub orphans_left: u64,
-    /// Files (and ends of segments) with complete or interrupted pieces that no record speaks of. They are left alone.
+    /// Files (and ends of segments) with complete or interrupted replicas that no record speaks of. They are left alone.
     pub unexplained: Vec<String>,
 }

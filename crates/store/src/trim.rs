@@ -1,4 +1,4 @@
-//! Removing files of removed pieces, and letting the log go behind everything that is still needed.
+//! Removing files of removed replicas, and letting the log go behind everything that is still needed.
 
 use std::collections::BTreeSet;
 
@@ -11,21 +11,21 @@ use crate::record::SEEN_KEY;
 use crate::store::Inner;
 
 impl Inner {
-    /// Removes the files of pieces whose removal is durable.
+    /// Removes the files of replicas whose removal is durable.
     pub(crate) fn remove_files(&self, durable: Seq) -> Result<(), StoreError> {
-        // Whoever begins such a piece anew has to know that nobody is about to take its files.
+        // Whoever begins such a replica anew has to know that nobody is about to take its files.
         let _one = self.removals.lock();
         let due = self.holds.lock().due_removals(durable);
         let mut folders = BTreeSet::new();
-        for piece in &due {
-            folders.extend(self.objects.remove(*piece)?);
+        for replica in &due {
+            folders.extend(self.objects.remove(*replica)?);
         }
         for folder in folders {
             self.disk.sync_dir(&folder)?;
         }
         let mut holds = self.holds.lock();
-        for piece in due {
-            holds.removed(piece);
+        for replica in due {
+            holds.removed(replica);
         }
         Ok(())
     }
@@ -34,7 +34,7 @@ impl Inner {
     pub(crate) fn trim(&self) -> Result<(), StoreError> {
         self.remove_files(self.journal.durable())?;
         let below = self.holds.lock().trim(self.journal.durable());
-        // The numbers of bodies in the records that go must be known elsewhere first.
+        // The numbers of objects in the records that go must be known elsewhere first.
         let mut memory = self.seen.lock();
         if memory.changed {
             let mut batch = Batch::new();

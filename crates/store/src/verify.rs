@@ -1,17 +1,17 @@
-//! Reading a piece through and comparing everything.
+//! Reading a replica through and comparing everything.
 
-use types::PieceId;
+use types::ReplicaId;
 
 use crate::reader::Reader;
 use crate::sums::RunningSum;
-use crate::{PieceState, PieceStatus, StoreError, Verified};
+use crate::{ReplicaState, ReplicaStatus, StoreError, Verified};
 
 /// Bytes read in one step.
 const STEP: usize = 1 << 20;
 
 pub(crate) fn verify(
     reader: &Reader,
-    status: Option<PieceStatus>,
+    status: Option<ReplicaStatus>,
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Verified, StoreError> {
     let mut sum = RunningSum::EMPTY;
@@ -24,21 +24,21 @@ pub(crate) fn verify(
         }
         sum.append(RunningSum::of(&buf[..got]));
         if !progress(sum.len) {
-            return Err(StoreError::Stopped { piece: reader.piece() });
+            return Err(StoreError::Stopped { replica: reader.replica() });
         }
     }
     let verified = Verified { len: sum.len, adler32: sum.adler32, crc32c: sum.crc32c };
     match status.map(|status| (status.len, status.state)) {
-        Some((len, PieceState::Complete { adler32, crc32c }))
+        Some((len, ReplicaState::Complete { adler32, crc32c }))
             if len == sum.len && (adler32 != sum.adler32 || crc32c != sum.crc32c) =>
         {
-            Err(whole_differs(reader.piece()))
+            Err(whole_differs(reader.replica()))
         }
         _ => Ok(verified),
     }
 }
 
 /// Pages were exchanged, or the record is wrong.
-pub(crate) fn whole_differs(piece: PieceId) -> StoreError {
-    StoreError::damaged(format!("every page of {piece} matches, but not the sums of the whole"))
+pub(crate) fn whole_differs(replica: ReplicaId) -> StoreError {
+    StoreError::damaged(format!("every page of {replica} matches, but not the sums of the whole"))
 }

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use kv::{Read, ScanOrder};
 
 use crate::StoreError;
-use crate::record::{PIECES_END, PieceRecord, Place};
+use crate::record::{Place, REPLICAS_END, ReplicaRecord};
 
 /// The highest segment of the log that a record of the index points into (0: none does). A log that begins anew numbers its
-/// segments above it, so that no record ever means bytes of another piece.
+/// segments above it, so that no record ever means bytes of another replica.
 pub fn highest_log_segment(index: &dyn Read) -> Result<u64, StoreError> {
     let (mut highest, mut trouble) = (0, None);
-    index.scan(b"p", PIECES_END, ScanOrder::Ascending, &mut |_, value| match PieceRecord::decode(value) {
+    index.scan(b"p", REPLICAS_END, ScanOrder::Ascending, &mut |_, value| match ReplicaRecord::decode(value) {
         Ok(record) => {
             if let Place::Log { location, .. } = record.place {
                 highest = highest.max(location.segment);

@@ -1,14 +1,14 @@
-//! A piece in the making, or being updated: the writer's side.
+//! A replica in the making, or being updated: the writer's side.
 
 use std::sync::Arc;
 
-use types::PieceId;
+use types::ReplicaId;
 
-use crate::config::{PIECE_LEN_MAX, Planted};
+use crate::config::{Planted, REPLICA_LEN_MAX};
 use crate::log_record::{BYTES_HEADER, LogRecord, Subject};
 use crate::object::ObjectFiles;
-use crate::piece::{Locked, OpenPiece};
 use crate::plan::{Part, plan};
+use crate::replica::{Locked, OpenReplica};
 use crate::store::Inner;
 use crate::sums::{PAGE, PageSum, pages_of};
 use crate::{CheckpointSize, Completed, StoreError};
@@ -20,33 +20,33 @@ const SMALL: u64 = 64 << 10;
 /// A large file, or one of unknown size, holds up to 64 pages of 4 KiB and the places of 4,096 ranges.
 const LARGE: u64 = 6 * SMALL;
 
-/// The most bytes of memory that a piece in the making may hold, of which `expected_len` bytes were announced.
+/// The most bytes of memory that a replica in the making may hold, of which `expected_len` bytes were announced.
 #[must_use]
 pub fn writer_memory(expected_len: Option<u64>) -> u64 {
     if expected_len.is_some_and(|len| len <= SMALL) { SMALL } else { LARGE }
 }
 
-/// A piece open for writing. Several threads may write to it at once.
+/// A replica open for writing. Several threads may write to it at once.
 pub struct Writer {
     inner: Arc<Inner>,
-    piece: Arc<OpenPiece>,
+    replica: Arc<OpenReplica>,
     generation: u64,
 }
 
 #[allow(clippy::len_without_is_empty)] // a file's length, not a collection's
 impl Writer {
-    pub(crate) fn new(inner: Arc<Inner>, piece: Arc<OpenPiece>, generation: u64) -> Self {
-        Self { inner, piece, generation }
+    pub(crate) fn new(inner: Arc<Inner>, replica: Arc<OpenReplica>, generation: u64) -> Self {
+        Self { inner, replica, generation }
     }
 
-    /// Which piece it is.
+    /// Which replica it is.
     #[must_use]
-    pub fn piece(&self) -> PieceId {
-        self.piece.id
+    pub fn replica(&self) -> ReplicaId {
+        self.replica.id
     }
 
     fn subject(&self) -> Subject {
-        Subject { piece: self.piece.id, generation: self.generation }
+        Subject { replica: self.replica.id, generation: self.generation }
     }
 
     /// Writes all of `data`. When it returns, the bytes and the record of their range are in the kernel. Data at an address and
@@ -58,7 +58,7 @@ impl Writer {
         self.write_known(offset, data, None, Until::Kernel)
     }
 
-    /// [`Writer::write`] for a caller who tells nobody of it before the piece is complete or synced: what goes to the log may still be in memory when it
+    /// [`Writer::write`] for a caller who tells nobody of it before the replica is complete or synced: what goes to the log may still be in memory when it
     /// returns, and be lost with the process. So many small contents share a write to the log, as they share a sync.
     ///
     /// # Errors
@@ -80,8 +80,8 @@ impl Writer {
 
     fn write_known(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>, until: Until) -> Result<(), StoreError> {
         let len = data.len() as u64;
-        if offset.checked_add(len).is_none_or(|end| end > PIECE_LEN_MAX) {
-            return Err(StoreError::TooLarge { offset, len, max: PIECE_LEN_MAX });
+        if offset.checked_add(len).is_none_or(|end| end > REPLICA_LEN_MAX) {
+            return Err(StoreError::TooLarge { offset, len, max: REPLICA_LEN_MAX });
         }
         // In steps, so that what one write can hold in memory is bounded.
         let mut at = offset;
@@ -101,7 +101,7 @@ impl Writer {
         inner.floor.check(&*inner.disk, data.len() as u64)?;
         // Other writes to the same pages wait, so that the order in the log is the order in which they take effect.
         let pages = (offset - offset % PAGE, pages_of(end) * PAGE);
-        let mut state = self.piece.lock();
+        let mut state = self.replica.lock();
         while state.paused || state.in_flight.iter().any(|other| other.0 < pages.1 && pages.0 < other.1) {
             state.wait();
         }
@@ -121,42 +121,42 @@ impl Writer {
                 Ok(())
             })
         });
-        let life = self.piece.life(&mut state, self.generation)?;
-        let mut last = life.last;
+        let write_state = self.replica.write_state(&mut state, self.generation)?;
+        let mut last = write_state.last;
         for step in done {
             last = last.max(step.seq);
             let laid = match step.what {
                 What::InFile { first_page, count } => {
-                    life.came_into_file(first_page, count);
+                    write_state.came_into_file(first_page, count);
                     Ok(())
                 }
                 What::Laid { wrote, start, image } => {
                     let written = &data[index(start.saturating_sub(offset))..index(wrote.1 - offset)];
-                    life.lay(wrote, start, image.as_deref().unwrap_or(written))
+                    write_state.lay(wrote, start, image.as_deref().unwrap_or(written))
                 }
             };
-            life.dirty = true;
-            life.whole = step.whole;
+            write_state.dirty = true;
+            write_state.whole = step.whole;
             if let Err(e) = laid {
                 // What is in memory is not what the log says: nothing of it may be acknowledged.
-                life.failed.get_or_insert(e.to_string());
+                write_state.failed.get_or_insert(e.to_string());
                 return Err(e);
             }
         }
         if result.is_err() {
             // Pages may have reached the file that nobody was told of.
-            life.leftovers = true;
+            write_state.leftovers = true;
         }
-        life.last = last;
-        let renew = life.redo_bytes > inner.config.redo_bytes_max;
+        write_state.last = last;
+        let renew = write_state.redo_bytes > inner.config.redo_bytes_max;
         // At once and not with the next write, which may be long in coming: an idle writer holds little.
-        let result = result.and_then(|()| inner.make_room(self.piece.id, &mut state));
+        let result = result.and_then(|()| inner.make_room(self.replica.id, &mut state));
         drop(state);
         result.map_err(|e: StoreError| if e.is_no_space() { inner.floor.no_space() } else { e })?;
         if until == Until::Kernel {
             inner.journal.write_to(last)?;
         }
-        if renew { inner.snapshot(&self.piece) } else { Ok(()) }
+        if renew { inner.snapshot(&self.replica) } else { Ok(()) }
     }
 
     /// Decides how to write, makes room, and reads the pages that are overwritten in part.
@@ -168,32 +168,34 @@ impl Writer {
         end: u64,
     ) -> Result<(Vec<Part>, Vec<(u64, Vec<u8>)>, Option<Arc<ObjectFiles>>), StoreError> {
         let inner = &*self.inner;
-        let piece = self.piece.id;
-        let life = self.piece.life(state, self.generation)?;
-        if let Some(reason) = &life.failed {
-            return Err(StoreError::Failed { piece, reason: reason.clone() });
+        let replica = self.replica.id;
+        let write_state = self.replica.write_state(state, self.generation)?;
+        if let Some(reason) = &write_state.failed {
+            return Err(StoreError::Failed { replica, reason: reason.clone() });
         }
         let limit = inner.config.ranges_max;
-        if life.written.len_with(offset, end) > limit || life.in_file.len() > limit + inner.config.held_pages_max {
-            return Err(StoreError::TooManyRanges { piece, limit });
+        if write_state.written.len_with(offset, end) > limit
+            || write_state.in_file.len() > limit + inner.config.held_pages_max
+        {
+            return Err(StoreError::TooManyRanges { replica, limit });
         }
-        life.large |= end > inner.config.small_max;
-        inner.make_room(piece, state)?;
-        inner.save_pages(piece, state, offset, end)?;
-        let life = self.piece.life(state, self.generation)?;
-        let parts = plan(offset, end, life.large, &|page| life.taken(page));
+        write_state.large |= end > inner.config.small_max;
+        inner.make_room(replica, state)?;
+        inner.save_pages(replica, state, offset, end)?;
+        let write_state = self.replica.write_state(state, self.generation)?;
+        let parts = plan(offset, end, write_state.large, &|page| write_state.taken(page));
         let fresh = parts.iter().any(|part| matches!(part, Part::Fresh { .. }));
         // At most the first and the last page are touched in part.
         let mut bases: Vec<u64> = [offset, end]
             .into_iter()
             .filter(|border| !border.is_multiple_of(PAGE))
             .map(|border| border / PAGE)
-            .filter(|page| life.in_file.contains(*page, page + 1))
+            .filter(|page| write_state.in_file.contains(*page, page + 1))
             .collect();
         bases.dedup();
-        let files = if fresh || !bases.is_empty() { Some(inner.files(piece, state)?) } else { None };
+        let files = if fresh || !bases.is_empty() { Some(inner.files(replica, state)?) } else { None };
         let bases: Result<Vec<_>, StoreError> = match &files {
-            Some(files) => bases.into_iter().map(|page| Ok((page, files.page(piece, page)?))).collect(),
+            Some(files) => bases.into_iter().map(|page| Ok((page, files.page(replica, page)?))).collect(),
             None => Ok(Vec::new()),
         };
         Ok((parts, bases?, files))
@@ -250,7 +252,7 @@ impl Writer {
             let offset = if image.is_some() { page * PAGE } else { at };
             let bytes = image.as_deref().unwrap_or(part);
             let appended = inner.log(self.subject(), &LogRecord::Bytes { wrote, offset, bytes })?;
-            // If this is all that the piece consists of, its bytes need not be logged again when it is completed.
+            // If this is all that the replica consists of, its bytes need not be logged again when it is completed.
             let whole = (offset == 0 && image.is_none()).then_some((appended.location, BYTES_HEADER));
             done.push(Done { seq: appended.seq, whole, what: What::Laid { wrote, start: offset, image } });
             at = wrote.1;
@@ -264,11 +266,11 @@ impl Writer {
     /// # Errors
     /// [`StoreError::Checksum`].
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
-        let mut state = self.piece.lock();
-        let len = self.piece.life(&mut state, self.generation)?.len;
+        let mut state = self.replica.lock();
+        let len = self.replica.write_state(&mut state, self.generation)?.len;
         let wanted = index(len.saturating_sub(offset)).min(buf.len());
         let buf = &mut buf[..wanted];
-        self.inner.read_life(self.piece.id, &mut state, offset, buf)?;
+        self.inner.read_life(self.replica.id, &mut state, offset, buf)?;
         Ok(wanted)
     }
 
@@ -277,10 +279,10 @@ impl Writer {
     /// # Errors
     /// When the log or the disk refuses.
     pub fn truncate(&self, len: u64) -> Result<(), StoreError> {
-        if len > PIECE_LEN_MAX {
-            return Err(StoreError::TooLarge { offset: 0, len, max: PIECE_LEN_MAX });
+        if len > REPLICA_LEN_MAX {
+            return Err(StoreError::TooLarge { offset: 0, len, max: REPLICA_LEN_MAX });
         }
-        self.inner.truncate(&self.piece, self.generation, len)
+        self.inner.truncate(&self.replica, self.generation, len)
     }
 
     /// Makes everything that was acknowledged so far durable. Returns the durable prefix.
@@ -288,15 +290,15 @@ impl Writer {
     /// # Errors
     /// [`StoreError::Failed`] from then on if the disk could not sync.
     pub fn sync(&self) -> Result<u64, StoreError> {
-        self.inner.sync(&self.piece, self.generation)
+        self.inner.sync(&self.replica, self.generation)
     }
 
     /// The end of the highest written byte (or what it was truncated to).
     #[must_use]
     pub fn len(&self) -> u64 {
-        let state = self.piece.lock();
-        match (&state.life, &state.record) {
-            (Some(life), _) => life.len,
+        let state = self.replica.lock();
+        match (&state.write_state, &state.record) {
+            (Some(write_state), _) => write_state.len,
             (None, Some(record)) => record.len,
             (None, None) => 0,
         }
@@ -305,9 +307,9 @@ impl Writer {
     /// Bytes without a gap from the beginning that a power failure cannot undo.
     #[must_use]
     pub fn durable_prefix(&self) -> u64 {
-        let state = self.piece.lock();
-        match (&state.life, &state.record) {
-            (Some(life), _) => life.durable_prefix,
+        let state = self.replica.lock();
+        match (&state.write_state, &state.record) {
+            (Some(write_state), _) => write_state.durable_prefix,
             (None, Some(record)) => record.len,
             (None, None) => 0,
         }
@@ -316,16 +318,20 @@ impl Writer {
     /// Whether there are gaps below [`Writer::len`].
     #[must_use]
     pub fn gaps(&self) -> bool {
-        self.piece.lock().life.as_ref().is_some_and(|life| life.written.prefix() < life.len)
+        self.replica
+            .lock()
+            .write_state
+            .as_ref()
+            .is_some_and(|write_state| write_state.written.prefix() < write_state.len)
     }
 
     /// Begins a checkpoint: all changes from here on can be undone as one. A stop of the process or of the machine undoes them, and so
-    /// does the end of the piece's writing.
+    /// does the end of the replica's writing.
     ///
     /// # Errors
     /// [`StoreError::CheckpointOpen`].
     pub fn begin_checkpoint(&self) -> Result<(), StoreError> {
-        self.inner.begin_checkpoint(&self.piece, self.generation)
+        self.inner.begin_checkpoint(&self.replica, self.generation)
     }
 
     /// Keeps what was done under the checkpoint; all of it is durable when this returns. After an error that is not
@@ -334,7 +340,7 @@ impl Writer {
     /// # Errors
     /// [`StoreError::NoCheckpoint`]; [`StoreError::Failed`] from then on if the disk could not sync.
     pub fn commit_checkpoint(&self) -> Result<(), StoreError> {
-        self.inner.commit_checkpoint(&self.piece, self.generation)
+        self.inner.commit_checkpoint(&self.replica, self.generation)
     }
 
     /// Undoes what was done under the checkpoint, if one is open; says whether one was.
@@ -342,7 +348,7 @@ impl Writer {
     /// # Errors
     /// When the log cannot be read or written; the checkpoint is open still.
     pub fn roll_back(&self) -> Result<bool, StoreError> {
-        self.inner.roll_back(&self.piece, self.generation)
+        self.inner.roll_back(&self.replica, self.generation)
     }
 
     /// How large the open checkpoint is; `None`: none is open.
@@ -350,22 +356,22 @@ impl Writer {
     /// # Errors
     /// [`StoreError::Closed`].
     pub fn checkpoint(&self) -> Result<Option<CheckpointSize>, StoreError> {
-        self.inner.checkpoint_size(&self.piece, self.generation)
+        self.inner.checkpoint_size(&self.replica, self.generation)
     }
 
-    /// Makes the data durable and appends the record. The piece is complete when the log is synced up to `seq`. Gaps read as zeros
+    /// Makes the data durable and appends the record. The replica is complete when the log is synced up to `seq`. Gaps read as zeros
     /// from then on and count as zeros in the sums.
     ///
     /// # Errors
-    /// Without a record the piece is still in the making, and this can be tried again.
+    /// Without a record the replica is still in the making, and this can be tried again.
     pub fn complete(&self) -> Result<Completed, StoreError> {
-        self.inner.complete(&self.piece, self.generation)
+        self.inner.complete(&self.replica, self.generation)
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.inner.release(&self.piece);
+        self.inner.release(&self.replica);
     }
 }
 
@@ -381,7 +387,7 @@ enum Until {
 /// A step of a write that is in the log, to be taken in memory.
 struct Done {
     seq: journal::Seq,
-    /// Where the bytes lie, if they begin the piece.
+    /// Where the bytes lie, if they begin the replica.
     whole: Option<(journal::Location, u32)>,
     what: What,
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::{BodyId, NodeId, NsPath, SessionId, Timestamp, units};
+use crate::{NodeId, NsPath, ObjectId, SessionId, Timestamp, units};
 
 /// How it is called in the opaque part of a URL: `weir.cap=...`.
 pub const OPAQUE_KEY: &str = "weir.cap";
@@ -20,13 +20,13 @@ pub const OPAQUE_KEY: &str = "weir.cap";
 /// The word beside it that says which content it is for, as 16 hexadecimal digits: a client that has to open a file again knows by it whether that
 /// is still the same, also of one that has grown meanwhile. Nothing is granted by it.
 pub const CONTENT_KEY: &str = "weir.content";
-/// What is said behind the `?` of an address with a permission for `body`.
+/// What is said behind the `?` of an address with a permission for `object`.
 #[must_use]
-pub fn words(capability: &str, body: BodyId) -> String {
-    format!("{OPAQUE_KEY}={capability}&{CONTENT_KEY}={:016x}", body.0)
+pub fn words(capability: &str, object: ObjectId) -> String {
+    format!("{OPAQUE_KEY}={capability}&{CONTENT_KEY}={:016x}", object.0)
 }
 
-/// Most bytes that describe where the pieces are.
+/// Most bytes that describe where the replicas are.
 pub const LAYOUT_BYTES_MAX: usize = 336;
 /// Most characters of the text, without its key.
 pub const TEXT_MAX: usize = (FIXED_BYTES + LAYOUT_BYTES_MAX + CODE_BYTES).div_ceil(3) * 4;
@@ -146,7 +146,7 @@ pub struct Capability {
     /// The disk server that it is for.
     pub server: NodeId,
     /// The content that it is for.
-    pub body: BodyId,
+    pub object: ObjectId,
     /// What may be done with it.
     pub rights: Rights,
     /// The path that it is to be shown with.
@@ -157,17 +157,17 @@ pub struct Capability {
     pub session: SessionId,
     /// Until when by the manager's clock; not at this moment any more.
     pub expires: Timestamp,
-    /// Where the pieces are, in a form that is the layouts' affair; at most [`LAYOUT_BYTES_MAX`] bytes.
+    /// Where the replicas are, in a form that is the layouts' affair; at most [`LAYOUT_BYTES_MAX`] bytes.
     pub layout: Vec<u8>,
 }
 
 impl fmt::Debug for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server, body, rights, epoch, session, expires, .. } = self;
+        let Self { server, object, rights, epoch, session, expires, .. } = self;
         write!(
             f,
             "Capability(body {:016x}, server {server}, {rights}, epoch {epoch}, session {session}, until {expires}, ..)",
-            body.0
+            object.0
         )
     }
 }
@@ -259,7 +259,7 @@ impl Capability {
         bytes.extend(layout_len.to_le_bytes());
         bytes.extend(key.id.to_le_bytes());
         bytes.extend(self.server.0.to_le_bytes());
-        bytes.extend(self.body.0.to_le_bytes());
+        bytes.extend(self.object.0.to_le_bytes());
         bytes.extend(self.path.0);
         bytes.extend(self.epoch.to_le_bytes());
         bytes.extend(self.session.0.to_le_bytes());
@@ -316,7 +316,7 @@ impl Capability {
         let capability = Self {
             rights: Rights(rights),
             server: NodeId(u64::from_le_bytes(reader.take()?)),
-            body: BodyId(u64::from_le_bytes(reader.take()?)),
+            object: ObjectId(u64::from_le_bytes(reader.take()?)),
             path: PathMark(reader.take()?),
             epoch: u64::from_le_bytes(reader.take()?),
             session: SessionId(u64::from_le_bytes(reader.take()?)),
@@ -349,7 +349,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000_000_000);
     const SERVER: NodeId = NodeId(7);
-    const BODY: BodyId = BodyId(0x1234);
+    const OBJECT: ObjectId = ObjectId(0x1234);
 
     fn key(id: u32) -> CapabilityKey {
         CapabilityKey::new(id, &[u8::try_from(id).unwrap(); 32])
@@ -362,7 +362,7 @@ mod tests {
     fn capability() -> Capability {
         Capability {
             server: SERVER,
-            body: BODY,
+            object: OBJECT,
             path: mark("/a/file"),
             rights: Rights::READ,
             epoch: 5,

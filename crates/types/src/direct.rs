@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use crate::striping::{self, StripedWriting};
-use crate::{BodyId, Ino, Stripe, Timestamp, capability};
+use crate::striping::{self, StripedOpenWrite};
+use crate::{Ino, ObjectId, Stripe, Timestamp, capability};
 
 /// The word of an open whose client can go to the units of a striped file: `weir.direct=1`.
 pub const DIRECT_KEY: &str = "weir.direct";
@@ -29,7 +29,7 @@ pub struct UnitAt {
     /// What is to be shown there. Never shown to anybody else.
     pub capability: String,
     /// The unit's content.
-    pub body: BodyId,
+    pub object: ObjectId,
 }
 
 impl fmt::Debug for UnitAt {
@@ -42,7 +42,8 @@ impl UnitAt {
     /// The first units of a file, in order, as they are in a word of an address; `None`: they do not fit.
     #[must_use]
     pub fn show_all(units: &[Self]) -> Option<String> {
-        let one = |Self { host, port, capability, body }: &Self| format!("{host}~{port}~{capability}~{:016x}", body.0);
+        let one =
+            |Self { host, port, capability, object }: &Self| format!("{host}~{port}~{capability}~{:016x}", object.0);
         let text = units.iter().map(one).collect::<Vec<_>>().join(",");
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]~,".contains(&byte);
         let separators = |text: &str| text.bytes().filter(|byte| b"~,".contains(byte)).count();
@@ -59,10 +60,10 @@ impl UnitAt {
         let one = |text: &str| {
             let mut parts = text.split('~');
             let (host, port, capability) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
-            let [body] = striping::numbers(parts.next()?, [16])?;
+            let [object] = striping::numbers(parts.next()?, [16])?;
             let is_whole = parts.next().is_none() && !host.is_empty() && !capability.is_empty();
             let (host, capability) = (host.to_owned(), capability.to_owned());
-            is_whole.then_some(Self { host, port, capability, body: BodyId(body) })
+            is_whole.then_some(Self { host, port, capability, object: ObjectId(object) })
         };
         text.split(',').map(one).collect()
     }
@@ -70,7 +71,7 @@ impl UnitAt {
     /// What its server is shown, behind the `?` of the unit's own address.
     #[must_use]
     pub fn words(&self) -> String {
-        capability::words(&self.capability, self.body)
+        capability::words(&self.capability, self.object)
     }
 }
 
@@ -95,14 +96,14 @@ pub enum DirectRights {
     /// To write it.
     Write {
         /// Who does, and that he may.
-        writing: StripedWriting,
+        writing: StripedOpenWrite,
         /// It was interrupted, and is to be gone on with: so are its units, as far as they have ended.
         goes_on: bool,
     },
     /// To read it: nobody writes it.
     Read {
         /// The content.
-        body: BodyId,
+        object: ObjectId,
         /// How long it is; of one whose writer went away, how much is there without a gap.
         len: u64,
         /// Its writer went away.
@@ -121,9 +122,9 @@ impl StripedFile {
                 let kind = if *goes_on { 'g' } else { 'w' };
                 format!("{kind}.{}", striping::show_writer(*writing))
             }
-            DirectRights::Read { body, len, is_partial } => {
+            DirectRights::Read { object, len, is_partial } => {
                 let kind = if *is_partial { 'p' } else { 'r' };
-                format!("{kind}.{:016x}.{len:016x}", body.0)
+                format!("{kind}.{:016x}.{len:016x}", object.0)
             }
         };
         format!("{width:02x}.{chunk:016x}.{:016x}.{mode:04x}.{:016x}.{rights}", ino.0, mtime.0)
@@ -137,8 +138,8 @@ impl StripedFile {
         let [width, chunk, ino, mode, mtime] = striping::numbers(text.get(..fifth)?, [2, 16, 16, 4, 16])?;
         let rest = text.get(sixth + 1..)?;
         let read = |is_partial| {
-            let [body, len] = striping::numbers(rest, [16, 16])?;
-            Some(DirectRights::Read { body: BodyId(body), len, is_partial })
+            let [object, len] = striping::numbers(rest, [16, 16])?;
+            Some(DirectRights::Read { object: ObjectId(object), len, is_partial })
         };
         let rights = match text.get(fifth + 1..sixth)? {
             kind @ ("w" | "g") => DirectRights::Write { writing: striping::parse_writer(rest)?, goes_on: kind == "g" },
@@ -166,7 +167,7 @@ mod tests {
             host: ["disk1.site", "[2001:db8::7]"][usize::from(n & 1 == 0)].to_owned(),
             port: 1094,
             capability: "aB-_9".repeat(20),
-            body: BodyId(n),
+            object: ObjectId(n),
         };
         let units: Vec<UnitAt> = (1..=4).map(unit).collect();
         let text = UnitAt::show_all(&units).unwrap();
@@ -187,9 +188,9 @@ mod tests {
 
     #[test]
     fn it_reads_back_from_its_word_and_nothing_else_does() {
-        let writer = WriterToken { key: WriterKey(u64::MAX), body: BodyId(3), epoch: 9 };
-        let read = |is_partial| DirectRights::Read { body: BodyId(0xab), len: 77, is_partial };
-        let writing = StripedWriting { writer, secret: WriteSecret(u128::MAX - 1) };
+        let writer = WriterToken { key: WriterKey(u64::MAX), object: ObjectId(3), epoch: 9 };
+        let read = |is_partial| DirectRights::Read { object: ObjectId(0xab), len: 77, is_partial };
+        let writing = StripedOpenWrite { writer, secret: WriteSecret(u128::MAX - 1) };
         let write = |goes_on| DirectRights::Write { writing, goes_on };
         for rights in [write(false), write(true), read(false), read(true)] {
             for mtime in [i64::MIN, -1, 0, 5] {

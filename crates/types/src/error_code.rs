@@ -4,7 +4,7 @@
 /// Why something was refused. One per outcome that a client can tell apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize, serde::Deserialize)]
 pub enum ErrorCode {
-    /// No such name, inode, body or attribute.
+    /// No such name, inode, object or attribute.
     NotFound,
     /// The name, or the attribute, is taken.
     Exists,

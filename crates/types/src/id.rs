@@ -21,23 +21,23 @@ id! {
     Ino(u64)
 }
 id! {
-    /// One content of a file. Never reused, never 0. An inode names its current body.
-    BodyId(u64)
+    /// One content of a file. Never reused, never 0. An inode names its current object.
+    ObjectId(u64)
 }
 id! {
-    /// Which piece of a body (always 0 until layouts have more than one piece).
-    PieceIndex(u16)
+    /// Which replica of a object (always 0 until layouts have more than one replica).
+    ReplicaIndex(u16)
 }
 id! {
     /// The root of quota, snapshot and policy that a directory belongs to. 1 is the default tree.
     TreeId(u64)
 }
 id! {
-    /// An ordered set of stores that together hold the pieces of many bodies. 1 on a single node.
+    /// An ordered set of stores that together hold the replicas of many objects. 1 on a single node.
     GroupId(u64)
 }
 id! {
-    /// One store: one local file system that weir keeps pieces on.
+    /// One store: one local file system that weir keeps replicas on.
     StoreId(u64)
 }
 id! {
@@ -88,25 +88,25 @@ impl GroupId {
     pub const STRIPED: GroupId = GroupId(u64::MAX);
 }
 
-/// One piece of one body; what a store keeps. Shown as `<body in hex>.<piece>`.
+/// One replica of one object; what a store keeps. Shown as `<object in hex>.<replica>`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
-pub struct PieceId {
-    /// The content that it is a piece of.
-    pub body: BodyId,
+pub struct ReplicaId {
+    /// The content that it is a replica of.
+    pub object: ObjectId,
     /// Its place in the layout.
-    pub index: PieceIndex,
+    pub index: ReplicaIndex,
 }
 
-impl PieceId {
-    /// The first (on a single node: only) piece of `body`.
+impl ReplicaId {
+    /// The first (on a single node: only) replica of `object`.
     #[must_use]
-    pub fn first(body: BodyId) -> Self {
-        Self { body, index: PieceIndex(0) }
+    pub fn first(object: ObjectId) -> Self {
+        Self { object, index: ReplicaIndex(0) }
     }
 }
 
-impl fmt::Display for PieceId {
+impl fmt::Display for ReplicaId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}.{}", self.body.0, self.index.0)
+        write!(f, "{:016x}.{}", self.object.0, self.index.0)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::place::cut;
+use crate::location::cut;
 use crate::units::parse_size;
 
 /// Most copies of a content.

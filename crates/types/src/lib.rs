@@ -11,12 +11,12 @@ mod error_code;
 mod group;
 mod histogram;
 mod id;
-pub mod lacking;
 mod layout;
+mod location;
+mod location_ranges;
 mod name;
-mod place;
-mod place_ranges;
 mod policy;
+pub mod stale_replicas;
 pub mod striping;
 mod time;
 pub mod units;
@@ -25,18 +25,18 @@ mod writer;
 pub use checksum::{Adler32, Crc32c, PAGE_SIZE};
 pub use client::{BootId, ClientIdentity};
 pub use error_code::ErrorCode;
-pub use group::{Era, Group, Member, NodeRecord, Participant, Placement};
+pub use group::{BootGeneration, Group, InSyncReplica, Member, NodeRecord, Placement};
 pub use histogram::Histogram;
 pub use id::{
-    BodyId, ClusterId, GroupId, Incarnation, Ino, NodeId, PieceId, PieceIndex, PrincipalId, SessionId, StoreId, TreeId,
-    UploadId,
+    ClusterId, GroupId, Incarnation, Ino, NodeId, ObjectId, PrincipalId, ReplicaId, ReplicaIndex, SessionId, StoreId,
+    TreeId, UploadId,
 };
 pub use layout::{
     Layout, LayoutError, REPLICAS_MAX, STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_WIDTH_MAX, STRIPE_WIDTH_MIN, Stripe,
 };
+pub use location::{LOCATION_NAME_MAX, Location, LocationError, LocationPrefix, Shared};
+pub use location_ranges::{LocationRangeError, LocationRanges};
 pub use name::{FileName, NAME_MAX, NameError, NsPath, PATH_MAX};
-pub use place::{PLACE_NAME_MAX, Place, PlaceError, PlacePrefix, Shared};
-pub use place_ranges::{PlaceRangeError, PlaceRanges};
 pub use policy::{CLASS_NAME_MAX, POLICY_TEXT_MAX, Policy, PolicyError, Spread, StoreClass};
 pub use striping::Run;
 pub use time::Timestamp;

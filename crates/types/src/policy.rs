@@ -7,8 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::layout::{LayoutError, Said, number, once, words};
-use crate::place::{PlaceError, cut, is_name};
-use crate::{Layout, PlacePrefix};
+use crate::location::{LocationError, cut, is_name};
+use crate::{Layout, LocationPrefix};
 
 /// Longest text of a policy, in bytes.
 pub const POLICY_TEXT_MAX: usize = 1024;
@@ -41,7 +41,7 @@ pub enum PolicyError {
     Near(String),
     /// A place that cannot be.
     #[error("prefer: {0}")]
-    Prefer(#[from] PlaceError),
+    Prefer(#[from] LocationError),
     /// A class or its number of copies that cannot be.
     #[error(
         "`{0}`: write class=NAME:COPIES, as in `class=t1:1`, several separated by commas; a name has 1 to 32 letters, \
@@ -127,7 +127,7 @@ pub struct Policy {
     layout: Layout,
     spread: Spread,
     near_client: bool,
-    prefer: Option<PlacePrefix>,
+    prefer: Option<LocationPrefix>,
     /// Sorted by name; at most as many copies as there are.
     classes: BTreeMap<StoreClass, u8>,
 }
@@ -153,7 +153,7 @@ impl Policy {
 
     /// This one, with the place where the first copy goes if nothing nearer to the client is asked for or can be had.
     #[must_use]
-    pub fn with_prefer(self, prefer: Option<PlacePrefix>) -> Self {
+    pub fn with_prefer(self, prefer: Option<LocationPrefix>) -> Self {
         Self { prefer, ..self }
     }
 
@@ -195,7 +195,7 @@ impl Policy {
 
     /// Where the first copy goes if nothing nearer to the client is asked for or can be had.
     #[must_use]
-    pub fn prefer(&self) -> Option<&PlacePrefix> {
+    pub fn prefer(&self) -> Option<&LocationPrefix> {
         self.prefer.as_ref()
     }
 
@@ -244,7 +244,7 @@ impl FromStr for Policy {
                 "spread" => once(&mut spread, parse_spread(word, value)?, "spread")?,
                 "near" if value == "client" => once(&mut near, (), "near")?,
                 "near" => return Err(PolicyError::Near(cut(word))),
-                "prefer" => once(&mut prefer, value.parse::<PlacePrefix>()?, "prefer")?,
+                "prefer" => once(&mut prefer, value.parse::<LocationPrefix>()?, "prefer")?,
                 "class" => once(&mut classes, parse_classes(word, value)?, "class")?,
                 _ => return Err(PolicyError::UnknownWord(cut(word))),
             }
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!((all.layout().units(), all.layout().replicas(), all.layout().sync()), (4, 3, 2));
         assert_eq!(all.spread(), Spread::Site);
         assert!(all.near_client());
-        assert_eq!(all.prefer().map(PlacePrefix::as_str), Some("cern/r1"));
+        assert_eq!(all.prefer().map(LocationPrefix::as_str), Some("cern/r1"));
         let classes: Vec<_> = all.classes().iter().map(|(class, copies)| (class.as_str(), *copies)).collect();
         assert_eq!(classes, [("ssd", 1), ("t1", 2)]);
         assert_eq!(policy("replica(1)"), Policy::default());
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_longest_canonical_form_can_be_read() {
-        let name = "n".repeat(crate::place::PLACE_NAME_MAX);
+        let name = "n".repeat(crate::location::LOCATION_NAME_MAX);
         let classes: Vec<_> = (0..8).map(|n| format!("{}{n}:1", "c".repeat(CLASS_NAME_MAX - 1))).collect();
         let text = format!(
             "stripe(64, 512MiB) replica(8) spread=site near=client prefer={name}/{name}/{name} class={}",

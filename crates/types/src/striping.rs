@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Adler32, BodyId, Crc32c, Stripe, WriterKey, WriterToken};
+use crate::{Adler32, Crc32c, ObjectId, Stripe, WriterKey, WriterToken};
 
 /// The word of an open that asks for a unit of a striped file, by its number, instead of the file.
 pub const UNIT_KEY: &str = "weir.unit";
@@ -69,9 +69,9 @@ impl fmt::Debug for WriteSecret {
     }
 }
 
-/// The writing of a striped file, for who may do it. A writer alone says nothing: readers are shown the body, and the rest can be guessed.
+/// The writing of a striped file, for who may do it. A writer alone says nothing: readers are shown the object, and the rest can be guessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct StripedWriting {
+pub struct StripedOpenWrite {
     /// The file's writer.
     pub writer: WriterToken,
     /// That it was let in.
@@ -80,18 +80,18 @@ pub struct StripedWriting {
 
 /// A writing as it is in a word of an address.
 #[must_use]
-pub fn show_writer(writing: StripedWriting) -> String {
-    let StripedWriting { writer, secret } = writing;
+pub fn show_writer(writing: StripedOpenWrite) -> String {
+    let StripedOpenWrite { writer, secret } = writing;
     let (high, low) = (secret.0 >> 64, secret.0 & u128::from(u64::MAX));
-    format!("{:016x}.{:016x}.{:08x}.{high:016x}.{low:016x}", writer.key.0, writer.body.0, writer.epoch)
+    format!("{:016x}.{:016x}.{:08x}.{high:016x}.{low:016x}", writer.key.0, writer.object.0, writer.epoch)
 }
 
 /// What [`show_writer`] has made.
 #[must_use]
-pub fn parse_writer(text: &str) -> Option<StripedWriting> {
-    let [key, body, epoch, high, low] = numbers(text, [16, 16, 8, 16, 16])?;
-    let writer = WriterToken { key: WriterKey(key), body: BodyId(body), epoch: u32::try_from(epoch).ok()? };
-    Some(StripedWriting { writer, secret: WriteSecret(u128::from(high) << 64 | u128::from(low)) })
+pub fn parse_writer(text: &str) -> Option<StripedOpenWrite> {
+    let [key, object, epoch, high, low] = numbers(text, [16, 16, 8, 16, 16])?;
+    let writer = WriterToken { key: WriterKey(key), object: ObjectId(object), epoch: u32::try_from(epoch).ok()? };
+    Some(StripedOpenWrite { writer, secret: WriteSecret(u128::from(high) << 64 | u128::from(low)) })
 }
 
 /// Neighbouring bytes of a striped file that lie in one chunk, so also side by side in a unit.
@@ -243,8 +243,8 @@ mod tests {
 
     #[test]
     fn a_writer_reads_back_from_its_word() {
-        let writer = WriterToken { key: WriterKey(u64::MAX), body: BodyId(0x12), epoch: 7 };
-        let writing = StripedWriting { writer, secret: WriteSecret(0xab << 64 | 5) };
+        let writer = WriterToken { key: WriterKey(u64::MAX), object: ObjectId(0x12), epoch: 7 };
+        let writing = StripedOpenWrite { writer, secret: WriteSecret(0xab << 64 | 5) };
         let text = show_writer(writing);
         assert_eq!(text, "ffffffffffffffff.0000000000000012.00000007.00000000000000ab.0000000000000005");
         assert_eq!(parse_writer(&text), Some(writing));

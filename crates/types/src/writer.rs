@@ -1,6 +1,6 @@
 //! Who writes a content.
 
-use crate::BodyId;
+use crate::ObjectId;
 
 /// Finds a writer: made from the client's identity and the path (docs/reference/formats.md).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -12,7 +12,7 @@ pub struct WriterToken {
     /// From client and path.
     pub key: WriterKey,
     /// The content being written.
-    pub body: BodyId,
+    pub object: ObjectId,
     /// Raised by each re-open.
     pub epoch: u32,
 }

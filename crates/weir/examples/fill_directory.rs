@@ -1,4 +1,4 @@
-//! Fills a directory of a new data directory with empty files, as a server would make them: a body in the store, an open and a commit in
+//! Fills a directory of a new data directory with empty files, as a server would make them: a object in the store, an open and a commit in
 //! the namespace each; only that nobody waits for every single one to be durable. For measuring listings.
 //!
 //!     fill_directory DATA /DIRECTORY FILES
@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use namespace::{
     Actor, Commit, Committed, Completion, Durability, How, Mkdir, Namespace, NsError, OpenWrite, OpenedWrite, Sums,
 };
-use store::{NewPiece, Store};
+use store::{NewReplica, Store};
 use types::{BootId, ClientIdentity, NsPath, Timestamp};
 use weir::config::Config;
 use weir::datadir::{DataDir, IfNew};
@@ -77,8 +77,9 @@ impl Filler {
     ) -> Result<(), Failure> {
         let opened = opened?;
         let incarnation = self.namespace.incarnation();
-        let piece = self.store.create(opened.piece, NewPiece { path_hint: b"", expected_len: None, incarnation })?;
-        let completed = piece.complete()?;
+        let replica =
+            self.store.create(opened.replica, NewReplica { path_hint: b"", expected_len: None, incarnation })?;
+        let completed = replica.complete()?;
         let sums = Some(Sums { adler32: completed.adler32, crc32c: completed.crc32c });
         let content = Committed { len: completed.len, sums, mtime: None };
         let op = Commit { writer: opened.writer, content, completion: Completion::ByClient };

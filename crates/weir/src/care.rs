@@ -35,8 +35,8 @@ impl Care {
         let scrub = Scrub::start(Arc::clone(&foundation.disk), store, namespace, scrub)
             .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the scrub"))?;
         let scrub = Arc::new(scrub);
-        let office = Office { scrub: Arc::clone(&scrub), namespace: Arc::clone(&foundation.namespace_index) };
-        let answer = move |ask: Ask| office.answer(ask);
+        let admin_api = AdminApi { scrub: Arc::clone(&scrub), namespace: Arc::clone(&foundation.namespace_index) };
+        let answer = move |ask: Ask| admin_api.answer(ask);
         let control = config.data.as_deref().map(|data| Control::start(data, Box::new(answer)));
         let control = control.transpose().map_err(|error| Failure::new(Exit::Failed, error))?;
         Ok(Self { scrub, control })
@@ -52,12 +52,12 @@ impl Care {
 }
 
 /// Answers what comes through the socket.
-struct Office {
+struct AdminApi {
     scrub: Arc<Scrub>,
     namespace: Arc<LoggedIndex>,
 }
 
-impl Office {
+impl AdminApi {
     fn answer(&self, ask: Ask) -> Reply {
         match ask {
             Ask::ScrubStatus => self.scrub_status(),

@@ -2,9 +2,9 @@
 
 mod bench;
 mod client;
+mod cluster_views;
 mod local;
 mod machines;
-mod seeing;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -12,16 +12,16 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use types::{Place, StoreClass};
+use types::{Location, StoreClass};
 
 use crate::config::ClusterRole;
 use crate::exit::Exit;
 
 pub use bench::*;
 pub use client::*;
+pub use cluster_views::*;
 pub use local::*;
 pub use machines::*;
-pub use seeing::*;
 
 const ABOUT: &str = "Storage for physics experiments: takes files from stock XRootD clients, keeps them through any \
 crash, and gives them back with every page checked.";
@@ -82,7 +82,7 @@ pub enum Command {
     /// disk server in the middle, compares every byte, starts it again and sees the copies restored. Takes about a minute,
     /// needs no rights, and leaves nothing behind, also when it is ended by Ctrl-C.
     Demo(DemoArgs),
-    /// Checks a data directory: names against pieces against checksums.
+    /// Checks a data directory: names against replicas against checksums.
     ///
     /// The node must not be running. Recovers from an unclean stop as a start would, then reads everything and says in
     /// plain words what it found. Repairs only what a flag names.
@@ -160,7 +160,7 @@ pub struct ServeArgs {
     pub advertise: Option<String>,
     /// Of a disk server: where it stands, as site/rack/host [default: default/default/ and the host's name].
     #[arg(long, value_name = "PLACE")]
-    pub place: Option<Place>,
+    pub location: Option<Location>,
     /// Of a disk server: what its administrator calls the kind of its stores, for policies that ask for a class.
     #[arg(long, value_name = "CLASS")]
     pub class: Option<StoreClass>,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cluster::CopyRate;
-use cluster::Life;
+use cluster::ProcessEpoch;
 use disk::{Access, Disk, DiskError, OpenOptions};
 use roles::{DiskNode, DiskServer, DiskSettings, Manager, ManagerNode, ManagerSettings, StoreAt};
 use server::{Server, ServerConfig};
@@ -43,7 +43,7 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(Started, Arc<Ma
     let server = Server::start(server_config(config, *listen, *boot), role).map_err(not_served)?;
     let at = config.advertise.clone().unwrap_or_else(|| server.address().to_string());
     node.manager().set_clients_at(&at);
-    node.manager().set_clients_places(config.clients_places.clone());
+    node.manager().set_client_locations(config.client_locations.clone());
     let (receiver, manager) = (node.receiver(), Arc::clone(node.manager()));
     let stop_node = Box::new(move || node.stop());
     Ok((Started { receiver, server, stop_node }, manager))
@@ -52,7 +52,7 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(Started, Arc<Ma
 /// A disk server's.
 pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(Started, Arc<DiskServer>), Failure> {
     let DiskParts { config, data, stores, links, boot, listen } = parts;
-    let life = disk_of(data)
+    let process_epoch = disk_of(data)
         .and_then(|disk| next_life(&*disk))
         .map_err(|error| Failure::new(Exit::DiskFailed, error).while_doing("cannot count the runs of this node"))?;
     // What was written and not synced is trusted as long as nothing was lost on any of its stores.
@@ -61,36 +61,37 @@ pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(Started, Arc<DiskServ
         store_id: store.foundation.id(),
         store: Arc::clone(&store.foundation.store),
     };
-    let settings = DiskSettings { node: links.node(), life, boot };
+    let settings = DiskSettings { node: links.node(), process_epoch, boot };
     let node = DiskNode::start(settings, stores.iter().map(at).collect(), links).map_err(not_started)?;
     let role = server::Role::Disk(Arc::clone(node.server()));
     let mut server_config = server_config(config, *listen, boot);
     server_config.striper = Some(server::PutsTogether(Arc::new(PuttingTogether::new())));
     let server = Server::start(server_config, role).map_err(not_served)?;
     let watch = server.watch();
-    node.server().set_door(Some(Box::new(move || watch.door())));
+    node.server().set_front_end(Some(Box::new(move || watch.door())));
     let (receiver, disk_server) = (node.receiver(), Arc::clone(node.server()));
     let stop_node = Box::new(move || {
         // The two know each other.
-        node.server().set_door(None);
+        node.server().set_front_end(None);
         node.stop();
     });
     Ok((Started { receiver, server, stop_node }, disk_server))
 }
 
 /// Counts the runs of this node, durably: of two it is known which is the later one.
-fn next_life(disk: &dyn Disk) -> Result<Life, DiskError> {
+fn next_life(disk: &dyn Disk) -> Result<ProcessEpoch, DiskError> {
     const DIR: &str = "node/runs";
     disk.create_dir_all(DIR)?;
     disk.sync_dir("node")?;
     // A file for each run, named by its number; those before it are of no use once it is there durably.
     let before: Vec<u64> = disk.list(DIR)?.iter().filter_map(|entry| entry.name.parse().ok()).collect();
-    let life = before.iter().copied().max().unwrap_or(0) + 1;
-    let file = disk.open(&format!("{DIR}/{life}"), OpenOptions { access: Access::CreateNew, direct: false })?;
+    let process_epoch = before.iter().copied().max().unwrap_or(0) + 1;
+    let file =
+        disk.open(&format!("{DIR}/{process_epoch}"), OpenOptions { access: Access::CreateNew, direct: false })?;
     file.sync_data()?;
     disk.sync_dir(DIR)?;
     for old in before {
         disk.remove(&format!("{DIR}/{old}"))?;
     }
-    Ok(Life(life))
+    Ok(ProcessEpoch(process_epoch))
 }

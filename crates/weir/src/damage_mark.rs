@@ -2,7 +2,7 @@
 //! it; the server refuses the checksum of a marked file.
 
 use namespace::{Actor, Namespace, NsError, RemoveXattr, SetXattr, XattrMode};
-use types::{BodyId, ErrorCode, NsPath};
+use types::{ErrorCode, NsPath, ObjectId};
 
 use crate::serve::now;
 
@@ -10,8 +10,8 @@ use crate::serve::now;
 pub const NAME: &[u8] = server::DAMAGED_MARK;
 
 /// Marks the file at `path`. It keeps its name and what is readable of it.
-pub fn mark(namespace: &Namespace, path: &[u8], what: &str, body: Option<BodyId>) -> Result<(), NsError> {
-    let what = body.map_or_else(|| what.to_owned(), |body| format!("{what}{}{body}", server::CONTENT_OF));
+pub fn mark(namespace: &Namespace, path: &[u8], what: &str, object: Option<ObjectId>) -> Result<(), NsError> {
+    let what = object.map_or_else(|| what.to_owned(), |object| format!("{what}{}{object}", server::CONTENT_OF));
     let Ok(path) = NsPath::parse(path) else {
         // Longer than anything that can be asked for.
         return Err(NsError::NotFound(path.escape_ascii().to_string(), "path that can be asked for"));
@@ -37,9 +37,9 @@ pub fn unmark(namespace: &Namespace, path: &[u8]) -> Result<(), NsError> {
 
 /// Whether `mark` speaks of this content.
 #[must_use]
-pub fn is_of(mark: &[u8], body: BodyId) -> bool {
+pub fn is_of(mark: &[u8], object: ObjectId) -> bool {
     let mark = String::from_utf8_lossy(mark);
-    mark.rsplit_once(server::CONTENT_OF).is_some_and(|(_, of)| of == body.to_string())
+    mark.rsplit_once(server::CONTENT_OF).is_some_and(|(_, of)| of == object.to_string())
 }
 
 #[cfg(test)]
@@ -48,8 +48,8 @@ mod tests {
 
     #[test]
     fn a_mark_is_of_one_content() {
-        let mark = format!("page 3{}{}", server::CONTENT_OF, BodyId(7));
-        assert!(is_of(mark.as_bytes(), BodyId(7)));
-        assert!(!is_of(mark.as_bytes(), BodyId(8)) && !is_of(b"page 3", BodyId(7)));
+        let mark = format!("page 3{}{}", server::CONTENT_OF, ObjectId(7));
+        assert!(is_of(mark.as_bytes(), ObjectId(7)));
+        assert!(!is_of(mark.as_bytes(), ObjectId(8)) && !is_of(b"page 3", ObjectId(7)));
     }
 }

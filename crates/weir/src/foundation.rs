@@ -229,7 +229,7 @@ pub fn disk_of(data: &DataDir) -> Result<Arc<dyn Disk>, DiskError> {
 pub fn repair_journal(data: &DataDir, config: &Config) -> Result<Option<journal::Repaired>, OpenError> {
     let repaired = Journal::repair(&*disk_of(data)?, JOURNAL_DIR, &journal_config(config))?;
     if let Some(repaired) = &repaired {
-        crate::adopt::adopt(data, config, repaired)?;
+        crate::repair_index::repair_index(data, config, repaired)?;
     }
     Ok(repaired)
 }
@@ -398,17 +398,17 @@ impl Ground {
     }
 }
 
-/// The namespace over its index, with the thread that commits. `bodies_passed_over`: see [`NamespaceConfig`].
+/// The namespace over its index, with the thread that commits. `objects_passed_over`: see [`NamespaceConfig`].
 pub(crate) fn open_namespace(
     index: &Arc<LoggedIndex>,
     config: &Config,
-    bodies_passed_over: u64,
+    objects_passed_over: u64,
     now: Timestamp,
 ) -> Result<(Arc<Embedded>, Arc<Namespace>), OpenError> {
     let failed = |source| OpenError::Index { which: "namespace", source };
     let embedded = Arc::new(Embedded::new(Arc::clone(index), EmbeddedConfig::default()).map_err(failed)?);
     let limits = namespace::Limits { upload_keep: config.uploads_kept, ..namespace::Limits::default() };
-    let namespace_config = NamespaceConfig { limits, bodies_passed_over, ..NamespaceConfig::default() };
+    let namespace_config = NamespaceConfig { limits, objects_passed_over, ..NamespaceConfig::default() };
     let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, namespace_config)?;
     Ok((embedded, namespace))
 }

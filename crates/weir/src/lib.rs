@@ -5,13 +5,14 @@
 //! anything in it is touched; every way to end has a documented exit code; stdout carries what a program reads
 //! (the ready line, `--json`), stderr what a person reads.
 
-mod adopt;
+mod admin_api;
 pub mod backup;
 mod bench;
 mod care;
 pub mod cli;
 mod cluster_node;
 mod cluster_role;
+mod cluster_views;
 pub mod config;
 pub mod control;
 mod damage_mark;
@@ -30,21 +31,20 @@ pub mod listen;
 mod local;
 pub mod logging;
 pub mod manager_foundation;
-mod manager_office;
 mod managers_file;
 pub mod metrics;
 mod new_log;
 pub mod rebuild;
-mod recovery_words;
 pub mod reload;
+mod repair_index;
 mod runs;
 pub mod scrub;
-mod seeing;
 pub mod serve;
 mod serve_disk;
 mod serve_manager;
 pub mod signals;
 mod space_watch;
+mod startup_report;
 pub mod store_foundation;
 mod striping;
 mod supervisor;
@@ -79,15 +79,15 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
         cli::Command::Export(args) => export::run(&args),
         cli::Command::Backup(args) => backup::run(&args),
         cli::Command::Restore(args) => backup::restore::run(&args),
-        cli::Command::Status(args) => seeing::status(&args),
-        cli::Command::Stores(args) => seeing::stores(&args),
-        cli::Command::File(args) => seeing::file(&args),
-        cli::Command::Missing(args) => seeing::missing(&args),
-        cli::Command::Policy(args) => seeing::policy(&args),
-        cli::Command::Repair(args) => seeing::repair(&args),
-        cli::Command::Drain(args) => seeing::drain(&args),
-        cli::Command::Store(args) => seeing::store(&args),
-        cli::Command::Node(args) => seeing::node(&args),
+        cli::Command::Status(args) => cluster_views::status(&args),
+        cli::Command::Stores(args) => cluster_views::stores(&args),
+        cli::Command::File(args) => cluster_views::file(&args),
+        cli::Command::Missing(args) => cluster_views::missing(&args),
+        cli::Command::Policy(args) => cluster_views::policy(&args),
+        cli::Command::Repair(args) => cluster_views::repair(&args),
+        cli::Command::Drain(args) => cluster_views::drain(&args),
+        cli::Command::Store(args) => cluster_views::store(&args),
+        cli::Command::Node(args) => cluster_views::node(&args),
         cli::Command::Local(args) => local::run(&args),
         cli::Command::Bench(args) => bench::run(&args),
         cli::Command::Top(args) => top::run(&args),

@@ -12,7 +12,7 @@ use types::Timestamp;
 use crate::config::Config;
 use crate::datadir::DataDir;
 use crate::foundation::{Ground, OpenError, Purpose, disk_of, open_namespace};
-use crate::recovery_words::{Words, of_parts};
+use crate::startup_report::{StartupReport, of_parts};
 
 /// What is below a manager.
 pub struct ManagerFoundation {
@@ -46,7 +46,7 @@ impl ManagerFoundation {
 
     /// What opening found, for the log.
     #[must_use]
-    pub fn in_words(&self, grace_secs: u64) -> Vec<Words> {
+    pub fn in_words(&self, grace_secs: u64) -> Vec<StartupReport> {
         of_parts(&self.opened, &[("namespace", &self.recovery)], None, grace_secs)
     }
 

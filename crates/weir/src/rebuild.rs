@@ -10,7 +10,7 @@ use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, KvError, LoggedIndex};
 use namespace::FileState;
 use store::Store;
-use types::{GroupId, PieceId};
+use types::{GroupId, ReplicaId};
 
 use crate::config::Config;
 use crate::datadir::DataDir;
@@ -67,15 +67,15 @@ pub fn restore_empty(foundation: &Foundation, over: bool) -> Result<u64, OpenErr
     let incarnation = foundation.namespace.incarnation();
     let (mut after, mut restored) = (None, 0);
     loop {
-        let page = namespace::bodies(&*read, GroupId::DEFAULT, after, PAGE)?;
+        let page = namespace::objects(&*read, GroupId::DEFAULT, after, PAGE)?;
         let Some(last) = page.last() else { break };
-        after = Some(last.body);
-        for body in page.iter().filter(|body| body.len == 0) {
-            let piece = PieceId::first(body.body);
-            let complete = namespace::stat_ino(&*read, body.ino)
+        after = Some(last.object);
+        for object in page.iter().filter(|object| object.len == 0) {
+            let replica = ReplicaId::first(object.object);
+            let complete = namespace::stat_ino(&*read, object.ino)
                 .is_ok_and(|inode| inode.content().is_some_and(|content| content.state == FileState::Complete));
             if complete {
-                restored += u64::from(foundation.store.restore_empty(piece, incarnation, over)?);
+                restored += u64::from(foundation.store.restore_empty(replica, incarnation, over)?);
             }
         }
     }

@@ -16,10 +16,10 @@ use crate::datadir::{DataDir, DataDirError, DirRole, IfNew};
 use crate::exit::Exit;
 use crate::foundation::{Foundation, OpenError, Purpose, ballast_bytes};
 use crate::metrics::{LogSource, Metrics, Sources};
-use crate::recovery_words::{in_words, say_all};
 use crate::reload::Reload;
 use crate::signals::Asked;
 use crate::space_watch::SpaceWatch;
+use crate::startup_report::{in_words, say_all};
 use crate::{listen, logging, metrics, serve_disk, serve_manager, signals, supervisor};
 
 /// A clean stop is promised within 10 s; this much is left for closing the indexes and the log.

@@ -8,15 +8,15 @@ use std::sync::mpsc::{Receiver as Channel, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use link::{
-    Arriving, Credentials, FileError, Fingerprint, Identity, IdentityError, JoinError, JoinToken, LinkError, NewKey,
-    PeerIdentity, Role, Roles, Settings, Us, VALIDITY,
+    Arriving, Credentials, FileError, Fingerprint, Identity, IdentityError, JoinError, JoinToken, LinkError, LocalNode,
+    NewKey, PeerIdentity, Role, Roles, Settings, VALIDITY,
 };
 use parking_lot::Mutex;
 use roles::DiskServer;
-use roles::desk::{self, DeskError, Registration, StoreClaim};
 use roles::links::{Buffer, Links, Peer, Received, Receiver};
+use roles::registration::{self, Registration, RegistrationError, StoreClaim};
 use roles::renewal::{LOOK_EVERY, Renewal, Renewing};
-use types::{BootId, ClusterId, NodeId, Place};
+use types::{BootId, ClusterId, Location, NodeId};
 
 use crate::cli::ServeArgs;
 use crate::cluster_node::{End, LINKS_STOP, NodesAddress, Started, host_name, now, say_ready, wait};
@@ -28,10 +28,10 @@ use crate::foundation::ballast_bytes;
 use crate::logging::Logging;
 use crate::managers_file;
 use crate::metrics::{ClusterSource, LogSource, Metrics, Sources};
-use crate::recovery_words::say_all;
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir};
 use crate::space_watch::SpaceWatch;
+use crate::startup_report::say_all;
 use crate::store_foundation::StoreFoundation;
 use crate::{Failure, cluster_role, listen, metrics, signals, supervisor};
 
@@ -47,7 +47,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct ServedStore {
     pub(crate) foundation: StoreFoundation,
     pub(crate) table: StoreTable,
-    pub(crate) place: Place,
+    pub(crate) location: Location,
 }
 
 /// What the role of a disk server stands on.
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         ));
     }
     let nodes = NodesAddress::of(config)?;
-    let default_place = default_place(config)?;
+    let default_location = default_location(config)?;
     let token = token_of(args)?;
     // Taken when all is open; refused before anything is.
     config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let identity = who_we_are(&mut data, token.as_ref())?;
     let cluster = identity.name().cluster;
     let mut clock = Clock::default(); // dropped after the stores: closing those may hang too
-    let stores = open_stores(&data, config, cluster, &default_place, if_new)?;
+    let stores = open_stores(&data, config, cluster, &default_location, if_new)?;
     let listener = nodes.listen()?;
     let told = nodes.told(&listener);
     tracing::info!(
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     spaces.iter_mut().for_each(SpaceWatch::look);
 
     let credentials = Arc::new(Credentials::new(&identity).map_err(no_identity)?);
-    let links = Links::new(Us::new(Arc::clone(&credentials), Settings::default()));
+    let links = Links::new(LocalNode::new(Arc::clone(&credentials), Settings::default()));
     let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
     let (started, disk_server) =
         cluster_role::start_disk(&DiskParts { config, data: &data, stores: &stores, links: &links, boot, listen })?;
@@ -213,14 +213,14 @@ fn no_identity(error: IdentityError) -> Failure {
     Failure::new(Exit::DataDirectory, error)
 }
 
-fn default_place(config: &Config) -> Result<Place, Failure> {
-    if let Some(place) = &config.place {
-        return Ok(place.clone());
+fn default_location(config: &Config) -> Result<Location, Failure> {
+    if let Some(location) = &config.location {
+        return Ok(location.clone());
     }
     // A host's name has none of the characters that a place's has not, but who knows.
     let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
     let host: String = host_name().chars().map(fits).collect();
-    Place::new("default", "default", &host).map_err(|error| {
+    Location::new("default", "default", &host).map_err(|error| {
         Failure::new(Exit::Usage, error).while_doing("this host's name is no place; say --place site/rack/host")
     })
 }
@@ -336,7 +336,7 @@ fn open_stores(
     data: &DataDir,
     config: &Config,
     cluster: ClusterId,
-    default_place: &Place,
+    default_location: &Location,
     if_new: IfNew,
 ) -> Result<Vec<ServedStore>, Failure> {
     let in_data = || vec![StoreTable { dir: data.path.join(STORE_DIR), ..StoreTable::default() }];
@@ -359,9 +359,9 @@ fn open_stores(
         }
         tracing::info!("store {id} in {}", table.dir.display());
         say_all(foundation.in_words(config.grace.as_secs()));
-        let place = table.place.clone().unwrap_or_else(|| default_place.clone());
+        let location = table.location.clone().unwrap_or_else(|| default_location.clone());
         let class = table.class.clone().or_else(|| config.class.clone());
-        stores.push(ServedStore { foundation, place, table: StoreTable { class, ..table } });
+        stores.push(ServedStore { foundation, location, table: StoreTable { class, ..table } });
     }
     Ok(stores)
 }
@@ -369,7 +369,7 @@ fn open_stores(
 fn registration(stores: &[ServedStore], nodes: &str, clients: String) -> Registration {
     let claim = |store: &ServedStore| StoreClaim {
         store: store.foundation.id(),
-        place: store.place.to_string(),
+        location: store.location.to_string(),
         class: store.table.class.as_ref().map(ToString::to_string),
     };
     Registration {
@@ -392,7 +392,7 @@ fn renew(
         let mut why = "no manager is connected".to_owned();
         let is_manager = |peer: &PeerIdentity| peer.name.roles.contain(Role::Manager);
         for manager in links.connected().into_iter().filter(is_manager) {
-            match desk::renew(&links, manager.name.node, request) {
+            match registration::renew(&links, manager.name.node, request) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => why = error.to_string(),
             }
@@ -442,9 +442,9 @@ fn register_all(
             (Err(RecvTimeoutError::Timeout), None) => continue,
             (Err(RecvTimeoutError::Disconnected), _) => return,
         };
-        match desk::register(links, manager, registration) {
+        match registration::register(links, manager, registration) {
             Ok(()) => *outcome.lock() = Some(Outcome::Registered),
-            Err(DeskError::Refused { reason, .. }) => *outcome.lock() = Some(Outcome::Refused(reason)),
+            Err(RegistrationError::Refused { reason, .. }) => *outcome.lock() = Some(Outcome::Refused(reason)),
             Err(error) => {
                 tracing::warn!("{error}; it is asked again");
                 again = links.peer(manager).map(|_| manager);

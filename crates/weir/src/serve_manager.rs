@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use disk::{Disk, DiskError};
-use link::{Authority, Credentials, Door, Identity, Listener, Roles, Settings, Us, VALIDITY};
+use link::{Authority, Credentials, Door, Identity, Listener, LocalNode, Roles, Settings, VALIDITY};
 use namespace::{Actor, Durability, FIRST_NODE, FoundCluster};
 use roles::Manager;
-use roles::desk::ManagersDesk;
 use roles::links::Links;
+use roles::registration::ManagerRegistration;
 use roles::renewal::{LOOK_EVERY, Renewal, Renewing};
 use roles::tokens::{RevokeTokenError, Tokens};
 use store::Space;
@@ -24,11 +24,11 @@ use crate::foundation::ballast_bytes;
 use crate::logging::Logging;
 use crate::manager_foundation::ManagerFoundation;
 use crate::metrics::{ClusterSource, LogSource, Metrics, Sources};
-use crate::recovery_words::say_all;
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, cluster_role, listen, manager_office, metrics, signals, supervisor};
+use crate::startup_report::say_all;
+use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
 
 /// In the data directory: the folder of what makes it this cluster's manager.
 const CLUSTER_DIR: &str = "cluster";
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     space.look();
 
     let credentials = Arc::new(Credentials::new(&identity).map_err(no_identity)?);
-    let links = Links::new(Us::new(Arc::clone(&credentials), Settings::default()));
+    let links = Links::new(LocalNode::new(Arc::clone(&credentials), Settings::default()));
     let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
     let (started, manager) =
         cluster_role::start_manager(&ManagerParts { config, foundation: &foundation, links: &links, boot, listen })?;
@@ -96,8 +96,8 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let sources = sources(&foundation, config, &started, &manager);
     let metrics = metrics_on.map(|listener| Metrics::start(listener, sources)).transpose()?;
     let told_of = Arc::clone(&manager);
-    let office = Office { tokens, address: told.clone(), authority: Arc::clone(&authority), manager: told_of };
-    let mut control = Control::start(&data.path, Box::new(move |ask| office.answer(&ask)))
+    let admin_api = AdminApi { tokens, address: told.clone(), authority: Arc::clone(&authority), manager: told_of };
+    let mut control = Control::start(&data.path, Box::new(move |ask| admin_api.answer(&ask)))
         .map_err(|error| Failure::new(Exit::Failed, error))?;
     say_ready(&started)?;
     supervisor::tell("READY=1");
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let reload = || {
         if let Some(config) = reload.again(&started.server) {
             manager.adjust(config.grace, config.copies_rate);
-            manager.set_clients_places(config.clients_places.clone());
+            manager.set_client_locations(config.client_locations.clone());
         }
     };
     let watch = || {
@@ -224,9 +224,9 @@ fn open_door(
 ) -> Result<(), Failure> {
     let door = Door { authority: Arc::clone(authority), tokens: Arc::new(tokens.clone()), validity: VALIDITY };
     let namespace = Arc::clone(&foundation.namespace);
-    let desk = ManagersDesk::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now));
+    let registration = ManagerRegistration::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now));
     links
-        .start(listener, Some(Arc::new(door)), Some(Arc::new(desk)), Arc::clone(&started.receiver))
+        .start(listener, Some(Arc::new(door)), Some(Arc::new(registration)), Arc::clone(&started.receiver))
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot take nodes in"))
 }
 
@@ -247,14 +247,14 @@ fn renew(
 }
 
 /// Answers what comes through the control socket.
-struct Office {
+struct AdminApi {
     tokens: Tokens,
     address: String,
     authority: Arc<Authority>,
     manager: Arc<Manager>,
 }
 
-impl Office {
+impl AdminApi {
     fn listed(&self) -> Reply {
         match self.tokens.list(now()) {
             Ok(tokens) => Reply::long(&tokens),
@@ -289,7 +289,7 @@ impl Office {
                 Err(error @ RevokeTokenError::Unknown(_)) => Reply::Absent(error.to_string()),
                 Err(error) => Reply::Refused(error.to_string()),
             },
-            ask => manager_office::answer(&self.manager, ask)
+            ask => admin_api::answer(&self.manager, ask)
                 .unwrap_or_else(|| Reply::Refused("this is a cluster's manager, which does not do that yet".into())),
         }
     }

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::datadir::{DataDir, DataDirError, DirRole, IfNew};
 use crate::exit::Exit;
 use crate::foundation::{Ground, OpenError, Purpose, disk_of};
-use crate::recovery_words::{Words, of_parts};
+use crate::startup_report::{StartupReport, of_parts};
 
 /// The streams of a store's log.
 const STREAMS: [StreamId; 2] = [StreamId::STORE_INDEX, StreamId::STORE_DATA];
@@ -108,7 +108,7 @@ impl StoreFoundation {
 
     /// What opening found, for the log.
     #[must_use]
-    pub fn in_words(&self, grace_secs: u64) -> Vec<Words> {
+    pub fn in_words(&self, grace_secs: u64) -> Vec<StartupReport> {
         of_parts(&self.found.journal, &[("store", &self.found.index)], Some(&self.found.store), grace_secs)
     }
 

@@ -52,7 +52,7 @@ impl Striper for PuttingTogether {
         let server = Endpoint { host: host.clone(), port: *port };
         let url = Url { server, user: None, path, opaque: None };
         let mut at = StripedAt { url, stripe: grant.stripe };
-        let read = |at: StripedAt| StripedReader::open(at, grant.body, &[], &self.settings).map_err(told);
+        let read = |at: StripedAt| StripedReader::open(at, grant.object, &[], &self.settings).map_err(told);
         match grant.rights {
             StripedRights::Write { writing, goes_on } => {
                 let writing =

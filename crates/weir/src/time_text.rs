@@ -49,20 +49,20 @@ fn numbers(text: &str, between: char) -> Option<Vec<i64>> {
 /// Days from 1970-01-01 to a date. Years are counted from March on, so that the leap day is the last of one.
 fn days_before(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
-    let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
+    let (boot_generation, year) = (year.div_euclid(400), year.rem_euclid(400));
     let months = (month + 9) % 12;
-    era * 146_097 + year * 365 + year / 4 - year / 100 + (153 * months + 2) / 5 + day - 1 - 719_468
+    boot_generation * 146_097 + year * 365 + year / 4 - year / 100 + (153 * months + 2) / 5 + day - 1 - 719_468
 }
 
 /// The date so many days after 1970-01-01.
 fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let (boot_generation, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let months = (5 * day + 2) / 153;
     let month = if months < 10 { months + 3 } else { months - 9 };
-    let year = year + era * 400 + i64::from(month <= 2);
+    let year = year + boot_generation * 400 + i64::from(month <= 2);
     (year, month, day - (153 * months + 2) / 5 + 1)
 }
 

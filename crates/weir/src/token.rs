@@ -7,11 +7,11 @@ use roles::tokens::TokenView;
 
 use crate::Failure;
 use crate::cli::{JoinTokenArgs, TokenCommand, TokenCreateArgs};
+use crate::cluster_views::show;
 use crate::config::units::parse_duration;
 use crate::control::Ask;
 use crate::control::client::{AskError, ask};
 use crate::exit::Exit;
-use crate::seeing::show;
 use crate::table::table_lines;
 use crate::time_text::show_time;
 

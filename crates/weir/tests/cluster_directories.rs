@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use kv::Durability;
 use namespace::{Actor, Mkdir};
-use store::NewPiece;
-use types::{BodyId, ClusterId, Incarnation, NsPath, PieceId, Timestamp};
+use store::NewReplica;
+use types::{ClusterId, Incarnation, NsPath, ObjectId, ReplicaId, Timestamp};
 use weir::config::Config;
 use weir::datadir::{DataDir, DirRole, IfNew};
 use weir::manager_foundation::ManagerFoundation;
@@ -24,16 +24,16 @@ fn open(path: &Path, cluster: ClusterId) -> Result<StoreFoundation, StoreOpenErr
     StoreFoundation::open(path, cluster, None, &small(), IfNew::Make, NOW)
 }
 
-fn put(store: &StoreFoundation, body: u64, bytes: &[u8]) {
-    let new = NewPiece { path_hint: b"/file", expected_len: None, incarnation: Incarnation(1) };
-    let writer = store.store.create(PieceId::first(BodyId(body)), new).unwrap();
+fn put(store: &StoreFoundation, object: u64, bytes: &[u8]) {
+    let new = NewReplica { path_hint: b"/file", expected_len: None, incarnation: Incarnation(1) };
+    let writer = store.store.create(ReplicaId::first(ObjectId(object)), new).unwrap();
     writer.write(0, bytes).unwrap();
     let completed = writer.complete().unwrap();
     store.journal.sync_to(completed.seq).unwrap();
 }
 
-fn content(store: &StoreFoundation, body: u64) -> Vec<u8> {
-    let reader = store.store.open_read(PieceId::first(BodyId(body))).unwrap();
+fn content(store: &StoreFoundation, object: u64) -> Vec<u8> {
+    let reader = store.store.open_read(ReplicaId::first(ObjectId(object))).unwrap();
     let mut bytes = vec![0; usize::try_from(reader.len()).unwrap()];
     reader.read(0, &mut bytes).unwrap();
     bytes
@@ -65,8 +65,8 @@ fn a_store_has_its_contents_after_any_stop() {
 fn the_log_of_a_store_is_trimmed_without_a_namespace() {
     let temp = tempfile::tempdir().unwrap();
     let store = open(temp.path(), CLUSTER).unwrap();
-    for body in 1..=200 {
-        put(&store, body, &vec![1; 60_000]);
+    for object in 1..=200 {
+        put(&store, object, &vec![1; 60_000]);
     }
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while store.journal.stats().segments_trimmed == 0 {

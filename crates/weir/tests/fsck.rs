@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use kv::{Batch, ScanOrder};
 use namespace::{Actor, Content};
 use session::Session;
-use store::NewPiece;
-use types::{BodyId, BootId, NsPath, PieceId, Timestamp};
+use store::NewReplica;
+use types::{BootId, NsPath, ObjectId, ReplicaId, Timestamp};
 use weir::cli::FsckArgs;
 use weir::config::Config;
 use weir::datadir::{DataDir, IfNew};
@@ -132,8 +132,8 @@ impl World {
     }
 
     /// The file of the store that holds a large content.
-    fn object_of(&self, piece: PieceId) -> PathBuf {
-        let name = piece.to_string();
+    fn object_of(&self, replica: ReplicaId) -> PathBuf {
+        let name = replica.to_string();
         walk(&self.data().join("store/objects")).into_iter().find(|path| path.ends_with(&name)).unwrap()
     }
 }
@@ -177,8 +177,8 @@ fn content(foundation: &Foundation, path: &str) -> Content {
     *inode.content().unwrap()
 }
 
-fn piece(foundation: &Foundation, path: &str) -> PieceId {
-    PieceId::first(content(foundation, path).body)
+fn replica(foundation: &Foundation, path: &str) -> ReplicaId {
+    ReplicaId::first(content(foundation, path).object)
 }
 
 fn synced(foundation: &Foundation) {
@@ -189,7 +189,7 @@ fn synced(foundation: &Foundation) {
 fn what_is_whole_is_found_whole() {
     let world = World::new();
     let (counts, report) = world.look(&FsckArgs { data: world.data(), ..FsckArgs::default() });
-    assert_eq!((report.found(), counts.pieces, counts.complete, counts.names), (0, 3, 3, 3));
+    assert_eq!((report.found(), counts.replicas, counts.complete, counts.names), (0, 3, 3, 3));
     assert_eq!(counts.bytes, SMALL.len() as u64 + 600_000);
     assert_eq!(counts.bytes_read, counts.bytes, "every byte was read");
     let (counts, report) = world.look(&FsckArgs { data: world.data(), quick: true, ..FsckArgs::default() });
@@ -221,7 +221,7 @@ fn a_recording_that_never_began() {
         let context = foundation.namespace.context(NOW, &Actor::admin(), None);
         let interrupt = namespace::Interrupt { writer: writers[0].token(), kept_len: 0 };
         foundation.namespace.change_wait(kv::Durability::Synced, context, interrupt).unwrap();
-        foundation.store.delete(writers[0].piece()).unwrap();
+        foundation.store.delete(writers[0].replica()).unwrap();
         synced(foundation);
     });
     assert_eq!(world.findings(), []);
@@ -231,7 +231,7 @@ fn a_recording_that_never_began() {
 fn content_that_is_gone() {
     let world = World::new();
     world.opened(|foundation| {
-        foundation.store.delete(piece(foundation, "/run/large")).unwrap();
+        foundation.store.delete(replica(foundation, "/run/large")).unwrap();
         synced(foundation);
     });
     assert_eq!(world.findings(), [(ProblemKind::ContentMissing, "/run/large".into())]);
@@ -240,7 +240,7 @@ fn content_that_is_gone() {
 #[test]
 fn a_flipped_bit_in_a_large_file() {
     let world = World::new();
-    let object = world.opened(|foundation| piece(foundation, "/run/large"));
+    let object = world.opened(|foundation| replica(foundation, "/run/large"));
     let object = world.object_of(object);
     let mut bytes = fs::read(&object).unwrap();
     bytes[200_000] ^= 1;
@@ -253,7 +253,7 @@ fn a_flipped_bit_in_a_large_file() {
 #[test]
 fn a_file_of_the_store_that_was_taken_away() {
     let world = World::new();
-    let object = world.opened(|foundation| piece(foundation, "/run/large"));
+    let object = world.opened(|foundation| replica(foundation, "/run/large"));
     fs::remove_file(world.object_of(object)).unwrap();
     let findings = world.findings();
     assert_eq!(findings.len(), 1, "{findings:?}");
@@ -264,7 +264,7 @@ fn a_file_of_the_store_that_was_taken_away() {
 #[test]
 fn two_files_of_the_store_exchanged() {
     let world = World::new();
-    let (one, two) = world.opened(|foundation| (piece(foundation, "/run/large"), piece(foundation, "/run/other")));
+    let (one, two) = world.opened(|foundation| (replica(foundation, "/run/large"), replica(foundation, "/run/other")));
     let (one, two) = (world.object_of(one), world.object_of(two));
     let aside = world.place.path().join("aside");
     fs::rename(&one, &aside).unwrap();
@@ -280,9 +280,10 @@ fn two_files_of_the_store_exchanged() {
 fn content_that_nothing_refers_to_and_its_removal() {
     let world = World::new();
     world.opened(|foundation| {
-        let piece = PieceId::first(BodyId(1 << 40));
-        let new = NewPiece { path_hint: b"/gone", expected_len: None, incarnation: foundation.namespace.incarnation() };
-        let writer = foundation.store.create(piece, new).unwrap();
+        let replica = ReplicaId::first(ObjectId(1 << 40));
+        let new =
+            NewReplica { path_hint: b"/gone", expected_len: None, incarnation: foundation.namespace.incarnation() };
+        let writer = foundation.store.create(replica, new).unwrap();
         writer.write(0, b"nobody's").unwrap();
         writer.complete().unwrap();
         synced(foundation);
@@ -303,10 +304,10 @@ fn content_that_nothing_refers_to_and_its_removal() {
 fn a_content_that_was_changed_behind_the_namespace() {
     let world = World::new();
     world.opened(|foundation| {
-        let writer = foundation.store.reopen(piece(foundation, "/run/small")).unwrap();
+        let writer = foundation.store.reopen(replica(foundation, "/run/small")).unwrap();
         writer.write(0, b"A").unwrap();
         writer.complete().unwrap();
-        let writer = foundation.store.reopen(piece(foundation, "/run/large")).unwrap();
+        let writer = foundation.store.reopen(replica(foundation, "/run/large")).unwrap();
         writer.write(300_000, b"more").unwrap();
         writer.complete().unwrap();
         synced(foundation);
@@ -321,7 +322,7 @@ fn a_content_that_was_changed_behind_the_namespace() {
 fn a_content_that_is_whole_for_the_namespace_alone() {
     let world = World::new();
     world.opened(|foundation| {
-        let writer = foundation.store.reopen(piece(foundation, "/run/large")).unwrap();
+        let writer = foundation.store.reopen(replica(foundation, "/run/large")).unwrap();
         writer.write(0, b"A").unwrap();
         writer.sync().unwrap();
     });
@@ -346,7 +347,7 @@ fn a_recording_and_an_upload_without_bytes() {
         let interrupt = namespace::Interrupt { writer: upload.token(), kept_len: 4 };
         foundation.namespace.change_wait(kv::Durability::Synced, context, interrupt).unwrap();
         for writer in writers {
-            foundation.store.delete(writer.piece()).unwrap();
+            foundation.store.delete(writer.replica()).unwrap();
         }
         synced(foundation);
     });
@@ -384,10 +385,10 @@ fn an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage() {
     });
     world.opened(|foundation| {
         let writers = foundation.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
-        let there = |writer: &&namespace::WriterRecord| foundation.store.status(writer.piece()).unwrap().is_some();
+        let there = |writer: &&namespace::WriterRecord| foundation.store.status(writer.replica()).unwrap().is_some();
         let there: Vec<_> = writers.iter().filter(there).map(|writer| writer.path.escape_ascii().to_string()).collect();
         assert!(there.contains(&"/run/begun".into()) && !there.contains(&"/run/newer".into()), "{there:?}");
-        foundation.store.delete(piece(foundation, "/run/begun")).unwrap();
+        foundation.store.delete(replica(foundation, "/run/begun")).unwrap();
         synced(foundation);
     });
     assert_eq!(world.findings(), [(ProblemKind::WriterWithoutContent, "/run/begun".into())]);
@@ -463,16 +464,16 @@ fn a_file_that_no_record_speaks_of() {
     let world = World::new();
     world.aged();
     let name = world.opened(|foundation| {
-        let piece = piece(foundation, "/run/large");
+        let replica = replica(foundation, "/run/large");
         let mut key = vec![b'p'];
-        key.extend_from_slice(&piece.body.0.to_be_bytes());
-        key.extend_from_slice(&piece.index.0.to_be_bytes());
+        key.extend_from_slice(&replica.object.0.to_be_bytes());
+        key.extend_from_slice(&replica.index.0.to_be_bytes());
         assert!(foundation.store_index.snapshot().get(&key).unwrap().is_some(), "the key of the store's record");
         let mut batch = Batch::new();
         batch.delete(&key);
         foundation.store_index.append(&batch).unwrap();
         synced(foundation);
-        piece
+        replica
     });
     let object = world.object_of(name);
     let mut findings = world.findings();
@@ -500,7 +501,7 @@ fn a_damaged_checkpoint() {
 #[test]
 fn repair_marks_damaged_files_and_keeps_them() {
     let world = World::new();
-    let object = world.opened(|foundation| piece(foundation, "/run/large"));
+    let object = world.opened(|foundation| replica(foundation, "/run/large"));
     let object = world.object_of(object);
     let mut bytes = fs::read(&object).unwrap();
     bytes[5] ^= 1;
@@ -633,7 +634,7 @@ fn the_command_says_what_it_found() {
     assert!(said.ends_with("nothing wrong\n"), "{said}");
 
     world.opened(|foundation| {
-        foundation.store.delete(piece(foundation, "/run/large")).unwrap();
+        foundation.store.delete(replica(foundation, "/run/large")).unwrap();
         synced(foundation);
     });
     let found = node::weir_ends(&["fsck", "--data", data]);
@@ -658,7 +659,7 @@ fn a_lost_index_of_the_store_is_made_anew() {
     let world = World::new();
     world.served(|session| session.put("/run/empty", b""));
     world.aged();
-    let before = world.opened(|foundation| foundation.store.pieces(None, 1000).unwrap());
+    let before = world.opened(|foundation| foundation.store.replicas(None, 1000).unwrap());
     let data = || DataDir::open(&world.data(), IfNew::Refuse, NOW).unwrap();
     let config = Config { segment_size: 1 << 20, ..Config::defaults() };
     assert_eq!(weir::rebuild::rebuild(&data(), &config).unwrap(), None, "nothing is lost yet");
@@ -686,14 +687,14 @@ fn a_lost_index_of_the_store_is_made_anew() {
 
     assert_eq!(world.findings(), []);
     world.opened(|foundation| {
-        let after = foundation.store.pieces(None, 1000).unwrap();
-        let known = |pieces: &[(PieceId, store::PieceStatus)]| -> Vec<_> {
-            pieces.iter().map(|(piece, status)| (*piece, status.len, status.state.clone())).collect()
+        let after = foundation.store.replicas(None, 1000).unwrap();
+        let known = |replicas: &[(ReplicaId, store::ReplicaStatus)]| -> Vec<_> {
+            replicas.iter().map(|(replica, status)| (*replica, status.len, status.state.clone())).collect()
         };
         assert_eq!(known(&after), known(&before));
         assert!(foundation.was_repaired, "nothing is cleared away from now on");
         assert_eq!(content(foundation, "/run/empty").len, 0);
-        assert!(foundation.store.open_read(piece(foundation, "/run/empty")).is_ok());
+        assert!(foundation.store.open_read(replica(foundation, "/run/empty")).is_ok());
     });
     world.served(|session| session.put("/run/new", SMALL));
     assert_eq!(run(), weir::exit::Exit::Done, "and nothing is lost any more");

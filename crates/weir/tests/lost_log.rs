@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use namespace::{Actor, Commit, Committed, Completion, Durability, How, OpenWrite, Sums};
 use session::Session;
-use store::NewPiece;
-use types::{BodyId, BootId, ClientIdentity, Ino, NsPath, PieceId, Timestamp};
+use store::NewReplica;
+use types::{BootId, ClientIdentity, Ino, NsPath, ObjectId, ReplicaId, Timestamp};
 use weir::cli::FsckArgs;
 use weir::config::Config;
 use weir::datadir::{DataDir, IfNew};
@@ -103,14 +103,14 @@ fn walk(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn numbers(foundation: &Foundation, path: &str) -> (Ino, BodyId) {
+fn numbers(foundation: &Foundation, path: &str) -> (Ino, ObjectId) {
     let path = NsPath::parse(path.as_bytes()).unwrap();
     let inode = foundation.namespace.read(|read| namespace::stat(read, &Actor::admin(), &path)).unwrap();
-    (inode.ino, inode.content().unwrap().body)
+    (inode.ino, inode.content().unwrap().object)
 }
 
 /// A small file whose bytes stay in the log: a server would settle them within a second.
-fn put_into_the_log(foundation: &Foundation, path: &str, bytes: &[u8]) -> (Ino, BodyId) {
+fn put_into_the_log(foundation: &Foundation, path: &str, bytes: &[u8]) -> (Ino, ObjectId) {
     let namespace = &foundation.namespace;
     let open = OpenWrite::new(
         NsPath::parse(path.as_bytes()).unwrap(),
@@ -120,15 +120,15 @@ fn put_into_the_log(foundation: &Foundation, path: &str, bytes: &[u8]) -> (Ino, 
     );
     let context = || namespace.context(NOW, &Actor::admin(), None);
     let opened = namespace.change_wait(Durability::Synced, context(), open).unwrap();
-    let new = NewPiece { path_hint: path.as_bytes(), expected_len: None, incarnation: namespace.incarnation() };
-    let writer = foundation.store.create(PieceId::first(opened.body), new).unwrap();
+    let new = NewReplica { path_hint: path.as_bytes(), expected_len: None, incarnation: namespace.incarnation() };
+    let writer = foundation.store.create(ReplicaId::first(opened.object), new).unwrap();
     writer.write(0, bytes).unwrap();
     let completed = writer.complete().unwrap();
     let sums = Some(Sums { adler32: completed.adler32, crc32c: completed.crc32c });
     let content = Committed { len: completed.len, sums, mtime: None };
     let commit = Commit { writer: opened.writer, content, completion: Completion::ByClient };
     namespace.change_wait(Durability::Synced, context(), commit).unwrap();
-    (opened.ino, opened.body)
+    (opened.ino, opened.object)
 }
 
 fn read(session: &mut Session, path: &str, len: u32) -> Vec<u8> {
@@ -180,8 +180,8 @@ fn after_a_clean_stop_all_is_there_but_bytes_that_only_the_log_had() {
         node.stop();
     }
     world.opened(true, |foundation| {
-        let (ino, body) = numbers(foundation, "/run/new0");
-        assert!(ino.0 > first.0.0 + (1 << 32) && body.0 > first.1.0 + (1 << 32), "{ino} {body} {first:?}");
+        let (ino, object) = numbers(foundation, "/run/new0");
+        assert!(ino.0 > first.0.0 + (1 << 32) && object.0 > first.1.0 + (1 << 32), "{ino} {object} {first:?}");
         assert!(foundation.was_repaired, "the store clears nothing away from now on");
     });
     // The missing one is marked, and that is all.
@@ -246,8 +246,8 @@ fn after_a_kill_the_indexes_are_behind() {
     }
     world.opened(true, |foundation| {
         for (round, number) in (0..3).flat_map(|round| (0..5).map(move |number| (round, number))) {
-            let (_, body) = numbers(foundation, &format!("/new{round}-{number}"));
-            assert!(used.iter().all(|used| *used < body.0), "{body}");
+            let (_, object) = numbers(foundation, &format!("/new{round}-{number}"));
+            assert!(used.iter().all(|used| *used < object.0), "{object}");
         }
     });
 }

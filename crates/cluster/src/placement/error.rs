@@ -39,7 +39,7 @@ pub enum PlacementError {
         "replica({needed}) spread={spread} needs stores that take new contents on {needed} different {spread}s, and there are {found}; \
          ask for fewer copies{smaller}, or add a store on another {spread}", smaller = smaller(*.spread)
     )]
-    TooFewPlaces {
+    TooFewLocations {
         /// How far copies must be apart.
         spread: Spread,
         /// Copies.

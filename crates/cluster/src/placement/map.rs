@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use types::{NodeId, Place, PlacePrefix, Policy, Spread, StoreClass, StoreId};
+use types::{Location, LocationPrefix, NodeId, Policy, Spread, StoreClass, StoreId};
 
 use super::random::mix2;
 use super::table::{Shape, Table};
@@ -79,7 +79,7 @@ pub struct StoreInfo {
     /// The node that serves it.
     pub node: NodeId,
     /// Where it stands.
-    pub place: Place,
+    pub location: Location,
     /// What its administrator calls its kind, if anything.
     pub class: Option<StoreClass>,
     /// Bytes in all.
@@ -152,7 +152,7 @@ impl Map {
         if stores.len() > STORES_MAX {
             return Err(MapError::TooMany(stores.len()));
         }
-        stores.sort_unstable_by(|a, b| (a.place.as_str(), a.store).cmp(&(b.place.as_str(), b.store)));
+        stores.sort_unstable_by(|a, b| (a.location.as_str(), a.store).cmp(&(b.location.as_str(), b.store)));
         let numbered = || (0u32..).zip(&stores);
         let mut by_id: Vec<_> = numbered().map(|(at, info)| (info.store, at)).collect();
         by_id.sort_unstable();
@@ -183,11 +183,11 @@ impl Map {
         self.index_of(store).map(|at| self.info(at))
     }
 
-    /// Whether any store, in whatever state, stands at or below `place`: a policy that prefers another is probably
+    /// Whether any store, in whatever state, stands at or below `location`: a policy that prefers another is probably
     /// mistyped.
     #[must_use]
-    pub fn has_place(&self, place: &PlacePrefix) -> bool {
-        !self.range_of(place).is_empty()
+    pub fn has_place(&self, location: &LocationPrefix) -> bool {
+        !self.range_of(location).is_empty()
     }
 
     pub(super) fn index_of(&self, store: StoreId) -> Option<u32> {
@@ -221,11 +221,11 @@ impl Map {
     }
 
     /// The stores of a site, rack or host.
-    pub(super) fn range_of(&self, place: &PlacePrefix) -> std::ops::Range<usize> {
-        let whole = place.as_str().matches('/').count() == 2;
-        let text = if whole { place.as_str().to_owned() } else { format!("{place}/") };
-        let start = self.stores.partition_point(|info| info.place.as_str() < text.as_str());
-        let len = self.stores[start..].partition_point(|info| place.contains(&info.place));
+    pub(super) fn range_of(&self, location: &LocationPrefix) -> std::ops::Range<usize> {
+        let whole = location.as_str().matches('/').count() == 2;
+        let text = if whole { location.as_str().to_owned() } else { format!("{location}/") };
+        let start = self.stores.partition_point(|info| info.location.as_str() < text.as_str());
+        let len = self.stores[start..].partition_point(|info| location.contains(&info.location));
         start..start + len
     }
 
@@ -249,13 +249,13 @@ impl Map {
 /// Numbers the different beginnings of `depth` names. Stores of one lie together.
 fn number_domains(stores: &[StoreInfo], depth: usize) -> Vec<u32> {
     let mut number = 0;
-    let mut last: Option<PlacePrefix> = None;
+    let mut last: Option<LocationPrefix> = None;
     stores
         .iter()
         .map(|info| {
-            if !last.as_ref().is_some_and(|last| last.contains(&info.place)) {
+            if !last.as_ref().is_some_and(|last| last.contains(&info.location)) {
                 number += 1;
-                last = Some(info.place.prefix(depth));
+                last = Some(info.location.prefix(depth));
             }
             number
         })

@@ -1,6 +1,6 @@
 //! In which order a reader tries those that hold a copy.
 
-use types::{Place, Shared, StoreId};
+use types::{Location, Shared, StoreId};
 
 use super::map::{Load, Map, StoreInfo, StoreState};
 use super::random::Random;
@@ -12,7 +12,7 @@ const BUSY_PERMILLE: u16 = 900;
 /// draining ones, and these before suspect ones; among these the nearest first; among equals by chance, less loaded
 /// ones more often. Lost stores, and those that the map does not know, are left out.
 #[must_use]
-pub fn rank_readers(map: &Map, holders: &[StoreId], client: Option<&Place>, seed: u64) -> Vec<StoreId> {
+pub fn rank_readers(map: &Map, holders: &[StoreId], client: Option<&Location>, seed: u64) -> Vec<StoreId> {
     let mut known: Vec<_> = holders
         .iter()
         .filter_map(|holder| map.store(*holder))
@@ -46,8 +46,8 @@ fn trouble(info: &StoreInfo) -> Option<u8> {
     }
 }
 
-fn shared(info: &StoreInfo, client: Option<&Place>) -> Shared {
-    client.map_or(Shared::Nothing, |client| info.place.shared_with(client))
+fn shared(info: &StoreInfo, client: Option<&Location>) -> Shared {
+    client.map_or(Shared::Nothing, |client| info.location.shared_with(client))
 }
 
 /// One of some, as often as it is ready.

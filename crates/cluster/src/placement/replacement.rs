@@ -64,6 +64,6 @@ fn missing_class<'a>(map: &Map, policy: &'a Policy, members: &[StoreId]) -> Opti
         let there = infos.filter(|info| info.class.as_ref() == Some(class)).count();
         usize::from(copies).saturating_sub(there)
     };
-    let lacking = policy.classes().iter().map(|(class, copies)| (lacks(class, *copies), class));
-    lacking.filter(|(lacks, _)| *lacks > 0).max_by_key(|(lacks, _)| *lacks).map(|(_, class)| class)
+    let stale_replicas = policy.classes().iter().map(|(class, copies)| (lacks(class, *copies), class));
+    stale_replicas.filter(|(lacks, _)| *lacks > 0).max_by_key(|(lacks, _)| *lacks).map(|(_, class)| class)
 }

@@ -345,13 +345,13 @@ impl Filtered {
             if found.len() >= wanted {
                 return found;
             }
-            let place = at % self.stores.len();
-            let store = self.stores[place].1;
+            let location = at % self.stores.len();
+            let store = self.stores[location].1;
             let domain = domain_of(store);
             if domain != avoid && !found.iter().any(|(there, _)| *there == domain) {
                 found.push((domain, store));
             }
-            at += self.skip[place];
+            at += self.skip[location];
         }
         // A few large domains and some small ones: no long walk to these.
         let start = self.domains.partition_point(|(hash, _)| *hash <= point);
@@ -385,16 +385,16 @@ fn why_not(map: &Map, shape: &Shape) -> PlacementError {
         return PlacementError::NoneTakesNew { stores: stores.len(), out_of_reach, closed, full };
     }
     let spread = shape.spread;
-    let places = |class: Option<&StoreClass>| {
+    let locations = |class: Option<&StoreClass>| {
         let fitting = usable().filter(|(_, info)| class.is_none() || info.class.as_ref() == class);
         fitting.map(|(at, _)| map.domain(spread, at)).collect::<std::collections::BTreeSet<_>>().len()
     };
-    let (needed, found) = (usize::from(shape.replicas), places(None));
+    let (needed, found) = (usize::from(shape.replicas), locations(None));
     if found < needed {
-        return PlacementError::TooFewPlaces { spread, needed, found };
+        return PlacementError::TooFewLocations { spread, needed, found };
     }
     for (class, copies) in &shape.classes {
-        let (needed, found) = (usize::from(*copies), places(Some(class)));
+        let (needed, found) = (usize::from(*copies), locations(Some(class)));
         if found < needed {
             return PlacementError::TooFewOfClass { class: class.clone(), spread, needed, found };
         }

@@ -1,4 +1,4 @@
-//! Writing to several stores: a primary that orders all changes of a piece and lets others repeat them, and those others.
+//! Writing to several stores: a primary that orders all changes of a replica and lets others repeat them, and those others.
 //!
 //! Promises:
 //! - A change is answered when every store that the manager counts as taking part has applied it: only these can take the primary's place.
@@ -12,14 +12,14 @@ mod replica;
 #[cfg(test)]
 mod tests;
 
-use types::{Adler32, Crc32c, Era, ErrorCode, SessionId};
+use types::{Adler32, BootGeneration, Crc32c, ErrorCode, SessionId};
 
-use crate::Life;
+use crate::ProcessEpoch;
 
 pub use primary::{Ask, Effect as PrimaryEffect, Input as PrimaryInput, Patience, Primary, Takes};
 pub use replica::{Effect as ReplicaEffect, Input as ReplicaInput, Replica};
 
-/// The number of a change of a piece within one epoch of its writer, from 1.
+/// The number of a change of a replica within one epoch of its writer, from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Seq(pub u64);
 
@@ -49,7 +49,7 @@ pub struct Stream {
     /// The writer's epoch.
     pub epoch: Epoch,
     /// The run of the primary's process.
-    pub life: Life,
+    pub process_epoch: ProcessEpoch,
     /// Which of its attempts.
     pub number: u64,
 }
@@ -62,10 +62,10 @@ pub enum ToReplica {
         /// The way.
         stream: Stream,
         /// The replica's era, as the manager has it.
-        era: Era,
+        boot_generation: BootGeneration,
         /// The first change that will come.
         from: Seq,
-        /// There need be no piece yet: nothing was answered that it would have to hold.
+        /// There need be no replica yet: nothing was answered that it would have to hold.
         may_make: bool,
     },
     /// A change.
@@ -82,7 +82,7 @@ pub enum ToReplica {
         /// Up to which change.
         upto: Seq,
     },
-    /// The same, and no more is to come: the piece is whole.
+    /// The same, and no more is to come: the replica is whole.
     Complete {
         /// The way.
         stream: Stream,
@@ -136,7 +136,7 @@ pub enum FromReplica {
         /// The way.
         stream: Stream,
         /// What it has.
-        whole: Whole,
+        whole: ObjectDigest,
     },
     /// It cannot.
     Failed {
@@ -154,9 +154,9 @@ pub enum FromReplica {
     },
 }
 
-/// A piece that is whole.
+/// A replica that is whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-pub struct Whole {
+pub struct ObjectDigest {
     /// Length in bytes.
     pub len: u64,
     /// Its checksums.

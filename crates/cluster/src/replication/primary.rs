@@ -1,15 +1,15 @@
-//! The primary of a piece that is being written.
+//! The primary of a replica that is being written.
 
 mod ending;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use types::{Era, ErrorCode, Participant, SessionId, StoreId};
+use types::{BootGeneration, ErrorCode, InSyncReplica, SessionId, StoreId};
 
 use self::ending::{Barrier, Flushed, Interruption, Kind, Step};
-use super::{Epoch, FromReplica, LeaseView, Planted, Seq, Stream, ToReplica, Whole};
-use crate::{Life, Time};
+use super::{Epoch, FromReplica, LeaseView, ObjectDigest, Planted, Seq, Stream, ToReplica};
+use crate::{ProcessEpoch, Time};
 
 /// A client's request that is to be answered; the shell numbers them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -36,16 +36,16 @@ pub struct Takes {
     /// This store.
     pub me: StoreId,
     /// The era of its node.
-    pub era: Era,
+    pub boot_generation: BootGeneration,
     /// This run of the process.
-    pub life: Life,
+    pub process_epoch: ProcessEpoch,
     /// The writer's epoch.
     pub epoch: Epoch,
     /// The session of this server in which the manager said so.
     pub session: SessionId,
     /// All that take part, this store among them.
-    pub participants: Vec<Participant>,
-    /// It is a new content: a replica that has no piece of it has missed nothing that was answered.
+    pub in_sync: Vec<InSyncReplica>,
+    /// It is a new content: a replica that has no replica of it has missed nothing that was answered.
     pub may_make: bool,
 }
 
@@ -64,9 +64,9 @@ pub enum Input {
     Applied(Seq, Result<(), ErrorCode>),
     /// The own store is durable.
     Synced(Result<(), ErrorCode>),
-    /// The own piece is whole and durable.
-    Completed(Result<Whole, ErrorCode>),
-    /// The own piece has ended without being whole; this much is kept, durably.
+    /// The own replica is whole and durable.
+    Completed(Result<ObjectDigest, ErrorCode>),
+    /// The own replica has ended without being whole; this much is kept, durably.
     Interrupted(Result<u64, ErrorCode>),
     /// A replica says something.
     Replica(StoreId, FromReplica),
@@ -81,7 +81,7 @@ pub enum Input {
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Apply this change to the own piece; changes are applied in their order.
+    /// Apply this change to the own replica; changes are applied in their order.
     Apply(Seq),
     /// Tell a replica; a change goes with its bytes.
     Tell(StoreId, ToReplica),
@@ -91,14 +91,14 @@ pub enum Effect {
     Answer(Ask, Result<(), ErrorCode>),
     /// Ask the manager to write down durably that these take part and no others. It says no if the writer's epoch is another one by now. It is also
     /// how a primary finds out whether it still is one.
-    Place(u64, Vec<Participant>),
-    /// Make the own piece durable.
+    Place(u64, Vec<InSyncReplica>),
+    /// Make the own replica durable.
     SyncOwn,
-    /// Make the own piece whole and durable.
+    /// Make the own replica whole and durable.
     CompleteOwn,
     /// Ask the manager to commit: this is what was written, and these hold it.
-    Commit(u64, Whole, Vec<StoreId>),
-    /// End the own piece without making it whole, after what was given to it before.
+    Commit(u64, ObjectDigest, Vec<StoreId>),
+    /// End the own replica without making it whole, after what was given to it before.
     InterruptOwn,
     /// Ask the manager to mark it: this much was kept, and these hold it.
     Interrupt(u64, u64, Vec<StoreId>),
@@ -118,7 +118,7 @@ enum State {
 
 #[derive(Clone, Debug)]
 struct Follower {
-    participant: Participant,
+    in_sync_replica: InSyncReplica,
     stream: Stream,
     state: State,
     /// It was told to begin.
@@ -140,7 +140,7 @@ enum Standing {
     /// Confirmed in this session.
     Sure(SessionId),
     /// The manager is being asked.
-    Asking { request: u64, session: SessionId, since: Time },
+    OpenRequest { request: u64, session: SessionId, since: Time },
     /// Somebody else is, or nobody.
     Fenced(ErrorCode),
 }
@@ -148,8 +148,8 @@ enum Standing {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Primary {
-    me: Participant,
-    life: Life,
+    me: InSyncReplica,
+    process_epoch: ProcessEpoch,
     epoch: Epoch,
     patience: Patience,
     planted: Option<Planted>,
@@ -186,13 +186,13 @@ impl Primary {
         planted: Option<Planted>,
         out: &mut Vec<Effect>,
     ) -> Result<Self, ErrorCode> {
-        let me = Participant { store: takes.me, era: takes.era };
-        if !takes.participants.contains(&me) {
+        let me = InSyncReplica { store: takes.me, boot_generation: takes.boot_generation };
+        if !takes.in_sync.contains(&me) {
             return Err(ErrorCode::Stale);
         }
         let mut primary = Self {
             me,
-            life: takes.life,
+            process_epoch: takes.process_epoch,
             epoch: takes.epoch,
             patience,
             planted,
@@ -212,9 +212,9 @@ impl Primary {
             now,
             lease,
         };
-        for participant in takes.participants {
-            if participant.store != takes.me {
-                primary.follow(participant);
+        for in_sync_replica in takes.in_sync {
+            if in_sync_replica.store != takes.me {
+                primary.follow(in_sync_replica);
             }
         }
         primary.go_on(out);
@@ -275,7 +275,7 @@ impl Primary {
                 Err(why) => self.fail(why, out),
             },
             Input::Synced(result) => self.flushed(result.map(|()| Flushed::Synced), out),
-            Input::Completed(result) => self.flushed(result.map(Flushed::Whole), out),
+            Input::Completed(result) => self.flushed(result.map(Flushed::ObjectDigest), out),
             Input::Interrupted(result) => self.interrupted(result, out),
             Input::Replica(store, said) => self.heard(store, said, out),
             Input::Placed(request, result) => self.placed(request, result, out),
@@ -334,14 +334,14 @@ impl Primary {
         self.answered = last;
     }
 
-    fn follow(&mut self, participant: Participant) {
+    fn follow(&mut self, in_sync_replica: InSyncReplica) {
         self.streams += 1;
-        let stream = Stream { epoch: self.epoch, life: self.life, number: self.streams };
-        let before = self.followers.get(&participant.store);
+        let stream = Stream { epoch: self.epoch, process_epoch: self.process_epoch, number: self.streams };
+        let before = self.followers.get(&in_sync_replica.store);
         let acked = before.map_or(self.answered, |before| before.acked);
         let heard = before.map_or(self.now, |before| before.heard);
         let follower = Follower {
-            participant,
+            in_sync_replica,
             stream,
             state: State::Beginning,
             is_told: false,
@@ -352,15 +352,15 @@ impl Primary {
             flushed: None,
             left_out_by: before.and_then(|before| before.left_out_by),
         };
-        self.followers.insert(participant.store, follower);
+        self.followers.insert(in_sync_replica.store, follower);
     }
 
     fn heard(&mut self, store: StoreId, said: FromReplica, out: &mut Vec<Effect>) {
-        // When it is over, what comes late must not begin anything anew; nor with a replica whose piece is whole.
+        // When it is over, what comes late must not begin anything anew; nor with a replica whose replica is whole.
         let is_over = self.is_over() || self.interruption.is_some();
         let flushing = self.barriers.front().map_or(Seq(0), |barrier| barrier.upto);
         let Some(follower) = self.followers.get_mut(&store).filter(|_| !is_over) else { return };
-        if matches!(follower.flushed, Some(Flushed::Whole(_))) {
+        if matches!(follower.flushed, Some(Flushed::ObjectDigest(_))) {
             return;
         }
         let (FromReplica::Began { stream }
@@ -388,11 +388,11 @@ impl Primary {
                 (follower.flushed, follower.heard) = (Some(Flushed::Synced), self.now);
             }
             FromReplica::Completed { whole, .. } if follower.flushed == Some(Flushed::Told) => {
-                (follower.flushed, follower.heard) = (Some(Flushed::Whole(whole)), self.now);
+                (follower.flushed, follower.heard) = (Some(Flushed::ObjectDigest(whole)), self.now);
             }
             FromReplica::Missing { .. } => {
-                let participant = follower.participant;
-                self.follow(participant);
+                let in_sync_replica = follower.in_sync_replica;
+                self.follow(in_sync_replica);
             }
             FromReplica::Failed { .. } => follower.state = State::Leaving,
             FromReplica::Fenced { epoch, .. } if epoch > self.epoch => self.end(ErrorCode::Stale, out),
@@ -406,7 +406,7 @@ impl Primary {
             .front()
             .is_some_and(|barrier| matches!(barrier.step, Step::Keeping { request: of, .. } if of == request));
         let asked = match self.standing {
-            Standing::Asking { request: of, session, .. } if of == request => Some(session),
+            Standing::OpenRequest { request: of, session, .. } if of == request => Some(session),
             _ => None,
         };
         if !keeping && asked.is_none() {
@@ -470,10 +470,10 @@ impl Primary {
             } else if now.since(follower.heard) >= self.patience.replica {
                 follower.state = State::Leaving;
             } else if now.since(follower.heard.max(follower.begun)) >= self.patience.again {
-                anew.push(follower.participant);
+                anew.push(follower.in_sync_replica);
             }
         }
-        anew.into_iter().for_each(|participant| self.follow(participant));
+        anew.into_iter().for_each(|in_sync_replica| self.follow(in_sync_replica));
         if self.planted == Some(Planted::LeftOutSilently) {
             self.followers.retain(|_, follower| follower.state != State::Leaving);
         }
@@ -486,9 +486,9 @@ impl Primary {
             let stream = follower.stream;
             if follower.state == State::Beginning && !follower.is_told {
                 (follower.is_told, follower.begun) = (true, self.now);
-                let (era, from) = (follower.participant.era, follower.acked.next());
+                let (boot_generation, from) = (follower.in_sync_replica.boot_generation, follower.acked.next());
                 let may_make = self.may_make && follower.acked == Seq(0);
-                out.push(Effect::Tell(*store, ToReplica::Begin { stream, era, from, may_make }));
+                out.push(Effect::Tell(*store, ToReplica::Begin { stream, boot_generation, from, may_make }));
             }
             if follower.state != State::Following || follower.sent == last {
                 continue;
@@ -507,24 +507,24 @@ impl Primary {
         let somebody_leaves = self.followers.values().any(|follower| follower.state == State::Leaving);
         let due = match self.standing {
             Standing::Sure(_) => !self.is_sure(self.lease) || somebody_leaves,
-            Standing::Asking { since, .. } => self.now.since(since) >= self.patience.again,
+            Standing::OpenRequest { since, .. } => self.now.since(since) >= self.patience.again,
             Standing::Fenced(_) => false,
         };
         // Without a session nobody would listen.
         if due && let Some(session) = self.lease.session {
-            let request = self.place(out);
-            self.standing = Standing::Asking { request, session, since: self.now };
+            let request = self.location(out);
+            self.standing = Standing::OpenRequest { request, session, since: self.now };
         }
     }
 
-    fn place(&mut self, out: &mut Vec<Effect>) -> u64 {
+    fn location(&mut self, out: &mut Vec<Effect>) -> u64 {
         self.requests += 1;
         for follower in self.followers.values_mut().filter(|follower| follower.state == State::Leaving) {
             follower.left_out_by.get_or_insert(self.requests);
         }
         let staying = self.followers.values().filter(|follower| follower.state != State::Leaving);
-        let participants = std::iter::once(self.me).chain(staying.map(|follower| follower.participant)).collect();
-        out.push(Effect::Place(self.requests, participants));
+        let in_sync = std::iter::once(self.me).chain(staying.map(|follower| follower.in_sync_replica)).collect();
+        out.push(Effect::Place(self.requests, in_sync));
         self.requests
     }
 

@@ -1,8 +1,8 @@
 //! One who repeats a primary's changes.
 
-use types::{Era, ErrorCode};
+use types::{BootGeneration, ErrorCode};
 
-use super::{Epoch, FromReplica, Planted, Seq, Stream, ToReplica, Whole};
+use super::{Epoch, FromReplica, ObjectDigest, Planted, Seq, Stream, ToReplica};
 use crate::Time;
 
 /// What happens to it.
@@ -10,20 +10,20 @@ use crate::Time;
 pub enum Input {
     /// A primary says something.
     Told(ToReplica),
-    /// The piece that was to be opened is there, or not.
+    /// The replica that was to be opened is there, or not.
     Opened(Stream, Result<(), ErrorCode>),
     /// A change was applied; they are given to the store in order.
     Applied(Stream, Seq, Result<(), ErrorCode>),
-    /// The piece is durable.
+    /// The replica is durable.
     Synced(Stream, Result<(), ErrorCode>),
-    /// The piece is whole and durable.
-    Completed(Stream, Result<Whole, ErrorCode>),
+    /// The replica is whole and durable.
+    Completed(Stream, Result<ObjectDigest, ErrorCode>),
 }
 
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Have the piece ready for writing; if `may_make`, a new one if there is none. What the own store was given to do before is done before.
+    /// Have the replica ready for writing; if `may_make`, a new one if there is none. What the own store was given to do before is done before.
     Open {
         /// For whom.
         stream: Stream,
@@ -32,9 +32,9 @@ pub enum Effect {
     },
     /// Apply the change whose bytes came with what was told.
     Apply(Stream, Seq),
-    /// Make the piece durable.
+    /// Make the replica durable.
     Sync(Stream),
-    /// Make the piece whole and durable.
+    /// Make the replica whole and durable.
     Complete(Stream),
     /// Answer the primary.
     Say(FromReplica),
@@ -50,7 +50,7 @@ enum Flush {
 #[derive(Clone, Debug)]
 pub struct Replica {
     /// In which it lives.
-    era: Era,
+    boot_generation: BootGeneration,
     planted: Option<Planted>,
     /// Lower ones are refused.
     floor: Epoch,
@@ -67,9 +67,9 @@ pub struct Replica {
 impl Replica {
     /// Of a node in this era.
     #[must_use]
-    pub fn new(now: Time, era: Era, planted: Option<Planted>) -> Self {
+    pub fn new(now: Time, boot_generation: BootGeneration, planted: Option<Planted>) -> Self {
         Self {
-            era,
+            boot_generation,
             planted,
             floor: Epoch(0),
             stream: None,
@@ -154,8 +154,8 @@ impl Replica {
             out.push(Effect::Say(FromReplica::Fenced { stream, epoch: self.floor }));
             return;
         }
-        if let ToReplica::Begin { era, from, may_make, .. } = told {
-            self.begin(stream, era, from, may_make, out);
+        if let ToReplica::Begin { boot_generation, from, may_make, .. } = told {
+            self.begin(stream, boot_generation, from, may_make, out);
             return;
         }
         if !self.is_of(stream) || !self.is_open {
@@ -185,7 +185,14 @@ impl Replica {
         }
     }
 
-    fn begin(&mut self, stream: Stream, era: Era, from: Seq, may_make: bool, out: &mut Vec<Effect>) {
+    fn begin(
+        &mut self,
+        stream: Stream,
+        boot_generation: BootGeneration,
+        from: Seq,
+        may_make: bool,
+        out: &mut Vec<Effect>,
+    ) {
         if self.stream.is_some_and(|current| current > stream) && self.planted != Some(Planted::EpochNotChecked) {
             return;
         }
@@ -199,7 +206,7 @@ impl Replica {
         self.stream = Some(stream);
         (self.is_open, self.flush) = (false, None);
         (self.next, self.applied) = (from, Seq(from.0.saturating_sub(1)));
-        if era == self.era {
+        if boot_generation == self.boot_generation {
             out.push(Effect::Open { stream, may_make });
         } else {
             // What it had not synced when its kernel stopped, it has no more.

@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use types::{Adler32, Crc32c, Era, ErrorCode, Participant, SessionId, StoreId};
+use types::{Adler32, BootGeneration, Crc32c, ErrorCode, InSyncReplica, SessionId, StoreId};
 
 use super::*;
-use crate::{Life, Time};
+use crate::{ProcessEpoch, Time};
 
 const ME: StoreId = StoreId(1);
 const OTHER: StoreId = StoreId(2);
 const SESSION: SessionId = SessionId(9);
 const VALID: LeaseView = LeaseView { session: Some(SESSION), is_valid: true };
 const LAPSED: LeaseView = LeaseView { session: Some(SESSION), is_valid: false };
-const WHOLE: Whole = Whole { len: 3, crc32c: Crc32c(7), adler32: Adler32(8) };
+const WHOLE: ObjectDigest = ObjectDigest { len: 3, crc32c: Crc32c(7), adler32: Adler32(8) };
 
 fn at(ms: u64) -> Time {
     Time(Duration::from_millis(ms))
 }
 
-fn participant(store: StoreId) -> Participant {
-    Participant { store, era: Era(1) }
+fn in_sync_replica(store: StoreId) -> InSyncReplica {
+    InSyncReplica { store, boot_generation: BootGeneration(1) }
 }
 
 struct Story {
@@ -32,16 +32,20 @@ impl Story {
         let mut out = Vec::new();
         let takes = Takes {
             me: ME,
-            era: Era(1),
-            life: Life(1),
+            boot_generation: BootGeneration(1),
+            process_epoch: ProcessEpoch(1),
             epoch: Epoch(1),
             session: SESSION,
-            participants: vec![participant(ME), participant(OTHER)],
+            in_sync: vec![in_sync_replica(ME), in_sync_replica(OTHER)],
             may_make: true,
         };
         let primary = Primary::new(at(0), VALID, takes, Patience::default(), None, &mut out).unwrap();
-        let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream, from: Seq(1), may_make: true, era: Era(1) })] =
-            out[..]
+        let [
+            PrimaryEffect::Tell(
+                OTHER,
+                ToReplica::Begin { stream, from: Seq(1), may_make: true, boot_generation: BootGeneration(1) },
+            ),
+        ] = out[..]
         else {
             panic!("{out:?}")
         };
@@ -80,9 +84,9 @@ fn who_is_silent_is_left_out_when_the_manager_has_written_it_down() {
     // It is tried again before it is given up.
     let again = story.step(600, VALID, PrimaryInput::Tick);
     assert!(matches!(again[..], [PrimaryEffect::Tell(OTHER, ToReplica::Begin { from: Seq(1), .. })]), "{again:?}");
-    let place = story.step(2100, VALID, PrimaryInput::Tick);
-    let [PrimaryEffect::Place(request, keep)] = &place[..] else { panic!("{place:?}") };
-    assert_eq!(keep, &[participant(ME)]);
+    let location = story.step(2100, VALID, PrimaryInput::Tick);
+    let [PrimaryEffect::Place(request, keep)] = &location[..] else { panic!("{location:?}") };
+    assert_eq!(keep, &[in_sync_replica(ME)]);
     assert_eq!(story.step(2200, VALID, PrimaryInput::Placed(request + 7, Ok(()))), []);
     let answered = [PrimaryEffect::Answer(Ask(5), Ok(())), PrimaryEffect::Release(Seq(1))];
     assert_eq!(story.step(2300, VALID, PrimaryInput::Placed(*request, Ok(()))), answered);
@@ -105,8 +109,8 @@ fn another_session_has_to_be_confirmed() {
     story.step(1, VALID, PrimaryInput::Change(Ask(5)));
     story.says(2, FromReplica::Applied { stream, upto: Seq(1) });
     let other = LeaseView { session: Some(SessionId(10)), is_valid: true };
-    let place = story.step(3, other, PrimaryInput::Applied(Seq(1), Ok(())));
-    let [PrimaryEffect::Place(request, keep)] = &place[..] else { panic!("{place:?}") };
+    let location = story.step(3, other, PrimaryInput::Applied(Seq(1), Ok(())));
+    let [PrimaryEffect::Place(request, keep)] = &location[..] else { panic!("{location:?}") };
     assert_eq!(keep.len(), 2);
     let refused = story.step(4, other, PrimaryInput::Placed(*request, Err(ErrorCode::Stale)));
     assert_eq!(refused, [PrimaryEffect::Answer(Ask(5), Err(ErrorCode::Stale)), PrimaryEffect::Release(Seq(1))]);
@@ -121,8 +125,8 @@ fn a_sync_is_answered_when_the_manager_knows_the_writer_for_good() {
     let sync = PrimaryEffect::Tell(OTHER, ToReplica::Sync { stream, upto: Seq(0) });
     assert_eq!(told, [PrimaryEffect::SyncOwn, sync]);
     assert_eq!(story.step(3, VALID, PrimaryInput::Synced(Ok(()))), []);
-    let place = story.says(4, FromReplica::Synced { stream, upto: Seq(0) });
-    let [PrimaryEffect::Place(request, _)] = place[..] else { panic!("{place:?}") };
+    let location = story.says(4, FromReplica::Synced { stream, upto: Seq(0) });
+    let [PrimaryEffect::Place(request, _)] = location[..] else { panic!("{location:?}") };
     let answered = story.step(5, VALID, PrimaryInput::Placed(request, Ok(())));
     assert_eq!(answered, [PrimaryEffect::Answer(Ask(1), Ok(()))]);
     // From then on the manager need not be asked.
@@ -141,19 +145,19 @@ fn who_leaves_while_the_manager_is_asked_is_left_out_by_its_next_answer_only() {
     assert!(matches!(kept[..], [PrimaryEffect::Place(..)]), "{kept:?}");
     // Another session: asked again, with both.
     let other = LeaseView { session: Some(SessionId(10)), is_valid: true };
-    let place = story.step(5, other, PrimaryInput::Tick);
-    let [PrimaryEffect::Place(older, both)] = &place[..] else { panic!("{place:?}") };
+    let location = story.step(5, other, PrimaryInput::Tick);
+    let [PrimaryEffect::Place(older, both)] = &location[..] else { panic!("{location:?}") };
     assert_eq!(both.len(), 2);
     let failed = FromReplica::Failed { stream, why: ErrorCode::Io };
     assert_eq!(story.step(6, other, PrimaryInput::Replica(OTHER, failed)), []);
     // The sync asks on its own account, and leaves it out.
     let later = story.step(504, other, PrimaryInput::Tick);
     let [PrimaryEffect::Place(newer, alone)] = &later[..] else { panic!("{later:?}") };
-    assert_eq!((*newer > *older, &alone[..]), (true, &[participant(ME)][..]));
+    assert_eq!((*newer > *older, &alone[..]), (true, &[in_sync_replica(ME)][..]));
     // What the manager has by the older answer names both: nothing may be answered without the other one.
     let again = story.step(505, other, PrimaryInput::Placed(*older, Ok(())));
     let [PrimaryEffect::Place(third, alone)] = &again[..] else { panic!("{again:?}") };
-    assert_eq!(alone, &[participant(ME)]);
+    assert_eq!(alone, &[in_sync_replica(ME)]);
     story.step(506, other, PrimaryInput::Change(Ask(2)));
     assert_eq!(story.step(507, other, PrimaryInput::Applied(Seq(1), Ok(()))), []);
     let answered = story.step(508, other, PrimaryInput::Placed(*third, Ok(())));
@@ -167,8 +171,8 @@ fn an_answer_to_an_earlier_sync_says_nothing_of_a_later_one() {
     story.step(2, VALID, PrimaryInput::Sync(Ask(1)));
     story.step(3, VALID, PrimaryInput::Synced(Ok(())));
     let first = FromReplica::Synced { stream, upto: Seq(0) };
-    let place = story.says(4, first);
-    let [PrimaryEffect::Place(request, _)] = place[..] else { panic!("{place:?}") };
+    let location = story.says(4, first);
+    let [PrimaryEffect::Place(request, _)] = location[..] else { panic!("{location:?}") };
     story.step(5, VALID, PrimaryInput::Placed(request, Ok(())));
     story.step(6, VALID, PrimaryInput::Change(Ask(2)));
     story.step(7, VALID, PrimaryInput::Applied(Seq(1), Ok(())));
@@ -186,21 +190,21 @@ fn a_copy_that_differs_holds_nothing() {
     story.says(1, FromReplica::Began { stream });
     story.step(2, VALID, PrimaryInput::Close(Ask(1)));
     story.step(3, VALID, PrimaryInput::Completed(Ok(WHOLE)));
-    let other = Whole { crc32c: Crc32c(1), ..WHOLE };
+    let other = ObjectDigest { crc32c: Crc32c(1), ..WHOLE };
     let commit = story.says(4, FromReplica::Completed { stream, whole: other });
     assert_eq!(commit[0], PrimaryEffect::Differs(OTHER));
     assert!(matches!(&commit[1], PrimaryEffect::Commit(_, WHOLE, holders) if holders == &[ME]), "{commit:?}");
 }
 
 #[test]
-fn a_primary_of_another_era_has_lost_what_it_had() {
+fn a_primary_of_another_boot_generation_has_lost_what_it_had() {
     let takes = Takes {
         me: ME,
-        era: Era(2),
-        life: Life(1),
+        boot_generation: BootGeneration(2),
+        process_epoch: ProcessEpoch(1),
         epoch: Epoch(1),
         session: SESSION,
-        participants: vec![participant(ME)],
+        in_sync: vec![in_sync_replica(ME)],
         may_make: true,
     };
     let taken = Primary::new(at(0), VALID, takes, Patience::default(), None, &mut Vec::new());
@@ -228,7 +232,7 @@ struct Follows {
 
 impl Follows {
     fn new() -> Self {
-        Self { replica: Replica::new(at(0), Era(1), None), out: Vec::new() }
+        Self { replica: Replica::new(at(0), BootGeneration(1), None), out: Vec::new() }
     }
 
     fn step(&mut self, input: ReplicaInput) -> Vec<ReplicaEffect> {
@@ -242,11 +246,11 @@ impl Follows {
 }
 
 fn stream(epoch: u32, number: u64) -> Stream {
-    Stream { epoch: Epoch(epoch), life: Life(1), number }
+    Stream { epoch: Epoch(epoch), process_epoch: ProcessEpoch(1), number }
 }
 
 fn begin(stream: Stream, from: u64) -> ToReplica {
-    ToReplica::Begin { stream, era: Era(1), from: Seq(from), may_make: false }
+    ToReplica::Begin { stream, boot_generation: BootGeneration(1), from: Seq(from), may_make: false }
 }
 
 #[test]
@@ -303,9 +307,10 @@ fn a_replica_follows_the_highest_epoch_alone() {
 }
 
 #[test]
-fn a_replica_of_another_era_has_lost_what_it_had() {
+fn a_replica_of_another_boot_generation_has_lost_what_it_had() {
     let mut follows = Follows::new();
-    let begin = ToReplica::Begin { stream: stream(1, 1), era: Era(0), from: Seq(4), may_make: false };
+    let begin =
+        ToReplica::Begin { stream: stream(1, 1), boot_generation: BootGeneration(0), from: Seq(4), may_make: false };
     let failed = FromReplica::Failed { stream: stream(1, 1), why: ErrorCode::Stale };
     assert_eq!(follows.told(begin), [ReplicaEffect::Say(failed)]);
 }

@@ -1,9 +1,9 @@
 //! Copies that this store is owed: fetched part by part from one that holds the content, so that no part of a long copy keeps a writer waiting.
 
-use types::{PieceId, SessionId, StoreId};
+use types::{ReplicaId, SessionId, StoreId};
 
 use super::part::At;
-use super::{By, Did, StorePart, Work};
+use super::{StorePart, Work, WorkPurpose, WorkResult};
 use crate::message::{BetweenStores, FromStore, Original};
 use crate::replication::{Epoch, Seq};
 use crate::{CopyId, Time};
@@ -61,36 +61,36 @@ impl Copy {
 }
 
 impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
-    pub(super) fn copy(&mut self, copy: Copy, piece: PieceId, at: &mut At<'_, C, B>) {
+    pub(super) fn copy(&mut self, copy: Copy, replica: ReplicaId, at: &mut At<'_, C, B>) {
         // An order that comes again, or comes late: what was made by it may count by now, and is not to be begun anew.
-        if let Some(ended) = self.ended_copies.get(&piece).filter(|ended| ended.order >= copy.order) {
+        if let Some(ended) = self.ended_copies.get(&replica).filter(|ended| ended.order >= copy.order) {
             if ended.order == copy.order {
                 Self::copied(&copy, ended.is_there, at);
             }
             return;
         }
-        if let Some(before) = self.copies.get_mut(&piece)
+        if let Some(before) = self.copies.get_mut(&replica)
             && (before.epoch, before.original) == (copy.epoch, copy.original)
         {
             before.order = copy.order;
             return;
         }
-        let leads = self.leads(piece).is_some_and(|epoch| epoch >= copy.epoch);
-        if copy.epoch < self.floor(piece).reads || leads {
+        let leads = self.leads(replica).is_some_and(|epoch| epoch >= copy.epoch);
+        if copy.epoch < self.floor(replica).reads || leads {
             return Self::copied(&copy, false, at);
         }
-        if self.copies.contains_key(&piece) {
-            self.give_up_copy(piece, at);
+        if self.copies.contains_key(&replica) {
+            self.give_up_copy(replica, at);
         }
         // All writing up to this epoch is over: whatever is still on its way from there comes too late.
-        self.fence(piece, copy.epoch, at);
-        self.raise(piece, copy.epoch, copy.epoch.next(), at.now);
-        self.follows.remove(&piece);
-        self.copies.insert(piece, copy);
+        self.fence(replica, copy.epoch, at);
+        self.raise(replica, copy.epoch, copy.epoch.next(), at.now);
+        self.follows.remove(&replica);
+        self.copies.insert(replica, copy);
         match copy.original {
-            Original::Whole(whole) => at.work(piece, By::Copy(copy.by), Work::Look { whole }),
+            Original::ObjectDigest(whole) => at.work(replica, WorkPurpose::Copy(copy.by), Work::Look { whole }),
             // Nothing tells what is there from what it has to be.
-            Original::Kept { .. } => self.go_on_copying(piece, at),
+            Original::Kept { .. } => self.go_on_copying(replica, at),
         }
     }
 
@@ -98,86 +98,93 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         at.tell_manager(FromStore::Copied { session: copy.session, copy: copy.order, is_there });
     }
 
-    fn end_copy(&mut self, piece: PieceId, is_there: bool, at: &mut At<'_, C, B>) {
-        if let Some(copy) = self.copies.remove(&piece) {
-            self.ended_copies.insert(piece, EndedCopy { order: copy.order, is_there, since: at.now });
+    fn end_copy(&mut self, replica: ReplicaId, is_there: bool, at: &mut At<'_, C, B>) {
+        if let Some(copy) = self.copies.remove(&replica) {
+            self.ended_copies.insert(replica, EndedCopy { order: copy.order, is_there, since: at.now });
             Self::copied(&copy, is_there, at);
         }
     }
 
-    pub(super) fn give_up_copy(&mut self, piece: PieceId, at: &mut At<'_, C, B>) {
-        self.end_copy(piece, false, at);
+    pub(super) fn give_up_copy(&mut self, replica: ReplicaId, at: &mut At<'_, C, B>) {
+        self.end_copy(replica, false, at);
     }
 
     /// What comes next: another part, or the end.
-    fn go_on_copying(&mut self, piece: PieceId, at: &mut At<'_, C, B>) {
+    fn go_on_copying(&mut self, replica: ReplicaId, at: &mut At<'_, C, B>) {
         let (me, len) = (self.store, self.terms.fetch);
-        let Some(copy) = self.copies.get_mut(&piece) else { return };
+        let Some(copy) = self.copies.get_mut(&replica) else { return };
         copy.heard = at.now;
         if copy.have < copy.original.len() {
             copy.step = Step::Fetching;
             let (original, offset) = (copy.original, copy.have);
-            let fetch = BetweenStores::Fetch { to: me, copy: copy.by, piece, original, offset, len };
+            let fetch = BetweenStores::Fetch { to: me, copy: copy.by, replica, original, offset, len };
             at.tell_store(copy.from, fetch, None);
             return;
         }
         copy.step = Step::Putting(0);
         if copy.original.is_empty() {
-            at.work(piece, By::Copy(copy.by), Work::Renew);
+            at.work(replica, WorkPurpose::Copy(copy.by), Work::Renew);
         }
         let end = match copy.original {
-            Original::Whole(_) | Original::Kept { was_whole: true, .. } => Work::Complete,
+            Original::ObjectDigest(_) | Original::Kept { was_whole: true, .. } => Work::Complete,
             Original::Kept { was_whole: false, .. } => Work::Interrupt,
         };
-        at.work(piece, By::Copy(copy.by), end);
+        at.work(replica, WorkPurpose::Copy(copy.by), end);
     }
 
-    pub(super) fn fetched(&mut self, piece: PieceId, by: CopyId, offset: u64, part: Option<B>, at: &mut At<'_, C, B>) {
+    pub(super) fn fetched(
+        &mut self,
+        replica: ReplicaId,
+        by: CopyId,
+        offset: u64,
+        part: Option<B>,
+        at: &mut At<'_, C, B>,
+    ) {
         let fetch = u64::from(self.terms.fetch);
-        let Some(copy) = self.copies.get_mut(&piece) else { return };
+        let Some(copy) = self.copies.get_mut(&replica) else { return };
         if (copy.by, copy.have, copy.step) != (by, offset, Step::Fetching) {
             return;
         }
-        let Some(change) = part else { return self.give_up_copy(piece, at) };
+        let Some(change) = part else { return self.give_up_copy(replica, at) };
         copy.heard = at.now;
         copy.parts = copy.parts.next();
         copy.step = Step::Putting(fetch.min(copy.original.len() - copy.have));
         if offset == 0 {
-            at.work(piece, By::Copy(by), Work::Renew);
+            at.work(replica, WorkPurpose::Copy(by), Work::Renew);
         }
-        at.work(piece, By::Copy(by), Work::Apply { seq: copy.parts, change });
+        at.work(replica, WorkPurpose::Copy(by), Work::Apply { seq: copy.parts, change });
     }
 
-    pub(super) fn did_copy(&mut self, piece: PieceId, by: CopyId, did: Did<B>, at: &mut At<'_, C, B>) {
-        let Some(copy) = self.copies.get_mut(&piece).filter(|copy| copy.by == by) else { return };
+    pub(super) fn did_copy(&mut self, replica: ReplicaId, by: CopyId, did: WorkResult<B>, at: &mut At<'_, C, B>) {
+        let Some(copy) = self.copies.get_mut(&replica).filter(|copy| copy.by == by) else { return };
         match (did, copy.step) {
-            (Did::Looked(Ok(true)), Step::Looking) => self.end_copy(piece, true, at),
-            (Did::Looked(Ok(false)), Step::Looking) => self.go_on_copying(piece, at),
-            (Did::Opened(Ok(())), _) => {}
-            (Did::Applied(seq, Ok(())), Step::Putting(len)) if seq == copy.parts => {
+            (WorkResult::Looked(Ok(true)), Step::Looking) => self.end_copy(replica, true, at),
+            (WorkResult::Looked(Ok(false)), Step::Looking) => self.go_on_copying(replica, at),
+            (WorkResult::Opened(Ok(())), _) => {}
+            (WorkResult::Applied(seq, Ok(())), Step::Putting(len)) if seq == copy.parts => {
                 copy.have += len;
-                self.go_on_copying(piece, at);
+                self.go_on_copying(replica, at);
             }
-            (Did::Completed(Ok(whole)), Step::Putting(_)) => {
+            (WorkResult::Completed(Ok(whole)), Step::Putting(_)) => {
                 let is_it = match copy.original {
-                    Original::Whole(original) => whole == original,
+                    Original::ObjectDigest(original) => whole == original,
                     Original::Kept { len, .. } => whole.len == len,
                 };
-                self.end_copy(piece, is_it, at);
+                self.end_copy(replica, is_it, at);
             }
-            (Did::Interrupted(Ok(len)), Step::Putting(_)) => {
+            (WorkResult::Interrupted(Ok(len)), Step::Putting(_)) => {
                 let is_it = copy.original == Original::Kept { len, was_whole: false };
-                self.end_copy(piece, is_it, at);
+                self.end_copy(replica, is_it, at);
             }
-            _ => self.give_up_copy(piece, at),
+            _ => self.give_up_copy(replica, at),
         }
     }
 
     pub(super) fn tick_copies(&mut self, at: &mut At<'_, C, B>) {
         let patience = self.terms.fetch_patience;
         let is_lost = |copy: &Copy| copy.step == Step::Fetching && at.now.since(copy.heard) >= patience;
-        let lost: Vec<PieceId> =
-            self.copies.iter().filter(|(_, copy)| is_lost(copy)).map(|(piece, _)| *piece).collect();
-        lost.into_iter().for_each(|piece| self.give_up_copy(piece, at));
+        let lost: Vec<ReplicaId> =
+            self.copies.iter().filter(|(_, copy)| is_lost(copy)).map(|(replica, _)| *replica).collect();
+        lost.into_iter().for_each(|replica| self.give_up_copy(replica, at));
     }
 }

@@ -1,15 +1,15 @@
 //! Pieces that this store repeats another one's changes of.
 
-use types::{PieceId, StoreId};
+use types::{ReplicaId, StoreId};
 
 use super::part::At;
-use super::{By, Did, StorePart, Work};
+use super::{StorePart, Work, WorkPurpose, WorkResult};
 use crate::message::BetweenStores;
 use crate::replication::{Planted, Replica, ReplicaEffect, ReplicaInput, Stream, ToReplica};
 
 /// One who follows another.
 #[derive(Clone, Debug)]
-pub(super) struct Follow {
+pub(super) struct SecondaryReplica {
     pub(super) machine: Replica,
     /// Whom.
     primary: StoreId,
@@ -19,12 +19,12 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
     pub(super) fn told(
         &mut self,
         from: StoreId,
-        piece: PieceId,
+        replica: ReplicaId,
         told: ToReplica,
         change: Option<B>,
         at: &mut At<'_, C, B>,
     ) {
-        let Some(era) = at.view.era.filter(|_| at.view.lease.session.is_some()) else { return };
+        let Some(boot_generation) = at.view.boot_generation.filter(|_| at.view.lease.session.is_some()) else { return };
         let is_lame = matches!(told, ToReplica::Change { .. }) && change.is_none();
         if is_lame || from == self.store {
             return;
@@ -32,41 +32,41 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         let stream = told.stream();
         let planted = self.terms.planted;
         // Whoever leads or reads with a lower epoch is fenced by one who leads with a higher one.
-        if stream.epoch >= self.floor(piece).writes && !self.has(Planted::EpochNotChecked) {
-            self.fence(piece, stream.epoch, at);
+        if stream.epoch >= self.floor(replica).writes && !self.has(Planted::EpochNotChecked) {
+            self.fence(replica, stream.epoch, at);
         }
-        let writes = self.floor(piece).writes;
-        let follow = self
-            .follows
-            .entry(piece)
-            .or_insert_with(|| Follow { machine: Replica::new(at.now, era, planted), primary: from });
+        let writes = self.floor(replica).writes;
+        let follow = self.follows.entry(replica).or_insert_with(|| SecondaryReplica {
+            machine: Replica::new(at.now, boot_generation, planted),
+            primary: from,
+        });
         follow.machine.fence(writes);
         let mut out = Vec::new();
         follow.machine.step(at.now, ReplicaInput::Told(told), &mut out);
         if follow.machine.stream() == Some(stream) {
             follow.primary = from;
         }
-        self.do_follow(piece, from, out, change, at);
+        self.do_follow(replica, from, out, change, at);
     }
 
-    pub(super) fn did_follow(&mut self, piece: PieceId, stream: Stream, did: Did<B>, at: &mut At<'_, C, B>) {
+    pub(super) fn did_follow(&mut self, replica: ReplicaId, stream: Stream, did: WorkResult<B>, at: &mut At<'_, C, B>) {
         let input = match did {
-            Did::Opened(result) => ReplicaInput::Opened(stream, result),
-            Did::Applied(seq, result) => ReplicaInput::Applied(stream, seq, result),
-            Did::Synced(result) => ReplicaInput::Synced(stream, result),
-            Did::Completed(result) => ReplicaInput::Completed(stream, result),
-            Did::Interrupted(_) | Did::Looked(_) | Did::Read(_) | Did::Deleted(_) => return,
+            WorkResult::Opened(result) => ReplicaInput::Opened(stream, result),
+            WorkResult::Applied(seq, result) => ReplicaInput::Applied(stream, seq, result),
+            WorkResult::Synced(result) => ReplicaInput::Synced(stream, result),
+            WorkResult::Completed(result) => ReplicaInput::Completed(stream, result),
+            WorkResult::Interrupted(_) | WorkResult::Looked(_) | WorkResult::Read(_) | WorkResult::Deleted(_) => return,
         };
-        let Some(follow) = self.follows.get_mut(&piece) else { return };
+        let Some(follow) = self.follows.get_mut(&replica) else { return };
         let mut out = Vec::new();
         follow.machine.step(at.now, input, &mut out);
         let primary = follow.primary;
-        self.do_follow(piece, primary, out, None, at);
+        self.do_follow(replica, primary, out, None, at);
     }
 
     fn do_follow(
         &mut self,
-        piece: PieceId,
+        replica: ReplicaId,
         to: StoreId,
         out: Vec<ReplicaEffect>,
         mut change: Option<B>,
@@ -75,16 +75,18 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         let from = self.store;
         for effect in out {
             match effect {
-                ReplicaEffect::Open { stream, may_make } => at.work(piece, By::Follow(stream), Work::Open { may_make }),
+                ReplicaEffect::Open { stream, may_make } => {
+                    at.work(replica, WorkPurpose::Follow(stream), Work::Open { may_make })
+                }
                 ReplicaEffect::Apply(stream, seq) => {
                     if let Some(change) = change.take() {
-                        at.work(piece, By::Follow(stream), Work::Apply { seq, change });
+                        at.work(replica, WorkPurpose::Follow(stream), Work::Apply { seq, change });
                     }
                 }
-                ReplicaEffect::Sync(stream) => at.work(piece, By::Follow(stream), Work::Sync),
-                ReplicaEffect::Complete(stream) => at.work(piece, By::Follow(stream), Work::Complete),
+                ReplicaEffect::Sync(stream) => at.work(replica, WorkPurpose::Follow(stream), Work::Sync),
+                ReplicaEffect::Complete(stream) => at.work(replica, WorkPurpose::Follow(stream), Work::Complete),
                 ReplicaEffect::Say(said) => {
-                    at.tell_store(to, BetweenStores::FromReplica { from, piece, said }, None);
+                    at.tell_store(to, BetweenStores::FromReplica { from, replica, said }, None);
                 }
             }
         }

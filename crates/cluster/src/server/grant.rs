@@ -1,9 +1,9 @@
 //! What a capability carries for the server that it is shown to, besides who may do what until when.
 
 use serde::{Deserialize, Serialize};
-use types::{GroupId, Participant, SessionId, StoreId, WriterToken};
+use types::{GroupId, InSyncReplica, SessionId, StoreId, WriterToken};
 
-use crate::replication::{Epoch, Whole};
+use crate::replication::{Epoch, ObjectDigest};
 
 /// The part of a capability that is the cluster's affair: it is in `types::Capability::layout`, where there is room for
 /// [`types::capability::LAYOUT_BYTES_MAX`] bytes.
@@ -27,8 +27,8 @@ pub enum GrantRights {
         /// The writer.
         writer: WriterToken,
         /// All that take part, the primary first.
-        participants: Vec<Participant>,
-        /// It is a new content, of which there need be no piece yet.
+        in_sync: Vec<InSyncReplica>,
+        /// It is a new content, of which there need be no replica yet.
         may_make: bool,
     },
     /// To read a content that is whole.
@@ -36,7 +36,7 @@ pub enum GrantRights {
         /// The epoch of its last writer.
         epoch: Epoch,
         /// What it is.
-        whole: Whole,
+        whole: ObjectDigest,
     },
     /// To read what somebody writes, at the store that is its primary.
     Follow,
@@ -49,16 +49,18 @@ pub enum GrantRights {
 
 #[cfg(test)]
 mod tests {
-    use types::{BodyId, Era, REPLICAS_MAX, WriterKey, capability::LAYOUT_BYTES_MAX};
+    use types::{BootGeneration, ObjectId, REPLICAS_MAX, WriterKey, capability::LAYOUT_BYTES_MAX};
 
     use super::*;
 
     #[test]
     fn a_grant_fits_into_a_capability_whatever_its_numbers_are() {
-        let writer = WriterToken { key: WriterKey(u64::MAX), body: BodyId(u64::MAX), epoch: u32::MAX };
-        let participants =
-            vec![Participant { store: StoreId(u64::MAX), era: Era(u32::MAX) }; usize::from(REPLICAS_MAX)];
-        let rights = GrantRights::Write { writer, participants, may_make: true };
+        let writer = WriterToken { key: WriterKey(u64::MAX), object: ObjectId(u64::MAX), epoch: u32::MAX };
+        let in_sync = vec![
+            InSyncReplica { store: StoreId(u64::MAX), boot_generation: BootGeneration(u32::MAX) };
+            usize::from(REPLICAS_MAX)
+        ];
+        let rights = GrantRights::Write { writer, in_sync, may_make: true };
         let (session, group) = (SessionId(u64::MAX), GroupId(u64::MAX));
         let grant = Grant { store: StoreId(u64::MAX), session, group, rights };
         let bytes = postcard::to_allocvec(&grant).unwrap();

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use types::{ErrorCode, PieceId, StoreId, Timestamp};
+use types::{ErrorCode, ReplicaId, StoreId, Timestamp};
 
-use super::{By, Did, Grant, Work};
+use super::{Grant, Work, WorkPurpose, WorkResult};
 use crate::message::{BetweenStores, ClosedBy, FromStore, ToStore};
-use crate::replication::{Epoch, Patience, Planted, Whole};
+use crate::replication::{Epoch, ObjectDigest, Patience, Planted};
 
 /// What a store's machine goes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,8 +46,8 @@ pub enum Input<C, B> {
     Attach {
         /// Its request.
         by: C,
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// What it was given.
         grant: Grant,
     },
@@ -55,8 +55,8 @@ pub enum Input<C, B> {
     Change {
         /// Its request.
         by: C,
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// Its writer's epoch.
         epoch: Epoch,
         /// What is changed.
@@ -66,8 +66,8 @@ pub enum Input<C, B> {
     Sync {
         /// Its request.
         by: C,
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// Its writer's epoch.
         epoch: Epoch,
     },
@@ -75,8 +75,8 @@ pub enum Input<C, B> {
     Close {
         /// Its request.
         by: C,
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// Its writer's epoch.
         epoch: Epoch,
         /// When it was changed, if the client says so.
@@ -89,27 +89,27 @@ pub enum Input<C, B> {
     Interrupt {
         /// The shell's request.
         by: C,
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// The writer's epoch.
         epoch: Epoch,
     },
     /// A writing was to be ended here with what the manager gave for that, and attaching said [`ErrorCode::Exists`]: no record here speaks of it, so
     /// nothing of it was ever promised, and what is in its place is left alone. It ends with nothing.
     NothingKept {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// What was given.
         grant: Grant,
     },
-    /// A work on a piece was done.
-    Did {
-        /// The piece.
-        piece: PieceId,
+    /// A work on a replica was done.
+    WorkResult {
+        /// The replica.
+        replica: ReplicaId,
         /// For what, as it was given.
-        by: By,
+        by: WorkPurpose,
         /// What came of it.
-        did: Did<B>,
+        did: WorkResult<B>,
     },
     /// Time has passed, or the lease has changed; to be handed in several times a second, and at once when there is another session.
     Tick,
@@ -136,17 +136,17 @@ pub enum Effect<C, B> {
         /// With what.
         result: Result<(), ErrorCode>,
     },
-    /// Give a piece's disk something to do.
+    /// Give a replica's disk something to do.
     Work {
-        /// The piece.
-        piece: PieceId,
+        /// The replica.
+        replica: ReplicaId,
         /// For what.
-        by: By,
+        by: WorkPurpose,
         /// What.
         work: Work<B>,
     },
     /// For the log and the figures.
-    Note(PieceId, Note),
+    Note(ReplicaId, Note),
 }
 
 /// Something worth telling.
@@ -158,13 +158,13 @@ pub enum Note {
     Differs(StoreId),
 }
 
-/// What of a piece may be shown to a reader.
+/// What of a replica may be shown to a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shows {
+pub enum ReadView {
     /// What its writer has written, as this store has it.
     OfWriter,
     /// What is kept of a content that was interrupted.
     Kept,
     /// This content, if that is what the store has; otherwise that is [`ErrorCode::Stale`].
-    Whole(Whole),
+    ObjectDigest(ObjectDigest),
 }

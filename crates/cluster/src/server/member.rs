@@ -1,10 +1,10 @@
 //! A disk server's side of its session.
 
-use types::{BootId, Era, NodeId, SessionId, Timestamp};
+use types::{BootGeneration, BootId, NodeId, SessionId, Timestamp};
 
 use crate::message::ToManager;
 use crate::replication::LeaseView;
-use crate::{Lease, LeaseTerms, Life, Register, Registered, Time};
+use crate::{Lease, LeaseTerms, ProcessEpoch, Register, Registered, Time};
 
 /// What a disk server may do at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,21 +12,21 @@ pub struct View {
     /// Its session and lease.
     pub lease: LeaseView,
     /// Its era; `None`: it has never had a session in this run of its process.
-    pub era: Option<Era>,
+    pub boot_generation: Option<BootGeneration>,
     /// The run of its process.
-    pub life: Life,
+    pub process_epoch: ProcessEpoch,
 }
 
 /// Registers and renews.
 #[derive(Clone, Debug)]
 pub struct Member {
     node: NodeId,
-    life: Life,
+    process_epoch: ProcessEpoch,
     boot: BootId,
     terms: LeaseTerms,
     lease: Lease,
     session: Option<SessionId>,
-    era: Option<Era>,
+    boot_generation: Option<BootGeneration>,
     /// The manager's time of day in its last answer, and when that was asked for.
     manager_said: Option<(Timestamp, Time)>,
     /// When the manager was asked for something last.
@@ -36,9 +36,19 @@ pub struct Member {
 impl Member {
     /// Of a process that begins. `terms`: until the manager says what leases are.
     #[must_use]
-    pub fn new(node: NodeId, life: Life, boot: BootId, terms: LeaseTerms) -> Self {
+    pub fn new(node: NodeId, process_epoch: ProcessEpoch, boot: BootId, terms: LeaseTerms) -> Self {
         let lease = Lease::new(terms);
-        Self { node, life, boot, terms, lease, session: None, era: None, manager_said: None, asked: None }
+        Self {
+            node,
+            process_epoch,
+            boot,
+            terms,
+            lease,
+            session: None,
+            boot_generation: None,
+            manager_said: None,
+            asked: None,
+        }
     }
 
     /// What is to be told to the manager now, if anything; to be called several times a second.
@@ -52,7 +62,7 @@ impl Member {
         let (node, number) = (self.node, self.lease.ask(now));
         Some(match self.session {
             Some(session) => ToManager::Renew { node, session, number },
-            None => ToManager::Register(Register { node, life: self.life, boot: self.boot, number }),
+            None => ToManager::Register(Register { node, process_epoch: self.process_epoch, boot: self.boot, number }),
         })
     }
 
@@ -67,11 +77,11 @@ impl Member {
             self.lease.set_terms(terms);
         }
         if self.session == Some(registered.session) {
-            let sent = self.lease.granted(registered.number);
+            let sent = self.lease.verified(registered.number);
             self.manager_says(wall, sent);
             return false;
         }
-        (self.session, self.era) = (Some(registered.session), Some(registered.era));
+        (self.session, self.boot_generation) = (Some(registered.session), Some(registered.boot_generation));
         let sent = self.lease.granted_anew(registered.number);
         self.manager_says(wall, sent);
         true
@@ -80,7 +90,7 @@ impl Member {
     /// The manager prolongs a session, and says what time of day it is.
     pub fn renewed(&mut self, session: SessionId, number: u64, wall: Timestamp) {
         if self.session == Some(session) {
-            let sent = self.lease.granted(number);
+            let sent = self.lease.verified(number);
             self.manager_says(wall, sent);
         }
     }
@@ -115,7 +125,7 @@ impl Member {
     #[must_use]
     pub fn view(&self, now: Time) -> View {
         let lease = LeaseView { session: self.session, is_valid: self.lease.is_valid(now) };
-        View { lease, era: self.era, life: self.life }
+        View { lease, boot_generation: self.boot_generation, process_epoch: self.process_epoch }
     }
 }
 
@@ -141,15 +151,22 @@ mod tests {
     #[test]
     fn a_server_registers_until_it_has_a_session_and_then_renews_it() {
         let terms = LeaseTerms::default();
-        let mut member = Member::new(NodeId(3), Life(4), BootId(5), terms);
+        let mut member = Member::new(NodeId(3), ProcessEpoch(4), BootId(5), terms);
         let told = member.tick(at(0));
-        let Some(ToManager::Register(Register { node: NodeId(3), life: Life(4), boot: BootId(5), .. })) = told else {
+        let Some(ToManager::Register(Register {
+            node: NodeId(3),
+            process_epoch: ProcessEpoch(4),
+            boot: BootId(5),
+            ..
+        })) = told
+        else {
             panic!("{told:?}")
         };
         let first = number_of(told);
         assert_eq!(member.tick(at(400)), None);
         let second = number_of(member.tick(at(500)));
-        let given = |number, session| Registered { session: SessionId(session), era: Era(1), number };
+        let given =
+            |number, session| Registered { session: SessionId(session), boot_generation: BootGeneration(1), number };
         assert!(member.registered(&given(second, 8), terms, WALL));
         assert_eq!(member.view(at(600)).lease, LeaseView { session: Some(SessionId(8)), is_valid: true });
         assert!(!member.registered(&given(first, 7), terms, WALL), "the answer to an older request, late");
@@ -169,22 +186,31 @@ mod tests {
     #[test]
     fn a_lease_of_one_session_is_none_in_another() {
         let terms = LeaseTerms::default();
-        let mut member = Member::new(NodeId(3), Life(4), BootId(5), terms);
+        let mut member = Member::new(NodeId(3), ProcessEpoch(4), BootId(5), terms);
         let (first, second) = (number_of(member.tick(at(0))), number_of(member.tick(at(4000))));
-        assert!(member.registered(&Registered { session: SessionId(8), era: Era(1), number: second }, terms, WALL));
+        assert!(member.registered(
+            &Registered { session: SessionId(8), boot_generation: BootGeneration(1), number: second },
+            terms,
+            WALL
+        ));
         // As if the answers had been to one question and to another, asked before it.
-        assert!(!member.registered(&Registered { session: SessionId(9), era: Era(1), number: first }, terms, WALL));
+        assert!(!member.registered(
+            &Registered { session: SessionId(9), boot_generation: BootGeneration(1), number: first },
+            terms,
+            WALL
+        ));
         assert_eq!(member.session(), Some(SessionId(8)));
     }
 
     #[test]
     fn the_time_of_day_is_the_managers_and_never_behind_it() {
         let terms = LeaseTerms::default();
-        let mut member = Member::new(NodeId(3), Life(4), BootId(5), terms);
+        let mut member = Member::new(NodeId(3), ProcessEpoch(4), BootId(5), terms);
         assert_eq!(member.manager_time(at(70)), None);
         let later = |wall: Timestamp, ms| wall.plus(Duration::from_millis(ms));
         let first = number_of(member.tick(at(100)));
-        let given = |number, session| Registered { session: SessionId(session), era: Era(1), number };
+        let given =
+            |number, session| Registered { session: SessionId(session), boot_generation: BootGeneration(1), number };
         member.registered(&given(first, 8), terms, WALL);
         // However long the answer was on its way, it was made after it was asked for.
         assert_eq!(member.manager_time(at(700)), Some(later(WALL, 600)));
@@ -206,10 +232,14 @@ mod tests {
 
     #[test]
     fn terms_that_make_no_sense_are_not_taken_over() {
-        let mut member = Member::new(NodeId(3), Life(4), BootId(5), LeaseTerms::default());
+        let mut member = Member::new(NodeId(3), ProcessEpoch(4), BootId(5), LeaseTerms::default());
         let number = number_of(member.tick(at(0)));
         let terms = LeaseTerms { term: Duration::from_secs(3600), drift_ppm: 1_000_000, ..LeaseTerms::default() };
-        assert!(member.registered(&Registered { session: SessionId(8), era: Era(1), number }, terms, WALL));
+        assert!(member.registered(
+            &Registered { session: SessionId(8), boot_generation: BootGeneration(1), number },
+            terms,
+            WALL
+        ));
         assert!(!member.view(at(5000)).lease.is_valid);
     }
 }

@@ -1,14 +1,14 @@
-//! One store of a disk server: who may write a piece here, who may read it, and what is forgotten when.
+//! One store of a disk server: who may write a replica here, who may read it, and what is forgotten when.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::{ErrorCode, PieceId, SessionId, StoreId};
+use types::{ErrorCode, ReplicaId, SessionId, StoreId};
 
 use super::copy::{Copy, EndedCopy};
-use super::follow::Follow;
-use super::lead::Lead;
-use super::{By, Did, Effect, Grant, GrantRights, Input, Note, PartTerms, Shows, View, Work};
-use crate::message::{BetweenStores, FromStore, PIECES_MAX, ToStore};
+use super::follow::SecondaryReplica;
+use super::primary_replica::PrimaryReplica;
+use super::{Effect, Grant, GrantRights, Input, Note, PartTerms, ReadView, View, Work, WorkPurpose, WorkResult};
+use crate::message::{BetweenStores, FromStore, REPLICAS_MAX, ToStore};
 use crate::replication::{Epoch, Planted, Primary, PrimaryInput};
 use crate::{Fence, Time};
 
@@ -18,7 +18,7 @@ use crate::{Fence, Time};
 /// - Who leads or follows is forgotten [`PartTerms::kept`] after its end, or after it was heard of last; a primary that goes on begins with it anew.
 /// - A floor is forgotten after the same time. What it is there to refuse is a capability that was given before, which is good for a minute, and what was on
 ///   its way from another store, which the shell does not let through after that time. A reader that holds on to what it has opened for longer is refused
-///   because what it was given is not there any more: the piece was changed since. Where it was not, since the change left this store out, the manager has
+///   because what it was given is not there any more: the replica was changed since. Where it was not, since the change left this store out, the manager has
 ///   told so with a fence: such floors, of which each says that something had failed, are kept as long as the session.
 /// - With another session all floors and those who follow go: capabilities of the session before are refused by that alone, and the manager gives new ones
 ///   for what is right by then; the shell has ended the connections on which something might be on its way; and nobody who is primary no longer tells anything
@@ -28,20 +28,20 @@ pub struct StorePart<C, B> {
     pub(super) store: StoreId,
     pub(super) terms: PartTerms,
     session: Option<SessionId>,
-    pub(super) leads: BTreeMap<PieceId, Lead<C, B>>,
-    pub(super) follows: BTreeMap<PieceId, Follow>,
-    pub(super) copies: BTreeMap<PieceId, Copy>,
+    pub(super) leads: BTreeMap<ReplicaId, PrimaryReplica<C, B>>,
+    pub(super) follows: BTreeMap<ReplicaId, SecondaryReplica>,
+    pub(super) copies: BTreeMap<ReplicaId, Copy>,
     /// Of this session; for a while.
-    pub(super) ended_copies: BTreeMap<PieceId, EndedCopy>,
-    pub(super) floors: BTreeMap<PieceId, Floor>,
+    pub(super) ended_copies: BTreeMap<ReplicaId, EndedCopy>,
+    pub(super) floors: BTreeMap<ReplicaId, Floor>,
     /// Pieces whose disk has to delete them.
-    deleting: BTreeSet<PieceId>,
+    deleting: BTreeSet<ReplicaId>,
     /// Those of which the manager is to be told.
-    deleted: Vec<PieceId>,
+    deleted: Vec<ReplicaId>,
     swept: Time,
 }
 
-/// What is refused of a piece.
+/// What is refused of a replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Floor {
     /// Readers that were given something of a lower epoch.
@@ -67,8 +67,8 @@ impl<C, B> At<'_, C, B> {
         self.out.push(Effect::Answer { to, result });
     }
 
-    pub(super) fn work(&mut self, piece: PieceId, by: By, work: Work<B>) {
-        self.out.push(Effect::Work { piece, by, work });
+    pub(super) fn work(&mut self, replica: ReplicaId, by: WorkPurpose, work: Work<B>) {
+        self.out.push(Effect::Work { replica, by, work });
     }
 
     pub(super) fn tell_manager(&mut self, message: FromStore) {
@@ -79,8 +79,8 @@ impl<C, B> At<'_, C, B> {
         self.out.push(Effect::ToStore { to, message, change });
     }
 
-    pub(super) fn note(&mut self, piece: PieceId, note: Note) {
-        self.out.push(Effect::Note(piece, note));
+    pub(super) fn note(&mut self, replica: ReplicaId, note: Note) {
+        self.out.push(Effect::Note(replica, note));
     }
 }
 
@@ -117,61 +117,61 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         match input {
             Input::OfManager(message) => self.of_manager(message, at),
             Input::OfStore(message, change) => self.of_store(message, change, at),
-            Input::Attach { by, piece, grant } => self.attach(by, piece, grant, at),
-            Input::Change { by, piece, epoch, change } => self.change(by, piece, epoch, change, at),
-            Input::Sync { by, piece, epoch } => self.ask(by, piece, epoch, at, |_, ask| PrimaryInput::Sync(ask)),
-            Input::Close { by, piece, epoch, mtime, closed } => {
-                self.ask(by, piece, epoch, at, |lead, ask| {
-                    lead.closing = (mtime, closed);
+            Input::Attach { by, replica, grant } => self.attach(by, replica, grant, at),
+            Input::Change { by, replica, epoch, change } => self.change(by, replica, epoch, change, at),
+            Input::Sync { by, replica, epoch } => self.ask(by, replica, epoch, at, |_, ask| PrimaryInput::Sync(ask)),
+            Input::Close { by, replica, epoch, mtime, closed } => {
+                self.ask(by, replica, epoch, at, |primary_replica, ask| {
+                    primary_replica.closing = (mtime, closed);
                     PrimaryInput::Close(ask)
                 });
             }
-            Input::Interrupt { by, piece, epoch } => {
-                self.ask(by, piece, epoch, at, |_, ask| PrimaryInput::Interrupt(ask));
+            Input::Interrupt { by, replica, epoch } => {
+                self.ask(by, replica, epoch, at, |_, ask| PrimaryInput::Interrupt(ask));
             }
-            Input::NothingKept { piece, grant } => self.nothing_kept(piece, &grant, at),
-            Input::Did { piece, by, did } => self.did(piece, by, did, at),
+            Input::NothingKept { replica, grant } => self.nothing_kept(replica, &grant, at),
+            Input::WorkResult { replica, by, did } => self.did(replica, by, did, at),
             Input::Tick => self.tick(at),
         }
     }
 
-    /// What of a piece a reader may be shown now who was given this. Before and after the I/O.
+    /// What of a replica a reader may be shown now who was given this. Before and after the I/O.
     ///
     /// # Errors
     /// [`ErrorCode::Stale`]: it has to ask the manager again. [`ErrorCode::Overloaded`]: it is not known right now who may show it; the same again, later.
-    pub fn may_read(&self, view: View, piece: PieceId, grant: &Grant) -> Result<Shows, ErrorCode> {
+    pub fn may_read(&self, view: View, replica: ReplicaId, grant: &Grant) -> Result<ReadView, ErrorCode> {
         if view.lease.session != Some(grant.session) || grant.store != self.store {
             return Err(ErrorCode::Stale);
         }
-        let lead = self.leads.get(&piece);
-        let machine = lead.and_then(|lead| lead.machine.as_ref());
+        let primary_replica = self.leads.get(&replica);
+        let machine = primary_replica.and_then(|primary_replica| primary_replica.machine.as_ref());
         if let Some(machine) = machine.filter(|machine| !machine.is_fenced()) {
-            return if machine.may_show(view.lease) { Ok(Shows::OfWriter) } else { Err(ErrorCode::Overloaded) };
+            return if machine.may_show(view.lease) { Ok(ReadView::OfWriter) } else { Err(ErrorCode::Overloaded) };
         }
-        let has_ended = lead.is_none() && self.floor(piece).has_led;
+        let has_ended = primary_replica.is_none() && self.floor(replica).has_led;
         let (epoch, shows) = match grant.rights {
-            GrantRights::Read { epoch, whole } => (epoch, Shows::Whole(whole)),
-            GrantRights::Kept { epoch } => (epoch, Shows::Kept),
+            GrantRights::Read { epoch, whole } => (epoch, ReadView::ObjectDigest(whole)),
+            GrantRights::Kept { epoch } => (epoch, ReadView::Kept),
             // The manager knows what became of it. Of one that has not come (back) yet it may know no better than to send here again.
             GrantRights::Follow if !has_ended => return Err(ErrorCode::Overloaded),
             GrantRights::Write { .. } | GrantRights::Follow => return Err(ErrorCode::Stale),
         };
         let may_show = view.lease.is_valid || self.terms.planted == Some(Planted::LeaseNotChecked);
         // Floors of a session before may be here still: that of the grant is the present one.
-        let is_fenced = self.session == view.lease.session && epoch < self.floor(piece).reads;
+        let is_fenced = self.session == view.lease.session && epoch < self.floor(replica).reads;
         if may_show && !is_fenced { Ok(shows) } else { Err(ErrorCode::Stale) }
     }
 
-    /// Changes of a piece whose bytes are held: those that are not answered.
+    /// Changes of a replica whose bytes are held: those that are not answered.
     #[must_use]
-    pub fn pending(&self, piece: PieceId) -> usize {
-        self.leads.get(&piece).map_or(0, |lead| lead.changes.len())
+    pub fn pending(&self, replica: ReplicaId) -> usize {
+        self.leads.get(&replica).map_or(0, |primary_replica| primary_replica.changes.len())
     }
 
-    /// The epoch in which this store is a piece's primary, as far as it knows.
+    /// The epoch in which this store is a replica's primary, as far as it knows.
     #[must_use]
-    pub fn leads(&self, piece: PieceId) -> Option<Epoch> {
-        let machine = self.leads.get(&piece)?.machine.as_ref()?;
+    pub fn leads(&self, replica: ReplicaId) -> Option<Epoch> {
+        let machine = self.leads.get(&replica)?.machine.as_ref()?;
         (!machine.is_fenced()).then(|| machine.epoch())
     }
 
@@ -181,49 +181,53 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         [self.leads.len(), self.follows.len(), self.copies.len(), self.floors.len()]
     }
 
-    pub(super) fn floor(&self, piece: PieceId) -> Floor {
-        self.floors.get(&piece).copied().unwrap_or_default()
+    pub(super) fn floor(&self, replica: ReplicaId) -> Floor {
+        self.floors.get(&replica).copied().unwrap_or_default()
     }
 
-    pub(super) fn raise(&mut self, piece: PieceId, reads: Epoch, writes: Epoch, now: Time) {
-        let floor = self.floors.entry(piece).or_default();
+    pub(super) fn raise(&mut self, replica: ReplicaId, reads: Epoch, writes: Epoch, now: Time) {
+        let floor = self.floors.entry(replica).or_default();
         (floor.reads, floor.writes) = (floor.reads.max(reads), floor.writes.max(writes));
         floor.since = now;
     }
 
     /// Nobody with a lower epoch reads or writes from now on.
-    pub(super) fn fence(&mut self, piece: PieceId, epoch: Epoch, at: &mut At<'_, C, B>) {
-        self.raise(piece, epoch, epoch, at.now);
-        if let Some(follow) = self.follows.get_mut(&piece) {
+    pub(super) fn fence(&mut self, replica: ReplicaId, epoch: Epoch, at: &mut At<'_, C, B>) {
+        self.raise(replica, epoch, epoch, at.now);
+        if let Some(follow) = self.follows.get_mut(&replica) {
             follow.machine.fence(epoch);
         }
-        if self.copies.get(&piece).is_some_and(|copy| copy.epoch < epoch) {
-            self.give_up_copy(piece, at);
+        if self.copies.get(&replica).is_some_and(|copy| copy.epoch < epoch) {
+            self.give_up_copy(replica, at);
         }
-        let Some(lead) = self.leads.get_mut(&piece).filter(|lead| lead.epoch() < epoch) else { return };
-        if let Some(machine) = &mut lead.machine {
+        let Some(primary_replica) =
+            self.leads.get_mut(&replica).filter(|primary_replica| primary_replica.epoch() < epoch)
+        else {
+            return;
+        };
+        if let Some(machine) = &mut primary_replica.machine {
             let mut out = Vec::new();
             machine.fence(&mut out);
-            self.do_all(piece, out, at);
-        } else if let Some(lead) = self.leads.remove(&piece) {
-            at.answer(lead.opener, Err(ErrorCode::Stale));
+            self.do_all(replica, out, at);
+        } else if let Some(primary_replica) = self.leads.remove(&replica) {
+            at.answer(primary_replica.opener, Err(ErrorCode::Stale));
         }
     }
 
     fn of_manager(&mut self, message: ToStore, at: &mut At<'_, C, B>) {
         match message {
-            ToStore::Placed { piece, epoch, request, result } => {
-                self.lead_of(piece, epoch, PrimaryInput::Placed(request, result), at);
+            ToStore::Placed { replica, epoch, request, result } => {
+                self.lead_of(replica, epoch, PrimaryInput::Placed(request, result), at);
             }
-            ToStore::Ended { piece, epoch, request, result } => {
-                self.lead_of(piece, epoch, PrimaryInput::Ended(request, result), at);
+            ToStore::Ended { replica, epoch, request, result } => {
+                self.lead_of(replica, epoch, PrimaryInput::Ended(request, result), at);
             }
             ToStore::Fence(fence) => {
-                let Fence { piece, epoch, store, session, .. } = fence;
+                let Fence { replica, epoch, store, session, .. } = fence;
                 if store == self.store {
-                    self.fence(piece, epoch, at);
+                    self.fence(replica, epoch, at);
                     // Of what is deleted nothing is there to be shown; it may come back, when the store is used again.
-                    let floor = self.floors.entry(piece).or_default();
+                    let floor = self.floors.entry(replica).or_default();
                     floor.is_told = floor.reads != Epoch(u32::MAX);
                     // With another session the floor goes, and somebody may have been given something to read for that one already.
                     if session.is_none_or(|session| at.view.lease.session == Some(session)) {
@@ -231,69 +235,69 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
                     }
                 }
             }
-            ToStore::Copy { copy, session, piece, epoch, original, from } => {
+            ToStore::Copy { copy, session, replica, epoch, original, from } => {
                 if at.view.lease.session == Some(session) {
-                    self.copy(Copy::new(copy, session, epoch, original, from, at.now), piece, at);
+                    self.copy(Copy::new(copy, session, epoch, original, from, at.now), replica, at);
                 }
             }
-            ToStore::Delete { pieces } => {
-                pieces.into_iter().take(PIECES_MAX).for_each(|piece| self.delete(piece, at));
+            ToStore::Delete { replicas } => {
+                replicas.into_iter().take(REPLICAS_MAX).for_each(|replica| self.delete(replica, at));
             }
         }
     }
 
     fn of_store(&mut self, message: BetweenStores, change: Option<B>, at: &mut At<'_, C, B>) {
         match message {
-            BetweenStores::ToReplica { from, piece, told } => self.told(from, piece, told, change, at),
-            BetweenStores::FromReplica { from, piece, said } => {
-                self.lead(piece, PrimaryInput::Replica(from, said), at);
+            BetweenStores::ToReplica { from, replica, told } => self.told(from, replica, told, change, at),
+            BetweenStores::FromReplica { from, replica, said } => {
+                self.primary_replica(replica, PrimaryInput::Replica(from, said), at);
             }
-            BetweenStores::Fetch { to, copy, piece, original, offset, len } => {
+            BetweenStores::Fetch { to, copy, replica, original, offset, len } => {
                 let len = len.min(self.terms.fetch);
-                at.work(piece, By::Fetch { to, copy, offset }, Work::Read { original, offset, len });
+                at.work(replica, WorkPurpose::Fetch { to, copy, offset }, Work::Read { original, offset, len });
             }
-            BetweenStores::Fetched { copy, piece, offset } => self.fetched(piece, copy, offset, change, at),
+            BetweenStores::Fetched { copy, replica, offset } => self.fetched(replica, copy, offset, change, at),
         }
     }
 
-    fn did(&mut self, piece: PieceId, by: By, did: Did<B>, at: &mut At<'_, C, B>) {
+    fn did(&mut self, replica: ReplicaId, by: WorkPurpose, did: WorkResult<B>, at: &mut At<'_, C, B>) {
         match by {
-            By::Lead(epoch) => self.did_lead(piece, epoch, did, at),
-            By::Follow(stream) => self.did_follow(piece, stream, did, at),
-            By::Copy(copy) => self.did_copy(piece, copy, did, at),
-            By::Fetch { to, copy, offset } => {
-                if let Did::Read(read) = did {
-                    at.tell_store(to, BetweenStores::Fetched { copy, piece, offset }, read.ok());
+            WorkPurpose::Lead(epoch) => self.did_lead(replica, epoch, did, at),
+            WorkPurpose::Follow(stream) => self.did_follow(replica, stream, did, at),
+            WorkPurpose::Copy(copy) => self.did_copy(replica, copy, did, at),
+            WorkPurpose::Fetch { to, copy, offset } => {
+                if let WorkResult::Read(read) = did {
+                    at.tell_store(to, BetweenStores::Fetched { copy, replica, offset }, read.ok());
                 }
             }
-            By::Delete => self.did_delete(piece, matches!(did, Did::Deleted(Ok(()))), at),
+            WorkPurpose::Delete => self.did_delete(replica, matches!(did, WorkResult::Deleted(Ok(()))), at),
         }
     }
 
     /// Whatever is done with it: nobody needs it any more, and its number never comes again.
-    fn delete(&mut self, piece: PieceId, at: &mut At<'_, C, B>) {
-        self.fence(piece, Epoch(u32::MAX), at);
-        self.floors.entry(piece).or_default().is_told = false;
-        self.leads.remove(&piece);
-        self.follows.remove(&piece);
-        if self.deleting.insert(piece) {
-            at.work(piece, By::Delete, Work::Delete);
+    fn delete(&mut self, replica: ReplicaId, at: &mut At<'_, C, B>) {
+        self.fence(replica, Epoch(u32::MAX), at);
+        self.floors.entry(replica).or_default().is_told = false;
+        self.leads.remove(&replica);
+        self.follows.remove(&replica);
+        if self.deleting.insert(replica) {
+            at.work(replica, WorkPurpose::Delete, Work::Delete);
         }
     }
 
-    fn did_delete(&mut self, piece: PieceId, is_gone: bool, at: &mut At<'_, C, B>) {
-        self.deleting.remove(&piece);
+    fn did_delete(&mut self, replica: ReplicaId, is_gone: bool, at: &mut At<'_, C, B>) {
+        self.deleting.remove(&replica);
         // One that could not be deleted is asked for again.
-        self.deleted.extend(is_gone.then_some(piece));
-        if !self.deleted.is_empty() && (self.deleting.is_empty() || self.deleted.len() >= PIECES_MAX) {
-            at.tell_manager(FromStore::Deleted { pieces: std::mem::take(&mut self.deleted) });
+        self.deleted.extend(is_gone.then_some(replica));
+        if !self.deleted.is_empty() && (self.deleting.is_empty() || self.deleted.len() >= REPLICAS_MAX) {
+            at.tell_manager(FromStore::Deleted { replicas: std::mem::take(&mut self.deleted) });
         }
     }
 
     fn tick(&mut self, at: &mut At<'_, C, B>) {
-        let pieces: Vec<PieceId> = self.leads.keys().copied().collect();
-        for piece in pieces {
-            self.lead(piece, PrimaryInput::Tick, at);
+        let replicas: Vec<ReplicaId> = self.leads.keys().copied().collect();
+        for replica in replicas {
+            self.primary_replica(replica, PrimaryInput::Tick, at);
         }
         self.tick_copies(at);
         if at.now.since(self.swept) >= self.terms.kept / 4 {
@@ -304,30 +308,35 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
 
     fn forget(&mut self, now: Time) {
         let is_past = |since: Time| now.since(since) >= self.terms.kept;
-        let gone = |lead: &Lead<C, B>| lead.ended.is_some_and(is_past);
-        let over: Vec<(PieceId, Epoch)> =
-            self.leads.iter().filter(|(_, lead)| gone(lead)).map(|(piece, lead)| (*piece, lead.epoch())).collect();
-        for (piece, epoch) in over {
-            self.leads.remove(&piece);
+        let gone = |primary_replica: &PrimaryReplica<C, B>| primary_replica.ended.is_some_and(is_past);
+        let over: Vec<(ReplicaId, Epoch)> = self
+            .leads
+            .iter()
+            .filter(|(_, primary_replica)| gone(primary_replica))
+            .map(|(replica, primary_replica)| (*replica, primary_replica.epoch()))
+            .collect();
+        for (replica, epoch) in over {
+            self.leads.remove(&replica);
             // Of one that has failed nobody else has said that its epoch is over.
-            if self.floor(piece).writes <= epoch {
-                self.raise(piece, epoch, epoch.next(), now);
+            if self.floor(replica).writes <= epoch {
+                self.raise(replica, epoch, epoch.next(), now);
             }
         }
         let kept = self.terms.kept;
         self.ended_copies.retain(|_, ended| now.since(ended.since) < kept);
         self.follows.retain(|_, follow| now.since(follow.machine.heard()) < kept);
         let Self { leads, follows, copies, .. } = &*self;
-        let is_used =
-            |piece: &PieceId| leads.contains_key(piece) || follows.contains_key(piece) || copies.contains_key(piece);
-        let over: Vec<PieceId> = self
+        let is_used = |replica: &ReplicaId| {
+            leads.contains_key(replica) || follows.contains_key(replica) || copies.contains_key(replica)
+        };
+        let over: Vec<ReplicaId> = self
             .floors
             .iter()
-            .filter(|(piece, floor)| !floor.is_told && now.since(floor.since) >= kept && !is_used(piece))
-            .map(|(piece, _)| *piece)
+            .filter(|(replica, floor)| !floor.is_told && now.since(floor.since) >= kept && !is_used(replica))
+            .map(|(replica, _)| *replica)
             .collect();
-        for piece in over {
-            self.floors.remove(&piece);
+        for replica in over {
+            self.floors.remove(&replica);
         }
     }
 

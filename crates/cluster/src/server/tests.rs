@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use types::{
-    Adler32, BodyId, Crc32c, Era, ErrorCode, GroupId, NodeId, Participant, PieceId, SessionId, StoreId, WriterKey,
-    WriterToken,
+    Adler32, BootGeneration, Crc32c, ErrorCode, GroupId, InSyncReplica, NodeId, ObjectId, ReplicaId, SessionId,
+    StoreId, WriterKey, WriterToken,
 };
 
 use super::*;
 use crate::message::{BetweenStores, ClosedBy, FromStore, Original, ToStore};
-use crate::replication::{Epoch, FromReplica, LeaseView, Seq, Stream, ToReplica, Whole};
-use crate::{CopyId, Fence, FenceId, Life, Time};
+use crate::replication::{Epoch, FromReplica, LeaseView, ObjectDigest, Seq, Stream, ToReplica};
+use crate::{CopyId, Fence, FenceId, ProcessEpoch, Time};
 
 const ME: StoreId = StoreId(1);
 const OTHER: StoreId = StoreId(2);
 const SESSION: SessionId = SessionId(9);
-const WHOLE: Whole = Whole { len: 10, crc32c: Crc32c(7), adler32: Adler32(8) };
-const ORIGINAL: Original = Original::Whole(WHOLE);
+const WHOLE: ObjectDigest = ObjectDigest { len: 10, crc32c: Crc32c(7), adler32: Adler32(8) };
+const ORIGINAL: Original = Original::ObjectDigest(WHOLE);
 
 type Effects = Vec<Effect<u64, &'static str>>;
 
@@ -28,14 +28,14 @@ struct Story {
     terms: PartTerms,
 }
 
-fn piece() -> PieceId {
-    PieceId::first(BodyId(5))
+fn replica() -> ReplicaId {
+    ReplicaId::first(ObjectId(5))
 }
 
 fn grant(epoch: u32) -> Grant {
-    let writer = WriterToken { key: WriterKey(3), body: BodyId(5), epoch };
-    let participants = vec![Participant { store: ME, era: Era(1) }];
-    let rights = GrantRights::Write { writer, participants, may_make: true };
+    let writer = WriterToken { key: WriterKey(3), object: ObjectId(5), epoch };
+    let in_sync = vec![InSyncReplica { store: ME, boot_generation: BootGeneration(1) }];
+    let rights = GrantRights::Write { writer, in_sync, may_make: true };
     Grant { store: ME, session: SESSION, group: GroupId(2), rights }
 }
 
@@ -51,7 +51,7 @@ impl Story {
 
     fn view(&self) -> View {
         let lease = LeaseView { session: Some(self.session), is_valid: true };
-        View { lease, era: Some(Era(1)), life: Life(1) }
+        View { lease, boot_generation: Some(BootGeneration(1)), process_epoch: ProcessEpoch(1) }
     }
 
     fn step(&mut self, input: Input<u64, &'static str>) -> Effects {
@@ -62,11 +62,11 @@ impl Story {
     }
 
     fn attach(&mut self, by: u64, epoch: u32) -> Effects {
-        self.step(Input::Attach { by, piece: piece(), grant: grant(epoch) })
+        self.step(Input::Attach { by, replica: replica(), grant: grant(epoch) })
     }
 
-    fn did(&mut self, by: By, did: Did<&'static str>) -> Effects {
-        self.step(Input::Did { piece: piece(), by, did })
+    fn did(&mut self, by: WorkPurpose, did: WorkResult<&'static str>) -> Effects {
+        self.step(Input::WorkResult { replica: replica(), by, did })
     }
 
     fn manager(&mut self, message: ToStore) -> Effects {
@@ -75,20 +75,23 @@ impl Story {
 
     /// Somebody is attached.
     fn open(&mut self, epoch: u32) {
-        assert_eq!(self.attach(1, epoch), [work(By::Lead(Epoch(epoch)), Work::Open { may_make: true })]);
-        assert_eq!(self.did(By::Lead(Epoch(epoch)), Did::Opened(Ok(()))), [answer(1, Ok(()))]);
+        assert_eq!(self.attach(1, epoch), [work(WorkPurpose::Lead(Epoch(epoch)), Work::Open { may_make: true })]);
+        assert_eq!(self.did(WorkPurpose::Lead(Epoch(epoch)), WorkResult::Opened(Ok(()))), [answer(1, Ok(()))]);
     }
 
     fn close(&mut self, epoch: u32) {
-        let lead = By::Lead(Epoch(epoch));
+        let primary_replica = WorkPurpose::Lead(Epoch(epoch));
         let (mtime, closed, by, epoch) = (Some(types::Timestamp(4)), ClosedBy::GraceEnd, 7, Epoch(epoch));
-        assert_eq!(self.step(Input::Close { by, piece: piece(), epoch, mtime, closed }), [work(lead, Work::Complete)]);
-        let out = self.did(lead, Did::Completed(Ok(WHOLE)));
+        assert_eq!(
+            self.step(Input::Close { by, replica: replica(), epoch, mtime, closed }),
+            [work(primary_replica, Work::Complete)]
+        );
+        let out = self.did(primary_replica, WorkResult::Completed(Ok(WHOLE)));
         let [Effect::ToManager(FromStore::Commit { whole: WHOLE, holders, mtime, by, request, .. })] = &out[..] else {
             panic!("{out:?}")
         };
         assert_eq!((holders.as_slice(), *mtime, *by), (&[ME][..], Some(types::Timestamp(4)), ClosedBy::GraceEnd));
-        let ended = ToStore::Ended { piece: piece(), epoch, request: *request, result: Ok(()) };
+        let ended = ToStore::Ended { replica: replica(), epoch, request: *request, result: Ok(()) };
         assert_eq!(self.manager(ended.clone()), [answer(7, Ok(()))]);
         assert_eq!(self.manager(ended), [], "twice");
     }
@@ -98,13 +101,13 @@ impl Story {
         self.step(Input::Tick);
     }
 
-    fn reads(&self, grant: &Grant) -> Result<Shows, ErrorCode> {
-        self.part.may_read(self.view(), piece(), grant)
+    fn reads(&self, grant: &Grant) -> Result<ReadView, ErrorCode> {
+        self.part.may_read(self.view(), replica(), grant)
     }
 }
 
-fn work(by: By, work: Work<&'static str>) -> Effect<u64, &'static str> {
-    Effect::Work { piece: piece(), by, work }
+fn work(by: WorkPurpose, work: Work<&'static str>) -> Effect<u64, &'static str> {
+    Effect::Work { replica: replica(), by, work }
 }
 
 fn answer(to: u64, result: Result<(), ErrorCode>) -> Effect<u64, &'static str> {
@@ -118,19 +121,19 @@ fn a_writing_from_its_opening_to_its_close_and_who_comes_after_it() {
     assert_eq!(story.reads(&follow), Err(ErrorCode::Overloaded), "its writer has not come yet");
     story.open(1);
     assert_eq!(story.attach(2, 1), [answer(2, Ok(()))], "again with the same");
-    assert_eq!(story.reads(&follow), Ok(Shows::OfWriter));
-    let change = Input::Change { by: 3, piece: piece(), epoch: Epoch(1), change: "some bytes" };
+    assert_eq!(story.reads(&follow), Ok(ReadView::OfWriter));
+    let change = Input::Change { by: 3, replica: replica(), epoch: Epoch(1), change: "some bytes" };
     let apply = Work::Apply { seq: Seq(1), change: "some bytes" };
-    assert_eq!(story.step(change.clone()), [work(By::Lead(Epoch(1)), apply)]);
-    assert_eq!(story.part.pending(piece()), 1);
-    assert_eq!(story.reads(&to_read(1)), Ok(Shows::OfWriter));
-    assert_eq!(story.did(By::Lead(Epoch(1)), Did::Applied(Seq(1), Ok(()))), [answer(3, Ok(()))]);
-    assert_eq!(story.part.pending(piece()), 0);
+    assert_eq!(story.step(change.clone()), [work(WorkPurpose::Lead(Epoch(1)), apply)]);
+    assert_eq!(story.part.pending(replica()), 1);
+    assert_eq!(story.reads(&to_read(1)), Ok(ReadView::OfWriter));
+    assert_eq!(story.did(WorkPurpose::Lead(Epoch(1)), WorkResult::Applied(Seq(1), Ok(()))), [answer(3, Ok(()))]);
+    assert_eq!(story.part.pending(replica()), 0);
     story.close(1);
     // It is over: the same capability opens nothing any more, and readers get what is whole.
     assert_eq!(story.step(change), [answer(3, Err(ErrorCode::Stale))]);
     assert_eq!(story.attach(4, 1), [answer(4, Err(ErrorCode::Stale))]);
-    assert_eq!(story.reads(&to_read(1)), Ok(Shows::Whole(WHOLE)));
+    assert_eq!(story.reads(&to_read(1)), Ok(ReadView::ObjectDigest(WHOLE)));
     assert_eq!(story.reads(&follow), Err(ErrorCode::Stale), "the manager knows what became of it");
     // Nothing is remembered of it but that, much later not even that.
     assert_eq!(story.part.remembered(), [0, 0, 0, 1]);
@@ -147,11 +150,11 @@ fn a_writing_from_its_opening_to_its_close_and_who_comes_after_it() {
 #[test]
 fn a_writing_in_whose_place_something_else_is_ends_with_nothing() {
     let mut story = Story::new();
-    assert_eq!(story.attach(1, 3), [work(By::Lead(Epoch(3)), Work::Open { may_make: true })]);
-    let nothing = |grant: Grant| Input::NothingKept { piece: piece(), grant };
+    assert_eq!(story.attach(1, 3), [work(WorkPurpose::Lead(Epoch(3)), Work::Open { may_make: true })]);
+    let nothing = |grant: Grant| Input::NothingKept { replica: replica(), grant };
     assert_eq!(story.step(nothing(grant(3))), [], "it is not known yet what is there");
     let exists = Err(ErrorCode::Exists);
-    assert_eq!(story.did(By::Lead(Epoch(3)), Did::Opened(exists)), [answer(1, exists)]);
+    assert_eq!(story.did(WorkPurpose::Lead(Epoch(3)), WorkResult::Opened(exists)), [answer(1, exists)]);
     let told = story.step(nothing(grant(3)));
     let [Effect::ToManager(FromStore::Interrupt { writer, kept_len: 0, holders, .. })] = &told[..] else {
         panic!("{told:?}")
@@ -165,17 +168,17 @@ fn a_writing_in_whose_place_something_else_is_ends_with_nothing() {
 fn a_writing_whose_client_is_gone_is_ended_and_marked() {
     let mut story = Story::new();
     story.open(1);
-    let lead = By::Lead(Epoch(1));
-    story.step(Input::Change { by: 3, piece: piece(), epoch: Epoch(1), change: "some bytes" });
-    let interrupt = Input::Interrupt { by: 4, piece: piece(), epoch: Epoch(1) };
+    let primary_replica = WorkPurpose::Lead(Epoch(1));
+    story.step(Input::Change { by: 3, replica: replica(), epoch: Epoch(1), change: "some bytes" });
+    let interrupt = Input::Interrupt { by: 4, replica: replica(), epoch: Epoch(1) };
     let ended = story.step(interrupt.clone());
-    assert_eq!(ended, [answer(3, Err(ErrorCode::Interrupted)), work(lead, Work::Interrupt)]);
+    assert_eq!(ended, [answer(3, Err(ErrorCode::Interrupted)), work(primary_replica, Work::Interrupt)]);
     assert_eq!(story.step(interrupt), [answer(4, Err(ErrorCode::Busy))]);
     assert_eq!(story.reads(&to_read(1)), Err(ErrorCode::Overloaded), "what is left of it may be cut");
-    let late = Input::Change { by: 5, piece: piece(), epoch: Epoch(1), change: "more" };
+    let late = Input::Change { by: 5, replica: replica(), epoch: Epoch(1), change: "more" };
     assert_eq!(story.step(late), [answer(5, Err(ErrorCode::Stale))]);
-    assert_eq!(story.did(lead, Did::Applied(Seq(1), Ok(()))), []);
-    let told = story.did(lead, Did::Interrupted(Ok(10)));
+    assert_eq!(story.did(primary_replica, WorkResult::Applied(Seq(1), Ok(()))), []);
+    let told = story.did(primary_replica, WorkResult::Interrupted(Ok(10)));
     let [Effect::ToManager(FromStore::Interrupt { kept_len: 10, holders, request, .. })] = &told[..] else {
         panic!("{told:?}")
     };
@@ -184,14 +187,14 @@ fn a_writing_whose_client_is_gone_is_ended_and_marked() {
     // The answer does not come: the same again.
     story.ms += 500;
     assert_eq!(story.step(Input::Tick), told);
-    let ended = ToStore::Ended { piece: piece(), epoch: Epoch(1), request, result: Ok(()) };
+    let ended = ToStore::Ended { replica: replica(), epoch: Epoch(1), request, result: Ok(()) };
     assert_eq!(story.manager(ended), [answer(4, Ok(()))]);
     assert_eq!(story.attach(6, 1), [answer(6, Err(ErrorCode::Stale))]);
     // A close that is under way decides.
     story.open(2);
     let (mtime, closed) = (None, ClosedBy::Client);
-    story.step(Input::Close { by: 8, piece: piece(), epoch: Epoch(2), mtime, closed });
-    let refused = story.step(Input::Interrupt { by: 9, piece: piece(), epoch: Epoch(2) });
+    story.step(Input::Close { by: 8, replica: replica(), epoch: Epoch(2), mtime, closed });
+    let refused = story.step(Input::Interrupt { by: 9, replica: replica(), epoch: Epoch(2) });
     assert_eq!(refused, [answer(9, Err(ErrorCode::Busy))]);
 }
 
@@ -199,30 +202,30 @@ fn a_writing_whose_client_is_gone_is_ended_and_marked() {
 fn what_is_to_be_deleted_goes_whatever_is_done_with_it() {
     let mut story = Story::new();
     story.open(1);
-    story.step(Input::Change { by: 3, piece: piece(), epoch: Epoch(1), change: "some bytes" });
-    let delete = ToStore::Delete { pieces: vec![piece()] };
+    story.step(Input::Change { by: 3, replica: replica(), epoch: Epoch(1), change: "some bytes" });
+    let delete = ToStore::Delete { replicas: vec![replica()] };
     let out = story.manager(delete.clone());
-    assert_eq!(out, [answer(3, Err(ErrorCode::Stale)), work(By::Delete, Work::Delete)]);
+    assert_eq!(out, [answer(3, Err(ErrorCode::Stale)), work(WorkPurpose::Delete, Work::Delete)]);
     assert_eq!(story.manager(delete.clone()), [], "it is under way");
     // The disk had the change before; nobody waits for it.
-    assert_eq!(story.did(By::Lead(Epoch(1)), Did::Applied(Seq(1), Ok(()))), []);
-    let deleted = [Effect::ToManager(FromStore::Deleted { pieces: vec![piece()] })];
-    assert_eq!(story.did(By::Delete, Did::Deleted(Ok(()))), deleted);
+    assert_eq!(story.did(WorkPurpose::Lead(Epoch(1)), WorkResult::Applied(Seq(1), Ok(()))), []);
+    let deleted = [Effect::ToManager(FromStore::Deleted { replicas: vec![replica()] })];
+    assert_eq!(story.did(WorkPurpose::Delete, WorkResult::Deleted(Ok(()))), deleted);
     // Whoever comes late makes nothing anew: neither a client nor another store.
     assert_eq!(story.attach(4, 2), [answer(4, Err(ErrorCode::Stale))]);
     assert_eq!(story.reads(&to_read(1)), Err(ErrorCode::Stale));
-    let stream = Stream { epoch: Epoch(2), life: Life(1), number: 1 };
-    let told = ToReplica::Begin { stream, era: Era(1), from: Seq(1), may_make: true };
-    let out = story.step(Input::OfStore(BetweenStores::ToReplica { from: OTHER, piece: piece(), told }, None));
+    let stream = Stream { epoch: Epoch(2), process_epoch: ProcessEpoch(1), number: 1 };
+    let told = ToReplica::Begin { stream, boot_generation: BootGeneration(1), from: Seq(1), may_make: true };
+    let out = story.step(Input::OfStore(BetweenStores::ToReplica { from: OTHER, replica: replica(), told }, None));
     let said = FromReplica::Fenced { stream, epoch: Epoch(u32::MAX) };
-    let message = BetweenStores::FromReplica { from: ME, piece: piece(), said };
+    let message = BetweenStores::FromReplica { from: ME, replica: replica(), said };
     assert_eq!(out, [Effect::ToStore { to: OTHER, message, change: None }]);
     // The manager did not hear it: the same again, and a disk that cannot says nothing.
-    assert_eq!(story.manager(delete.clone()), [work(By::Delete, Work::Delete)]);
-    assert_eq!(story.did(By::Delete, Did::Deleted(Err(ErrorCode::Io))), []);
+    assert_eq!(story.manager(delete.clone()), [work(WorkPurpose::Delete, Work::Delete)]);
+    assert_eq!(story.did(WorkPurpose::Delete, WorkResult::Deleted(Err(ErrorCode::Io))), []);
     let mut begun_anew = Story::new();
-    assert_eq!(begun_anew.manager(delete), [work(By::Delete, Work::Delete)]);
-    assert_eq!(begun_anew.did(By::Delete, Did::Deleted(Ok(()))), deleted);
+    assert_eq!(begun_anew.manager(delete), [work(WorkPurpose::Delete, Work::Delete)]);
+    assert_eq!(begun_anew.did(WorkPurpose::Delete, WorkResult::Deleted(Ok(()))), deleted);
 }
 
 fn order(copy: u64) -> ToStore {
@@ -230,7 +233,7 @@ fn order(copy: u64) -> ToStore {
 }
 
 fn order_of(copy: u64, original: Original) -> ToStore {
-    ToStore::Copy { copy: CopyId(copy), session: SESSION, piece: piece(), epoch: Epoch(3), original, from: OTHER }
+    ToStore::Copy { copy: CopyId(copy), session: SESSION, replica: replica(), epoch: Epoch(3), original, from: OTHER }
 }
 
 fn copied(copy: u64, is_there: bool) -> Effect<u64, &'static str> {
@@ -238,40 +241,40 @@ fn copied(copy: u64, is_there: bool) -> Effect<u64, &'static str> {
 }
 
 #[test]
-fn a_copy_that_is_owed_is_fetched_part_by_part() {
+fn a_copy_that_is_missing_is_fetched_part_by_part() {
     let mut story = Story::new();
-    let by = By::Copy(CopyId(70));
+    let by = WorkPurpose::Copy(CopyId(70));
     let fetch = |offset| {
         let message =
-            BetweenStores::Fetch { to: ME, copy: CopyId(70), piece: piece(), original: ORIGINAL, offset, len: 4 };
+            BetweenStores::Fetch { to: ME, copy: CopyId(70), replica: replica(), original: ORIGINAL, offset, len: 4 };
         Effect::ToStore { to: OTHER, message, change: None }
     };
     let fetched =
-        |offset, part| Input::OfStore(BetweenStores::Fetched { copy: CopyId(70), piece: piece(), offset }, part);
+        |offset, part| Input::OfStore(BetweenStores::Fetched { copy: CopyId(70), replica: replica(), offset }, part);
     assert_eq!(story.manager(order(70)), [work(by, Work::Look { whole: WHOLE })]);
-    assert_eq!(story.did(by, Did::Looked(Ok(false))), [fetch(0)]);
+    assert_eq!(story.did(by, WorkResult::Looked(Ok(false))), [fetch(0)]);
     let apply = |seq, change| work(by, Work::Apply { seq: Seq(seq), change });
     assert_eq!(story.step(fetched(0, Some("0123"))), [work(by, Work::Renew), apply(1, "0123")]);
     assert_eq!(story.step(fetched(0, Some("0123"))), [], "twice");
-    assert_eq!(story.did(by, Did::Opened(Ok(()))), []);
-    assert_eq!(story.did(by, Did::Applied(Seq(1), Ok(()))), [fetch(4)]);
+    assert_eq!(story.did(by, WorkResult::Opened(Ok(()))), []);
+    assert_eq!(story.did(by, WorkResult::Applied(Seq(1), Ok(()))), [fetch(4)]);
     // The manager asks again, as it has begun anew or lost patience: the same goes on, for its latest order.
     assert_eq!(story.manager(order(71)), []);
     assert_eq!(story.step(fetched(4, Some("4567"))), [apply(2, "4567")]);
-    assert_eq!(story.did(by, Did::Applied(Seq(2), Ok(()))), [fetch(8)]);
+    assert_eq!(story.did(by, WorkResult::Applied(Seq(2), Ok(()))), [fetch(8)]);
     assert_eq!(story.step(fetched(8, Some("89"))), [apply(3, "89")]);
-    assert_eq!(story.did(by, Did::Applied(Seq(3), Ok(()))), [work(by, Work::Complete)]);
-    assert_eq!(story.did(by, Did::Completed(Ok(WHOLE))), [copied(71, true)]);
+    assert_eq!(story.did(by, WorkResult::Applied(Seq(3), Ok(()))), [work(by, Work::Complete)]);
+    assert_eq!(story.did(by, WorkResult::Completed(Ok(WHOLE))), [copied(71, true)]);
     // What is not the same is none; what does not come neither.
     story.manager(order(72));
-    story.did(By::Copy(CopyId(72)), Did::Looked(Ok(false)));
+    story.did(WorkPurpose::Copy(CopyId(72)), WorkResult::Looked(Ok(false)));
     let patience = story.terms.fetch_patience;
     story.ms += u64::try_from(patience.as_millis()).unwrap();
     assert_eq!(story.step(Input::Tick), [copied(72, false)]);
     // Somebody begins to write it meanwhile: the copy is given up.
     story.manager(order(73));
     let out = story.attach(1, 4);
-    assert_eq!(out, [copied(73, false), work(By::Lead(Epoch(4)), Work::Open { may_make: true })]);
+    assert_eq!(out, [copied(73, false), work(WorkPurpose::Lead(Epoch(4)), Work::Open { may_make: true })]);
     assert_eq!(story.manager(order(74)), [copied(74, false)], "of a content that is no more");
 }
 
@@ -280,23 +283,23 @@ fn what_was_kept_without_a_checksum_is_copied_anew_whatever_is_there() {
     let mut story = Story::new();
     for (number, len, kept) in [(80, 3, 3), (81, 0, 0), (82, 3, 2)] {
         let original = Original::Kept { len, was_whole: false };
-        let by = By::Copy(CopyId(number));
+        let by = WorkPurpose::Copy(CopyId(number));
         let mut out = story.manager(order_of(number, original));
         if len > 0 {
-            let (copy, piece) = (CopyId(number), piece());
-            let message = BetweenStores::Fetch { to: ME, copy, piece, original, offset: 0, len: 4 };
+            let (copy, replica) = (CopyId(number), replica());
+            let message = BetweenStores::Fetch { to: ME, copy, replica, original, offset: 0, len: 4 };
             assert_eq!(out, [Effect::ToStore { to: OTHER, message, change: None }]);
-            let fetched = BetweenStores::Fetched { copy, piece, offset: 0 };
+            let fetched = BetweenStores::Fetched { copy, replica, offset: 0 };
             let apply = Work::Apply { seq: Seq(1), change: "012" };
             assert_eq!(story.step(Input::OfStore(fetched, Some("012"))), [work(by, Work::Renew), work(by, apply)]);
-            story.did(by, Did::Opened(Ok(())));
-            out = story.did(by, Did::Applied(Seq(1), Ok(())));
+            story.did(by, WorkResult::Opened(Ok(())));
+            out = story.did(by, WorkResult::Applied(Seq(1), Ok(())));
             assert_eq!(out, [work(by, Work::Interrupt)]);
         } else {
             assert_eq!(out, [work(by, Work::Renew), work(by, Work::Interrupt)]);
-            story.did(by, Did::Opened(Ok(())));
+            story.did(by, WorkResult::Opened(Ok(())));
         }
-        assert_eq!(story.did(by, Did::Interrupted(Ok(kept))), [copied(number, kept == len)]);
+        assert_eq!(story.did(by, WorkResult::Interrupted(Ok(kept))), [copied(number, kept == len)]);
         // The order comes once more: what counts by now is left as it is.
         assert_eq!(story.manager(order_of(number, original)), [copied(number, kept == len)]);
         assert_eq!(story.manager(order_of(number - 1, original)), [], "one that comes late");
@@ -307,22 +310,22 @@ fn what_was_kept_without_a_checksum_is_copied_anew_whatever_is_there() {
 fn what_was_whole_and_half_changed_is_whole_where_it_is_copied_to() {
     for (number, found, is_it) in [(90, 3, true), (91, 2, false)] {
         let mut story = Story::new();
-        let (copy, piece, by) = (CopyId(number), piece(), By::Copy(CopyId(number)));
+        let (copy, replica, by) = (CopyId(number), replica(), WorkPurpose::Copy(CopyId(number)));
         story.manager(order_of(number, Original::Kept { len: 3, was_whole: true }));
-        story.step(Input::OfStore(BetweenStores::Fetched { copy, piece, offset: 0 }, Some("012")));
-        story.did(by, Did::Opened(Ok(())));
-        assert_eq!(story.did(by, Did::Applied(Seq(1), Ok(()))), [work(by, Work::Complete)]);
-        let whole = Whole { len: found, ..WHOLE };
-        assert_eq!(story.did(by, Did::Completed(Ok(whole))), [copied(number, is_it)]);
+        story.step(Input::OfStore(BetweenStores::Fetched { copy, replica, offset: 0 }, Some("012")));
+        story.did(by, WorkResult::Opened(Ok(())));
+        assert_eq!(story.did(by, WorkResult::Applied(Seq(1), Ok(()))), [work(by, Work::Complete)]);
+        let whole = ObjectDigest { len: found, ..WHOLE };
+        assert_eq!(story.did(by, WorkResult::Completed(Ok(whole))), [copied(number, is_it)]);
     }
 }
 
 #[test]
 fn whoever_was_left_out_shows_nothing_old_for_as_long_as_the_session_lasts() {
     let mut story = Story::new();
-    assert_eq!(story.reads(&to_read(1)), Ok(Shows::Whole(WHOLE)));
+    assert_eq!(story.reads(&to_read(1)), Ok(ReadView::ObjectDigest(WHOLE)));
     let session = Some(story.session);
-    let fence = Fence { fence: FenceId(1), node: NodeId(4), store: ME, session, piece: piece(), epoch: Epoch(2) };
+    let fence = Fence { fence: FenceId(1), node: NodeId(4), store: ME, session, replica: replica(), epoch: Epoch(2) };
     // What it says counts for the session that it has, and it may have been given another one.
     let of_next = Fence { session: Some(SessionId(10)), ..fence };
     assert_eq!(story.manager(ToStore::Fence(of_next)), []);
@@ -342,24 +345,31 @@ fn whoever_was_left_out_shows_nothing_old_for_as_long_as_the_session_lasts() {
 #[test]
 fn who_follows_a_primary_that_is_silent_is_forgotten_and_begun_with_anew() {
     let mut story = Story::new();
-    let stream = Stream { epoch: Epoch(2), life: Life(1), number: 1 };
-    let tell = |told, change| Input::OfStore(BetweenStores::ToReplica { from: OTHER, piece: piece(), told }, change);
+    let stream = Stream { epoch: Epoch(2), process_epoch: ProcessEpoch(1), number: 1 };
+    let tell =
+        |told, change| Input::OfStore(BetweenStores::ToReplica { from: OTHER, replica: replica(), told }, change);
     let say = |said| {
-        let message = BetweenStores::FromReplica { from: ME, piece: piece(), said };
+        let message = BetweenStores::FromReplica { from: ME, replica: replica(), said };
         [Effect::ToStore { to: OTHER, message, change: None }]
     };
-    let begin = ToReplica::Begin { stream, era: Era(1), from: Seq(1), may_make: true };
-    let follow = By::Follow(stream);
+    let begin = ToReplica::Begin { stream, boot_generation: BootGeneration(1), from: Seq(1), may_make: true };
+    let follow = WorkPurpose::Follow(stream);
     assert_eq!(story.step(tell(begin, None)), [work(follow, Work::Open { may_make: true })]);
-    assert_eq!(story.did(follow, Did::Opened(Ok(()))), say(FromReplica::Began { stream }));
+    assert_eq!(story.did(follow, WorkResult::Opened(Ok(()))), say(FromReplica::Began { stream }));
     let change = ToReplica::Change { stream, seq: Seq(1) };
     assert_eq!(story.step(tell(change, None)), [], "without its bytes it is none");
     let apply = Work::Apply { seq: Seq(1), change: "bytes" };
     assert_eq!(story.step(tell(change, Some("bytes"))), [work(follow, apply)]);
-    assert_eq!(story.did(follow, Did::Applied(Seq(1), Ok(()))), say(FromReplica::Applied { stream, upto: Seq(1) }));
+    assert_eq!(
+        story.did(follow, WorkResult::Applied(Seq(1), Ok(()))),
+        say(FromReplica::Applied { stream, upto: Seq(1) })
+    );
     // One of before is told so, and what it says changes nothing.
     let old = Stream { epoch: Epoch(1), ..stream };
-    let out = story.step(tell(ToReplica::Begin { stream: old, era: Era(1), from: Seq(1), may_make: true }, None));
+    let out = story.step(tell(
+        ToReplica::Begin { stream: old, boot_generation: BootGeneration(1), from: Seq(1), may_make: true },
+        None,
+    ));
     assert_eq!(out, say(FromReplica::Fenced { stream: old, epoch: Epoch(2) }));
     assert_eq!(story.attach(4, 1), [answer(4, Err(ErrorCode::Stale))]);
     story.wait(story.terms.kept);

@@ -1,14 +1,14 @@
-//! What a piece's disk is given to do, and what came of it.
+//! What a replica's disk is given to do, and what came of it.
 
 use types::{ErrorCode, StoreId};
 
 use crate::CopyId;
 use crate::message::Original;
-use crate::replication::{Epoch, Seq, Stream, Whole};
+use crate::replication::{Epoch, ObjectDigest, Seq, Stream};
 
 /// For what something is done: given with a work, and handed back with what came of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum By {
+pub enum WorkPurpose {
     /// For the writer of this epoch, whose primary this store is.
     Lead(Epoch),
     /// For another store that is the primary.
@@ -28,8 +28,8 @@ pub enum By {
     Delete,
 }
 
-/// A work on a piece. Those of one piece are done one after the other in the order in which they were given; those of different pieces may go on side
-/// by side. Each is answered by one [`Did`], also when it fails.
+/// A work on a replica. Those of one replica are done one after the other in the order in which they were given; those of different replicas may go on side
+/// by side. Each is answered by one [`WorkResult`], also when it fails.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Work<B> {
     /// Have it ready for writing. A new one if there is none and `may_make`, otherwise that is [`ErrorCode::NotFound`].
@@ -55,7 +55,7 @@ pub enum Work<B> {
     /// Say whether it is whole and is this.
     Look {
         /// What it has to be.
-        whole: Whole,
+        whole: ObjectDigest,
     },
     /// Read a part of it, if it is this; otherwise that is [`ErrorCode::NotFound`]. Given back as a change that writes it.
     Read {
@@ -72,7 +72,7 @@ pub enum Work<B> {
 
 /// What came of a [`Work`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Did<B> {
+pub enum WorkResult<B> {
     /// Of [`Work::Open`] and [`Work::Renew`].
     Opened(Result<(), ErrorCode>),
     /// Of [`Work::Apply`].
@@ -80,7 +80,7 @@ pub enum Did<B> {
     /// Of [`Work::Sync`].
     Synced(Result<(), ErrorCode>),
     /// Of [`Work::Complete`].
-    Completed(Result<Whole, ErrorCode>),
+    Completed(Result<ObjectDigest, ErrorCode>),
     /// Of [`Work::Interrupt`]: how much is kept, in bytes.
     Interrupted(Result<u64, ErrorCode>),
     /// Of [`Work::Look`].

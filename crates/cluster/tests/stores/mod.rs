@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use cluster::placement::{Load, Map, StoreInfo, StoreState, place};
-use types::{NodeId, Place, Policy, StoreId};
+use cluster::placement::{Load, Map, StoreInfo, StoreState, choose_stores};
+use types::{Location, NodeId, Policy, StoreId};
 
 pub const TIB: u64 = 1 << 40;
 
@@ -13,16 +13,16 @@ pub fn policy(text: &str) -> Policy {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-pub fn place_of(text: &str) -> Place {
+pub fn location_of(text: &str) -> Location {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
 /// An empty store of 10 TiB, a tenth of which is reserved.
-pub fn store(id: u64, place: &str, class: &str) -> StoreInfo {
+pub fn store(id: u64, location: &str, class: &str) -> StoreInfo {
     StoreInfo {
         store: StoreId(id),
         node: NodeId(id),
-        place: place_of(place),
+        location: location_of(location),
         class: (!class.is_empty()).then(|| class.parse().unwrap()),
         capacity: 10 * TIB,
         reserve: TIB,
@@ -62,7 +62,7 @@ pub fn map(stores: Vec<StoreInfo>) -> Map {
 pub fn drawn(map: &Map, policy: &Policy, contents: u64) -> BTreeMap<StoreId, (u64, u64)> {
     let mut got: BTreeMap<_, _> = map.stores().iter().map(|info| (info.store, (0, 0))).collect();
     for seed in 0..contents {
-        for group in place(map, policy, None, 0, seed).unwrap().groups {
+        for group in choose_stores(map, policy, None, 0, seed).unwrap().groups {
             got.get_mut(&group[0]).unwrap().0 += 1;
             for member in group {
                 got.get_mut(&member).unwrap().1 += 1;

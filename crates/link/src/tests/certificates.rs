@@ -27,19 +27,22 @@ fn a_node_of_another_cluster_is_refused_on_both_sides() {
     let (manager, stranger) = (ours.node(1, Roles::MANAGER), theirs.us(2, Roles::DISK));
     // The one who connects finds out first.
     let error = Link::try_up(&stranger, &manager, Expect::default()).err().unwrap();
-    let Why::Certificate(CertificateProblem::OtherCluster { theirs: shown, ours: own }) = error.why else {
+    let CloseCause::Certificate(CertificateProblem::OtherCluster { theirs: shown, ours: own }) = error.why else {
         panic!("{error}")
     };
     assert_eq!((shown.0, own.0), (0xaaaa, 0xbbbb));
     // One who does not look is found out by the other side.
     let blind = blind(&theirs.identity(2, Roles::DISK), &ours);
     let error = Link::try_up(&blind, &manager, Expect::default()).err().unwrap();
-    assert!(matches!(error.why, Why::OurCertificate(_)) && error.to_string().contains("compare `cluster`"), "{error}");
+    assert!(
+        matches!(error.why, CloseCause::OurCertificate(_)) && error.to_string().contains("compare `cluster`"),
+        "{error}"
+    );
     assert!(manager.seen().lines().is_empty(), "nobody came in");
 }
 
 /// Who shows `identity`, but believes the nodes of `cluster`.
-fn blind(identity: &Identity, cluster: &Cluster) -> Us {
+fn blind(identity: &Identity, cluster: &Cluster) -> LocalNode {
     let us = us_of(identity);
     let believes = cluster.us(99, Roles::DISK);
     let mut client = (*believes.credentials.current().client).clone();
@@ -53,10 +56,10 @@ fn an_authority_made_anew_is_another_one() {
     let (old, new) = (Cluster::new(7), Cluster::new(7));
     let manager = new.node(1, Roles::MANAGER);
     let error = Link::try_up(&old.us(2, Roles::DISK), &manager, Expect::default()).err().unwrap();
-    assert!(matches!(error.why, Why::Certificate(CertificateProblem::UnknownAuthority)), "{error}");
+    assert!(matches!(error.why, CloseCause::Certificate(CertificateProblem::UnknownAuthority)), "{error}");
     let blind = blind(&old.identity(2, Roles::DISK), &new);
     let error = Link::try_up(&blind, &manager, Expect::default()).err().unwrap();
-    assert!(matches!(error.why, Why::OurCertificate(rustls::AlertDescription::UnknownCA)), "{error}");
+    assert!(matches!(error.why, CloseCause::OurCertificate(rustls::AlertDescription::UnknownCA)), "{error}");
 }
 
 #[test]
@@ -66,12 +69,12 @@ fn an_expired_certificate_is_told_on_both_sides() {
     let expired = Identity::issue(&cluster.authority, NodeId(2), Roles::DISK, long_ago, DAY).unwrap();
     let manager = cluster.node(1, Roles::MANAGER);
     let error = Link::try_up(&us_of(&expired), &manager, Expect::default()).err().unwrap();
-    assert!(matches!(error.why, Why::OurCertificate(rustls::AlertDescription::CertificateExpired)), "{error}");
+    assert!(matches!(error.why, CloseCause::OurCertificate(rustls::AlertDescription::CertificateExpired)), "{error}");
     assert!(error.to_string().contains("join again with a new token"), "{error}");
     // And the other way round: a server whose certificate has expired.
     let away = Node::start(us_of(&expired), None);
     let error = Link::try_up(&cluster.us(3, Roles::DISK), &away, Expect::default()).err().unwrap();
-    let Why::Certificate(CertificateProblem::Expired { ago }) = error.why else { panic!("{error}") };
+    let CloseCause::Certificate(CertificateProblem::Expired { ago }) = error.why else { panic!("{error}") };
     assert!(ago > 8 * DAY && ago < 10 * DAY, "{ago:?}");
 }
 
@@ -81,7 +84,7 @@ fn a_certificate_of_the_future_means_a_wrong_clock() {
     let ahead = Identity::issue(&cluster.authority, NodeId(2), Roles::DISK, now().plus(DAY), DAY).unwrap();
     let node = Node::start(us_of(&ahead), None);
     let error = Link::try_up(&cluster.us(3, Roles::DISK), &node, Expect::default()).err().unwrap();
-    assert!(matches!(error.why, Why::Certificate(CertificateProblem::NotYet { .. })), "{error}");
+    assert!(matches!(error.why, CloseCause::Certificate(CertificateProblem::NotYet { .. })), "{error}");
     assert!(error.to_string().contains("a clock is wrong"), "{error}");
     // Within an hour clocks may differ.
     let little = Identity::issue(&cluster.authority, NodeId(2), Roles::DISK, now().plus(DAY / 48), DAY).unwrap();
@@ -147,7 +150,7 @@ fn a_node_that_was_removed_reads_why() {
     let manager = cluster.node(1, Roles::MANAGER);
     *manager.answers.unwanted.lock() = Some(NodeId(2));
     let error = Link::try_up(&cluster.us(2, Roles::DISK), &manager, Expect::default()).err().unwrap();
-    let Why::Refused(reason) = &error.why else { panic!("{error}") };
+    let CloseCause::Refused(reason) = &error.why else { panic!("{error}") };
     assert_eq!(reason, "node 2 was removed from the cluster");
     Link::up(&cluster.us(3, Roles::DISK), &manager);
 }
@@ -156,16 +159,16 @@ fn a_node_that_was_removed_reads_why() {
 fn versions_without_one_in_common_are_told_on_both_sides() {
     let cluster = Cluster::new(1);
     for (ours, theirs, upgrade) in [((1, 1), (2, 3), "upgrade node 2"), ((2, 3), (1, 1), "upgrade node 1")] {
-        let speaks = |us: Us, (oldest, newest)| Us { versions: Versions { oldest, newest }, ..us };
+        let speaks = |us: LocalNode, (oldest, newest)| LocalNode { versions: Versions { oldest, newest }, ..us };
         let manager = Node::start(speaks(cluster.us(1, Roles::MANAGER), theirs), None);
         let error = Link::try_up(&speaks(cluster.us(2, Roles::DISK), ours), &manager, Expect::default()).err().unwrap();
-        assert!(matches!(error.why, Why::Hello(HelloProblem::Version { .. })), "{error}");
+        assert!(matches!(error.why, CloseCause::Hello(HelloProblem::Version { .. })), "{error}");
         let text = error.to_string();
         assert!(text.contains("version 1") && text.contains("versions 2 to 3") && text.contains(upgrade), "{text}");
         assert!(manager.seen().lines().is_empty());
     }
     // One in common is enough.
-    let newer = Us { versions: Versions { oldest: 1, newest: 9 }, ..cluster.us(1, Roles::MANAGER) };
+    let newer = LocalNode { versions: Versions { oldest: 1, newest: 9 }, ..cluster.us(1, Roles::MANAGER) };
     let link = Link::up(&cluster.us(2, Roles::DISK), &Node::start(newer, None));
     assert_eq!(link.peer.identity().version, Versions::SPOKEN.newest);
 }
@@ -178,8 +181,8 @@ fn this_build_beside_an_older_and_a_newer_one_says_who_is_behind() {
         let other = Versions { oldest: number, newest: number };
         // A disk server of this build at a manager of another, and the other way round: who dials reads it, and who listens says it.
         for (of_manager, of_disk) in [(other, ours), (ours, other)] {
-            let manager = Node::start(Us { versions: of_manager, ..cluster.us(1, Roles::MANAGER) }, None);
-            let disk = Us { versions: of_disk, ..cluster.us(2, Roles::DISK) };
+            let manager = Node::start(LocalNode { versions: of_manager, ..cluster.us(1, Roles::MANAGER) }, None);
+            let disk = LocalNode { versions: of_disk, ..cluster.us(2, Roles::DISK) };
             let dialed = Link::try_up(&disk, &manager, Expect::default()).err().unwrap().to_string();
             let heard = Rogue::connect(&disk, &manager).verdict_on(&disk);
             let behind = if of_manager.newest < of_disk.newest { 1 } else { 2 };
@@ -204,9 +207,13 @@ fn nobody_there_and_nobody_of_ours() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = nobody.local_addr().unwrap();
     // Somebody who accepts and says nothing.
-    let impatient = Us { settings: Settings { connect_time: Duration::from_millis(200), ..quick() }, ..us.clone() };
+    let impatient =
+        LocalNode { settings: Settings { connect_time: Duration::from_millis(200), ..quick() }, ..us.clone() };
     let error = connect::<Vec<u8>>(&impatient, address, Expect::default()).unwrap_err();
-    assert!(matches!(error.why, Why::Slow { .. }) && error.to_string().contains(&address.to_string()), "{error}");
+    assert!(
+        matches!(error.why, CloseCause::Slow { .. }) && error.to_string().contains(&address.to_string()),
+        "{error}"
+    );
     // Somebody who speaks something else.
     let other = std::thread::spawn(move || {
         use std::io::{Read as _, Write as _};
@@ -218,10 +225,10 @@ fn nobody_there_and_nobody_of_ours() {
     });
     let error = connect::<Vec<u8>>(&us, address, Expect::default()).unwrap_err();
     assert!(
-        matches!(error.why, Why::Tls(_)) && error.to_string().contains("is this the address of a weir node"),
+        matches!(error.why, CloseCause::Tls(_)) && error.to_string().contains("is this the address of a weir node"),
         "{error}"
     );
     other.join().unwrap();
     let error = connect::<Vec<u8>>(&us, address, Expect::default()).unwrap_err();
-    assert!(matches!(error.why, Why::Connect(_)), "{error}");
+    assert!(matches!(error.why, CloseCause::Connect(_)), "{error}");
 }

@@ -9,7 +9,7 @@ use rand::{RngCore as _, SeedableRng as _};
 use super::world::*;
 use crate::*;
 
-fn world() -> (Cluster, Node, Us) {
+fn world() -> (Cluster, Node, LocalNode) {
     let cluster = Cluster::new(1);
     let (node, us) = (cluster.node(1, Roles::MANAGER), cluster.us(66, Roles::DISK));
     (cluster, node, us)
@@ -26,7 +26,7 @@ fn request(number: u64, message: &[u8]) -> Vec<u8> {
 }
 
 /// What the node says to who sends `bytes` after a proper hello.
-fn said_to(node: &Node, us: &Us, bytes: &[u8]) -> String {
+fn said_to(node: &Node, us: &LocalNode, bytes: &[u8]) -> String {
     let mut rogue = Rogue::greet(us, node);
     rogue.send(bytes);
     rogue.last_words()

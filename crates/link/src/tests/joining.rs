@@ -18,7 +18,7 @@ struct Tokens {
 }
 
 impl TokenStore for Tokens {
-    fn take(&self, presented: &Presented, wish: &Wish, now: Timestamp) -> Result<Joined, TakeError> {
+    fn take(&self, presented: &Presented, wish: &TokenRequest, now: Timestamp) -> Result<Joined, TakeError> {
         let mut kept = self.kept.lock();
         let (records, next) = &mut *kept;
         match check(records.get(&presented.id), presented, wish, now)? {
@@ -65,7 +65,7 @@ fn join_with(token: &JoinToken) -> Result<Identity, JoinError> {
 }
 
 /// A manager that says that it speaks `versions`; whether it then hears anything.
-fn manager_of(us: Us, versions: Versions) -> (String, std::thread::JoinHandle<bool>) {
+fn manager_of(us: LocalNode, versions: Versions) -> (String, std::thread::JoinHandle<bool>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let thread = std::thread::spawn(move || {
@@ -173,7 +173,11 @@ fn a_token_of_another_cluster_shows_its_secret_to_nobody() {
     let (site, other) = (Site::new(), Cluster::new(2));
     let token = JoinToken { authority: other.authority.fingerprint(), ..site.token(DAY) };
     let JoinError::Unreachable(errors) = join_with(&token).unwrap_err() else { panic!() };
-    assert!(matches!(errors[0].why, Why::Certificate(CertificateProblem::OtherAuthority { .. })), "{}", errors[0]);
+    assert!(
+        matches!(errors[0].why, CloseCause::Certificate(CertificateProblem::OtherAuthority { .. })),
+        "{}",
+        errors[0]
+    );
     assert!(site.tokens.kept.lock().0.values().all(|record| record.used.is_none()));
 }
 
@@ -198,7 +202,7 @@ fn a_key_that_somebody_else_has_gets_no_certificate() {
     let site = Site::new();
     let (token, key) = (site.token(DAY), NewKey::draw().unwrap());
     let stolen = NewKey::draw().unwrap().public();
-    let wish = Wish { roles: Roles::DISK, name: "thief".into(), key: stolen };
+    let wish = TokenRequest { roles: Roles::DISK, name: "thief".into(), key: stolen };
     let verdict = crate::join::ask_for(&token, &key, &wish, &site.manager.address().to_string(), &quick()).unwrap();
     assert!(verdict.unwrap_err().contains("not signed with the key that it is for"));
     assert!(site.tokens.kept.lock().0[&token.id].used.is_none());

@@ -212,7 +212,7 @@ fn who_closes_says_goodbye_and_what_was_queued_arrives_before() {
     let Err(SendError::Ended(error)) = link.peer.request(call("too late")) else { panic!() };
     assert!(error.to_string().contains("closed on this side: maintenance"), "{error}");
     let end = link.end();
-    assert!(matches!(&end.why, Why::ClosedHere(reason) if reason == "maintenance"), "{end}");
+    assert!(matches!(&end.why, CloseCause::ClosedHere(reason) if reason == "maintenance"), "{end}");
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }
 
@@ -236,8 +236,8 @@ fn a_peer_that_dies_is_told_to_all_who_wait() {
         responder.peer().cut("killed");
     }
     let Err(CallError::Ended(error)) = pending.wait(SOON) else { panic!() };
-    assert!(matches!(error.why, Why::BrokenOff), "{error}");
+    assert!(matches!(error.why, CloseCause::BrokenOff), "{error}");
     assert!(error.to_string().contains("node 1 (manager, 127.0.0.1:"), "{error}");
-    assert!(matches!(link.end().why, Why::BrokenOff));
+    assert!(matches!(link.end().why, CloseCause::BrokenOff));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 }

@@ -55,7 +55,7 @@ impl Cluster {
         Identity::issue(&self.authority, NodeId(node), roles, now(), DAY).unwrap()
     }
 
-    pub fn us(&self, node: u64, roles: Roles) -> Us {
+    pub fn us(&self, node: u64, roles: Roles) -> LocalNode {
         us_of(&self.identity(node, roles))
     }
 
@@ -65,8 +65,8 @@ impl Cluster {
     }
 }
 
-pub fn us_of(identity: &Identity) -> Us {
-    Us::new(Arc::new(Credentials::new(identity).unwrap()), quick())
+pub fn us_of(identity: &Identity) -> LocalNode {
+    LocalNode::new(Arc::new(Credentials::new(identity).unwrap()), quick())
 }
 
 /// What a node has seen of its peers, in words.
@@ -183,14 +183,14 @@ impl Handler for Answers {
 
 /// A node that listens.
 pub struct Node {
-    pub us: Us,
+    pub us: LocalNode,
     pub listener: Arc<Listener>,
     pub answers: Arc<Answers>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Node {
-    pub fn start(us: Us, door: Option<Door>) -> Self {
+    pub fn start(us: LocalNode, door: Option<Door>) -> Self {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let answers = Arc::new(Answers::default());
         let door = door.map(Arc::new);
@@ -213,7 +213,7 @@ impl Node {
 impl Node {
     /// The same node with other patience.
     pub fn restart_with(&mut self, settings: Settings) {
-        *self = Self::start(Us { settings, ..self.us.clone() }, None);
+        *self = Self::start(LocalNode { settings, ..self.us.clone() }, None);
     }
 }
 
@@ -231,11 +231,11 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn up(us: &Us, node: &Node) -> Self {
+    pub fn up(us: &LocalNode, node: &Node) -> Self {
         Self::try_up(us, node, Expect::default()).unwrap()
     }
 
-    pub fn try_up(us: &Us, node: &Node, expect: Expect) -> Result<Self, LinkError> {
+    pub fn try_up(us: &LocalNode, node: &Node, expect: Expect) -> Result<Self, LinkError> {
         let ready = connect(us, node.address(), expect)?;
         let peer = ready.peer().clone();
         Ok(Self { peer, thread: Some(std::thread::spawn(move || ready.run(&Answers::default()))) })
@@ -270,7 +270,7 @@ pub struct Rogue {
 }
 
 impl Rogue {
-    pub fn greet(us: &Us, node: &Node) -> Self {
+    pub fn greet(us: &LocalNode, node: &Node) -> Self {
         let mut rogue = Self::connect(us, node);
         let name = us.credentials.name();
         let ours = Hello { versions: us.versions, name, requests_max: 4, bytes_max: 1 << 26, software: "rogue".into() };
@@ -280,7 +280,7 @@ impl Rogue {
     }
 
     /// After TLS, before the hello.
-    pub fn connect(us: &Us, node: &Node) -> Self {
+    pub fn connect(us: &LocalNode, node: &Node) -> Self {
         let socket = TcpStream::connect(node.address()).unwrap();
         let config = Arc::clone(&us.credentials.current().client);
         let (halves, shown) = channel::connect(socket, config, soon(), SOON).unwrap();
@@ -289,7 +289,7 @@ impl Rogue {
     }
 
     /// What the node says to the hello of `us`.
-    pub fn verdict_on(&mut self, us: &Us) -> String {
+    pub fn verdict_on(&mut self, us: &LocalNode) -> String {
         let (versions, name) = (us.versions, us.credentials.name());
         let ours = Hello { versions, name, requests_max: 4, bytes_max: 1 << 26, software: "weir of a test".into() };
         self.send(&ours.to_bytes());
@@ -336,7 +336,7 @@ impl Rogue {
         loop {
             match self.halves.reading.fill(&mut [0; 1], deadline) {
                 Ok(true) => {}
-                Err(Why::Slow { .. }) => panic!("the node does not end the connection"),
+                Err(CloseCause::Slow { .. }) => panic!("the node does not end the connection"),
                 Ok(false) | Err(_) => return Instant::now(),
             }
         }

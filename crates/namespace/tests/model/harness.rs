@@ -8,7 +8,7 @@ use namespace::{self as ns, Actor, Context, Namespace, NamespaceConfig, NsError,
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::{
-    Adler32, BodyId, BootId, ClientIdentity, Crc32c, ErrorCode, Ino, NsPath, PrincipalId, SessionId, Timestamp,
+    Adler32, BootId, ClientIdentity, Crc32c, ErrorCode, Ino, NsPath, ObjectId, PrincipalId, SessionId, Timestamp,
     UploadId,
 };
 
@@ -17,7 +17,7 @@ use super::names::put_xattr;
 use super::view::{View, compare, real};
 use super::{Kind, Model, Pairs, UpState, Who};
 
-const BODY: u64 = 1 << 63;
+const OBJECT: u64 = 1 << 63;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum About {
@@ -307,9 +307,9 @@ impl World {
             10..14 => {
                 let real = self.change(&user, ns::Remove { path: p })?;
                 let model = self.model.remove(&user, &path);
-                if let Some((real, (ino, body))) = self.agree(real, model)? {
+                if let Some((real, (ino, object))) = self.agree(real, model)? {
                     self.pairs.pair(real.ino.0, ino)?;
-                    self.pair_bodies(real.body, body)?;
+                    self.pair_objects(real.object, object)?;
                 }
             }
             14..17 => {
@@ -436,16 +436,16 @@ impl World {
         Ok(())
     }
 
-    fn pair_bodies(&mut self, real: Option<BodyId>, model: Option<u64>) -> Checked {
+    fn pair_objects(&mut self, real: Option<ObjectId>, model: Option<u64>) -> Checked {
         match (real, model) {
             (None, None) => Ok(()),
-            (Some(real), Some(model)) => self.pairs.pair(real.0 | BODY, model | BODY),
+            (Some(real), Some(model)) => self.pairs.pair(real.0 | OBJECT, model | OBJECT),
             other => Err(format!("bodies that go differ: {other:?}")),
         }
     }
 
     fn opened(&mut self, real: &ns::OpenedWrite, model: OpenReply) -> Checked {
-        self.pairs.pair(real.body.0 | BODY, model.handle.body | BODY)?;
+        self.pairs.pair(real.object.0 | OBJECT, model.handle.object | OBJECT)?;
         if let Some(ino) = model.ino {
             self.pairs.pair(real.ino.0, ino)?;
         }
@@ -458,8 +458,8 @@ impl World {
         same("kind", kind, model.kind)?;
         same("len", real.len, model.len)?;
         same("epoch", real.writer.epoch, model.handle.epoch)?;
-        let real_dropped: BTreeSet<u64> = real.dropped.iter().map(|body| body.0 | BODY).collect();
-        let known = |body: &u64| self.pairs.real(*body | BODY);
+        let real_dropped: BTreeSet<u64> = real.dropped.iter().map(|object| object.0 | OBJECT).collect();
+        let known = |object: &u64| self.pairs.real(*object | OBJECT);
         let model_dropped: BTreeSet<u64> = model.dropped.iter().filter_map(known).collect();
         same("dropped", (real.dropped.len(), real_dropped), (model.dropped.len(), model_dropped))?;
         self.handles.push(Both { token: real.writer, handle: model.handle });
@@ -480,16 +480,16 @@ impl World {
         if how == 2 && self.rng.random_ratio(1, 6) && !self.model.uploads.is_empty() {
             let at = self.rng.random_range(0..self.model.uploads.len());
             let upload = self.model.uploads.values().nth(at).unwrap();
-            resume_upload = Some(upload.body);
+            resume_upload = Some(upload.object);
             if self.rng.random_ratio(5, 6) {
                 path = self.model.who[upload.who].1.clone();
                 p = NsPath::parse(&path).unwrap();
             }
         }
-        let vouched_body = self.model.writers.keys().next().copied();
+        let vouched_object = self.model.writers.keys().next().copied();
         let vouched = match self.rng.random_range(0..3) {
             0 => None,
-            n => vouched_body.map(|body| (body, n == 1, 7)),
+            n => vouched_object.map(|object| (object, n == 1, 7)),
         };
         let open = Open {
             path,
@@ -506,7 +506,7 @@ impl World {
             expected: self.rng.random_ratio(1, 2).then_some(100),
         };
         self.say(format!("  open {open:?}"));
-        let real_body = |pairs: &Pairs, body: u64| pairs.real(body | BODY).map_or(u64::MAX, |n| n & !BODY);
+        let real_object = |pairs: &Pairs, object: u64| pairs.real(object | OBJECT).map_or(u64::MAX, |n| n & !OBJECT);
         let request = ns::OpenWrite {
             path: p,
             how: [ns::How::NewOnly, ns::How::Replace, ns::How::Update][how as usize],
@@ -517,13 +517,13 @@ impl World {
             boot: BootId(open.boot),
             expected_len: open.expected,
             restarted: open.restarted,
-            vouched: open.vouched.map(|(body, all_there, kept_len)| ns::Vouched {
-                body: BodyId(real_body(&self.pairs, body)),
+            vouched: open.vouched.map(|(object, all_there, kept_len)| ns::Vouched {
+                object: ObjectId(real_object(&self.pairs, object)),
                 all_there,
                 kept_len,
             }),
             resume: match open.resume_upload {
-                Some(body) => Some(ns::Resume::Upload(UploadId(real_body(&self.pairs, body)))),
+                Some(object) => Some(ns::Resume::Upload(UploadId(real_object(&self.pairs, object)))),
                 None => open.resume_visible.then_some(ns::Resume::Visible),
             },
             placement: types::Placement::single_node(),
@@ -605,7 +605,7 @@ impl World {
                 (ns::CommitReply::Unlinked, None) => {}
                 (ns::CommitReply::Complete { ino, replaced, .. }, Some((model_ino, gone))) => {
                     self.pairs.pair(ino.0, model_ino)?;
-                    self.pair_bodies(replaced, gone)?;
+                    self.pair_objects(replaced, gone)?;
                 }
                 other => return Err(format!("commits differ: {other:?}")),
             }
@@ -625,7 +625,7 @@ impl World {
 
     fn end_unchanged(&mut self) -> Checked {
         let Some(both) = self.any_handle() else { return Ok(()) };
-        let writer = self.model.writers.get(&both.handle.body).cloned();
+        let writer = self.model.writers.get(&both.handle.object).cloned();
         let file = writer.as_ref().and_then(|writer| self.model.file(writer.ino));
         let len = file.map_or(0, |file| file.len) + u64::from(self.rng.random_ratio(1, 5));
         let before = writer.and_then(|writer| writer.sums_before).filter(|_| self.rng.random_ratio(4, 5));
@@ -648,11 +648,11 @@ impl World {
     }
 
     fn forget(&mut self, user: &Who) -> Checked {
-        let ended = self.model.uploads.values().filter(|up| up.state != UpState::Making || up.body % 5 == 0);
-        let Some(body) = ended.map(|up| up.body).next() else { return Ok(()) };
-        let real_body = self.pairs.real(body | BODY).unwrap() & !BODY;
-        let real = self.change(user, ns::ForgetUpload { upload: UploadId(real_body) })?;
-        let model = self.model.forget(user, body);
+        let ended = self.model.uploads.values().filter(|up| up.state != UpState::Making || up.object % 5 == 0);
+        let Some(object) = ended.map(|up| up.object).next() else { return Ok(()) };
+        let real_object = self.pairs.real(object | OBJECT).unwrap() & !OBJECT;
+        let real = self.change(user, ns::ForgetUpload { upload: UploadId(real_object) })?;
+        let model = self.model.forget(user, object);
         self.agree(real, model)?;
         Ok(())
     }
@@ -704,11 +704,15 @@ impl World {
             ns::due_deletions(&*snapshot, None, 3).map_err(|error| error.to_string())?
         };
         for due in &snapshot_due {
-            let model = self.model.queue.iter().find(|body| self.pairs.real(**body | BODY) == Some(due.body.0 | BODY));
+            let model = self
+                .model
+                .queue
+                .iter()
+                .find(|object| self.pairs.real(**object | OBJECT) == Some(due.object.0 | OBJECT));
             let Some(model) = model.copied() else {
                 return Err(format!(
                     "body {} is queued for deletion; the model needs it or knows nothing of it",
-                    due.body
+                    due.object
                 ));
             };
             self.model.queue.remove(&model);
@@ -775,7 +779,7 @@ impl World {
             let real = self.change(&admin(), ns::ReleaseHold { session: session_id, ino: real_ino })?;
             let model = self.model.release_hold(session, ino);
             if let Some((real, model)) = self.agree(real, model)? {
-                self.pair_bodies(real, model)?;
+                self.pair_objects(real, model)?;
             }
         }
         Ok(())

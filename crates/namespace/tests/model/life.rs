@@ -16,7 +16,7 @@ pub enum Opened {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handle {
-    pub body: u64,
+    pub object: u64,
     pub epoch: u32,
     pub who: usize,
 }
@@ -76,15 +76,15 @@ impl Model {
         let mut dropped = Vec::new();
         if open.restarted {
             let mine: Vec<u64> =
-                self.writers.values().filter(|w| w.who == who && w.doing == Doing::Upload).map(|w| w.body).collect();
-            for body in mine {
-                if user.id != 0 && user.id != self.uploads[&body].owner {
+                self.writers.values().filter(|w| w.who == who && w.doing == Doing::Upload).map(|w| w.object).collect();
+            for object in mine {
+                if user.id != 0 && user.id != self.uploads[&object].owner {
                     return Err(no(ErrorCode::Denied));
                 }
-                self.writers.remove(&body);
-                self.uploads.remove(&body);
-                self.queue.insert(body);
-                dropped.push(body);
+                self.writers.remove(&object);
+                self.uploads.remove(&object);
+                self.queue.insert(object);
+                dropped.push(object);
             }
         }
         if open.how == 1 || open.posc {
@@ -110,11 +110,11 @@ impl Model {
                 let node = self.access_of_new(user, at.dir, open.mode);
                 return Ok(self.start_upload(who, open, at.dir, at.name, None, (user.id, node.0, node.1), dropped));
             }
-            let body = self.fresh();
-            let file = File { body, len: 0, state: State::Open(who), sums: None, generation: 0, last_epoch: 0 };
+            let object = self.fresh();
+            let file = File { object, len: 0, state: State::Open(who), sums: None, generation: 0, last_epoch: 0 };
             let ino = self.new_node(user, at.dir, open.mode, Kind::File(file));
             self.entries_mut(at.dir).insert(at.name, ino);
-            let handle = self.start(who, body, 1, Doing::New, ino, open);
+            let handle = self.start(who, object, 1, Doing::New, ino, open);
             return Ok(OpenReply { handle, ino: Some(ino), kind: Opened::New, len: 0, dropped });
         };
         if self.is_dir(ino) {
@@ -129,16 +129,22 @@ impl Model {
         }
         self.may(user, ino, 2).map_err(no)?;
         if own && !open.posc {
-            self.writers.remove(&file.body);
-            self.queue.insert(file.body);
-            let body = self.fresh();
+            self.writers.remove(&file.object);
+            self.queue.insert(file.object);
+            let object = self.fresh();
             let now = self.now;
             let node = self.node_mut(ino);
             (node.mtime, node.ctime) = (now, now);
-            *self.file_mut(ino).unwrap() =
-                File { body, len: 0, state: State::Open(who), sums: None, last_epoch: 0, generation: file.generation };
-            let handle = self.start(who, body, 1, Doing::New, ino, open);
-            dropped.push(file.body);
+            *self.file_mut(ino).unwrap() = File {
+                object,
+                len: 0,
+                state: State::Open(who),
+                sums: None,
+                last_epoch: 0,
+                generation: file.generation,
+            };
+            let handle = self.start(who, object, 1, Doing::New, ino, open);
+            dropped.push(file.object);
             return Ok(OpenReply { handle, ino: Some(ino), kind: Opened::New, len: 0, dropped });
         }
         if matches!(file.state, State::Open(_)) {
@@ -153,11 +159,11 @@ impl Model {
         (if parent.mode & 0o2000 != 0 { parent.group } else { user.groups[0] }, mode)
     }
 
-    fn start(&mut self, who: usize, body: u64, epoch: u32, doing: Doing, ino: u64, open: &Open) -> Handle {
+    fn start(&mut self, who: usize, object: u64, epoch: u32, doing: Doing, ino: u64, open: &Open) -> Handle {
         let (boot, expected) = (open.boot, open.expected);
-        let writer = Writer { who, body, epoch, doing, ino, boot, expected, sums_before: None };
-        self.writers.insert(body, writer);
-        Handle { body, epoch, who }
+        let writer = Writer { who, object, epoch, doing, ino, boot, expected, sums_before: None };
+        self.writers.insert(object, writer);
+        Handle { object, epoch, who }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -171,13 +177,13 @@ impl Model {
         (owner, group, mode): (u32, u32, u16),
         dropped: Vec<u64>,
     ) -> OpenReply {
-        let body = self.fresh();
+        let object = self.fresh();
         let ino = replaces.unwrap_or_else(|| self.fresh());
-        let handle = self.start(who, body, 1, Doing::Upload, ino, open);
-        let replaces_content = replaces.and_then(|ino| self.file(ino)).map(|file| (file.body, file.generation));
+        let handle = self.start(who, object, 1, Doing::Upload, ino, open);
+        let replaces_content = replaces.and_then(|ino| self.file(ino)).map(|file| (file.object, file.generation));
         let upload = Upload {
             who,
-            body,
+            object,
             state: UpState::Making,
             parent,
             name,
@@ -192,23 +198,23 @@ impl Model {
             xattrs: BTreeMap::new(),
             attributes_at: None,
         };
-        self.uploads.insert(body, upload);
+        self.uploads.insert(object, upload);
         OpenReply { handle, ino: Some(ino), kind: Opened::Upload, len: 0, dropped }
     }
 
     fn open_update(&mut self, user: &Who, open: &Open) -> Result<OpenReply, (ErrorCode, bool)> {
         let who = self.who(&open.client, &open.path);
-        if let Some(body) = open.resume_upload {
-            return self.resume_upload(user, open, who, body).map_err(no);
+        if let Some(object) = open.resume_upload {
+            return self.resume_upload(user, open, who, object).map_err(no);
         }
-        let mine: Vec<u64> = self.writers.values().filter(|w| w.who == who).map(|w| w.body).collect();
+        let mine: Vec<u64> = self.writers.values().filter(|w| w.who == who).map(|w| w.object).collect();
         if mine.len() > 1 {
             return Err(no(ErrorCode::Busy));
         }
-        if let [body] = mine[..] {
-            return self.reopen(user, open, body);
+        if let [object] = mine[..] {
+            return self.reopen(user, open, object);
         }
-        let ended = self.ended.get(&who).filter(|(_, until)| *until > self.now).map(|(body, _)| *body);
+        let ended = self.ended.get(&who).filter(|(_, until)| *until > self.now).map(|(object, _)| *object);
         let missing = if ended.is_some() { ErrorCode::Stale } else { ErrorCode::NotFound };
         let at = match self.way(user, &open.path, true).map_err(no)? {
             Way::At(at) => at,
@@ -218,7 +224,7 @@ impl Model {
         if self.is_dir(ino) {
             return Err(no(ErrorCode::IsDirectory));
         }
-        if ended.is_some() && self.file(ino).map(|file| file.body) != ended {
+        if ended.is_some() && self.file(ino).map(|file| file.object) != ended {
             return Err(no(ErrorCode::Stale));
         }
         self.begin_update(user, open, who, ino, open.resume_visible).map_err(no)
@@ -241,23 +247,23 @@ impl Model {
         changed.state = state;
         changed.sums = None;
         let sums_before = file.sums.filter(|_| doing == Doing::Update);
-        let handle = self.start(who, file.body, file.last_epoch + 1, doing, ino, open);
-        self.writers.get_mut(&file.body).unwrap().sums_before = sums_before;
+        let handle = self.start(who, file.object, file.last_epoch + 1, doing, ino, open);
+        self.writers.get_mut(&file.object).unwrap().sums_before = sums_before;
         Ok(OpenReply { handle, ino: Some(ino), kind, len: file.len, dropped: Vec::new() })
     }
 
-    fn reopen(&mut self, user: &Who, open: &Open, body: u64) -> Result<OpenReply, (ErrorCode, bool)> {
+    fn reopen(&mut self, user: &Who, open: &Open, object: u64) -> Result<OpenReply, (ErrorCode, bool)> {
         if self.way(user, &open.path, true).is_err_and(|code| code == ErrorCode::Denied) {
             return Err(no(ErrorCode::Denied));
         }
-        let writer = self.writers[&body].clone();
+        let writer = self.writers[&object].clone();
         let mut len = 0;
         if writer.doing == Doing::Upload {
-            if user.id != 0 && user.id != self.uploads[&body].owner {
+            if user.id != 0 && user.id != self.uploads[&object].owner {
                 return Err(no(ErrorCode::Denied));
             }
         } else {
-            match self.file(writer.ino).filter(|file| file.body == body) {
+            match self.file(writer.ino).filter(|file| file.object == object) {
                 Some(file) => len = file.len,
                 None => return Err(no(ErrorCode::Stale)),
             }
@@ -265,24 +271,24 @@ impl Model {
         }
         if writer.boot != open.boot {
             match open.vouched {
-                Some((vouched, true, _)) if vouched == body => {}
-                Some((vouched, false, kept)) if vouched == body => {
-                    self.end_interrupted(body, kept);
+                Some((vouched, true, _)) if vouched == object => {}
+                Some((vouched, false, kept)) if vouched == object => {
+                    self.end_interrupted(object, kept);
                     return Err((ErrorCode::Interrupted, true));
                 }
                 _ => return Err(no(ErrorCode::Interrupted)),
             }
         }
-        let writer = self.writers.get_mut(&body).unwrap();
+        let writer = self.writers.get_mut(&object).unwrap();
         writer.epoch += 1;
         writer.boot = open.boot;
-        let handle = Handle { body, epoch: writer.epoch, who: writer.who };
+        let handle = Handle { object, epoch: writer.epoch, who: writer.who };
         let ino = Some(writer.ino);
         Ok(OpenReply { handle, ino, kind: Opened::Resumed, len, dropped: Vec::new() })
     }
 
-    fn resume_upload(&mut self, user: &Who, open: &Open, who: usize, body: u64) -> Res<OpenReply> {
-        let Some(upload) = self.uploads.get(&body).cloned().filter(|up| self.who[up.who].1 == open.path) else {
+    fn resume_upload(&mut self, user: &Who, open: &Open, who: usize, object: u64) -> Res<OpenReply> {
+        let Some(upload) = self.uploads.get(&object).cloned().filter(|up| self.who[up.who].1 == open.path) else {
             return Err(ErrorCode::NotFound);
         };
         if user.id != 0 && user.id != upload.owner {
@@ -292,8 +298,8 @@ impl Model {
             return Err(ErrorCode::Busy);
         }
         let ino = upload.replaces.or(upload.attributes_at).unwrap_or_else(|| self.fresh());
-        let handle = self.start(who, body, upload.epoch + 1, Doing::Upload, ino, open);
-        let changed = self.uploads.get_mut(&body).unwrap();
+        let handle = self.start(who, object, upload.epoch + 1, Doing::Upload, ino, open);
+        let changed = self.uploads.get_mut(&object).unwrap();
         changed.state = UpState::Making;
         changed.deadline = None;
         changed.who = who;
@@ -335,14 +341,14 @@ impl Model {
     }
 
     fn current(&self, handle: &Handle) -> Res<Writer> {
-        let found = self.writers.get(&handle.body).filter(|w| w.who == handle.who && w.epoch == handle.epoch);
+        let found = self.writers.get(&handle.object).filter(|w| w.who == handle.who && w.epoch == handle.epoch);
         found.cloned().ok_or(ErrorCode::Stale)
     }
 
     /// The attributes of a file that nobody sees yet, for a change of `name`.
     pub fn hidden_xattrs(&mut self, handle: &Handle) -> Res<&mut BTreeMap<Vec<u8>, Vec<u8>>> {
         let writer = self.current(handle)?;
-        match self.uploads.get_mut(&writer.body).filter(|upload| upload.replaces.is_none()) {
+        match self.uploads.get_mut(&writer.object).filter(|upload| upload.replaces.is_none()) {
             Some(upload) if writer.doing == Doing::Upload => {
                 upload.attributes_at.get_or_insert(writer.ino);
                 Ok(&mut upload.xattrs)
@@ -351,7 +357,7 @@ impl Model {
         }
     }
 
-    /// Gives the inode, the body that went, and whether it was still linked.
+    /// Gives the inode, the object that went, and whether it was still linked.
     pub fn commit(
         &mut self,
         user: &Who,
@@ -362,30 +368,30 @@ impl Model {
         at_grace_end: bool,
     ) -> Res<Option<(u64, Option<u64>)>> {
         let writer = self.current(handle)?;
-        self.writers.remove(&handle.body);
+        self.writers.remove(&handle.object);
         let now = self.now;
         let reply = if writer.doing == Doing::Upload {
-            match self.commit_upload(user, handle.body, (writer.ino, writer.epoch), len, sums, mtime, at_grace_end) {
+            match self.commit_upload(user, handle.object, (writer.ino, writer.epoch), len, sums, mtime, at_grace_end) {
                 Ok(reply) => Some(reply),
                 Err(code) => {
-                    let upload = self.uploads.get_mut(&handle.body).unwrap();
+                    let upload = self.uploads.get_mut(&handle.object).unwrap();
                     upload.state = UpState::Refused(code);
                     upload.deadline = Some(now + KEEP);
                     upload.kept = len;
                     upload.epoch = writer.epoch;
-                    self.ended.insert(writer.who, (writer.body, now + TOMB));
+                    self.ended.insert(writer.who, (writer.object, now + TOMB));
                     return Err(code);
                 }
             }
-        } else if self.file(writer.ino).is_some_and(|file| file.body == writer.body) {
-            self.become_complete(writer.ino, writer.body, writer.epoch, len, sums, mtime);
+        } else if self.file(writer.ino).is_some_and(|file| file.object == writer.object) {
+            self.become_complete(writer.ino, writer.object, writer.epoch, len, sums, mtime);
             Some((writer.ino, None))
         } else {
-            self.queue.insert(writer.body);
+            self.queue.insert(writer.object);
             None
         };
         if at_grace_end {
-            self.ended.insert(writer.who, (writer.body, now + TOMB));
+            self.ended.insert(writer.who, (writer.object, now + TOMB));
         }
         Ok(reply)
     }
@@ -393,7 +399,7 @@ impl Model {
     fn become_complete(
         &mut self,
         ino: u64,
-        body: u64,
+        object: u64,
         epoch: u32,
         len: u64,
         sums: Option<(u32, u32)>,
@@ -404,21 +410,21 @@ impl Model {
         node.mtime = mtime.unwrap_or(now);
         node.ctime = now;
         let file = self.file_mut(ino).unwrap();
-        *file = File { body, len, sums, state: State::Complete, generation: file.generation + 1, last_epoch: epoch };
+        *file = File { object, len, sums, state: State::Complete, generation: file.generation + 1, last_epoch: epoch };
     }
 
     #[allow(clippy::too_many_arguments)]
     fn commit_upload(
         &mut self,
         user: &Who,
-        body: u64,
+        object: u64,
         (reserved, epoch): (u64, u32),
         len: u64,
         sums: Option<(u32, u32)>,
         mtime: Option<i64>,
         at_grace_end: bool,
     ) -> Res<(u64, Option<u64>)> {
-        let upload = self.uploads[&body].clone();
+        let upload = self.uploads[&object].clone();
         if !self.nodes.contains_key(&upload.parent) {
             return Err(ErrorCode::NotFound);
         }
@@ -430,7 +436,7 @@ impl Model {
             if upload.replaces.is_some() {
                 self.may(user, upload.parent, 2)?;
             }
-            let file = File { body, len, state: State::Complete, sums, generation: 0, last_epoch: epoch };
+            let file = File { object, len, state: State::Complete, sums, generation: 0, last_epoch: epoch };
             let mut ino = self.new_node(user, upload.parent, upload.mode, Kind::File(file));
             if upload.replaces.is_none() {
                 // The open gave its future inode a number already.
@@ -442,8 +448,8 @@ impl Model {
             (node.owner, node.group, node.mode) = (upload.owner, upload.group, upload.mode);
             node.xattrs = upload.xattrs;
             self.entries_mut(upload.parent).insert(upload.name, ino);
-            self.become_complete(ino, body, epoch, len, sums, mtime);
-            self.uploads.remove(&body);
+            self.become_complete(ino, object, epoch, len, sums, mtime);
+            self.uploads.remove(&object);
             return Ok((ino, None));
         };
         if self.is_dir(ino) {
@@ -459,12 +465,12 @@ impl Model {
         if at_grace_end && matches!(old.state, State::Updating(_)) {
             return Err(ErrorCode::Busy);
         }
-        if at_grace_end && upload.replaces_content != Some((old.body, old.generation)) {
+        if at_grace_end && upload.replaces_content != Some((old.object, old.generation)) {
             return Err(ErrorCode::Exists);
         }
-        self.become_complete(ino, body, epoch, len, sums, mtime);
-        self.uploads.remove(&body);
-        let gone = self.release(old.body);
+        self.become_complete(ino, object, epoch, len, sums, mtime);
+        self.uploads.remove(&object);
+        let gone = self.release(old.object);
         Ok((ino, gone))
     }
 
@@ -481,7 +487,7 @@ impl Model {
         if writer.doing != Doing::Update {
             return Ok(false);
         }
-        match self.file_mut(writer.ino).filter(|file| file.body == writer.body) {
+        match self.file_mut(writer.ino).filter(|file| file.object == writer.object) {
             Some(file) => {
                 let same_sums = if writer.sums_before.is_some() { writer.sums_before == Some(sums) } else { certain };
                 if file.len != len || !same_sums {
@@ -492,41 +498,41 @@ impl Model {
                 file.last_epoch = writer.epoch;
             }
             None => {
-                self.queue.insert(writer.body);
+                self.queue.insert(writer.object);
             }
         }
-        self.writers.remove(&handle.body);
+        self.writers.remove(&handle.object);
         if at_grace_end {
-            self.ended.insert(writer.who, (writer.body, self.now + TOMB));
+            self.ended.insert(writer.who, (writer.object, self.now + TOMB));
         }
         Ok(true)
     }
 
     pub fn interrupt(&mut self, handle: &Handle, kept: u64) -> Res<()> {
         self.current(handle)?;
-        self.end_interrupted(handle.body, kept);
+        self.end_interrupted(handle.object, kept);
         Ok(())
     }
 
-    fn end_interrupted(&mut self, body: u64, kept: u64) {
-        let writer = self.writers.remove(&body).unwrap();
+    fn end_interrupted(&mut self, object: u64, kept: u64) {
+        let writer = self.writers.remove(&object).unwrap();
         let now = self.now;
-        self.ended.insert(writer.who, (body, now + TOMB));
+        self.ended.insert(writer.who, (object, now + TOMB));
         if writer.doing == Doing::Upload {
             if kept == 0 {
-                self.uploads.remove(&body);
-                self.queue.insert(body);
+                self.uploads.remove(&object);
+                self.queue.insert(object);
                 return;
             }
-            let upload = self.uploads.get_mut(&body).unwrap();
+            let upload = self.uploads.get_mut(&object).unwrap();
             upload.state = UpState::Interrupted;
             upload.deadline = Some(now + KEEP);
             upload.kept = kept;
             upload.epoch = writer.epoch;
             return;
         }
-        if self.file(writer.ino).is_none_or(|file| file.body != body) {
-            self.queue.insert(body);
+        if self.file(writer.ino).is_none_or(|file| file.object != object) {
+            self.queue.insert(object);
             return;
         }
         self.node_mut(writer.ino).ctime = now;
@@ -538,16 +544,16 @@ impl Model {
         file.last_epoch = writer.epoch;
     }
 
-    pub fn forget(&mut self, user: &Who, body: u64) -> Res<()> {
-        let upload = self.uploads.get(&body).ok_or(ErrorCode::NotFound)?;
+    pub fn forget(&mut self, user: &Who, object: u64) -> Res<()> {
+        let upload = self.uploads.get(&object).ok_or(ErrorCode::NotFound)?;
         if user.id != 0 && user.id != upload.owner {
             return Err(ErrorCode::Denied);
         }
-        if let Some(writer) = self.writers.remove(&body) {
-            self.ended.insert(writer.who, (body, self.now + TOMB));
+        if let Some(writer) = self.writers.remove(&object) {
+            self.ended.insert(writer.who, (object, self.now + TOMB));
         }
-        self.uploads.remove(&body);
-        self.queue.insert(body);
+        self.uploads.remove(&object);
+        self.queue.insert(object);
         Ok(())
     }
 }

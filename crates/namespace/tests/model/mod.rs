@@ -1,4 +1,4 @@
-//! A plain model of the namespace: maps in memory, written from the rules and not from the code. Its inode and body
+//! A plain model of the namespace: maps in memory, written from the rules and not from the code. Its inode and object
 //! numbers are its own; [`Pairs`] checks that they and the real ones stay one to one for ever.
 
 #![allow(dead_code)] // each test binary uses a part of it
@@ -31,7 +31,7 @@ pub enum State {
 
 #[derive(Clone, Debug)]
 pub struct File {
-    pub body: u64,
+    pub object: u64,
     pub len: u64,
     pub state: State,
     pub sums: Option<(u32, u32)>,
@@ -72,7 +72,7 @@ pub enum Doing {
 #[derive(Clone, Debug)]
 pub struct Writer {
     pub who: usize,
-    pub body: u64,
+    pub object: u64,
     pub epoch: u32,
     pub doing: Doing,
     pub ino: u64,
@@ -91,7 +91,7 @@ pub enum UpState {
 #[derive(Clone, Debug)]
 pub struct Upload {
     pub who: usize,
-    pub body: u64,
+    pub object: u64,
     pub state: UpState,
     pub parent: u64,
     pub name: Name,
@@ -112,9 +112,9 @@ pub struct Upload {
 #[derive(Clone, Debug)]
 pub struct Model {
     pub nodes: BTreeMap<u64, Node>,
-    pub writers: BTreeMap<u64, Writer>,     // by body
-    pub uploads: BTreeMap<u64, Upload>,     // by body
-    pub ended: BTreeMap<usize, (u64, i64)>, // by who: body, until
+    pub writers: BTreeMap<u64, Writer>,     // by object
+    pub uploads: BTreeMap<u64, Upload>,     // by object
+    pub ended: BTreeMap<usize, (u64, i64)>, // by who: object, until
     pub queue: BTreeSet<u64>,
     /// (client, path) pairs that ever wrote.
     pub who: Vec<(ClientIdentity, Vec<u8>)>,
@@ -375,18 +375,18 @@ impl Model {
         }
         let node = self.nodes.remove(&ino).unwrap();
         match node.kind {
-            Kind::File(file) => self.release(file.body),
+            Kind::File(file) => self.release(file.object),
             _ => None,
         }
     }
 
-    /// A body that an inode gives up: queued unless somebody writes it.
-    pub fn release(&mut self, body: u64) -> Option<u64> {
-        if self.writers.contains_key(&body) {
+    /// A object that an inode gives up: queued unless somebody writes it.
+    pub fn release(&mut self, object: u64) -> Option<u64> {
+        if self.writers.contains_key(&object) {
             return None;
         }
-        self.queue.insert(body);
-        Some(body)
+        self.queue.insert(object);
+        Some(object)
     }
 }
 

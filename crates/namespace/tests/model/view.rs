@@ -58,7 +58,7 @@ fn real_node(read: &dyn Read, inode: &Inode, numbers: &mut Vec<u64>, xattrs: BTr
     numbers.push(inode.ino.0);
     let kind = match &inode.kind {
         RealKind::File(content) => {
-            numbers.push(content.body.0 | 1 << 63);
+            numbers.push(content.object.0 | 1 << 63);
             SeenKind::File(SeenFile {
                 len: content.len,
                 state: match content.state {
@@ -157,7 +157,7 @@ pub fn real(read: &dyn Read, page: usize, sessions: &[u64]) -> View {
             WriterKind::Upload(_) => "upload",
         };
         let seen = (show(&writer.client), writer.path.clone(), writer.epoch, doing, writer.boot.0, writer.expected_len);
-        view.writers.insert(writer.body.0, seen);
+        view.writers.insert(writer.object.0, seen);
     }
     for upload in namespace::uploads(read, None, 10_000).unwrap() {
         let state = match upload.state {
@@ -175,7 +175,7 @@ pub fn real(read: &dyn Read, page: usize, sessions: &[u64]) -> View {
             upload.epoch,
             upload.attributes.map_or(Vec::new(), |attributes| namespace::xattrs_of(read, attributes.at).unwrap()),
         );
-        view.uploads.insert(upload.body.0, seen);
+        view.uploads.insert(upload.object.0, seen);
     }
     view.queue = namespace::due_deletions(read, None, 100_000).unwrap().len();
     view
@@ -188,7 +188,7 @@ impl Model {
         let names = self.names_of(ino).len();
         let (kind, nlink) = match &node.kind {
             Kind::File(file) => {
-                numbers.push(file.body | 1 << 63);
+                numbers.push(file.object | 1 << 63);
                 let state = match file.state {
                     State::Complete => "complete",
                     State::Open(_) => "open",
@@ -250,7 +250,7 @@ impl Model {
                 Doing::Upload => "upload",
             };
             let seen = (show(client), path.clone(), writer.epoch, doing, writer.boot, writer.expected);
-            view.writers.insert(writer.body, seen);
+            view.writers.insert(writer.object, seen);
         }
         for upload in self.uploads.values() {
             let state = match upload.state {
@@ -262,7 +262,7 @@ impl Model {
             let access = (upload.owner, upload.group, upload.mode);
             let xattrs = upload.xattrs.clone().into_iter().collect();
             let seen = (path, state, upload.deadline, upload.kept, upload.name.clone(), access, upload.epoch, xattrs);
-            view.uploads.insert(upload.body, seen);
+            view.uploads.insert(upload.object, seen);
         }
         view.queue = self.queue.len();
         view
@@ -290,21 +290,21 @@ pub fn compare(real: &View, model: &View, pairs: &mut Pairs) -> Result<(), Strin
     for (a, b) in real.numbers.iter().zip(&model.numbers) {
         pairs.pair(*a, *b)?;
     }
-    let by_body = |body: &u64| body | 1 << 63;
+    let by_object = |object: &u64| object | 1 << 63;
     if real.writers.len() != model.writers.len() || real.uploads.len() != model.uploads.len() {
         return Err(format!(
             "writers or uploads:\n  real  {:?} {:?}\n  model {:?} {:?}",
             real.writers, real.uploads, model.writers, model.uploads
         ));
     }
-    for (body, seen) in &model.writers {
-        let found = pairs.real(by_body(body)).and_then(|body| real.writers.get(&(body & !(1 << 63))));
+    for (object, seen) in &model.writers {
+        let found = pairs.real(by_object(object)).and_then(|object| real.writers.get(&(object & !(1 << 63))));
         if found != Some(seen) {
             return Err(format!("writer:\n  real  {found:?}\n  model {seen:?}"));
         }
     }
-    for (body, seen) in &model.uploads {
-        let found = pairs.real(by_body(body)).and_then(|body| real.uploads.get(&(body & !(1 << 63))));
+    for (object, seen) in &model.uploads {
+        let found = pairs.real(by_object(object)).and_then(|object| real.uploads.get(&(object & !(1 << 63))));
         if found != Some(seen) {
             return Err(format!("upload:\n  real  {found:?}\n  model {seen:?}"));
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cluster::Time;
-use cluster::replication::Whole;
+use cluster::replication::ObjectDigest;
 use parking_lot::{Mutex, RwLock};
 use store::Space;
 use types::StoreId;
@@ -13,7 +13,7 @@ use crate::message::{Activity, FromDisk, NotSummed, SumRequest};
 
 /// What the front door says of itself. What only grows is counted from its start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct DoorFigures {
+pub struct FrontEndFigures {
     /// Clients that are logged in.
     pub sessions: u64,
     /// Files that they have open.
@@ -33,7 +33,7 @@ pub struct DoorFigures {
 }
 
 /// Asks the front door. Must not wait.
-pub type Door = dyn Fn() -> DoorFigures + Send + Sync;
+pub type FrontEndProbe = dyn Fn() -> FrontEndFigures + Send + Sync;
 
 /// Has the front door read a content through, and tell [`DiskServer::summed`] what it found. Must not wait.
 pub type Summer = dyn Fn(SumRequest) + Send + Sync;
@@ -41,7 +41,7 @@ pub type Summer = dyn Fn(SumRequest) + Send + Sync;
 /// The door, and how busy it was lately.
 #[derive(Default)]
 pub(super) struct Busy {
-    door: RwLock<Option<Box<Door>>>,
+    front_end: RwLock<Option<Box<FrontEndProbe>>>,
     summer: RwLock<Option<Box<Summer>>>,
     load: Mutex<MeanLoad>,
 }
@@ -89,13 +89,13 @@ pub struct StoreFigures {
     /// Its file system; `None`: it could not be asked.
     pub space: Option<Space>,
     /// Contents that are written there, by who orders it or for who does.
-    pub open_pieces: usize,
+    pub open_replicas: usize,
 }
 
 impl DiskServer {
-    /// From now on `door` is asked what is done for clients; `None`: nobody is.
-    pub fn set_door(&self, door: Option<Box<Door>>) {
-        *self.busy.door.write() = door;
+    /// From now on `front_end` is asked what is done for clients; `None`: nobody is.
+    pub fn set_front_end(&self, front_end: Option<Box<FrontEndProbe>>) {
+        *self.busy.front_end.write() = front_end;
     }
 
     /// From now on contents whose checksums are asked for are read by `summer`; `None`: by nobody.
@@ -111,7 +111,7 @@ impl DiskServer {
     }
 
     /// The manager is told what a reading for it has found.
-    pub fn summed(&self, number: u64, found: Result<Whole, NotSummed>) {
+    pub fn summed(&self, number: u64, found: Result<ObjectDigest, NotSummed>) {
         self.world.to_manager(FromDisk::Summed { number, found });
     }
 
@@ -121,7 +121,7 @@ impl DiskServer {
         let store = |shell: &super::StoreShell| StoreFigures {
             store: shell.at.store_id,
             space: shell.at.store.space().ok(),
-            open_pieces: shell.open_pieces(),
+            open_replicas: shell.open_replicas(),
         };
         DiskFigures {
             is_in_session: self.view(self.world.now()).lease.is_valid,
@@ -132,8 +132,8 @@ impl DiskServer {
 
     /// To be called some times a second.
     pub(super) fn look_how_busy(&self) {
-        if let Some(door) = &*self.busy.door.read() {
-            self.busy.load.lock().see(door().load_permille);
+        if let Some(front_end) = &*self.busy.front_end.read() {
+            self.busy.load.lock().see(front_end().load_permille);
         }
     }
 
@@ -143,10 +143,10 @@ impl DiskServer {
 
     /// What the manager is told; `None`: there is no front door to ask.
     pub(super) fn activity(&self, now: Time) -> Option<Activity> {
-        let door = self.busy.door.read().as_ref().map(|door| door())?;
-        let DoorFigures { sessions, open_files, writing, read_bytes, written_bytes, .. } = door;
-        let copies: usize = self.stores.values().map(|shell| shell.pieces_written_elsewhere()).sum();
-        let writers_memory = door.writers_memory.saturating_add(copies as u64 * store::writer_memory(None));
+        let front_end = self.busy.front_end.read().as_ref().map(|front_end| front_end())?;
+        let FrontEndFigures { sessions, open_files, writing, read_bytes, written_bytes, .. } = front_end;
+        let copies: usize = self.stores.values().map(|shell| shell.replicas_written_elsewhere()).sum();
+        let writers_memory = front_end.writers_memory.saturating_add(copies as u64 * store::writer_memory(None));
         let up: Duration = now.since(self.began);
         let up_millis = u64::try_from(up.as_millis()).unwrap_or(u64::MAX);
         Some(Activity {
@@ -157,7 +157,7 @@ impl DiskServer {
             read_bytes,
             written_bytes,
             writers_memory,
-            writers_memory_max: door.writers_memory_max,
+            writers_memory_max: front_end.writers_memory_max,
         })
     }
 }

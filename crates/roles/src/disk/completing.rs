@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use cluster::replication::Whole;
-use cluster::server::{By, Did, Input};
+use cluster::replication::ObjectDigest;
+use cluster::server::{Input, WorkPurpose, WorkResult};
 use parking_lot::Mutex;
 use store::Completed;
 
 use super::DiskServer;
-use super::piece::{Piece, told};
+use super::replica::{Replica, told};
 use super::store_shell::StoreShell;
 
 /// Those of one store.
@@ -24,23 +24,23 @@ struct State {
 }
 
 struct One {
-    piece: Arc<Piece>,
-    by: By,
+    replica: Arc<Replica>,
+    by: WorkPurpose,
     completed: Completed,
 }
 
 impl DiskServer {
-    /// The machine is told that the piece is complete when that is durable. Nothing else is done with it until then. For who has its turn.
+    /// The machine is told that the replica is complete when that is durable. Nothing else is done with it until then. For who has its turn.
     pub(super) fn complete_when_synced(
         self: &Arc<Self>,
         shell: &Arc<StoreShell>,
-        piece: &Arc<Piece>,
-        by: By,
+        replica: &Arc<Replica>,
+        by: WorkPurpose,
         completed: Completed,
     ) {
-        piece.hold();
+        replica.hold();
         let mut state = shell.completing.0.lock();
-        state.waiting.push(One { piece: Arc::clone(piece), by, completed });
+        state.waiting.push(One { replica: Arc::clone(replica), by, completed });
         let is_synced = std::mem::replace(&mut state.is_synced, true);
         drop(state);
         if !is_synced {
@@ -59,11 +59,11 @@ impl DiskServer {
             Some(last) => shell.at.store.sync_log_to(last).map_err(|error| told(&shell.at, &error)),
             None => Ok(()),
         };
-        for One { piece, by, completed: Completed { len, crc32c, adler32, .. } } in due {
-            let did = Did::Completed(synced.map(|()| Whole { len, crc32c, adler32 }));
-            piece.go_on();
-            self.step(shell, Input::Did { piece: piece.piece, by, did }, Some(&piece));
-            self.work_off(shell, &piece);
+        for One { replica, by, completed: Completed { len, crc32c, adler32, .. } } in due {
+            let did = WorkResult::Completed(synced.map(|()| ObjectDigest { len, crc32c, adler32 }));
+            replica.go_on();
+            self.step(shell, Input::WorkResult { replica: replica.replica, by, did }, Some(&replica));
+            self.work_off(shell, &replica);
         }
         let mut state = shell.completing.0.lock();
         state.is_synced = !state.waiting.is_empty();

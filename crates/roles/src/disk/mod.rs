@@ -4,35 +4,35 @@
 //! out in the order in which it was decided; answers and disk work come after it.
 
 mod activity;
+mod addresses;
 mod completing;
-mod granted;
-mod piece;
 mod placed;
+mod replica;
 mod store_shell;
-mod ways;
+mod verified;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use cluster::message::{BetweenStores, FromStore, PIECES_MAX, ToManager, ToServer, ToStore};
+use cluster::message::{BetweenStores, FromStore, REPLICAS_MAX, ToManager, ToServer, ToStore};
 use cluster::server::{Input, Member, View};
-use cluster::{LeaseTerms, Life, Time};
+use cluster::{LeaseTerms, ProcessEpoch, Time};
 use parking_lot::{Mutex, RwLock};
 use store::Store;
 use types::capability::{CapabilityKey, CapabilityKeys};
-use types::{BodyId, BootId, Incarnation, NodeId, NsPath, PieceId, SessionId, StoreId, WriterToken};
+use types::{BootId, Incarnation, NodeId, NsPath, ObjectId, ReplicaId, SessionId, StoreId, WriterToken};
 
 use crate::bulk::{BulkBytes, BulkPool};
-use crate::message::{Between, EndWriter, FromDisk, FromManager, Hello, StoreReport, WaysPage};
+use crate::message::{EndWriter, FromDisk, FromManager, Hello, PeerMessage, StoreAddressPage, StoreReport};
 
-pub use activity::{DiskFigures, Door, DoorFigures, StoreFigures, Summer};
-pub use granted::{Granted, ReadGrant, StripedGrant, WriteGrant};
-use piece::Change;
-pub use placed::{Permit, Placed, PlacedError, Writing};
+pub use activity::{DiskFigures, FrontEndFigures, FrontEndProbe, StoreFigures, Summer};
+use addresses::StoreAddresses;
+pub use placed::{PendingWrite, Permit, Placed, PlacedError};
+use replica::Change;
 pub use store_shell::StoreAt;
 use store_shell::StoreShell;
-use ways::Ways;
+pub use verified::{ReadGrant, StripedGrant, VerifiedCapability, WriteGrant};
 
 /// What a disk server is handed from outside: a clock, and the ways to others. None of it may wait, but for [`DiskWorld::run`].
 pub trait DiskWorld: Send + Sync {
@@ -41,7 +41,7 @@ pub trait DiskWorld: Send + Sync {
     /// Tells the manager something; whether it arrives is not told.
     fn to_manager(&self, message: FromDisk);
     /// Tells another disk server something, with bytes behind it; whether it arrives is not told.
-    fn to_node(&self, node: NodeId, message: Between, bulk: Option<Arc<BulkBytes>>);
+    fn to_node(&self, node: NodeId, message: PeerMessage, bulk: Option<Arc<BulkBytes>>);
     /// From now on there is to be a connection with this disk server.
     fn keep(&self, node: NodeId, address: &str);
     /// From now on there is to be none with it, whoever dialed it: it is no disk server of this cluster any more.
@@ -58,15 +58,15 @@ pub struct DiskSettings {
     /// Which node it is.
     pub node: NodeId,
     /// This run of its process.
-    pub life: Life,
+    pub process_epoch: ProcessEpoch,
     /// What stands for its kernel's boot: another one as soon as any of its stores may have lost what was written and not synced.
     pub boot: BootId,
 }
 
 /// What is known of the cluster beside one's own stores.
 #[derive(Default)]
-struct Others {
-    ways: Ways,
+struct ClusterKnowledge {
+    addresses: StoreAddresses,
     incarnation: Incarnation,
 }
 
@@ -79,7 +79,7 @@ pub struct DiskServer {
     member: Mutex<Member>,
     stores: BTreeMap<StoreId, Arc<StoreShell>>,
     keys: RwLock<Option<CapabilityKeys>>,
-    others: RwLock<Others>,
+    others: RwLock<ClusterKnowledge>,
     /// Where clients find the names, once the manager has said so.
     manager: RwLock<Option<(String, u16)>>,
     arrivals: RwLock<Arrivals>,
@@ -107,7 +107,7 @@ impl DiskServer {
     /// With these stores.
     #[must_use]
     pub fn new(settings: DiskSettings, stores: Vec<StoreAt>, world: Arc<dyn DiskWorld>) -> Arc<Self> {
-        let member = Member::new(settings.node, settings.life, settings.boot, LeaseTerms::default());
+        let member = Member::new(settings.node, settings.process_epoch, settings.boot, LeaseTerms::default());
         let stores = stores.into_iter().map(|at| (at.store_id, Arc::new(StoreShell::new(at)))).collect();
         Arc::new(Self {
             member: Mutex::new(member),
@@ -151,13 +151,13 @@ impl DiskServer {
         self.world.to_manager(FromDisk::Hello(hello));
     }
 
-    fn newest(&self) -> BodyId {
+    fn newest(&self) -> ObjectId {
         let newest = self.stores.values().filter_map(|shell| {
-            let found = shell.at.store.pieces_before(None, 1);
+            let found = shell.at.store.replicas_before(None, 1);
             let found = found.inspect_err(|error| tracing::error!(%error, "cannot see what is on a store"));
-            found.ok()?.first().map(|piece| piece.body)
+            found.ok()?.first().map(|replica| replica.object)
         });
-        newest.max().unwrap_or(BodyId(0))
+        newest.max().unwrap_or(ObjectId(0))
     }
 
     fn reports(&self) -> Vec<StoreReport> {
@@ -203,13 +203,13 @@ impl DiskServer {
                 self.others.write().incarnation = keys.incarnation;
                 *self.manager.write() = keys.manager;
             }
-            FromManager::Ways(page) => self.hear_ways(page),
+            FromManager::StoreAddresses(page) => self.hear_ways(page),
             FromManager::WhoLeads { store, writers } => {
                 let Some(shell) = self.stores.get(&store) else { return };
                 let led = {
                     let machine = shell.machine.lock();
                     let leads = |writer: &WriterToken| {
-                        machine.leads(PieceId::first(writer.body)).is_some_and(|epoch| epoch.0 == writer.epoch)
+                        machine.leads(ReplicaId::first(writer.object)).is_some_and(|epoch| epoch.0 == writer.epoch)
                     };
                     writers.iter().copied().filter(leads).collect()
                 };
@@ -218,10 +218,10 @@ impl DiskServer {
             FromManager::WhatHas { store, after } => {
                 let Some(shell) = self.stores.get(&store).cloned() else { return };
                 let this = Arc::clone(self);
-                self.world.run(Box::new(move || match shell.at.store.pieces(after, PIECES_MAX) {
+                self.world.run(Box::new(move || match shell.at.store.replicas(after, REPLICAS_MAX) {
                     Ok(found) => {
-                        let pieces = found.into_iter().map(|(piece, _)| piece).collect();
-                        this.world.to_manager(FromDisk::Has { store, after, pieces });
+                        let replicas = found.into_iter().map(|(replica, _)| replica).collect();
+                        this.world.to_manager(FromDisk::Has { store, after, replicas });
                     }
                     Err(error) => tracing::warn!(store = %store, %error, "cannot say what is on it"),
                 }));
@@ -241,7 +241,7 @@ impl DiskServer {
                     self.world.cut_others();
                     self.member.lock().registered(&registered, terms, wall);
                     drop(arrivals);
-                    tracing::info!(session = %registered.session, era = registered.era.0, "in session with the manager");
+                    tracing::info!(session = %registered.session, boot_generation = registered.boot_generation.0, "in session with the manager");
                     self.report();
                     self.tick_stores();
                 }
@@ -269,14 +269,14 @@ impl DiskServer {
     }
 
     /// The manager says who serves which store.
-    fn hear_ways(&self, page: WaysPage) {
-        let Some(gone) = self.others.write().ways.take(page) else { return };
+    fn hear_ways(&self, page: StoreAddressPage) {
+        let Some(gone) = self.others.write().addresses.take(page) else { return };
         for node in gone {
             self.arrivals.write().of.remove(&node);
             self.world.forget(node);
         }
         let others = self.others.read();
-        for (node, nodes_at) in others.ways.nodes().filter(|(node, _)| **node != self.settings.node) {
+        for (node, nodes_at) in others.addresses.nodes().filter(|(node, _)| **node != self.settings.node) {
             self.world.keep(*node, nodes_at);
         }
     }
@@ -284,7 +284,7 @@ impl DiskServer {
     /// Whether the manager has said that this is a disk server of the cluster.
     #[must_use]
     pub fn knows(&self, node: NodeId) -> bool {
-        self.others.read().ways.knows(node)
+        self.others.read().addresses.knows(node)
     }
 
     /// A connection with another disk server is up.
@@ -307,7 +307,7 @@ impl DiskServer {
     }
 
     /// A store of this server has said something to another one of it, in the session of this number.
-    pub fn receive_own(self: &Arc<Self>, generation: u64, between: Between, bulk: Option<Arc<BulkBytes>>) {
+    pub fn receive_own(self: &Arc<Self>, generation: u64, between: PeerMessage, bulk: Option<Arc<BulkBytes>>) {
         let arrivals = self.arrivals.read();
         if arrivals.generation == generation {
             self.receive_between(self.settings.node, between, bulk);
@@ -321,15 +321,15 @@ impl DiskServer {
     }
 
     /// Another disk server has said something; `bulk`: the bytes behind it.
-    pub fn receive_of_node(self: &Arc<Self>, node: NodeId, between: Between, bulk: Option<Arc<BulkBytes>>) {
+    pub fn receive_of_node(self: &Arc<Self>, node: NodeId, between: PeerMessage, bulk: Option<Arc<BulkBytes>>) {
         let arrivals = self.arrivals.read();
         if arrivals.of.get(&node) == Some(&arrivals.generation) {
             self.receive_between(node, between, bulk);
         }
     }
 
-    fn receive_between(self: &Arc<Self>, node: NodeId, between: Between, bulk: Option<Arc<BulkBytes>>) {
-        let Between { to, message, change, about } = between;
+    fn receive_between(self: &Arc<Self>, node: NodeId, between: PeerMessage, bulk: Option<Arc<BulkBytes>>) {
+        let PeerMessage { to, message, change, about } = between;
         let Some(shell) = self.stores.get(&to) else { return };
         let from = match &message {
             BetweenStores::ToReplica { from, .. } | BetweenStores::FromReplica { from, .. } => Some(*from),
@@ -337,12 +337,12 @@ impl DiskServer {
             BetweenStores::Fetched { .. } => None,
         };
         // Who speaks for a store has to serve it.
-        if from.is_some_and(|from| self.others.read().ways.node_of(from) != Some(node)) {
+        if from.is_some_and(|from| self.others.read().addresses.node_of(from) != Some(node)) {
             tracing::debug!(%node, ?from, "somebody speaks for a store that it does not serve, as far as is known here");
             return;
         }
-        if let (Some(about), BetweenStores::ToReplica { piece, .. }) = (about, &message) {
-            shell.piece(*piece).set_about(about);
+        if let (Some(about), BetweenStores::ToReplica { replica, .. }) = (about, &message) {
+            shell.replica(*replica).set_about(about);
         }
         let change = change.and_then(|head| Change::received(head, bulk));
         self.step(shell, Input::OfStore(message, change), None);
@@ -351,9 +351,9 @@ impl DiskServer {
     /// Ends a writing whose client does not come back. It may wait for the disk.
     fn end_writer(self: &Arc<Self>, end: &EndWriter) {
         let Ok(path) = NsPath::parse(&end.path) else { return };
-        let placed = match self.granted(end.capability.as_bytes(), &path) {
-            Ok(Granted::Write(grant)) => grant.attach_to_end(&end.path, end.expected_len),
-            Ok(Granted::Read(_) | Granted::Striped(_)) => return,
+        let placed = match self.verified(end.capability.as_bytes(), &path) {
+            Ok(VerifiedCapability::Write(grant)) => grant.attach_to_end(&end.path, end.expected_len),
+            Ok(VerifiedCapability::Read(_) | VerifiedCapability::Striped(_)) => return,
             Err(error) => Err(error),
         };
         let placed = match placed {
@@ -378,8 +378,8 @@ impl DiskServer {
         self.world.to_manager(FromDisk::Cluster(ToManager::OfStore { store, message }));
     }
 
-    fn to_store(&self, to: StoreId, between: Between, bulk: Option<Arc<BulkBytes>>) {
-        let node = self.others.read().ways.node_of(to);
+    fn to_store(&self, to: StoreId, between: PeerMessage, bulk: Option<Arc<BulkBytes>>) {
+        let node = self.others.read().addresses.node_of(to);
         match node {
             // Two stores of one server speak through it as well.
             Some(node) => self.world.to_node(node, between, bulk),

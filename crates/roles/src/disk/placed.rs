@@ -5,14 +5,14 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use cluster::message::ClosedBy;
 use cluster::replication::Epoch;
-use cluster::server::{Grant, Input, Shows};
-use store::{PageSum, PieceState, StoreError, Writer};
+use cluster::server::{Grant, Input, ReadView};
+use store::{PageSum, ReplicaState, StoreError, Writer};
 use types::capability::CapabilityError;
-use types::lacking::Lacking;
-use types::{ErrorCode, Ino, PieceId, Timestamp, WriterToken};
+use types::stale_replicas::StaleReplica;
+use types::{ErrorCode, Ino, ReplicaId, Timestamp, WriterToken};
 
 use super::DiskServer;
-use super::piece::{AtHand, Change, Piece};
+use super::replica::{AtHand, Change, Replica};
 use super::store_shell::{StoreShell, Waiter};
 use crate::bulk::BulkBytes;
 use crate::message::ChangeHead;
@@ -32,14 +32,14 @@ pub enum PlacedError {
         port: u16,
     },
     /// The store has not what the client's permission is for. The manager is to be asked for another one that has.
-    #[error("store {:016x} has no longer what the manager sends readers to it for", .lacking.store.0)]
-    Lacking {
+    #[error("store {:016x} has no longer what the manager sends readers to it for", .stale_replicas.store.0)]
+    StaleReplica {
         /// Where the manager is.
         host: String,
         /// The same.
         port: u16,
         /// What it is to be told.
-        lacking: Lacking,
+        stale_replicas: StaleReplica,
     },
     /// The client's permission is none.
     #[error(transparent)]
@@ -78,7 +78,7 @@ impl PlacedError {
         match self {
             Self::Store(code, _) | Self::Refused(code) => *code,
             Self::Moved { .. } => ErrorCode::Stale,
-            Self::Lacking { .. } => ErrorCode::NotFound,
+            Self::StaleReplica { .. } => ErrorCode::NotFound,
             Self::Permission(_) => ErrorCode::Denied,
             Self::Wait { .. } => ErrorCode::Overloaded,
             Self::NoCheckpoints => ErrorCode::Unsupported,
@@ -102,9 +102,9 @@ impl DiskServer {
     }
 
     /// The client is to ask the manager, and to tell it what is not here.
-    pub(super) fn lacks(&self, lacking: Lacking) -> PlacedError {
+    pub(super) fn lacks(&self, stale_replicas: StaleReplica) -> PlacedError {
         match self.moved() {
-            PlacedError::Moved { host, port } => PlacedError::Lacking { host, port, lacking },
+            PlacedError::Moved { host, port } => PlacedError::StaleReplica { host, port, stale_replicas },
             wait => wait,
         }
     }
@@ -125,19 +125,19 @@ impl DiskServer {
 pub struct Permit {
     server: Arc<DiskServer>,
     shell: Arc<StoreShell>,
-    piece: PieceId,
+    replica: ReplicaId,
     grant: Grant,
 }
 
 impl Permit {
-    pub(super) fn new(server: Arc<DiskServer>, shell: Arc<StoreShell>, piece: PieceId, grant: Grant) -> Self {
-        Self { server, shell, piece, grant }
+    pub(super) fn new(server: Arc<DiskServer>, shell: Arc<StoreShell>, replica: ReplicaId, grant: Grant) -> Self {
+        Self { server, shell, replica, grant }
     }
 
-    pub(super) fn shows(&self) -> Result<Shows, PlacedError> {
+    pub(super) fn shows(&self) -> Result<ReadView, PlacedError> {
         let now = self.server.world.now();
         let view = self.server.view(now);
-        let shows = self.shell.machine.lock().may_read(view, self.piece, &self.grant);
+        let shows = self.shell.machine.lock().may_read(view, self.replica, &self.grant);
         shows.map_err(|code| self.server.refused(code))
     }
 
@@ -169,12 +169,12 @@ impl Answer {
 }
 
 /// A write that others have not answered yet.
-pub struct Writing {
+pub struct PendingWrite {
     placed: Arc<Placed>,
     answer: Answer,
 }
 
-impl Writing {
+impl PendingWrite {
     /// Waits until they have.
     ///
     /// # Errors
@@ -188,7 +188,7 @@ impl Writing {
 pub struct Placed {
     server: Arc<DiskServer>,
     shell: Arc<StoreShell>,
-    state: Arc<Piece>,
+    state: Arc<Replica>,
     writer: WriterToken,
     ino: Ino,
     is_new: bool,
@@ -200,7 +200,7 @@ impl Placed {
     pub(super) fn new(
         server: Arc<DiskServer>,
         shell: Arc<StoreShell>,
-        state: Arc<Piece>,
+        state: Arc<Replica>,
         (writer, ino): (WriterToken, Ino),
         is_new: bool,
         is_shared: bool,
@@ -208,10 +208,10 @@ impl Placed {
         Self { server, shell, state, writer, ino, is_new, is_shared }
     }
 
-    /// Which piece it is.
+    /// Which replica it is.
     #[must_use]
-    pub fn piece(&self) -> PieceId {
-        self.state.piece
+    pub fn replica(&self) -> ReplicaId {
+        self.state.replica
     }
 
     /// The object that it is, or will be, the content of.
@@ -275,7 +275,7 @@ impl Placed {
     ///
     /// # Errors
     /// Nothing is written.
-    pub fn write_whole(self: &Arc<Self>, data: &[u8]) -> Result<Option<Writing>, PlacedError> {
+    pub fn write_whole(self: &Arc<Self>, data: &[u8]) -> Result<Option<PendingWrite>, PlacedError> {
         if data.is_empty() {
             return Ok(None);
         }
@@ -287,7 +287,7 @@ impl Placed {
         // What went wrong here is known already.
         match answer.0.try_recv() {
             Ok(result) => result.map(|()| None).map_err(|code| self.server.refused(code)),
-            Err(_) => Ok(Some(Writing { placed: Arc::clone(self), answer })),
+            Err(_) => Ok(Some(PendingWrite { placed: Arc::clone(self), answer })),
         }
     }
 
@@ -308,7 +308,7 @@ impl Placed {
             let turn = self.state.turn();
             self.server.work_in_turn(&self.shell, &self.state, &turn, None);
             let change = Change { head, bytes, number };
-            let input = Input::Change { by: number, piece: self.piece(), epoch: self.epoch(), change };
+            let input = Input::Change { by: number, replica: self.replica(), epoch: self.epoch(), change };
             self.server.step(&self.shell, input, Some(&self.state));
             self.server.work_in_turn(&self.shell, &self.state, &turn, Some(at_hand));
         }
@@ -323,7 +323,7 @@ impl Placed {
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, PlacedError> {
         match self.state.writer() {
             Some(writer) => Ok(writer.read(offset, into)?),
-            None => Ok(self.shell.at.store.open_read(self.piece())?.read(offset, into)?),
+            None => Ok(self.shell.at.store.open_read(self.replica())?.read(offset, into)?),
         }
     }
 
@@ -332,7 +332,7 @@ impl Placed {
     /// # Errors
     /// It may be lost.
     pub fn sync(&self) -> Result<(), PlacedError> {
-        self.ask(|by| Input::Sync { by, piece: self.piece(), epoch: self.epoch() })
+        self.ask(|by| Input::Sync { by, replica: self.replica(), epoch: self.epoch() })
     }
 
     /// The client has written all; `then` is called once, perhaps in another thread, when the file is what was written, or why not.
@@ -345,18 +345,18 @@ impl Placed {
         let server = Arc::clone(&self.server);
         let closed = if at_grace_end { ClosedBy::GraceEnd } else { ClosedBy::Client };
         self.then(
-            |by| Input::Close { by, piece: self.piece(), epoch: self.epoch(), mtime, closed },
+            |by| Input::Close { by, replica: self.replica(), epoch: self.epoch(), mtime, closed },
             Box::new(move |result| then(result.map_err(|code| server.refused(code)))),
         );
     }
 
     /// What there is is kept, and marked; `then` is called once, with how much that is.
     pub fn interrupt(&self, then: impl FnOnce(Result<u64, PlacedError>) + Send + 'static) {
-        let (server, shell, piece) = (Arc::clone(&self.server), Arc::clone(&self.shell), self.piece());
+        let (server, shell, replica) = (Arc::clone(&self.server), Arc::clone(&self.shell), self.replica());
         self.then(
-            |by| Input::Interrupt { by, piece, epoch: self.epoch() },
+            |by| Input::Interrupt { by, replica, epoch: self.epoch() },
             Box::new(move |result| {
-                let kept = || shell.at.store.status(piece).ok().flatten().map_or(0, |status| status.len);
+                let kept = || shell.at.store.status(replica).ok().flatten().map_or(0, |status| status.len);
                 then(result.map(|()| kept()).map_err(|code| server.refused(code)));
             }),
         );
@@ -365,12 +365,12 @@ impl Placed {
     fn of_writer<T>(
         &self,
         with: impl FnOnce(&Writer) -> T,
-        without: impl FnOnce(&store::PieceStatus) -> T,
+        without: impl FnOnce(&store::ReplicaStatus) -> T,
         none: T,
     ) -> T {
         match self.state.writer() {
             Some(writer) => with(&writer),
-            None => match self.shell.at.store.status(self.piece()) {
+            None => match self.shell.at.store.status(self.replica()) {
                 Ok(Some(status)) => without(&status),
                 _ => none,
             },
@@ -387,9 +387,9 @@ impl Placed {
     /// Whether there are gaps below that.
     #[must_use]
     pub fn gaps(&self) -> bool {
-        let in_status = |status: &store::PieceStatus| match status.state {
-            PieceState::InMaking { prefix, .. } => prefix < status.len,
-            PieceState::Complete { .. } => false,
+        let in_status = |status: &store::ReplicaStatus| match status.state {
+            ReplicaState::InMaking { prefix, .. } => prefix < status.len,
+            ReplicaState::Complete { .. } => false,
             _ => true,
         };
         self.of_writer(|writer| writer.gaps(), in_status, true)
@@ -398,8 +398,8 @@ impl Placed {
     /// What a power failure cannot undo.
     #[must_use]
     pub fn durable_prefix(&self) -> u64 {
-        let in_status = |status: &store::PieceStatus| match status.state {
-            PieceState::InMaking { durable_prefix, .. } => durable_prefix,
+        let in_status = |status: &store::ReplicaStatus| match status.state {
+            ReplicaState::InMaking { durable_prefix, .. } => durable_prefix,
             _ => status.len,
         };
         self.of_writer(|writer| writer.durable_prefix(), in_status, 0)

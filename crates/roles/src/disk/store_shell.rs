@@ -1,4 +1,4 @@
-//! One store of a disk server: its machine, the pieces that something is done with, and who waits for answers.
+//! One store of a disk server: its machine, the replicas that something is done with, and who waits for answers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use cluster::message::BetweenStores;
 use cluster::server::{Effect, Input, Note, PartTerms, StorePart};
 use parking_lot::Mutex;
 use store::Store;
-use types::{ErrorCode, PieceId, StoreId};
+use types::{ErrorCode, ReplicaId, StoreId};
 
 use super::DiskServer;
 use super::completing::Completing;
-use super::piece::{AtHand, Change, Done, Piece, Turn};
-use crate::message::{Between, StoreReport};
+use super::replica::{AtHand, Change, Done, Replica, Turn};
+use crate::message::{PeerMessage, StoreReport};
 
 /// A store, and what is said of it.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ struct Waiters {
 pub(super) struct StoreShell {
     pub(super) at: StoreAt,
     pub(super) machine: Mutex<StorePart<u64, Change>>,
-    pieces: Mutex<BTreeMap<PieceId, Arc<Piece>>>,
+    replicas: Mutex<BTreeMap<ReplicaId, Arc<Replica>>>,
     waiters: Mutex<Waiters>,
     numbers: AtomicU64,
     pub(super) completing: Completing,
@@ -48,7 +48,7 @@ impl StoreShell {
         Self {
             machine: Mutex::new(StorePart::new(at.store_id, PartTerms::default())),
             at,
-            pieces: Mutex::default(),
+            replicas: Mutex::default(),
             waiters: Mutex::default(),
             numbers: AtomicU64::new(1),
             completing: Completing::default(),
@@ -59,8 +59,8 @@ impl StoreShell {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn piece(&self, piece: PieceId) -> Arc<Piece> {
-        Arc::clone(self.pieces.lock().entry(piece).or_insert_with(|| Arc::new(Piece::new(piece))))
+    pub(super) fn replica(&self, replica: ReplicaId) -> Arc<Replica> {
+        Arc::clone(self.replicas.lock().entry(replica).or_insert_with(|| Arc::new(Replica::new(replica))))
     }
 
     /// `waiter` is told what is answered to the request `number`.
@@ -84,22 +84,22 @@ impl StoreShell {
         }
     }
 
-    /// Forgets pieces that nothing is done with.
+    /// Forgets replicas that nothing is done with.
     pub(super) fn forget_idle(&self) {
-        self.pieces.lock().retain(|_, piece| Arc::strong_count(piece) > 1 || !piece.is_idle());
+        self.replicas.lock().retain(|_, replica| Arc::strong_count(replica) > 1 || !replica.is_idle());
     }
 
     /// Pieces that are open for writing.
-    pub(super) fn open_pieces(&self) -> usize {
-        self.pieces.lock().values().filter(|piece| piece.is_open()).count()
+    pub(super) fn open_replicas(&self) -> usize {
+        self.replicas.lock().values().filter(|replica| replica.is_open()).count()
     }
 
     /// Those of them whose changes another server orders.
-    pub(super) fn pieces_written_elsewhere(&self) -> usize {
-        let open: Vec<PieceId> =
-            self.pieces.lock().iter().filter(|(_, piece)| piece.is_open()).map(|(piece, _)| *piece).collect();
+    pub(super) fn replicas_written_elsewhere(&self) -> usize {
+        let open: Vec<ReplicaId> =
+            self.replicas.lock().iter().filter(|(_, replica)| replica.is_open()).map(|(replica, _)| *replica).collect();
         let machine = self.machine.lock();
-        open.iter().filter(|piece| machine.leads(**piece).is_none()).count()
+        open.iter().filter(|replica| machine.leads(**replica).is_none()).count()
     }
 
     /// `load_permille`: how busy its server is.
@@ -120,8 +120,8 @@ impl DiskServer {
         self.stores.values().for_each(|shell| shell.let_go());
     }
 
-    /// Steps the machine of a store and does what it says; `turn`: the piece whose works the caller does itself.
-    pub(super) fn step(self: &Arc<Self>, shell: &Arc<StoreShell>, input: Input<u64, Change>, turn: Option<&Piece>) {
+    /// Steps the machine of a store and does what it says; `turn`: the replica whose works the caller does itself.
+    pub(super) fn step(self: &Arc<Self>, shell: &Arc<StoreShell>, input: Input<u64, Change>, turn: Option<&Replica>) {
         let mut answers = Vec::new();
         let mut kick = Vec::new();
         {
@@ -134,19 +134,19 @@ impl DiskServer {
                     Effect::ToManager(message) => self.to_manager(shell.at.store_id, message),
                     Effect::ToStore { to, message, change } => self.tell_store(shell, to, message, change),
                     Effect::Answer { to, result } => answers.push((to, result)),
-                    Effect::Work { piece, by, work } => {
-                        let piece = shell.piece(piece);
-                        piece.push(by, work);
-                        let is_own = turn.is_some_and(|own| own.piece == piece.piece);
-                        if !is_own && !kick.iter().any(|known: &Arc<Piece>| known.piece == piece.piece) {
-                            kick.push(piece);
+                    Effect::Work { replica, by, work } => {
+                        let replica = shell.replica(replica);
+                        replica.push(by, work);
+                        let is_own = turn.is_some_and(|own| own.replica == replica.replica);
+                        if !is_own && !kick.iter().any(|known: &Arc<Replica>| known.replica == replica.replica) {
+                            kick.push(replica);
                         }
                     }
-                    Effect::Note(piece, Note::LeftOut(count)) => {
-                        tracing::warn!(%piece, count, "stores that do not answer are left out of a writing");
+                    Effect::Note(replica, Note::LeftOut(count)) => {
+                        tracing::warn!(%replica, count, "stores that do not answer are left out of a writing");
                     }
-                    Effect::Note(piece, Note::Differs(store)) => {
-                        tracing::error!(%piece, %store, "a copy is not like its primary's, and counts for nothing");
+                    Effect::Note(replica, Note::Differs(store)) => {
+                        tracing::error!(%replica, %store, "a copy is not like its primary's, and counts for nothing");
                     }
                 }
             }
@@ -157,17 +157,17 @@ impl DiskServer {
                 waiter(result);
             }
         }
-        for piece in kick {
+        for replica in kick {
             let (this, shell) = (Arc::clone(self), Arc::clone(shell));
-            self.world.run(Box::new(move || this.work_off(&shell, &piece)));
+            self.world.run(Box::new(move || this.work_off(&shell, &replica)));
         }
     }
 
     fn tell_store(&self, shell: &StoreShell, to: StoreId, message: BetweenStores, change: Option<Change>) {
         let about = match &message {
-            // It may have to make the piece.
-            BetweenStores::ToReplica { piece, told: cluster::replication::ToReplica::Begin { .. }, .. } => {
-                Some(shell.piece(*piece).about())
+            // It may have to make the replica.
+            BetweenStores::ToReplica { replica, told: cluster::replication::ToReplica::Begin { .. }, .. } => {
+                Some(shell.replica(*replica).about())
             }
             _ => None,
         };
@@ -175,14 +175,14 @@ impl DiskServer {
             Some(Change { head, bytes, .. }) => (Some(head), bytes),
             None => (None, None),
         };
-        self.to_store(to, Between { to, message, change, about }, bytes);
+        self.to_store(to, PeerMessage { to, message, change, about }, bytes);
     }
 
-    /// Does the works of a piece until there are none, unless somebody does already.
-    pub(super) fn work_off(self: &Arc<Self>, shell: &Arc<StoreShell>, piece: &Arc<Piece>) {
-        while piece.has_work() {
-            let Some(turn) = piece.try_turn() else { return };
-            self.work_in_turn(shell, piece, &turn, None);
+    /// Does the works of a replica until there are none, unless somebody does already.
+    pub(super) fn work_off(self: &Arc<Self>, shell: &Arc<StoreShell>, replica: &Arc<Replica>) {
+        while replica.has_work() {
+            let Some(turn) = replica.try_turn() else { return };
+            self.work_in_turn(shell, replica, &turn, None);
         }
     }
 
@@ -190,14 +190,16 @@ impl DiskServer {
     pub(super) fn work_in_turn(
         self: &Arc<Self>,
         shell: &Arc<StoreShell>,
-        piece: &Arc<Piece>,
+        replica: &Arc<Replica>,
         _turn: &Turn<'_>,
         at_hand: Option<AtHand<'_>>,
     ) {
-        while let Some((by, work)) = piece.pop() {
-            match piece.work(&shell.at, self.incarnation(), work, at_hand) {
-                Done::Now(did) => self.step(shell, Input::Did { piece: piece.piece, by, did }, Some(piece)),
-                Done::WhenSynced(completed) => self.complete_when_synced(shell, piece, by, completed),
+        while let Some((by, work)) = replica.pop() {
+            match replica.work(&shell.at, self.incarnation(), work, at_hand) {
+                Done::Now(did) => {
+                    self.step(shell, Input::WorkResult { replica: replica.replica, by, did }, Some(replica))
+                }
+                Done::WhenSynced(completed) => self.complete_when_synced(shell, replica, by, completed),
             }
         }
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::message::{Original, ToStore};
-use cluster::replication::{Epoch, Whole};
-use cluster::{CopyEffect, CopyId, Owed, OwedPage, Time};
-use namespace::{AtRest, CopyDone, Durability, ForgiveOwed, NsError, Sums};
-use types::{BodyId, GroupId, NodeId, PieceId, SessionId, StoreId};
+use cluster::replication::{Epoch, ObjectDigest};
+use cluster::{CopyEffect, CopyId, MissingReplica, MissingReplicaPage, Time};
+use namespace::{AtRest, CopyDone, Durability, ForgiveMissingReplica, NsError, Sums};
+use types::{GroupId, NodeId, ObjectId, ReplicaId, SessionId, StoreId};
 
 use super::{Manager, State};
 
@@ -40,7 +40,7 @@ pub(super) struct CopyUnderWay {
 impl CopyUnderWay {
     fn order(&self, copy: CopyId) -> ToStore {
         let Self { done, from, session, epoch, original, .. } = *self;
-        ToStore::Copy { copy, session, piece: PieceId::first(done.body), epoch, original, from }
+        ToStore::Copy { copy, session, replica: ReplicaId::first(done.object), epoch, original, from }
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) struct FailedCopy {
     /// The group.
     pub(super) group: GroupId,
     /// The content.
-    pub(super) body: BodyId,
+    pub(super) object: ObjectId,
     /// Who was to be read.
     pub(super) from: StoreId,
     /// Who was to get it.
@@ -71,7 +71,7 @@ pub(super) struct Copied {
 }
 
 impl Manager {
-    pub(super) fn copy_what_is_owed(self: &Arc<Self>, now: Time) {
+    pub(super) fn copy_missing_replicas(self: &Arc<Self>, now: Time) {
         self.mind_copies(now);
         let mut out = Vec::new();
         self.state().copying.tick(now, &mut out);
@@ -82,15 +82,15 @@ impl Manager {
         for effect in effects {
             match effect {
                 CopyEffect::Look(after) => {
-                    let page = self.owed(after, now).unwrap_or_else(|error| {
+                    let page = self.missing_copies(after, now).unwrap_or_else(|error| {
                         tracing::error!(%error, "cannot read which copies are owed");
-                        OwedPage::default()
+                        MissingReplicaPage::default()
                     });
                     self.state().copying.found(now, page);
                 }
                 CopyEffect::GiveUp(copy) => drop(self.state().copies.remove(&copy)),
-                CopyEffect::Make(copy, owed) => {
-                    if self.copy(now, copy, &owed).is_none() {
+                CopyEffect::Make(copy, missing) => {
+                    if self.copy(now, copy, &missing).is_none() {
                         self.state().copying.done(now, copy, false);
                     }
                 }
@@ -121,57 +121,65 @@ impl Manager {
     }
 
     /// What is owed to stores that are there, of the next page where there is something, and where that ends unless there is no more.
-    fn owed(self: &Arc<Self>, after: Option<(GroupId, BodyId)>, now: Time) -> Result<OwedPage, NsError> {
-        let mut found = self.owed_of_page(after, now)?;
+    fn missing_copies(
+        self: &Arc<Self>,
+        after: Option<(GroupId, ObjectId)>,
+        now: Time,
+    ) -> Result<MissingReplicaPage, NsError> {
+        let mut found = self.missing_of_page(after, now)?;
         for _ in 1..PAGES {
-            if found.end.is_none() || !found.owed.is_empty() {
+            if found.end.is_none() || !found.missing.is_empty() {
                 break;
             }
-            found = self.owed_of_page(found.end, now)?;
+            found = self.missing_of_page(found.end, now)?;
         }
         Ok(found)
     }
 
-    fn owed_of_page(self: &Arc<Self>, after: Option<(GroupId, BodyId)>, now: Time) -> Result<OwedPage, NsError> {
-        let page = self.namespace.read(|read| namespace::owed_in_all_groups(read, after, PAGE))?;
-        let end = page.last().filter(|_| page.len() == PAGE).map(|(group, body, _)| (*group, *body));
-        let mut owed = Vec::new();
+    fn missing_of_page(
+        self: &Arc<Self>,
+        after: Option<(GroupId, ObjectId)>,
+        now: Time,
+    ) -> Result<MissingReplicaPage, NsError> {
+        let page = self.namespace.read(|read| namespace::missing_in_all_groups(read, after, PAGE))?;
+        let end = page.last().filter(|_| page.len() == PAGE).map(|(group, object, _)| (*group, *object));
+        let mut missing = Vec::new();
         self.forgive(&page);
-        for (group, body, stores) in page {
+        for (group, object, stores) in page {
             let to: Vec<StoreId> = {
                 let state = self.state();
                 // Who leaves a group gets nothing any more.
-                let stays = |store: &StoreId| state.servers.is_owed(group, *store) && state.is_online(now, *store);
+                let stays = |store: &StoreId| state.servers.is_missing(group, *store) && state.is_online(now, *store);
                 stores.into_iter().filter(stays).collect()
             };
             if to.is_empty() {
                 continue;
             }
             let (at_rest, holders) = self.namespace.read(|read| {
-                Ok::<_, NsError>((namespace::at_rest(read, group, body)?, namespace::holders(read, group, body)?))
+                Ok::<_, NsError>((namespace::at_rest(read, group, object)?, namespace::holders(read, group, object)?))
             })?;
             // What is written just now is owed later, and what nobody has who is there takes no other copy's turn.
             let Some(AtRest { len, .. }) = at_rest else { continue };
             if !Self::sources(&self.state(), now, holders).is_empty() {
-                owed.extend(to.into_iter().map(|to| Owed { group, body, to, len }));
+                missing.extend(to.into_iter().map(|to| MissingReplica { group, object, to, len }));
             }
         }
-        Ok(OwedPage { owed, end })
+        Ok(MissingReplicaPage { missing, end })
     }
 
     /// Some was owed to stores that have left, and could not be forgiven with that ([`namespace::LeaveGroup`]).
-    fn forgive(self: &Arc<Self>, page: &[(GroupId, BodyId, Vec<StoreId>)]) {
-        let mut left: BTreeMap<GroupId, Vec<BodyId>> = BTreeMap::new();
+    fn forgive(self: &Arc<Self>, page: &[(GroupId, ObjectId, Vec<StoreId>)]) {
+        let mut left: BTreeMap<GroupId, Vec<ObjectId>> = BTreeMap::new();
         {
             let state = self.state();
-            for (group, body, stores) in page {
+            for (group, object, stores) in page {
                 if !stores.iter().all(|store| state.servers.is_member(*group, *store)) {
-                    left.entry(*group).or_default().push(*body);
+                    left.entry(*group).or_default().push(*object);
                 }
             }
         }
-        for (group, bodies) in left {
-            self.change(Durability::Written, ForgiveOwed { group, bodies }, move |result| {
+        for (group, objects) in left {
+            self.change(Durability::Written, ForgiveMissingReplica { group, objects }, move |result| {
                 if let Err(error) = result {
                     tracing::error!(%group, %error, "what was owed to stores that have left cannot be forgotten");
                 }
@@ -182,25 +190,25 @@ impl Manager {
     /// Of those that hold a content whoever it can be copied from: one that was given up, and is there all the same, where nobody else has it.
     fn sources(state: &State, now: Time, mut holders: Vec<StoreId>) -> Vec<StoreId> {
         holders.retain(|store| state.is_online(now, *store));
-        let (given_up, others): (Vec<_>, Vec<_>) =
-            holders.into_iter().partition(|store| state.servers.is_given_up(*store));
-        if others.is_empty() { given_up } else { others }
+        let (removed_as_lost, others): (Vec<_>, Vec<_>) =
+            holders.into_iter().partition(|store| state.servers.is_removed_as_lost(*store));
+        if others.is_empty() { removed_as_lost } else { others }
     }
 
-    fn copy(&self, now: Time, copy: CopyId, owed: &Owed) -> Option<()> {
-        let Owed { group, body, to, .. } = *owed;
+    fn copy(&self, now: Time, copy: CopyId, missing: &MissingReplica) -> Option<()> {
+        let MissingReplica { group, object, to, .. } = *missing;
         // A copy that counts, or is just about to, is not begun anew: what has no checksum would be made again whatever is there.
-        if self.state().counting.contains(&(body, to)) {
+        if self.state().counting.contains(&(object, to)) {
             return None;
         }
-        let (at_rest, holders, owed) = self
+        let (at_rest, holders, missing) = self
             .namespace
             .read(|read| {
-                let at_rest = namespace::at_rest(read, group, body)?;
-                Ok((at_rest, namespace::holders(read, group, body)?, namespace::owed_of(read, group, body)?))
+                let at_rest = namespace::at_rest(read, group, object)?;
+                Ok((at_rest, namespace::holders(read, group, object)?, namespace::missing_of(read, group, object)?))
             })
             .ok()?;
-        if !owed.contains(&to) {
+        if !missing.contains(&to) {
             return None;
         }
         let AtRest { len, sums, is_whole, epoch, state: of } = at_rest?;
@@ -211,10 +219,10 @@ impl Manager {
         let node = state.node_of(to)?;
         let session = state.sessions.session(now, node)?;
         let original = match sums {
-            Some(Sums { crc32c, adler32 }) => Original::Whole(Whole { len, crc32c, adler32 }),
+            Some(Sums { crc32c, adler32 }) => Original::ObjectDigest(ObjectDigest { len, crc32c, adler32 }),
             None => Original::Kept { len, was_whole: is_whole },
         };
-        let done = CopyDone { group, body, state: of, store: to };
+        let done = CopyDone { group, object, state: of, store: to };
         let under_way = CopyUnderWay { done, from, node, session, epoch: Epoch(epoch), original, told: now };
         let order = under_way.order(copy);
         state.copies.insert(copy, under_way);
@@ -232,7 +240,7 @@ impl Manager {
                 return;
             }
             let made = state.copies.remove(&copy);
-            state.counting.extend(made.iter().filter(|_| is_there).map(|made| (made.done.body, made.done.store)));
+            state.counting.extend(made.iter().filter(|_| is_there).map(|made| (made.done.object, made.done.store)));
             made
         };
         let Some(CopyUnderWay { done, from: source, original, .. }) = made else { return };
@@ -242,9 +250,9 @@ impl Manager {
             let mut state = self.state();
             state.copied.failed = state.copied.failed.saturating_add(1);
             state.copied.last_failed =
-                Some(FailedCopy { group: done.group, body: done.body, from: source, to: done.store });
+                Some(FailedCopy { group: done.group, object: done.object, from: source, to: done.store });
             tracing::warn!(
-                body = %done.body, from = %state.servers.shown(source), to = %state.servers.shown(done.store),
+                object = %done.object, from = %state.servers.shown(source), to = %state.servers.shown(done.store),
                 "a copy could not be made; it is tried again",
             );
             return state.copying.done(now, copy, false);
@@ -253,7 +261,7 @@ impl Manager {
             let (now, mut next) = (this.world.now(), Vec::new());
             {
                 let mut state = this.state();
-                state.counting.remove(&(done.body, done.store));
+                state.counting.remove(&(done.object, done.store));
                 state.copying.done(now, copy, result.is_ok());
                 if result.is_ok() {
                     state.copied.copies += 1;

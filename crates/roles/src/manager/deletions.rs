@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::Time;
-use cluster::message::{PIECES_MAX, ToStore};
+use cluster::message::{REPLICAS_MAX, ToStore};
 use namespace::{DeletionDone, DueDeletion, Durability};
-use types::{BodyId, GroupId, PieceId, StoreId};
+use types::{GroupId, ObjectId, ReplicaId, StoreId};
 
 use super::Manager;
 
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub(super) struct Deleting {
     /// Who has still to say that it is done.
-    waiting: BTreeMap<BodyId, (DueDeletion, BTreeSet<StoreId>)>,
+    waiting: BTreeMap<ObjectId, (DueDeletion, BTreeSet<StoreId>)>,
     next_look: Time,
     next_telling: Time,
     /// Up to where the queue was looked at in this round.
@@ -70,7 +70,7 @@ impl Manager {
             Err(error) => return tracing::error!(%error, "cannot read which contents are to be deleted"),
         };
         let mut nowhere = Vec::new();
-        let mut tell: BTreeMap<StoreId, Vec<PieceId>> = BTreeMap::new();
+        let mut tell: BTreeMap<StoreId, Vec<ReplicaId>> = BTreeMap::new();
         {
             let mut state = self.state();
             let deleting = &mut state.deleting;
@@ -81,22 +81,22 @@ impl Manager {
             for (due, stores) in found {
                 if stores.is_empty() {
                     nowhere.push(due);
-                } else if let Entry::Vacant(place) = deleting.waiting.entry(due.body) {
-                    stores.iter().for_each(|store| tell.entry(*store).or_default().push(PieceId::first(due.body)));
-                    place.insert((due, stores));
+                } else if let Entry::Vacant(location) = deleting.waiting.entry(due.object) {
+                    stores.iter().for_each(|store| tell.entry(*store).or_default().push(ReplicaId::first(due.object)));
+                    location.insert((due, stores));
                 }
             }
             if tells_all {
                 tell.clear();
-                for (body, (_, stores)) in &deleting.waiting {
-                    stores.iter().for_each(|store| tell.entry(*store).or_default().push(PieceId::first(*body)));
+                for (object, (_, stores)) in &deleting.waiting {
+                    stores.iter().for_each(|store| tell.entry(*store).or_default().push(ReplicaId::first(*object)));
                 }
             }
         }
-        for (store, pieces) in tell {
+        for (store, replicas) in tell {
             let Some(node) = self.state().node_of(store) else { continue };
-            for some in pieces.chunks(PIECES_MAX) {
-                self.tell_store(node, store, ToStore::Delete { pieces: some.to_vec() });
+            for some in replicas.chunks(REPLICAS_MAX) {
+                self.tell_store(node, store, ToStore::Delete { replicas: some.to_vec() });
             }
         }
         self.are_deleted(nowhere);
@@ -117,16 +117,16 @@ impl Manager {
     }
 
     /// A store has deleted these.
-    pub(super) fn deleted(self: &Arc<Self>, store: StoreId, pieces: &[PieceId]) {
+    pub(super) fn deleted(self: &Arc<Self>, store: StoreId, replicas: &[ReplicaId]) {
         let mut done = Vec::new();
         {
             let mut state = self.state();
-            for piece in pieces {
-                let Some((due, stores)) = state.deleting.waiting.get_mut(&piece.body) else { continue };
+            for replica in replicas {
+                let Some((due, stores)) = state.deleting.waiting.get_mut(&replica.object) else { continue };
                 stores.remove(&store);
                 if stores.is_empty() {
                     done.push(*due);
-                    state.deleting.waiting.remove(&piece.body);
+                    state.deleting.waiting.remove(&replica.object);
                 }
             }
         }

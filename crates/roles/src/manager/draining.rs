@@ -1,4 +1,4 @@
-//! Stores that are emptied. Others take their place in their groups as if they were lost ([`super::filling`]), and copy from them. When no group
+//! Stores that are emptied. Others take their place in their groups as if they were lost ([`super::backfill`]), and copy from them. When no group
 //! counts on one any more, what is still on it is deleted, page by page, each time after another look whether that still holds.
 
 use std::collections::BTreeMap;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::Time;
-use cluster::message::{PIECES_MAX, ToStore};
+use cluster::message::{REPLICAS_MAX, ToStore};
 use namespace::{NsError, WantedState};
-use types::{NodeId, PieceId, StoreId};
+use types::{NodeId, ReplicaId, StoreId};
 
 use super::{Manager, State};
 use crate::message::FromManager;
@@ -29,7 +29,7 @@ pub(super) struct Draining {
 #[derive(Default)]
 struct Round {
     /// Up to where it was looked.
-    after: Option<PieceId>,
+    after: Option<ReplicaId>,
     has_found: bool,
     /// The way before has found nothing.
     is_empty: bool,
@@ -122,10 +122,10 @@ impl Manager {
         self: &Arc<Self>,
         node: NodeId,
         store: StoreId,
-        after: Option<PieceId>,
-        mut pieces: Vec<PieceId>,
+        after: Option<ReplicaId>,
+        mut replicas: Vec<ReplicaId>,
     ) {
-        pieces.truncate(PIECES_MAX);
+        replicas.truncate(REPLICAS_MAX);
         // Under the lock, so that no order for a copy comes before this one that was given after it.
         let mut state = self.state();
         if state.node_of(store) != Some(node) || !state.is_unused(store) {
@@ -133,16 +133,16 @@ impl Manager {
         }
         let now = self.world.now();
         let Some(round) = state.draining.rounds.get_mut(&store).filter(|round| round.after == after) else { return };
-        round.has_found |= !pieces.is_empty();
-        round.after = pieces.last().copied().filter(|_| pieces.len() == PIECES_MAX);
+        round.has_found |= !replicas.is_empty();
+        round.after = replicas.last().copied().filter(|_| replicas.len() == REPLICAS_MAX);
         if round.after.is_none() {
             round.is_empty = !std::mem::take(&mut round.has_found);
             if round.is_empty {
                 round.next = now + LOOK_AT_EMPTY;
             }
         }
-        if !pieces.is_empty() {
-            self.tell_store(node, store, ToStore::Delete { pieces });
+        if !replicas.is_empty() {
+            self.tell_store(node, store, ToStore::Delete { replicas });
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cluster::message::ToStore;
 use cluster::replication::Epoch;
 use cluster::{Fence, FenceId, Time};
-use namespace::{Durability, NsError, PlaceWriter, WriterKind, WriterRecord, WriterToken};
-use types::{ErrorCode, NodeId, Participant, PieceId, StoreId};
+use namespace::{Durability, NsError, SetInSyncReplicas, WriterKind, WriterRecord, WriterToken};
+use types::{ErrorCode, InSyncReplica, NodeId, ReplicaId, StoreId};
 
 use super::{Manager, told};
 
@@ -26,7 +26,7 @@ enum After {
     Place(Placing),
 }
 
-/// The fences that something has waited for: as long as it is not dropped, nobody is confirmed as the piece's primary, and nobody gets a permission
+/// The fences that something has waited for: as long as it is not dropped, nobody is confirmed as the replica's primary, and nobody gets a permission
 /// to read it.
 pub(super) struct Ended {
     manager: Arc<Manager>,
@@ -47,39 +47,39 @@ impl Drop for Ended {
 pub(super) struct Placing {
     pub(super) node: NodeId,
     pub(super) store: StoreId,
-    pub(super) piece: PieceId,
+    pub(super) replica: ReplicaId,
     pub(super) writer: WriterToken,
-    pub(super) participants: Vec<Participant>,
+    pub(super) in_sync: Vec<InSyncReplica>,
     pub(super) request: u64,
 }
 
 impl Manager {
-    /// Does `then` when none of `stores` answers for `piece` with an epoch below `epoch` any more. With no stores that is at once; `None`: it is
+    /// Does `then` when none of `stores` answers for `replica` with an epoch below `epoch` any more. With no stores that is at once; `None`: it is
     /// not known who serves one of them.
     pub(super) fn once_fenced(
         self: &Arc<Self>,
         stores: &[StoreId],
-        piece: PieceId,
+        replica: ReplicaId,
         epoch: Epoch,
         then: impl FnOnce(&Arc<Self>, Option<Ended>) + Send + 'static,
     ) {
         if stores.is_empty() {
             return then(self, Some(Ended { manager: Arc::clone(self), stores: Vec::new(), fences: Vec::new() }));
         }
-        if let Err(After::Opening(then)) = self.wait_for(stores, piece, epoch, After::Opening(Box::new(then))) {
+        if let Err(After::Opening(then)) = self.wait_for(stores, replica, epoch, After::Opening(Box::new(then))) {
             then(self, None);
         }
     }
 
     /// Gives `after` back where it is not known who serves one of the stores: then nobody can say that it has stopped.
-    fn wait_for(&self, stores: &[StoreId], piece: PieceId, epoch: Epoch, after: After) -> Result<(), After> {
+    fn wait_for(&self, stores: &[StoreId], replica: ReplicaId, epoch: Epoch, after: After) -> Result<(), After> {
         let now = self.world.now();
         let mut tell = Vec::new();
         {
             let state = &mut *self.state();
             let nodes: Option<Vec<_>> = stores.iter().map(|store| Some((state.node_of(*store)?, *store))).collect();
             let Some(nodes) = nodes else { return Err(after) };
-            let mut begin = |of| (state.fences.begin(now, &state.sessions, of, piece, epoch, &mut tell), false);
+            let mut begin = |of| (state.fences.begin(now, &state.sessions, of, replica, epoch, &mut tell), false);
             let fences = nodes.into_iter().map(&mut begin).collect();
             state.waiting.push(Waiting { stores: stores.to_vec(), fences, after });
         }
@@ -132,20 +132,21 @@ impl Manager {
         if writer.kind == WriterKind::Update {
             return Ok(true);
         }
-        let (group, body) = (writer.placement.group, writer.body);
-        Ok(self.namespace.read(|read| namespace::body_record(read, group, body))?.is_some())
+        let (group, object) = (writer.placement.group, writer.object);
+        Ok(self.namespace.read(|read| namespace::object_record(read, group, object))?.is_some())
     }
 
     /// A primary says who takes part from now on. Who is left out and could show what was there before has to stop doing so first.
-    pub(super) fn place(self: &Arc<Self>, placing: Placing) {
+    pub(super) fn location(self: &Arc<Self>, placing: Placing) {
         {
             let mut state = self.state();
-            if state.fences.guards(placing.piece) {
+            if state.fences.guards(placing.replica) {
                 // The same, asked again: the latest question is answered.
                 for waiting in &mut state.waiting {
                     if let After::Place(before) = &mut waiting.after
-                        && (before.piece, before.writer, before.store) == (placing.piece, placing.writer, placing.store)
-                        && before.participants == placing.participants
+                        && (before.replica, before.writer, before.store)
+                            == (placing.replica, placing.writer, placing.store)
+                        && before.in_sync == placing.in_sync
                     {
                         before.request = placing.request;
                     }
@@ -153,16 +154,16 @@ impl Manager {
                 return;
             }
         }
-        let writer = self.namespace.read(|read| namespace::writer_of(read, placing.writer.key, placing.writer.body));
+        let writer = self.namespace.read(|read| namespace::writer_of(read, placing.writer.key, placing.writer.object));
         let writer = match writer {
             Ok(writer) => writer.filter(|writer| writer.token() == placing.writer),
             // It asks again.
             Err(error) => return tracing::error!(%error, "cannot read who writes"),
         };
         // Whoever does not order its changes has nobody fenced, and nothing written down in the name of another one.
-        let says = placing.participants.first().map(|one| one.store);
+        let says = placing.in_sync.first().map(|one| one.store);
         let may_say = |writer: &WriterRecord| {
-            writer.piece() == placing.piece && writer.primary().is_some_and(|one| one.store == placing.store)
+            writer.replica() == placing.replica && writer.primary().is_some_and(|one| one.store == placing.store)
         };
         if says != Some(placing.store) || writer.as_ref().is_some_and(|writer| !may_say(writer)) {
             return self.tell_placed(&placing, Err(ErrorCode::Stale));
@@ -170,8 +171,8 @@ impl Manager {
         let was_there = writer.as_ref().map_or(Ok(false), |writer| self.was_there(writer));
         let left_out: Vec<StoreId> = match (&writer, was_there) {
             (Some(writer), Ok(true)) => {
-                let before = writer.placement.participants.iter().map(|one| one.store);
-                before.filter(|store| placing.participants.iter().all(|one| one.store != *store)).collect()
+                let before = writer.placement.in_sync.iter().map(|one| one.store);
+                before.filter(|store| placing.in_sync.iter().all(|one| one.store != *store)).collect()
             }
             (_, Ok(_)) => Vec::new(),
             // It asks again.
@@ -180,15 +181,15 @@ impl Manager {
         if left_out.is_empty() {
             self.placed(placing, None);
         } else {
-            let (piece, epoch) = (placing.piece, Epoch(placing.writer.epoch));
+            let (replica, epoch) = (placing.replica, Epoch(placing.writer.epoch));
             // Otherwise it asks again.
-            let _ = self.wait_for(&left_out, piece, epoch, After::Place(placing));
+            let _ = self.wait_for(&left_out, replica, epoch, After::Place(placing));
         }
     }
 
     fn placed(self: &Arc<Self>, placing: Placing, ended: Option<Ended>) {
-        let Placing { writer, ref participants, .. } = placing;
-        let op = PlaceWriter { writer, participants: participants.clone(), takes_over: false };
+        let Placing { writer, ref in_sync, .. } = placing;
+        let op = SetInSyncReplicas { writer, in_sync: in_sync.clone(), takes_over: false };
         let this = Arc::clone(self);
         self.change(Durability::Synced, op, move |result| {
             if let Some(result) = told(result.map(drop)) {
@@ -199,7 +200,7 @@ impl Manager {
     }
 
     fn tell_placed(&self, placing: &Placing, result: Result<(), ErrorCode>) {
-        let Placing { node, store, piece, writer, request, .. } = *placing;
-        self.tell_store(node, store, ToStore::Placed { piece, epoch: Epoch(writer.epoch), request, result });
+        let Placing { node, store, replica, writer, request, .. } = *placing;
+        self.tell_store(node, store, ToStore::Placed { replica, epoch: Epoch(writer.epoch), request, result });
     }
 }

@@ -12,12 +12,12 @@ use namespace::{
     WriterToken, WritersPage,
 };
 use types::capability::PathMark;
-use types::{BodyId, GroupId, NodeId, NsPath, StoreId};
+use types::{GroupId, NodeId, NsPath, ObjectId, StoreId};
 
 use super::Manager;
 use super::opening::Permitted;
 use crate::message::{EndWriter, FromManager};
-use crate::opening::{Asking, OpeningError};
+use crate::opening::{OpenRequest, OpeningError};
 
 /// Writers that are looked at in one step.
 const PAGE: usize = 512;
@@ -29,13 +29,13 @@ pub(super) struct Graces {
     pub(super) grace: Duration,
     next_look: Time,
     /// Up to where it was looked in this round.
-    looked: Option<(WriterKey, BodyId)>,
+    looked: Option<(WriterKey, ObjectId)>,
     /// Those of which nobody has said that it leads them, and since when.
-    alone: BTreeMap<(WriterKey, BodyId), (u32, Time)>,
+    alone: BTreeMap<(WriterKey, ObjectId), (u32, Time)>,
     /// Of striped files those of which somebody has been seen to write a unit, in this epoch.
-    begun: BTreeMap<(WriterKey, BodyId), u32>,
+    begun: BTreeMap<(WriterKey, ObjectId), u32>,
     /// Of these it was said that they cannot be read.
-    damaged: BTreeSet<(WriterKey, BodyId)>,
+    damaged: BTreeSet<(WriterKey, ObjectId)>,
 }
 
 impl Manager {
@@ -60,17 +60,17 @@ impl Manager {
         // already. Somebody is waited for here only where all units are complete, as he may be about to say that the file is, and where no unit was
         // seen to be written, as of one that is gone on with they have to be opened first.
         let is_striped = |writer: &&WriterRecord| writer.placement.group == GroupId::STRIPED;
-        let units = |body| self.namespace.read(|read| namespace::units_written(read, body));
-        let striped: BTreeMap<BodyId, UnitsWritten> = found
+        let units = |object| self.namespace.read(|read| namespace::units_written(read, object));
+        let striped: BTreeMap<ObjectId, UnitsWritten> = found
             .iter()
             .filter(is_striped)
-            .map(|writer| (writer.body, units(writer.body).unwrap_or(UnitsWritten::Still)))
+            .map(|writer| (writer.object, units(writer.object).unwrap_or(UnitsWritten::Still)))
             .collect();
         {
             let mut state = self.state();
             // Those that have ended otherwise are forgotten: whoever should be on this page and is not.
-            let there: BTreeSet<_> = found.iter().map(|writer| (writer.key, writer.body)).collect();
-            let is_here = |writer: &(WriterKey, BodyId)| {
+            let there: BTreeSet<_> = found.iter().map(|writer| (writer.key, writer.object)).collect();
+            let is_here = |writer: &(WriterKey, ObjectId)| {
                 after.is_none_or(|after| *writer > after) && next.is_none_or(|next| *writer <= next)
             };
             state.graces.alone.retain(|writer, _| !is_here(writer) || there.contains(writer));
@@ -78,14 +78,14 @@ impl Manager {
             state.graces.looked = next;
             state.graces.step_over(&damaged);
             for writer in found {
-                match striped.get(&writer.body) {
+                match striped.get(&writer.object) {
                     Some(UnitsWritten::Still) => {
-                        state.graces.alone.remove(&(writer.key, writer.body));
-                        state.graces.begun.insert((writer.key, writer.body), writer.epoch);
+                        state.graces.alone.remove(&(writer.key, writer.object));
+                        state.graces.begun.insert((writer.key, writer.object), writer.epoch);
                         continue;
                     }
                     Some(UnitsWritten::NotAll)
-                        if state.graces.begun.get(&(writer.key, writer.body)) == Some(&writer.epoch) =>
+                        if state.graces.begun.get(&(writer.key, writer.object)) == Some(&writer.epoch) =>
                     {
                         due.push(writer);
                         continue;
@@ -125,7 +125,7 @@ impl Manager {
     pub(super) fn led(self: &Arc<Self>, node: NodeId, asked: &[WriterToken], led: &[WriterToken]) {
         let now = self.world.now();
         let records = self.namespace.read(|read| {
-            let of = |writer: &WriterToken| namespace::writer_of(read, writer.key, writer.body);
+            let of = |writer: &WriterToken| namespace::writer_of(read, writer.key, writer.object);
             asked.iter().take(PAGE).map(of).collect::<Result<Vec<_>, _>>()
         });
         let records = match records {
@@ -142,7 +142,7 @@ impl Manager {
                     continue;
                 }
                 if led.contains(writer) {
-                    state.graces.alone.remove(&(writer.key, writer.body));
+                    state.graces.alone.remove(&(writer.key, writer.object));
                 } else if state.graces.is_over(now, writer) && record.token() == *writer {
                     over.push(record);
                 } else {
@@ -157,7 +157,7 @@ impl Manager {
     fn end_writer(self: &Arc<Self>, writer: &WriterRecord) {
         self.state().graces.forget(&writer.token());
         let Ok(path) = NsPath::parse(&writer.path) else {
-            return tracing::error!(body = %writer.body, "a writer's path is none");
+            return tracing::error!(object = %writer.object, "a writer's path is none");
         };
         // Nobody can open it any more, and nothing of it is to be kept.
         if self.namespace.read(|read| namespace::is_unlinked(read, writer)).unwrap_or(false) {
@@ -169,7 +169,7 @@ impl Manager {
         }
         tracing::info!(%path, client = %writer.client.host, "its writer has not come back: it is ended");
         let nobody = std::net::Ipv4Addr::UNSPECIFIED.into();
-        let asking = Asking::new(self.world.wall(), path.clone(), nobody, namespace::Actor::admin());
+        let open_request = OpenRequest::new(self.world.wall(), path.clone(), nobody, namespace::Actor::admin());
         let op = OpenWrite {
             mode: 0,
             expected_len: writer.expected_len,
@@ -177,7 +177,7 @@ impl Manager {
             ..OpenWrite::new(path.clone(), How::Update, writer.client.clone(), writer.boot)
         };
         let (this, expected_len, writer) = (Arc::clone(self), writer.expected_len, writer.clone());
-        self.open_write(asking, op, move |result| match result {
+        self.open_write(open_request, op, move |result| match result {
             Ok(to) => {
                 let end = EndWriter { capability: to.capability, path: path.as_bytes().to_vec(), expected_len };
                 this.world.send(to.node, FromManager::End(end));
@@ -192,11 +192,11 @@ impl Manager {
     /// ends it with that. Its client can go on with it no more than before: who takes part stands in the namespace as it did.
     fn end_what_is_left(self: &Arc<Self>, path: &NsPath, writer: &WriterRecord) {
         let now = self.world.now();
-        let stores: Vec<StoreId> = writer.placement.participants.iter().map(|one| one.store).collect();
+        let stores: Vec<StoreId> = writer.placement.in_sync.iter().map(|one| one.store).collect();
         let (there, may_come_back) = {
             let state = self.state();
-            let may_come_back = stores.iter().any(|store| !state.servers.is_given_up(*store));
-            (state.participants(now, &state.lasting(&stores), 1), may_come_back)
+            let may_come_back = stores.iter().any(|store| !state.servers.is_removed_as_lost(*store));
+            (state.in_sync(now, &state.lasting(&stores), 1), may_come_back)
         };
         let Some(one) = there.first().copied() else {
             if !may_come_back {
@@ -206,10 +206,10 @@ impl Manager {
             return;
         };
         let may_make = writer.kind != WriterKind::Update;
-        let rights = GrantRights::Write { writer: writer.token(), participants: there, may_make };
+        let rights = GrantRights::Write { writer: writer.token(), in_sync: there, may_make };
         let (mtime, group, epoch) = (self.world.wall(), writer.placement.group, u64::from(writer.epoch));
-        let (piece, ino, shown_with) = (writer.piece(), writer.ino, PathMark::of(path));
-        let to = Permitted { path: shown_with, piece, ino, mode: 0, mtime, group, epoch, rights };
+        let (replica, ino, shown_with) = (writer.replica(), writer.ino, PathMark::of(path));
+        let to = Permitted { path: shown_with, replica, ino, mode: 0, mtime, group, epoch, rights };
         match self.permit(now, one.store, to) {
             Ok(to) => {
                 tracing::warn!(%path, store = %one.store, "all stores that it was written to have begun anew: what was synced is kept");
@@ -245,22 +245,22 @@ impl Graces {
     }
 
     /// Some cannot be read. Nobody can end them, and all others are to be ended all the same; it is said once of each.
-    fn step_over(&mut self, damaged: &[((WriterKey, BodyId), NsError)]) {
-        for ((key, body), error) in damaged {
-            if self.damaged.insert((*key, *body)) {
-                tracing::error!(%body, %error, "what is kept of a writer cannot be read; it is stepped over, and its file stays as it is");
+    fn step_over(&mut self, damaged: &[((WriterKey, ObjectId), NsError)]) {
+        for ((key, object), error) in damaged {
+            if self.damaged.insert((*key, *object)) {
+                tracing::error!(%object, %error, "what is kept of a writer cannot be read; it is stepped over, and its file stays as it is");
             }
         }
     }
 
     /// What is known of a writer that is being ended: where that comes to nothing, it is waited for anew.
     pub(super) fn forget(&mut self, writer: &WriterToken) {
-        self.alone.remove(&(writer.key, writer.body));
-        self.begun.remove(&(writer.key, writer.body));
+        self.alone.remove(&(writer.key, writer.object));
+        self.begun.remove(&(writer.key, writer.object));
     }
 
     fn nobody_leads(&mut self, now: Time, writer: &WriterToken) {
-        let since = self.alone.entry((writer.key, writer.body)).or_insert((writer.epoch, now));
+        let since = self.alone.entry((writer.key, writer.object)).or_insert((writer.epoch, now));
         // Somebody has come back meanwhile.
         if since.0 != writer.epoch {
             *since = (writer.epoch, now);
@@ -269,11 +269,11 @@ impl Graces {
 
     /// Nobody has said yet that it leads this one, or nobody does any more: what it has written can be seen nowhere.
     pub(super) fn is_alone(&self, writer: &WriterToken) -> bool {
-        self.alone.get(&(writer.key, writer.body)).is_some_and(|(epoch, _)| *epoch == writer.epoch)
+        self.alone.get(&(writer.key, writer.object)).is_some_and(|(epoch, _)| *epoch == writer.epoch)
     }
 
     fn is_over(&self, now: Time, writer: &WriterToken) -> bool {
-        let since = self.alone.get(&(writer.key, writer.body)).filter(|(epoch, _)| *epoch == writer.epoch);
+        let since = self.alone.get(&(writer.key, writer.object)).filter(|(epoch, _)| *epoch == writer.epoch);
         since.is_some_and(|(_, since)| now.since(*since) >= self.grace)
     }
 }

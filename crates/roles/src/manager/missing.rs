@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use cluster::Time;
-use namespace::{BodyRecord, Content, FileState, Inode, NsError, Read};
+use namespace::{Content, FileState, Inode, NsError, ObjectRecord, Read};
 use serde::{Deserialize, Serialize};
-use types::{BodyId, Group, GroupId, StoreId};
+use types::{Group, GroupId, ObjectId, StoreId};
 
 use super::{Manager, State};
 
@@ -17,7 +17,7 @@ const LOOKED_MAX: usize = 512;
 /// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Lack {
+pub enum Shortage {
     /// It can be read, and has fewer copies than it should have.
     Copies,
     /// No store that is there has it; one that may come back does.
@@ -34,7 +34,7 @@ pub struct MissingFile {
     /// Length in bytes.
     pub len: u64,
     /// What it lacks; of a striped one what its worst unit does.
-    pub lacks: Lack,
+    pub lacks: Shortage,
     /// Of a striped one: which units lack something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<u8>,
@@ -51,7 +51,7 @@ pub struct MissingFile {
 pub struct MissingAfter {
     group: u64,
     /// Of that group; behind it.
-    body: u64,
+    object: u64,
 }
 
 /// Some of them.
@@ -69,7 +69,7 @@ enum Through {
     /// All that it has: one of its stores is not there.
     All,
     /// What is owed.
-    Owed,
+    MissingReplica,
 }
 
 /// A file as the namespace has it.
@@ -89,7 +89,7 @@ struct Part {
 
 /// What a part lacks.
 struct Found {
-    lacks: Lack,
+    lacks: Shortage,
     copies: usize,
     of: usize,
     /// Who should have it and cannot show it.
@@ -106,19 +106,19 @@ impl Manager {
         let mut files = Vec::new();
         let mut left = LOOKED_MAX;
         // Striped files first, which are in a group of their own without stores.
-        let mut at = after.unwrap_or(MissingAfter { group: GroupId::STRIPED.0, body: 0 });
+        let mut at = after.unwrap_or(MissingAfter { group: GroupId::STRIPED.0, object: 0 });
         loop {
             let group = GroupId(at.group);
-            let last = self.look_through(group, BodyId(at.body), &mut left, |file| {
-                if !unreadable || file.lacks > Lack::Copies {
+            let last = self.look_through(group, ObjectId(at.object), &mut left, |file| {
+                if !unreadable || file.lacks > Shortage::Copies {
                     files.push(file);
                 }
             })?;
             if let Some(last) = last {
-                return Ok(MissingPage { files, next: Some(MissingAfter { body: last.0, ..at }) });
+                return Ok(MissingPage { files, next: Some(MissingAfter { object: last.0, ..at }) });
             }
             let Some(next) = self.next_group(group) else { return Ok(MissingPage { files, next: None }) };
-            at = MissingAfter { group: next.0, body: 0 };
+            at = MissingAfter { group: next.0, object: 0 };
             left = left.saturating_sub(1);
             if left == 0 {
                 return Ok(MissingPage { files, next: Some(at) });
@@ -134,15 +134,15 @@ impl Manager {
     }
 
     /// How many groups lack a store that is there, and of how many of these none is.
-    pub(super) fn lacking_groups(&self, state: &State, now: Time) -> (u64, u64) {
-        let (mut lacking, mut without) = (0, 0);
+    pub(super) fn under_replicated_groups(&self, state: &State, now: Time) -> (u64, u64) {
+        let (mut stale_replicas, mut without) = (0, 0);
         let stores = self.stores_there(state, now);
         for group in state.servers.groups().values().filter(|group| !group.members.is_empty()) {
             let there = group.members.iter().filter(|member| stores.contains(&member.store)).count();
-            lacking += u64::from(there < group.members.len());
+            stale_replicas += u64::from(there < group.members.len());
             without += u64::from(there == 0);
         }
-        (lacking, without)
+        (stale_replicas, without)
     }
 
     /// The stores that can show what they have. There may be thousands of groups of them.
@@ -155,39 +155,39 @@ impl Manager {
     fn look_through(
         &self,
         number: GroupId,
-        after: BodyId,
+        after: ObjectId,
         left: &mut usize,
         mut found: impl FnMut(MissingFile),
-    ) -> Result<Option<BodyId>, NsError> {
+    ) -> Result<Option<ObjectId>, NsError> {
         let through = match number {
             GroupId::STRIPED => Through::All,
             _ => {
                 let (state, now) = (self.state(), self.world.now());
                 let Some(group) = state.servers.groups().get(&number) else { return Ok(None) };
                 match group.members.iter().all(|member| self.can_show(&state, now, member.store)) {
-                    true => Through::Owed,
+                    true => Through::MissingReplica,
                     false => Through::All,
                 }
             }
         };
         // What is decided under the lock looks into the namespace, not the other way round.
         let (candidates, last) = self.namespace.read(|read| {
-            let (bodies, looked, last) = match through {
+            let (objects, looked, last) = match through {
                 Through::All => {
-                    let bodies = namespace::bodies(read, number, Some(after), *left)?;
-                    let (looked, last) = (bodies.len(), bodies.last().map(|last| last.body));
-                    (bodies.into_iter().map(Some).collect::<Vec<_>>(), looked, last)
+                    let objects = namespace::objects(read, number, Some(after), *left)?;
+                    let (looked, last) = (objects.len(), objects.last().map(|last| last.object));
+                    (objects.into_iter().map(Some).collect::<Vec<_>>(), looked, last)
                 }
-                Through::Owed => {
-                    let owed = namespace::owed(read, number, Some(after), *left)?;
-                    // A hidden upload has no record of a body.
-                    let records = owed.iter().map(|(body, _)| namespace::body_record(read, number, *body));
-                    (records.collect::<Result<_, _>>()?, owed.len(), owed.last().map(|(body, _)| *body))
+                Through::MissingReplica => {
+                    let missing = namespace::missing(read, number, Some(after), *left)?;
+                    // A hidden upload has no record of a object.
+                    let records = missing.iter().map(|(object, _)| namespace::object_record(read, number, *object));
+                    (records.collect::<Result<_, _>>()?, missing.len(), missing.last().map(|(object, _)| *object))
                 }
             };
             let last = last.filter(|_| looked >= *left);
             *left = left.saturating_sub(looked);
-            let candidates = bodies.iter().flatten().filter_map(|record| candidate(read, record).transpose());
+            let candidates = objects.iter().flatten().filter_map(|record| candidate(read, record).transpose());
             Ok::<_, NsError>((candidates.collect::<Result<Vec<_>, _>>()?, last))
         })?;
         let state = self.state();
@@ -202,11 +202,13 @@ impl Candidate {
     fn judged(self, state: &State, there: &BTreeSet<StoreId>) -> Option<MissingFile> {
         let Self { path, len, is_striped, parts } = self;
         let can_show = |store: StoreId| there.contains(&store);
-        let is_given_up = |store: StoreId| state.servers.is_given_up(store);
-        let lacking: Vec<(u8, Found)> =
-            (0..).zip(&parts).filter_map(|(number, part)| Some((number, lack(part, can_show, is_given_up)?))).collect();
-        let units = lacking.iter().map(|(number, _)| *number).filter(|_| is_striped).collect();
-        let found = lacking.into_iter().map(|(_, found)| found).reduce(Found::and)?;
+        let is_removed_as_lost = |store: StoreId| state.servers.is_removed_as_lost(store);
+        let stale_replicas: Vec<(u8, Found)> = (0..)
+            .zip(&parts)
+            .filter_map(|(number, part)| Some((number, lack(part, can_show, is_removed_as_lost)?)))
+            .collect();
+        let units = stale_replicas.iter().map(|(number, _)| *number).filter(|_| is_striped).collect();
+        let found = stale_replicas.into_iter().map(|(_, found)| found).reduce(Found::and)?;
         Some(MissingFile {
             path,
             len,
@@ -219,10 +221,10 @@ impl Candidate {
     }
 }
 
-/// The file of a body, if it has a name and is not written for the first time.
-fn candidate(read: &dyn Read, record: &BodyRecord) -> Result<Option<Candidate>, NsError> {
+/// The file of a object, if it has a name and is not written for the first time.
+fn candidate(read: &dyn Read, record: &ObjectRecord) -> Result<Option<Candidate>, NsError> {
     let inode = namespace::stat_ino(read, record.ino)?;
-    let content = inode.content().copied().filter(|content| content.body == record.body);
+    let content = inode.content().copied().filter(|content| content.object == record.object);
     let Some(content) = content.filter(|content| !matches!(content.state, FileState::Open(_))) else {
         return Ok(None);
     };
@@ -233,7 +235,7 @@ fn candidate(read: &dyn Read, record: &BodyRecord) -> Result<Option<Candidate>, 
         Err(error) => return Err(error),
     };
     let is_striped = content.group == GroupId::STRIPED;
-    let units = if is_striped { namespace::units_of(read, content.body)?.1 } else { vec![inode] };
+    let units = if is_striped { namespace::units_of(read, content.object)?.1 } else { vec![inode] };
     let parts = units.iter().filter_map(Inode::content).filter_map(|content| part(read, content).transpose());
     Ok(Some(Candidate { path, len: content.len, is_striped, parts: parts.collect::<Result<_, _>>()? }))
 }
@@ -242,10 +244,10 @@ fn part(read: &dyn Read, content: &Content) -> Result<Option<Part>, NsError> {
     let Some(group) = namespace::group(read, content.group)? else { return Ok(None) };
     let holders = match content.state {
         // Those that take part in the change have it; the others get it afterwards.
-        FileState::Open(by) | FileState::Updating(by) => namespace::writer_of(read, by, content.body)?
-            .map(|writer| writer.placement.participants.iter().map(|one| one.store).collect())
+        FileState::Open(by) | FileState::Updating(by) => namespace::writer_of(read, by, content.object)?
+            .map(|writer| writer.placement.in_sync.iter().map(|one| one.store).collect())
             .unwrap_or_default(),
-        FileState::Complete | FileState::Interrupted(_) => namespace::holders(read, group.group, content.body)?,
+        FileState::Complete | FileState::Interrupted(_) => namespace::holders(read, group.group, content.object)?,
     };
     Ok(Some(Part { group, holders }))
 }
@@ -259,14 +261,18 @@ impl Found {
     }
 }
 
-fn lack(part: &Part, can_show: impl Fn(StoreId) -> bool, is_given_up: impl Fn(StoreId) -> bool) -> Option<Found> {
+fn lack(
+    part: &Part,
+    can_show: impl Fn(StoreId) -> bool,
+    is_removed_as_lost: impl Fn(StoreId) -> bool,
+) -> Option<Found> {
     let Part { group, holders } = part;
     let there = holders.iter().filter(|store| can_show(**store)).count();
     let of = group.members.iter().filter(|member| !member.is_leaving()).count();
     let lacks = match there {
-        0 if holders.iter().all(|store| is_given_up(*store)) => Lack::Lost,
-        0 => Lack::Away,
-        _ if there < of => Lack::Copies,
+        0 if holders.iter().all(|store| is_removed_as_lost(*store)) => Shortage::Lost,
+        0 => Shortage::Away,
+        _ if there < of => Shortage::Copies,
         _ => return None,
     };
     let has = |store: StoreId| holders.contains(&store) && can_show(store);
@@ -280,12 +286,17 @@ mod tests {
 
     use super::*;
 
-    fn lack_of(members: &[u64], holders: &[u64], there: &[u64], given_up: &[u64]) -> Option<(Lack, usize, usize)> {
-        let member = |store: &u64| Member { store: StoreId(*store), since: BodyId(1), through: BodyId(0) };
+    fn lack_of(
+        members: &[u64],
+        holders: &[u64],
+        there: &[u64],
+        removed_as_lost: &[u64],
+    ) -> Option<(Shortage, usize, usize)> {
+        let member = |store: &u64| Member { store: StoreId(*store), since: ObjectId(1), through: ObjectId(0) };
         let group = Group { group: GroupId(2), epoch: 1, members: members.iter().map(member).collect() };
         let holders: Vec<StoreId> = holders.iter().map(|store| StoreId(*store)).collect();
         let part = Part { group, holders };
-        let found = lack(&part, |store| there.contains(&store.0), |store| given_up.contains(&store.0))?;
+        let found = lack(&part, |store| there.contains(&store.0), |store| removed_as_lost.contains(&store.0))?;
         assert!(found.without.iter().all(|store| !(part.holders.contains(store) && there.contains(&store.0))));
         Some((found.lacks, found.copies, found.of))
     }
@@ -293,25 +304,25 @@ mod tests {
     #[test]
     fn what_a_content_lacks_is_by_who_has_it_and_who_is_there() {
         assert_eq!(lack_of(&[1, 2], &[1, 2], &[1, 2], &[]), None);
-        assert_eq!(lack_of(&[1, 2], &[1], &[1, 2], &[]), Some((Lack::Copies, 1, 2)), "owed");
-        assert_eq!(lack_of(&[1, 2], &[1, 2], &[2], &[]), Some((Lack::Copies, 1, 2)), "one is away");
-        assert_eq!(lack_of(&[1, 2], &[1], &[2], &[]), Some((Lack::Away, 0, 2)), "the one that has it is");
-        assert_eq!(lack_of(&[1, 2], &[1], &[2], &[1]), Some((Lack::Lost, 0, 2)));
-        assert_eq!(lack_of(&[1, 2], &[1, 2], &[], &[1]), Some((Lack::Away, 0, 2)), "the other one may come back");
-        assert_eq!(lack_of(&[1], &[], &[1], &[]), Some((Lack::Lost, 0, 1)), "nobody has it");
+        assert_eq!(lack_of(&[1, 2], &[1], &[1, 2], &[]), Some((Shortage::Copies, 1, 2)), "owed");
+        assert_eq!(lack_of(&[1, 2], &[1, 2], &[2], &[]), Some((Shortage::Copies, 1, 2)), "one is away");
+        assert_eq!(lack_of(&[1, 2], &[1], &[2], &[]), Some((Shortage::Away, 0, 2)), "the one that has it is");
+        assert_eq!(lack_of(&[1, 2], &[1], &[2], &[1]), Some((Shortage::Lost, 0, 2)));
+        assert_eq!(lack_of(&[1, 2], &[1, 2], &[], &[1]), Some((Shortage::Away, 0, 2)), "the other one may come back");
+        assert_eq!(lack_of(&[1], &[], &[1], &[]), Some((Shortage::Lost, 0, 1)), "nobody has it");
     }
 
     #[test]
     fn a_striped_file_lacks_what_its_worst_unit_does() {
         let unit = |lacks, copies, store| Found { lacks, copies, of: 2, without: [StoreId(store)].into() };
         for (one, other) in [(0, 1), (1, 0)].map(|(a, b)| {
-            let both = [(Lack::Copies, 1, 5), (Lack::Away, 0, 6)];
+            let both = [(Shortage::Copies, 1, 5), (Shortage::Away, 0, 6)];
             (both[a], both[b])
         }) {
             let both = unit(one.0, one.1, one.2).and(unit(other.0, other.1, other.2));
-            assert_eq!((both.lacks, both.copies, both.without.len()), (Lack::Away, 0, 2));
+            assert_eq!((both.lacks, both.copies, both.without.len()), (Shortage::Away, 0, 2));
         }
-        let both = unit(Lack::Copies, 2, 5).and(unit(Lack::Copies, 1, 5));
+        let both = unit(Shortage::Copies, 2, 5).and(unit(Shortage::Copies, 1, 5));
         assert_eq!((both.copies, both.without.len()), (1, 1));
     }
 }

@@ -4,11 +4,11 @@
 //! without the lock, and each change checks by itself, in its transaction, what it was decided on.
 
 mod activity;
+mod backfill;
 mod copies;
 mod deletions;
 mod draining;
 mod fencing;
-mod filling;
 mod graces;
 mod members;
 mod missing;
@@ -26,7 +26,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cluster::message::{ClosedBy, FromStore, ToManager, ToServer, ToStore};
-use cluster::replication::{Epoch, Whole};
+use cluster::replication::{Epoch, ObjectDigest};
 use cluster::{CopyId, CopyRate, Copying, Fences, LeaseTerms, Presence, Sessions, Standing, Time};
 use namespace::{
     Actor, Commit, CommitPlaced, Committed, Completion, Durability, Interrupt, InterruptPlaced, Namespace, NsError,
@@ -34,24 +34,24 @@ use namespace::{
 };
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use store::Space;
-use types::{BodyId, ErrorCode, GroupId, NodeId, Participant, PieceId, PlaceRanges, StoreId, Timestamp};
+use types::{ErrorCode, GroupId, InSyncReplica, LocationRanges, NodeId, ObjectId, ReplicaId, StoreId, Timestamp};
 
 use crate::message::{FromDisk, FromManager};
 
+use backfill::Backfill;
 use copies::{Copied, CopyUnderWay};
 use deletions::Deleting;
 use draining::Draining;
 use fencing::{Placing, Waiting};
-use filling::Filling;
 use graces::Graces;
 use servers::Servers;
 use summing::Summing;
 
 pub use activity::ActivityView;
+pub use backfill::{FailedCopyView, LeaverView, RepairError, RepairView, StuckView};
 pub use draining::DrainError;
-pub use filling::{FailedCopyView, LeaverView, RepairError, RepairView, StuckView};
 pub use members::MemberError;
-pub use missing::{Lack, MissingAfter, MissingFile, MissingPage};
+pub use missing::{MissingAfter, MissingFile, MissingPage, Shortage};
 pub use overview::{Counted, NodeView, StatusView, TopView};
 pub use summing::{SumError, Unsummed};
 pub use views::{ContentState, ContentView, CopyState, CopyView, FileView, StoreView, WriterView};
@@ -81,7 +81,7 @@ pub struct ManagerSettings {
     /// Of leases.
     pub terms: LeaseTerms,
     /// How long a redirect may be used, at most 60 s.
-    pub capability_life: std::time::Duration,
+    pub capability_lifetime: std::time::Duration,
     /// How long a writer that nobody leads is waited for.
     pub grace: std::time::Duration,
     /// Of copies that are owed.
@@ -92,7 +92,7 @@ impl Default for ManagerSettings {
     fn default() -> Self {
         Self {
             terms: LeaseTerms::default(),
-            capability_life: std::time::Duration::from_secs(60),
+            capability_lifetime: std::time::Duration::from_secs(60),
             grace: std::time::Duration::from_secs(60),
             copies: CopyRate::default(),
         }
@@ -106,10 +106,10 @@ pub struct Manager {
     world: Box<dyn World>,
     state: Mutex<State>,
     /// Taken before `state`: what is told last has to be what was looked at last.
-    telling_ways: Mutex<()>,
+    telling_addresses: Mutex<()>,
     /// Where clients reach it, `host:port`.
     clients_at: RwLock<Option<(String, u16)>>,
-    clients_places: RwLock<PlaceRanges>,
+    client_locations: RwLock<LocationRanges>,
     /// When it began, and what the time of day was then.
     began: (Time, Timestamp),
 }
@@ -127,11 +127,11 @@ struct State {
     copying: Copying,
     copies: BTreeMap<CopyId, CopyUnderWay>,
     /// Copies that are there, and are just being written down.
-    counting: BTreeSet<(BodyId, StoreId)>,
+    counting: BTreeSet<(ObjectId, StoreId)>,
     copied: Copied,
     deleting: Deleting,
     draining: Draining,
-    filling: Filling,
+    backfill: Backfill,
     graces: Graces,
     summing: Summing,
 }
@@ -158,11 +158,11 @@ impl State {
             presence => presence,
         };
         // Nobody waits for one that was given up, whatever it would know.
-        let is_given_up = self.servers.is_given_up(store);
-        if presence == Presence::Away && is_given_up {
+        let is_removed_as_lost = self.servers.is_removed_as_lost(store);
+        if presence == Presence::Away && is_removed_as_lost {
             return None;
         }
-        Some(Standing { presence, era: self.sessions.era(node)?, is_given_up })
+        Some(Standing { presence, boot_generation: self.sessions.boot_generation(node)?, is_removed_as_lost })
     }
 
     fn is_online(&self, now: Time, store: StoreId) -> bool {
@@ -171,16 +171,21 @@ impl State {
 
     /// Those of `stores` that were not given up; if all were, all of them.
     fn lasting(&self, stores: &[StoreId]) -> Vec<StoreId> {
-        let stay: Vec<StoreId> = stores.iter().copied().filter(|store| !self.servers.is_given_up(*store)).collect();
+        let stay: Vec<StoreId> =
+            stores.iter().copied().filter(|store| !self.servers.is_removed_as_lost(*store)).collect();
         if stay.is_empty() { stores.to_vec() } else { stay }
     }
 
     /// Those of `stores` that are there, `most` of them, in their order.
-    fn participants(&self, now: Time, stores: &[StoreId], most: usize) -> Vec<Participant> {
+    fn in_sync(&self, now: Time, stores: &[StoreId], most: usize) -> Vec<InSyncReplica> {
         let online = stores.iter().filter(|store| self.is_online(now, **store));
-        let participant =
-            |store: &StoreId| Some(Participant { store: *store, era: self.sessions.era(self.node_of(*store)?)? });
-        online.filter_map(participant).take(most).collect()
+        let in_sync_replica = |store: &StoreId| {
+            Some(InSyncReplica {
+                store: *store,
+                boot_generation: self.sessions.boot_generation(self.node_of(*store)?)?,
+            })
+        };
+        online.filter_map(in_sync_replica).take(most).collect()
     }
 }
 
@@ -209,21 +214,21 @@ impl Manager {
             copied: Copied::default(),
             deleting: Deleting::default(),
             draining: Draining::default(),
-            filling: Filling::default(),
+            backfill: Backfill::default(),
             making: BTreeMap::new(),
             graces: Graces::new(settings.grace),
             summing: Summing::new(world.random()),
         };
-        let (state, clients_at, clients_places) = (Mutex::new(state), RwLock::default(), RwLock::default());
+        let (state, clients_at, client_locations) = (Mutex::new(state), RwLock::default(), RwLock::default());
         let this = Self {
             namespace,
             settings,
             began: (now, world.wall()),
             world,
             state,
-            telling_ways: Mutex::default(),
+            telling_addresses: Mutex::default(),
             clients_at,
-            clients_places,
+            client_locations,
         };
         // Of stores that nothing was heard of yet it is known that they are.
         this.make_map(&mut this.state());
@@ -232,7 +237,7 @@ impl Manager {
 
     /// The time by which permissions end, which disk servers are told with their sessions: what the time of day was when this manager began, and what has
     /// passed since. Were its clock set back meanwhile, what had ended would be good again.
-    fn permissions_time(&self, now: Time) -> Timestamp {
+    fn capabilities_time(&self, now: Time) -> Timestamp {
         let (began, wall) = self.began;
         wall.plus(now.since(began))
     }
@@ -249,8 +254,8 @@ impl Manager {
     }
 
     /// Where clients stand that do not say so themselves, from now on.
-    pub fn set_clients_places(&self, ranges: PlaceRanges) {
-        *self.clients_places.write() = ranges;
+    pub fn set_client_locations(&self, ranges: LocationRanges) {
+        *self.client_locations.write() = ranges;
     }
 
     /// Takes over what can be while it runs: how long a writer that nobody leads is waited for, and how fast copies that are owed are made.
@@ -303,8 +308,8 @@ impl Manager {
         let now = self.world.now();
         self.look_at_fences(now);
         self.look_at_servers(now);
-        self.fill_groups(now);
-        self.copy_what_is_owed(now);
+        self.backfill_groups(now);
+        self.copy_missing_replicas(now);
         self.delete_what_is_due(now);
         self.empty_stores(now);
         self.look_at_writers(now);
@@ -320,7 +325,7 @@ impl Manager {
             FromDisk::Hello(hello) => self.hello(node, hello),
             FromDisk::Report(reports) => self.report(node, reports),
             FromDisk::Leads { asked, led } => self.led(node, &asked, &led),
-            FromDisk::Has { store, after, pieces } => self.has(node, store, after, pieces),
+            FromDisk::Has { store, after, replicas } => self.has(node, store, after, replicas),
             FromDisk::Cluster(message) => self.receive_of_cluster(node, message),
             FromDisk::Activity(said) => self.active(node, said),
             FromDisk::Summed { number, found } => self.summed(node, number, found),
@@ -333,7 +338,7 @@ impl Manager {
             ToManager::Register(request) if request.node == node => self.register(request),
             ToManager::Renew { node: of, session, number } if of == node => {
                 let is_good = self.state().sessions.renew(now, node, session);
-                let wall = self.permissions_time(now);
+                let wall = self.capabilities_time(now);
                 self.tell(
                     node,
                     match is_good {
@@ -352,13 +357,13 @@ impl Manager {
 
     fn receive_of_store(self: &Arc<Self>, node: NodeId, store: StoreId, message: FromStore) {
         match message {
-            FromStore::Place { session, piece, writer, participants, request } => {
+            FromStore::Place { session, replica, writer, in_sync, request } => {
                 let now = self.world.now();
                 if self.state().sessions.session(now, node) == Some(session) {
-                    self.place(Placing { node, store, piece, writer, participants, request });
+                    self.location(Placing { node, store, replica, writer, in_sync, request });
                 }
             }
-            FromStore::Commit { piece, group, writer, whole, holders, mtime, by, request } => {
+            FromStore::Commit { replica, group, writer, whole, holders, mtime, by, request } => {
                 let content = Committed { len: whole.len, sums: Some(sums_of(whole)), mtime };
                 let completion = match by {
                     ClosedBy::Client => Completion::ByClient,
@@ -366,12 +371,12 @@ impl Manager {
                 };
                 let commit = Commit { writer, content, completion };
                 let op = CommitPlaced { commit, group, by: store, holders: holders.clone() };
-                self.end(node, store, (piece, writer, request), holders, op);
+                self.end(node, store, (replica, writer, request), holders, op);
             }
-            FromStore::Interrupt { piece, writer, kept_len, holders, request } => {
+            FromStore::Interrupt { replica, writer, kept_len, holders, request } => {
                 let interrupt = Interrupt { writer, kept_len };
                 let op = InterruptPlaced { interrupt, by: Some(store), holders: holders.clone() };
-                self.end(node, store, (piece, writer, request), holders, op);
+                self.end(node, store, (replica, writer, request), holders, op);
             }
             FromStore::Fenced(fence) => {
                 let is_news = (fence.node, fence.store) == (node, store) && self.state().fences.answered(&fence);
@@ -380,7 +385,7 @@ impl Manager {
                 }
             }
             FromStore::Copied { session, copy, is_there } => self.copied((node, store), session, copy, is_there),
-            FromStore::Deleted { pieces } => self.deleted(store, &pieces),
+            FromStore::Deleted { replicas } => self.deleted(store, &replicas),
         }
     }
 
@@ -389,13 +394,13 @@ impl Manager {
         self: &Arc<Self>,
         node: NodeId,
         store: StoreId,
-        what: (PieceId, WriterToken, u64),
+        what: (ReplicaId, WriterToken, u64),
         holders: Vec<StoreId>,
         op: O,
     ) where
         O: Operation + Send + 'static,
     {
-        let (piece, writer, request) = what;
+        let (replica, writer, request) = what;
         let this = Arc::clone(self);
         self.change(Durability::Synced, op, move |result| {
             // Who may not end it has ended nothing.
@@ -404,13 +409,13 @@ impl Manager {
             }
             if let Some(result) = told(result.map(drop)) {
                 let epoch = Epoch(writer.epoch);
-                this.tell_store(node, store, ToStore::Ended { piece, epoch, request, result });
+                this.tell_store(node, store, ToStore::Ended { replica, epoch, request, result });
             }
         });
     }
 }
 
-fn sums_of(whole: Whole) -> Sums {
+fn sums_of(whole: ObjectDigest) -> Sums {
     Sums { adler32: whole.adler32, crc32c: whole.crc32c }
 }
 

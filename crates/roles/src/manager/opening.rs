@@ -4,22 +4,24 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::placement::{Map, StoreState, place};
+use cluster::placement::{Map, StoreState, choose_stores};
 use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights};
 use cluster::{Reopening, Time, reopening};
 use namespace::{
-    Content, Durability, FileState, How, NsError, OpenKind, OpenWrite, OpenedWrite, PlaceWriter, WriterKind,
+    Content, Durability, FileState, How, NsError, OpenKind, OpenWrite, OpenedWrite, SetInSyncReplicas, WriterKind,
     WriterRecord, WriterToken,
 };
 use types::capability::{Capability, PathMark, Rights};
-use types::{BodyId, BootId, GroupId, Ino, Participant, PieceId, Place, Placement, Policy, StoreId, Timestamp};
+use types::{
+    BootId, GroupId, InSyncReplica, Ino, Location, ObjectId, Placement, Policy, ReplicaId, StoreId, Timestamp,
+};
 
 use super::fencing::Ended;
 use super::writers_room::no_memory;
 use super::{Manager, State};
 use crate::grant::{Layout, To};
-use crate::opening::{Asking, OpeningError, Redirect};
+use crate::opening::{OpenRequest, OpeningError, Redirect};
 
 /// A cluster tells by eras, not by boots, what a node may have forgotten.
 pub(super) const ANY_BOOT: BootId = BootId(1);
@@ -36,7 +38,7 @@ pub(super) type Answer = Box<dyn FnOnce(Result<Redirect, OpeningError>) + Send>;
 
 /// An open for writing on its way.
 pub(super) struct Opening {
-    pub(super) asking: Asking,
+    pub(super) open_request: OpenRequest,
     pub(super) op: OpenWrite,
     pub(super) answer: Answer,
 }
@@ -51,12 +53,12 @@ impl Manager {
     /// Opens for writing; `answer` is called once, perhaps in another thread, and must not wait.
     pub fn open_write(
         self: &Arc<Self>,
-        asking: Asking,
+        open_request: OpenRequest,
         op: OpenWrite,
         answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
     ) {
         let op = OpenWrite { boot: ANY_BOOT, ..op };
-        let opening = Opening { asking, op, answer: Box::new(answer) };
+        let opening = Opening { open_request, op, answer: Box::new(answer) };
         if opening.op.how != How::Update {
             return self.open_new(opening);
         }
@@ -74,28 +76,28 @@ impl Manager {
     }
 
     /// Where the client stands, as far as anybody knows.
-    pub(super) fn place_of(&self, asking: &Asking) -> Option<Place> {
-        let said = asking.place.clone();
+    pub(super) fn location_of(&self, open_request: &OpenRequest) -> Option<Location> {
+        let said = open_request.location.clone();
         // A disk server says of its own host more than a range of addresses does.
-        let said = said.or_else(|| self.state().servers.place_of(asking.from));
-        said.or_else(|| self.clients_places.read().place_of(asking.from))
+        let said = said.or_else(|| self.state().servers.location_of(open_request.from));
+        said.or_else(|| self.client_locations.read().location_of(open_request.from))
     }
 
     fn open_new(self: &Arc<Self>, opening: Opening) {
-        let Opening { asking, op, .. } = &opening;
-        let policy = self.namespace.read(|read| namespace::policy_for(read, &asking.actor, &op.path));
+        let Opening { open_request, op, .. } = &opening;
+        let policy = self.namespace.read(|read| namespace::policy_for(read, &open_request.actor, &op.path));
         let policy = match policy {
             Ok(policy) => policy.unwrap_or_default(),
             Err(error) => return opening.refuse(error),
         };
         if let Some(stripe) = policy.layout().stripe() {
-            if asking.at_once {
+            if open_request.at_once {
                 return opening
                     .refuse(OpeningError::Unsupported("its directory has striped files, which are opened one by one"));
             }
             return self.open_new_striped(opening, &policy, stripe);
         }
-        let stores = match self.draw(asking, &policy).map(|mut groups| groups.pop()) {
+        let stores = match self.draw(open_request, &policy).map(|mut groups| groups.pop()) {
             Ok(Some(stores)) => stores,
             Ok(None) => return opening.refuse(OpeningError::wait("no stores were chosen for it")),
             Err(error) => return opening.refuse(error),
@@ -110,8 +112,8 @@ impl Manager {
 
     /// The stores of a new file, by its groups: if there are any, such that its client has not failed to reach, and whose servers are there. None that has
     /// no memory for it.
-    pub(super) fn draw(&self, asking: &Asking, policy: &Policy) -> Result<Vec<Vec<StoreId>>, OpeningError> {
-        let at = self.place_of(asking);
+    pub(super) fn draw(&self, open_request: &OpenRequest, policy: &Policy) -> Result<Vec<Vec<StoreId>>, OpeningError> {
+        let at = self.location_of(open_request);
         let map = Arc::clone(self.state().servers.map());
         let preferred = policy.clone().with_near_client(false);
         let anywhere = preferred.clone().with_prefer(None);
@@ -123,7 +125,8 @@ impl Manager {
                 Some(_) if draw >= DRAWS / 2 => &preferred,
                 _ => policy,
             };
-            let placed = place(&map, policy, at.as_ref(), asking.announced.unwrap_or(0), self.world.random());
+            let placed =
+                choose_stores(&map, policy, at.as_ref(), open_request.announced.unwrap_or(0), self.world.random());
             let groups = match placed {
                 Ok(placed) => placed.groups,
                 Err(error) if self.may_come_back(&map) => {
@@ -133,10 +136,10 @@ impl Manager {
                 Err(error) => return Err(error.into()),
             };
             let mut state = self.state();
-            if !state.have_room(groups.iter().flatten(), asking.announced) {
+            if !state.have_room(groups.iter().flatten(), open_request.announced) {
                 continue;
             }
-            let tried = state.servers.stores_at(&asking.tried);
+            let tried = state.servers.stores_at(&open_request.tried);
             let is_good = |store: &StoreId| !tried.contains(store) && self.is_up(&state, *store);
             if groups.iter().filter_map(|stores| stores.first()).all(is_good) {
                 return Ok(groups);
@@ -156,16 +159,16 @@ impl Manager {
     }
 
     fn open_placed(self: &Arc<Self>, mut opening: Opening, group: GroupId, stores: &[StoreId], sync: usize) {
-        let participants = {
+        let in_sync = {
             let mut state = self.state();
-            let participants = state.participants(self.world.now(), stores, sync);
-            if participants.len() < sync.min(stores.len()) {
+            let in_sync = state.in_sync(self.world.now(), stores, sync);
+            if in_sync.len() < sync.min(stores.len()) {
                 return opening.refuse(OpeningError::wait("the stores that were chosen for it have just gone"));
             }
-            state.begin_writing(participants.iter().map(|one| &one.store), opening.asking.announced);
-            participants
+            state.begin_writing(in_sync.iter().map(|one| &one.store), opening.open_request.announced);
+            in_sync
         };
-        opening.op.placement = Placement { group, participants };
+        opening.op.placement = Placement { group, in_sync };
         // A new name that a power failure takes away again is not there, and its client is told so. Whatever takes the place of something must not be
         // forgotten: the client would find what was there before, and take it for its own.
         let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
@@ -175,42 +178,45 @@ impl Manager {
 
     /// Its client comes back to what it was writing.
     pub(super) fn reopen(self: &Arc<Self>, opening: Opening, writer: &WriterRecord) {
-        let (piece, participants) = (writer.piece(), writer.placement.participants.clone());
+        let (replica, in_sync) = (writer.replica(), writer.placement.in_sync.clone());
         let group = writer.placement.group;
         let decided = {
             let state = self.state();
             let now = self.world.now();
-            let tried = state.servers.stores_at(&opening.asking.tried);
-            (!state.fences.guards(piece)).then(|| reopening(&participants, &tried, |store| state.standing(now, store)))
+            let tried = state.servers.stores_at(&opening.open_request.tried);
+            (!state.fences.guards(replica)).then(|| reopening(&in_sync, &tried, |store| state.standing(now, store)))
         };
         match decided {
             None => opening.refuse(OpeningError::wait("another server is just taking it over")),
-            Some(Reopening::Same(_)) => self.open_for_update(opening, group, participants, None),
+            Some(Reopening::Same(_)) => self.open_for_update(opening, group, in_sync, None),
             Some(Reopening::TakeOver(to)) => {
                 // What was there before is on all of them, and each could show it.
                 let first = match self.was_there(writer) {
                     Ok(was_there) => {
                         if was_there {
-                            participants.len()
+                            in_sync.len()
                         } else {
                             1
                         }
                     }
                     Err(error) => return opening.refuse(error),
                 };
-                let others = participants[..first].iter().filter(|one| **one != to).map(|one| one.store);
+                let others = in_sync[..first].iter().filter(|one| **one != to).map(|one| one.store);
                 let (others, token): (Vec<StoreId>, _) = (others.collect(), writer.token());
-                tracing::info!(path = %opening.op.path, from = %participants[0].store, to = %to.store, "another store takes over");
-                self.once_fenced(&others, piece, Epoch(writer.epoch + 1), move |this, ended| {
+                tracing::info!(path = %opening.op.path, from = %in_sync[0].store, to = %to.store, "another store takes over");
+                self.once_fenced(&others, replica, Epoch(writer.epoch + 1), move |this, ended| {
                     let mut opening = opening;
                     let Some(ended) = ended else { return opening.refuse(unknown_server()) };
                     let now = this.world.now();
                     // It may have lost what it had meanwhile: then it is decided anew.
-                    let is_able = this.state().standing(now, to.store).is_some_and(|standing| standing.era == to.era);
+                    let is_able = this
+                        .state()
+                        .standing(now, to.store)
+                        .is_some_and(|standing| standing.boot_generation == to.boot_generation);
                     if !is_able {
                         return opening.refuse(OpeningError::wait("the store that was to take over has begun anew"));
                     }
-                    let op = PlaceWriter { writer: token, participants: vec![to], takes_over: true };
+                    let op = SetInSyncReplicas { writer: token, in_sync: vec![to], takes_over: true };
                     let that = Arc::clone(this);
                     this.change(Durability::Synced, op, move |result| match result {
                         Ok(now) => {
@@ -224,7 +230,7 @@ impl Manager {
                 });
             }
             Some(Reopening::Wait) => {
-                let shown: Vec<String> = participants.iter().map(|one| self.state().servers.shown(one.store)).collect();
+                let shown: Vec<String> = in_sync.iter().map(|one| self.state().servers.shown(one.store)).collect();
                 let why = format!("those that know all that was written are away: {}", shown.join(", "));
                 opening.refuse(OpeningError::Wait { seconds: 3, why });
             }
@@ -235,7 +241,7 @@ impl Manager {
     /// A file is to be changed in place, or an interrupted one to be gone on with: whoever holds it and does not take part has to stop showing it
     /// first.
     fn update(self: &Arc<Self>, mut opening: Opening) {
-        let (actor, path) = (&opening.asking.actor, &opening.op.path);
+        let (actor, path) = (&opening.open_request.actor, &opening.op.path);
         let found = self.namespace.read(|read| {
             let inode = namespace::stat(read, actor, path)?;
             let Some(content) = inode.content().copied() else {
@@ -263,8 +269,8 @@ impl Manager {
     /// The same of a content that was found.
     pub(super) fn update_content(self: &Arc<Self>, opening: Opening, content: Content) {
         let found = self.namespace.read(|read| {
-            let record = namespace::body_record(read, content.group, content.body)?;
-            let holders = namespace::holders(read, content.group, content.body)?;
+            let record = namespace::object_record(read, content.group, content.object)?;
+            let holders = namespace::holders(read, content.group, content.object)?;
             Ok::<_, NsError>((holders, record.map_or(0, |record| record.epoch)))
         });
         let (holders, epoch) = match found {
@@ -277,14 +283,14 @@ impl Manager {
             // Somebody else writes it, or nobody any more, or it cannot be changed: the namespace has the words for it.
             return self.open_for_update(opening, content.group, Vec::new(), None);
         }
-        let piece = PieceId::first(content.body);
-        let (participants, is_guarded, have_left, no_copy) = {
+        let replica = ReplicaId::first(content.object);
+        let (in_sync, is_guarded, have_left, no_copy) = {
             let (state, now) = (self.state(), self.world.now());
             // What is changed on stores alone that were given up would go with them, and with it what those had that are away just now.
             let holders = state.lasting(&holders);
-            let participants = state.participants(now, &holders, usize::MAX);
-            let no_copy = participants.is_empty().then(|| Self::no_copy(&state, now, &holders));
-            (participants, state.fences.guards(piece), state.servers.have_left(content.group), no_copy)
+            let in_sync = state.in_sync(now, &holders, usize::MAX);
+            let no_copy = in_sync.is_empty().then(|| Self::no_copy(&state, now, &holders));
+            (in_sync, state.fences.guards(replica), state.servers.have_left(content.group), no_copy)
         };
         if is_guarded {
             return opening.refuse(OpeningError::wait("another server is just taking it over"));
@@ -293,7 +299,7 @@ impl Manager {
             return opening.refuse(error);
         }
         {
-            let (mut state, stores) = (self.state(), || participants.iter().map(|one| &one.store));
+            let (mut state, stores) = (self.state(), || in_sync.iter().map(|one| &one.store));
             if !state.have_room(stores(), None) {
                 return opening.refuse(no_memory());
             }
@@ -301,10 +307,10 @@ impl Manager {
         }
         // Who reads from a store that has left the group since may go on there until it is deleted.
         let mut others: BTreeSet<StoreId> = holders.into_iter().chain(have_left).collect();
-        others.retain(|store| participants.iter().all(|one| one.store != *store));
+        others.retain(|store| in_sync.iter().all(|one| one.store != *store));
         let others: Vec<StoreId> = others.into_iter().collect();
-        self.once_fenced(&others, piece, Epoch(epoch + 1), move |this, ended| match ended {
-            Some(ended) => this.open_for_update(opening, content.group, participants, Some(ended)),
+        self.once_fenced(&others, replica, Epoch(epoch + 1), move |this, ended| match ended {
+            Some(ended) => this.open_for_update(opening, content.group, in_sync, Some(ended)),
             None => opening.refuse(unknown_server()),
         });
     }
@@ -313,20 +319,20 @@ impl Manager {
         self: &Arc<Self>,
         mut opening: Opening,
         group: GroupId,
-        participants: Vec<Participant>,
+        in_sync: Vec<InSyncReplica>,
         ended: Option<Ended>,
     ) {
-        opening.op.placement = Placement { group, participants };
+        opening.op.placement = Placement { group, in_sync };
         // An epoch that was given must not be given again.
         self.open(opening, Durability::Synced, ended);
     }
 
     fn open(self: &Arc<Self>, opening: Opening, durability: Durability, ended: Option<Ended>) {
         let this = Arc::clone(self);
-        let Opening { asking, op, answer } = opening;
+        let Opening { open_request, op, answer } = opening;
         // Who comes again with the same words must not be told that there is something.
         let takes_back = op.how != How::Update && !op.restarted;
-        let (actor, mode) = (asking.actor.clone(), op.mode);
+        let (actor, mode) = (open_request.actor.clone(), op.mode);
         self.change_as(&actor, durability, op, move |result| {
             let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
             drop(ended);
@@ -340,9 +346,9 @@ impl Manager {
             };
             // From here on nobody gets a permission to read it but at its primary.
             let epoch = Epoch(opened.writer.epoch);
-            this.once_fenced(&not_fenced, opened.piece, epoch, move |this, ended| {
+            this.once_fenced(&not_fenced, opened.replica, epoch, move |this, ended| {
                 let fenced = ended.map(drop).ok_or_else(unknown_server);
-                match fenced.and_then(|()| this.redirect_writer(&opened, mode, &asking)) {
+                match fenced.and_then(|()| this.redirect_writer(&opened, mode, &open_request)) {
                     Err(error) if takes_back && opened.kind == OpenKind::New => {
                         this.take_back(opened.writer, move || answer(Err(error)));
                     }
@@ -368,30 +374,35 @@ impl Manager {
         if !matches!(opened.kind, OpenKind::Update | OpenKind::Resumed(_)) {
             return Ok(Vec::new());
         }
-        let mut holders = self.namespace.read(|read| namespace::holders(read, opened.group, opened.body))?;
+        let mut holders = self.namespace.read(|read| namespace::holders(read, opened.group, opened.object))?;
         holders.extend(self.state().servers.have_left(opened.group));
         holders.sort_unstable();
         holders.dedup();
-        holders.retain(|store| !fenced.contains(store) && opened.participants.iter().all(|one| one.store != *store));
+        holders.retain(|store| !fenced.contains(store) && opened.in_sync.iter().all(|one| one.store != *store));
         Ok(holders)
     }
 
-    fn redirect_writer(&self, opened: &OpenedWrite, mode: u16, asking: &Asking) -> Result<Redirect, OpeningError> {
-        let primary = opened.participants.first().ok_or(OpeningError::Lost)?;
+    fn redirect_writer(
+        &self,
+        opened: &OpenedWrite,
+        mode: u16,
+        open_request: &OpenRequest,
+    ) -> Result<Redirect, OpeningError> {
+        let primary = opened.in_sync.first().ok_or(OpeningError::Lost)?;
         // Of what is there already the stores have something that must not be begun anew.
         let may_make = match opened.kind {
             OpenKind::New | OpenKind::Upload(_) => true,
             OpenKind::Update => false,
             OpenKind::Resumed(_) => {
                 let token = &opened.writer;
-                let record = self.namespace.read(|read| namespace::writer_of(read, token.key, token.body))?;
+                let record = self.namespace.read(|read| namespace::writer_of(read, token.key, token.object))?;
                 record.is_some_and(|record| record.kind != WriterKind::Update)
             }
         };
-        let rights = GrantRights::Write { writer: opened.writer, participants: opened.participants.clone(), may_make };
-        let (epoch, mtime, path) = (u64::from(opened.writer.epoch), asking.now, PathMark::of(&asking.path));
-        let (piece, ino, group) = (opened.piece, opened.ino, opened.group);
-        let to = Permitted { path, piece, ino, mode, mtime, group, epoch, rights };
+        let rights = GrantRights::Write { writer: opened.writer, in_sync: opened.in_sync.clone(), may_make };
+        let (epoch, mtime, path) = (u64::from(opened.writer.epoch), open_request.now, PathMark::of(&open_request.path));
+        let (replica, ino, group) = (opened.replica, opened.ino, opened.group);
+        let to = Permitted { path, replica, ino, mode, mtime, group, epoch, rights };
         self.permit(self.world.now(), primary.store, to)
     }
 
@@ -419,26 +430,26 @@ impl Manager {
     ) -> Result<Redirect, OpeningError> {
         let away = || OpeningError::wait(format!("{} is away", state.servers.shown(store)));
         let session = state.node_of(store).and_then(|node| state.sessions.session(now, node)).ok_or_else(away)?;
-        let Permitted { path, piece, ino, mode, mtime, group, epoch, rights } = to;
+        let Permitted { path, replica, ino, mode, mtime, group, epoch, rights } = to;
         let what = match rights {
             GrantRights::Write { .. } => Rights::READ_WRITE,
             GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => Rights::READ,
         };
-        let life = match rights {
-            GrantRights::Follow => self.settings.capability_life.min(FOLLOW_LIFE),
-            _ => self.settings.capability_life,
+        let process_epoch = match rights {
+            GrantRights::Follow => self.settings.capability_lifetime.min(FOLLOW_LIFE),
+            _ => self.settings.capability_lifetime,
         };
-        let to = To::Piece(Grant { store, session, group, rights });
+        let to = To::Replica(Grant { store, session, group, rights });
         let layout = Layout { to, ino, mode, mtime };
-        let until = self.permissions_time(now).plus(life);
-        seal(state, now, store, Sealed { path, body: piece.body, rights: what, epoch, layout, until })
+        let until = self.capabilities_time(now).plus(process_epoch);
+        seal(state, now, store, Sealed { path, object: replica.object, rights: what, epoch, layout, until })
     }
 }
 
 /// What a permission says.
 pub(super) struct Sealed {
     pub(super) path: PathMark,
-    pub(super) body: BodyId,
+    pub(super) object: ObjectId,
     pub(super) rights: Rights,
     pub(super) epoch: u64,
     pub(super) layout: Layout,
@@ -451,14 +462,14 @@ pub(super) fn seal(state: &State, now: Time, store: StoreId, what: Sealed) -> Re
     let node = state.node_of(store).ok_or_else(away)?;
     let session = state.sessions.session(now, node).ok_or_else(away)?;
     let (host, port, key) = state.servers.way_to(node).ok_or_else(away)?;
-    let Sealed { path, body, rights, epoch, layout, until } = what;
+    let Sealed { path, object, rights, epoch, layout, until } = what;
     let layout = layout.encode();
-    let capability = Capability { server: node, body, path, rights, epoch, session, expires: until, layout };
+    let capability = Capability { server: node, object, path, rights, epoch, session, expires: until, layout };
     let capability = capability.seal(key).map_err(|error| {
         tracing::error!(%error, "a permission cannot be made");
         OpeningError::Unsupported("its stores do not fit into a redirect")
     })?;
-    Ok(Redirect { node, host: host.to_owned(), port, capability, body, striped: None, units: Vec::new() })
+    Ok(Redirect { node, host: host.to_owned(), port, capability, object, striped: None, units: Vec::new() })
 }
 
 /// What was decided on has changed meanwhile: it is decided anew when it is asked for again.
@@ -473,7 +484,7 @@ pub(super) fn not_made(error: NsError) -> OpeningError {
 pub(super) struct Permitted {
     /// The path that it is to be shown with.
     pub(super) path: PathMark,
-    pub(super) piece: PieceId,
+    pub(super) replica: ReplicaId,
     pub(super) ino: Ino,
     pub(super) mode: u16,
     pub(super) mtime: Timestamp,

@@ -38,7 +38,7 @@ pub struct NodeView {
     pub stores: u64,
     /// Where these stand, each place once.
     #[serde(default)]
-    pub places: Vec<String>,
+    pub locations: Vec<String>,
     /// Bytes of them in all, as far as they have been heard of.
     #[serde(default)]
     pub capacity: u64,
@@ -76,12 +76,12 @@ pub struct StatusView {
     /// Files being written.
     pub writers: Counted,
     /// Copies that are owed.
-    pub owed: Counted,
+    pub missing: Counted,
     /// Of these being made just now.
     pub copying: u64,
     /// Groups of stores of which some are not there.
     #[serde(default)]
-    pub groups_lacking: u64,
+    pub groups_under_replicated: u64,
     /// Of these such of which none is: what only they have cannot be read.
     #[serde(default)]
     pub groups_without: u64,
@@ -144,7 +144,7 @@ impl Manager {
 
     fn status_counted(&self, count_max: u64) -> Result<StatusView, NsError> {
         let members = self.namespace.read(namespace::members)?;
-        let (nodes, map, copying, (groups_lacking, groups_without), is_older_than_stores) = {
+        let (nodes, map, copying, (groups_under_replicated, groups_without), is_older_than_stores) = {
             let state = self.state();
             let mut of_nodes: BTreeMap<NodeId, Vec<&StoreInfo>> = BTreeMap::new();
             for info in state.servers.map().stores() {
@@ -155,9 +155,9 @@ impl Manager {
                 self.node_view(&state, member, stores)
             };
             let nodes: Vec<NodeView> = members.into_iter().map(view).collect();
-            let lacking = self.lacking_groups(&state, self.world.now());
+            let stale_replicas = self.under_replicated_groups(&state, self.world.now());
             let (map, is_older) = (Arc::clone(state.servers.map()), state.servers.is_older);
-            (nodes, map, state.copies.len(), lacking, is_older)
+            (nodes, map, state.copies.len(), stale_replicas, is_older)
         };
         let (mut stores, mut capacity, mut room) = (BTreeMap::<StoreState, u64>::new(), 0_u64, 0_u64);
         for info in map.stores() {
@@ -173,9 +173,9 @@ impl Manager {
             capacity,
             room,
             writers: self.count_writers(count_max)?,
-            owed: self.count_owed(count_max)?,
+            missing: self.count_missing(count_max)?,
             copying: copying as u64,
-            groups_lacking,
+            groups_under_replicated,
             groups_without,
             deletions: self.count_deletions(count_max)?,
             is_older_than_stores,
@@ -201,7 +201,12 @@ impl Manager {
             clients: if is_manager && for_clients.is_empty() { own.into_iter().collect() } else { for_clients },
             nodes: for_nodes,
             stores: stores.len() as u64,
-            places: stores.iter().map(|info| info.place.to_string()).collect::<BTreeSet<_>>().into_iter().collect(),
+            locations: stores
+                .iter()
+                .map(|info| info.location.to_string())
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
             capacity: stores.iter().map(|info| info.capacity).fold(0, u64::saturating_add),
             room: stores.iter().map(|info| info.room()).fold(0, u64::saturating_add),
             load_permille: stores.iter().map(|info| info.load.permille()).max().unwrap_or(0),
@@ -226,13 +231,13 @@ impl Manager {
     }
 
     /// Copies that are owed to those who stay in their groups.
-    pub(super) fn count_owed(&self, most: u64) -> Result<Counted, NsError> {
+    pub(super) fn count_missing(&self, most: u64) -> Result<Counted, NsError> {
         count(most, |after| {
-            let page = self.namespace.read(|read| namespace::owed_in_all_groups(read, after, PAGE))?;
+            let page = self.namespace.read(|read| namespace::missing_in_all_groups(read, after, PAGE))?;
             let state = self.state();
-            let owed = page.iter().flat_map(|(group, _, stores)| stores.iter().map(|store| (*group, *store)));
-            let copies = owed.filter(|(group, store)| state.servers.is_owed(*group, *store)).count() as u64;
-            Ok((copies, page.len() as u64, page.last().map(|(group, body, _)| (*group, *body))))
+            let missing = page.iter().flat_map(|(group, _, stores)| stores.iter().map(|store| (*group, *store)));
+            let copies = missing.filter(|(group, store)| state.servers.is_missing(*group, *store)).count() as u64;
+            Ok((copies, page.len() as u64, page.last().map(|(group, object, _)| (*group, *object))))
         })
     }
 }

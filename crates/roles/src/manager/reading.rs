@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use cluster::placement::rank_readers;
-use cluster::replication::{Epoch, Whole};
+use cluster::replication::{Epoch, ObjectDigest};
 use cluster::server::GrantRights;
 use cluster::{Presence, Time};
 use namespace::{Content, FileState, Inode, NsError, WriterRecord};
 use types::capability::PathMark;
-use types::lacking::Lacking;
-use types::{BodyId, GroupId, NsPath, Participant, PieceId, Place, StoreId};
+use types::stale_replicas::StaleReplica;
+use types::{GroupId, InSyncReplica, Location, NsPath, ObjectId, ReplicaId, StoreId};
 
 use super::opening::Permitted;
 use super::striping::{all_of, stores_of_units};
 use super::{Manager, State};
-use crate::opening::{Asking, OpeningError, Redirect};
+use crate::opening::{OpenRequest, OpeningError, Redirect};
 
 /// For how long at most those are waited for whose lease has run out: people sit before some of these reads, and want to know.
 pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(60);
@@ -38,8 +38,8 @@ pub(super) struct Nearest {
 
 impl Found {
     /// Of what is being written, the one who orders the changes.
-    fn primary(&self) -> Option<Participant> {
-        self.writer.as_ref()?.placement.participants.first().copied()
+    fn primary(&self) -> Option<InSyncReplica> {
+        self.writer.as_ref()?.placement.in_sync.first().copied()
     }
 }
 
@@ -50,28 +50,28 @@ impl Manager {
     /// Why the client is sent nowhere.
     pub fn open_read(
         &self,
-        asking: &Asking,
+        open_request: &OpenRequest,
         path: &NsPath,
         partial: bool,
-        unit: Option<(u8, BodyId)>,
+        unit: Option<(u8, ObjectId)>,
     ) -> Result<Redirect, OpeningError> {
-        let at = self.place_of(asking);
+        let at = self.location_of(open_request);
         let now = self.world.now();
         // Under the lock, so that no fence begins and ends between what is read and the permission.
         let state = self.state();
-        let found = self.namespace.read(|read| find(read, asking, path, partial, unit))?;
+        let found = self.namespace.read(|read| find(read, open_request, path, partial, unit))?;
         if found.content.group == GroupId::STRIPED {
             drop(state);
-            return self.redirect_striped_reader(&found, asking);
+            return self.redirect_striped_reader(&found, open_request);
         }
-        let piece = PieceId::first(found.content.body);
-        if state.fences.guards(piece) {
+        let replica = ReplicaId::first(found.content.object);
+        if state.fences.guards(replica) {
             return Err(OpeningError::wait("another server is just taking it over"));
         }
         let (group, ino, epoch) = (found.content.group, found.inode.ino, u64::from(found.epoch));
         let (mode, mtime) = (found.inode.access.mode, found.inode.mtime);
-        let path = PathMark::of(&asking.path);
-        let permitted = |rights| Permitted { path, piece, ino, mode, mtime, group, epoch, rights };
+        let path = PathMark::of(&open_request.path);
+        let permitted = |rights| Permitted { path, replica, ino, mode, mtime, group, epoch, rights };
         if let FileState::Open(_) | FileState::Updating(_) = found.content.state {
             let primary = found.primary().ok_or(OpeningError::Lost)?;
             if found.writer.is_some_and(|writer| state.graces.is_alone(&writer.token())) {
@@ -82,22 +82,24 @@ impl Manager {
             }
             return self.permit_by(&state, now, primary.store, permitted(GrantRights::Follow));
         }
-        let lacks = |store: &StoreId| asking.lacking.contains(&Lacking { body: piece.body, epoch, store: *store });
+        let lacks = |store: &StoreId| {
+            open_request.stale_replicas.contains(&StaleReplica { object: replica.object, epoch, store: *store })
+        };
         let (lost, holders): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(lacks);
-        let store = match self.nearest(&state, now, &holders, (at.as_ref(), &asking.tried)) {
-            Some(Nearest { was_tried: true, .. }) if asking.all_refused => {
+        let store = match self.nearest(&state, now, &holders, (at.as_ref(), &open_request.tried)) {
+            Some(Nearest { was_tried: true, .. }) if open_request.all_refused => {
                 return Err(OpeningError::AllRefused(Self::shown(&state, &found.holders)));
             }
             Some(Nearest { store, .. }) => store,
             None if holders.is_empty() && !lost.is_empty() => {
-                return Err(OpeningError::Lacking(Self::shown(&state, &lost)));
+                return Err(OpeningError::StaleReplica(Self::shown(&state, &lost)));
             }
             None => return Err(Self::no_copy(&state, now, &holders)),
         };
         let epoch = Epoch(found.epoch);
         let rights = match (found.content.state, found.content.sums) {
             (FileState::Complete, Some(sums)) => {
-                let whole = Whole { len: found.content.len, crc32c: sums.crc32c, adler32: sums.adler32 };
+                let whole = ObjectDigest { len: found.content.len, crc32c: sums.crc32c, adler32: sums.adler32 };
                 GrantRights::Read { epoch, whole }
             }
             // Also a file that was being changed in place: it has no sums until it is read through.
@@ -113,16 +115,16 @@ impl Manager {
     ///
     /// # Errors
     /// It is not there, or none of its stores is.
-    pub fn locate(&self, asking: &Asking, path: &NsPath) -> Result<Vec<(String, u16)>, OpeningError> {
-        let at = self.place_of(asking);
+    pub fn locate(&self, open_request: &OpenRequest, path: &NsPath) -> Result<Vec<(String, u16)>, OpeningError> {
+        let at = self.location_of(open_request);
         let now = self.world.now();
-        let found = match self.namespace.read(|read| find(read, asking, path, true, None)) {
+        let found = match self.namespace.read(|read| find(read, open_request, path, true, None)) {
             Err(NsError::IsDirectory(_)) => return Ok(Vec::new()),
             found => found?,
         };
         let striped = match found.content.group {
             GroupId::STRIPED => Some(self.namespace.read(|read| {
-                let (_, units) = namespace::units_of(read, found.content.body)?;
+                let (_, units) = namespace::units_of(read, found.content.object)?;
                 Ok::<_, NsError>(all_of(&stores_of_units(read, &units)?))
             })?),
             _ => None,
@@ -133,13 +135,13 @@ impl Manager {
             _ => striped.unwrap_or(found.holders),
         };
         let ranked = rank_readers(state.servers.map(), &holders, at.as_ref(), self.world.random());
-        let mut ways: Vec<(String, u16)> = Vec::new();
+        let mut addresses: Vec<(String, u16)> = Vec::new();
         for store in ranked.into_iter().filter(|store| self.can_show(&state, now, *store)) {
             let way = state.node_of(store).and_then(|node| state.servers.way_to(node));
             let way = way.map(|(host, port, _)| (host.to_owned(), port));
-            ways.extend(way.filter(|way| !ways.contains(way)));
+            addresses.extend(way.filter(|way| !addresses.contains(way)));
         }
-        if ways.is_empty() { Err(Self::no_copy(&state, now, &holders)) } else { Ok(ways) }
+        if addresses.is_empty() { Err(Self::no_copy(&state, now, &holders)) } else { Ok(addresses) }
     }
 
     /// The nearest of `stores` that a client can be sent to, one that it has not tried if there is one: it may be wrong, or its way may be mended by now.
@@ -148,7 +150,7 @@ impl Manager {
         state: &State,
         now: Time,
         stores: &[StoreId],
-        (at, tried): (Option<&Place>, &[String]),
+        (at, tried): (Option<&Location>, &[String]),
     ) -> Option<Nearest> {
         let tried = state.servers.stores_at(tried);
         let ranked = rank_readers(state.servers.map(), stores, at, self.world.random());
@@ -177,7 +179,7 @@ impl Manager {
     /// Whether one of these stores may be back soon: as long as somebody who went away is waited for, at most `patience`.
     pub(super) fn may_return(state: &State, now: Time, stores: &[StoreId], patience: Duration) -> bool {
         let patience = state.graces.grace.min(patience);
-        stores.iter().filter(|store| !state.servers.is_given_up(**store)).any(|store| {
+        stores.iter().filter(|store| !state.servers.is_removed_as_lost(**store)).any(|store| {
             // A node that is there without this store may be so for good.
             let may = |node| {
                 let is_there = state.sessions.session(now, node).is_some();
@@ -196,16 +198,16 @@ impl Manager {
 
 fn find(
     read: &dyn namespace::Read,
-    asking: &Asking,
+    open_request: &OpenRequest,
     path: &NsPath,
     partial: bool,
-    unit: Option<(u8, BodyId)>,
+    unit: Option<(u8, ObjectId)>,
 ) -> Result<Found, NsError> {
-    let file = namespace::open_read(read, &asking.actor, path, partial)?;
+    let file = namespace::open_read(read, &open_request.actor, path, partial)?;
     let inode = match unit {
         None => file,
         Some((number, of)) => {
-            let is_it = |content: &Content| content.body == of && content.group == GroupId::STRIPED;
+            let is_it = |content: &Content| content.object == of && content.group == GroupId::STRIPED;
             if !file.content().is_some_and(is_it) {
                 return Err(NsError::Stale { what: path.to_string(), why: "it has another content by now" });
             }
@@ -217,12 +219,12 @@ fn find(
         }
     };
     let content = *inode.content().ok_or_else(|| NsError::IsDirectory(path.to_string()))?;
-    let record = namespace::body_record(read, content.group, content.body)?;
+    let record = namespace::object_record(read, content.group, content.object)?;
     let epoch = record.map_or(0, |record| record.epoch);
     let (holders, writer) = match content.state {
-        FileState::Open(by) | FileState::Updating(by) => (Vec::new(), namespace::writer_of(read, by, content.body)?),
+        FileState::Open(by) | FileState::Updating(by) => (Vec::new(), namespace::writer_of(read, by, content.object)?),
         FileState::Complete | FileState::Interrupted(_) => {
-            (namespace::holders(read, content.group, content.body)?, None)
+            (namespace::holders(read, content.group, content.object)?, None)
         }
     };
     Ok(Found { inode, content, epoch, holders, writer })

@@ -11,12 +11,14 @@ use cluster::{Presence, Register, Time};
 use namespace::{Durability, Namespace, NsError, PutGroup, PutNode, StoreEntry, WantedState, count_to_pass_over};
 use store::Space;
 use types::capability::CapabilityKey;
-use types::{BodyId, Group, GroupId, Member, NodeId, Place, StoreId};
+use types::{Group, GroupId, Location, Member, NodeId, ObjectId, StoreId};
 
 use super::activity::{ActivityView, Heard};
 use super::writers_room::WritersRoom;
 use super::{Manager, State};
-use crate::message::{Activity, FromManager, Hello, Keys, StoreReport, WAYS_MAX, Way, WaysPage};
+use crate::message::{
+    Activity, FromManager, Hello, Keys, STORE_ADDRESSES_MAX, StoreAddress, StoreAddressPage, StoreReport,
+};
 
 /// Groups that are read at a time.
 const PAGE: usize = 1024;
@@ -49,10 +51,10 @@ pub(super) struct Servers {
     /// The members of the cluster.
     nodes: BTreeMap<NodeId, Server>,
     /// Those of them that are just being removed.
-    going: BTreeSet<NodeId>,
+    member_states: BTreeSet<NodeId>,
     stores: BTreeMap<StoreId, StoreInfo>,
     /// Where the hosts of disk servers stand.
-    places: BTreeMap<IpAddr, Place>,
+    locations: BTreeMap<IpAddr, Location>,
     map: Arc<Map>,
     /// Who is there, since the map was made.
     is_changed: bool,
@@ -94,9 +96,9 @@ impl Servers {
         }
         let mut servers = Self {
             nodes: BTreeMap::new(),
-            going: BTreeSet::new(),
+            member_states: BTreeSet::new(),
             stores: BTreeMap::new(),
-            places: BTreeMap::new(),
+            locations: BTreeMap::new(),
             map: Arc::default(),
             is_changed: false,
             has_new_figures: false,
@@ -138,7 +140,7 @@ impl Servers {
         let before = self.stores.len();
         self.stores.retain(|store, _| there.contains(store));
         is_changed |= self.stores.len() != before;
-        for StoreEntry { store, node, place, class, state } in stores {
+        for StoreEntry { store, node, location, class, state } in stores {
             let state = match state {
                 WantedState::Online => StoreState::Online,
                 WantedState::ReadOnly => StoreState::ReadOnly,
@@ -146,12 +148,12 @@ impl Servers {
                 WantedState::Lost => StoreState::Lost,
             };
             let info = match self.stores.get(&store) {
-                Some(known) => StoreInfo { node, place, class, state, ..known.clone() },
+                Some(known) => StoreInfo { node, location, class, state, ..known.clone() },
                 // Nothing is put there before it has said how much space it has.
                 None => StoreInfo {
                     store,
                     node,
-                    place,
+                    location,
                     class,
                     state,
                     capacity: 0,
@@ -164,7 +166,7 @@ impl Servers {
             self.stores.insert(store, info);
         }
         if is_changed {
-            self.places = self.find_places();
+            self.locations = self.find_places();
         }
         if self.may_have_left.is_none() {
             self.may_have_left = Some(self.stores.keys().copied().filter(|store| self.is_to_leave(*store)).collect());
@@ -183,28 +185,28 @@ impl Servers {
         if !self.nodes.contains_key(&node) {
             self.look(namespace)?;
         }
-        Ok(self.nodes.contains_key(&node) && !self.going.contains(&node))
+        Ok(self.nodes.contains_key(&node) && !self.member_states.contains(&node))
     }
 
     /// A node is being removed.
     pub(super) fn goes(&mut self, node: NodeId) {
-        self.going.insert(node);
+        self.member_states.insert(node);
     }
 
     /// That has come to its end.
     pub(super) fn goes_no_more(&mut self, node: NodeId) {
-        self.going.remove(&node);
+        self.member_states.remove(&node);
     }
 
     /// Where the hosts of disk servers stand; of a host with several, that of the first.
-    fn find_places(&self) -> BTreeMap<IpAddr, Place> {
+    fn find_places(&self) -> BTreeMap<IpAddr, Location> {
         let mut of_nodes = BTreeMap::new();
         for info in self.stores.values() {
-            of_nodes.entry(info.node).or_insert(&info.place);
+            of_nodes.entry(info.node).or_insert(&info.location);
         }
         let hosts = self.nodes.iter().filter_map(|(node, server)| {
             let said = server.address.as_ref().and_then(|(host, _)| host.parse().ok());
-            Some(Host { said, seen: server.seen_at, place: of_nodes.get(node)? })
+            Some(Host { said, seen: server.seen_at, location: of_nodes.get(node)? })
         });
         places_of(&hosts.collect::<Vec<Host<'_>>>())
     }
@@ -273,14 +275,14 @@ impl Servers {
     }
 
     /// Where a client at `address` stands, if it is on the host of a disk server.
-    pub(super) fn place_of(&self, address: IpAddr) -> Option<Place> {
-        self.places.get(&address).cloned()
+    pub(super) fn location_of(&self, address: IpAddr) -> Option<Location> {
+        self.locations.get(&address).cloned()
     }
 
     /// How a store is called to people.
     pub(super) fn shown(&self, store: StoreId) -> String {
         match self.stores.get(&store) {
-            Some(info) => format!("store {store} at {} (node {})", info.place, info.node),
+            Some(info) => format!("store {store} at {} (node {})", info.location, info.node),
             None => format!("store {store}, which is not known here"),
         }
     }
@@ -304,7 +306,7 @@ impl Servers {
     pub(super) fn new_group(&mut self, stores: &[StoreId]) -> Group {
         let group = GroupId(self.next_group);
         self.next_group += 1;
-        let member = |store: &StoreId| Member { store: *store, since: BodyId(1), through: BodyId(0) };
+        let member = |store: &StoreId| Member { store: *store, since: ObjectId(1), through: ObjectId(0) };
         Group { group, epoch: 1, members: stores.iter().map(member).collect() }
     }
 
@@ -357,7 +359,7 @@ impl Servers {
     }
 
     /// Whether its administrator has given it up for good.
-    pub(super) fn is_given_up(&self, store: StoreId) -> bool {
+    pub(super) fn is_removed_as_lost(&self, store: StoreId) -> bool {
         self.stores.get(&store).is_none_or(|info| info.state == StoreState::Lost)
     }
 
@@ -371,13 +373,13 @@ impl Servers {
     }
 
     /// Whether it is to get what it is said to be owed in a group: it stays there.
-    pub(super) fn is_owed(&self, group: GroupId, store: StoreId) -> bool {
-        self.member(group, store).is_some_and(|member| !member.is_leaving()) && !self.is_given_up(store)
+    pub(super) fn is_missing(&self, group: GroupId, store: StoreId) -> bool {
+        self.member(group, store).is_some_and(|member| !member.is_leaving()) && !self.is_removed_as_lost(store)
     }
 
     /// Whether others take its place: it was given up, or is being emptied.
     pub(super) fn is_to_leave(&self, store: StoreId) -> bool {
-        self.is_given_up(store) || self.is_draining(store)
+        self.is_removed_as_lost(store) || self.is_draining(store)
     }
 
     /// Whether it is being emptied, or is empty by now.
@@ -386,7 +388,7 @@ impl Servers {
     }
 
     /// Stores that have been given up for good.
-    pub(super) fn given_up(&self) -> Vec<StoreId> {
+    pub(super) fn removed_as_lost(&self) -> Vec<StoreId> {
         self.wanted(StoreState::Lost)
     }
 
@@ -414,24 +416,24 @@ impl Servers {
         let server = self.nodes.entry(node).or_default();
         let before = server.seen_at.replace(address.to_canonical());
         if before != server.seen_at {
-            self.places = self.find_places();
+            self.locations = self.find_places();
         }
     }
 
     /// Who serves which store, as it is told.
-    fn pages_of_ways(&self) -> Vec<WaysPage> {
+    fn pages_of_ways(&self) -> Vec<StoreAddressPage> {
         let way = |info: &StoreInfo| {
             let nodes_at = self.nodes.get(&info.node)?.nodes_at.clone()?;
-            Some(Way { store: info.store, node: info.node, nodes_at })
+            Some(StoreAddress { store: info.store, node: info.node, nodes_at })
         };
-        let ways: Vec<Way> = self.stores.values().filter_map(way).collect();
-        let count = ways.len().div_ceil(WAYS_MAX).max(1);
-        let mut pages = ways.chunks(WAYS_MAX).map(<[Way]>::to_vec);
-        let page = |page: usize| WaysPage {
+        let addresses: Vec<StoreAddress> = self.stores.values().filter_map(way).collect();
+        let count = addresses.len().div_ceil(STORE_ADDRESSES_MAX).max(1);
+        let mut pages = addresses.chunks(STORE_ADDRESSES_MAX).map(<[StoreAddress]>::to_vec);
+        let page = |page: usize| StoreAddressPage {
             number: self.tellings,
             page: u32::try_from(page).unwrap_or(u32::MAX),
             is_last: page + 1 == count,
-            ways: pages.next().unwrap_or_default(),
+            addresses: pages.next().unwrap_or_default(),
         };
         (0..count).map(page).collect()
     }
@@ -491,7 +493,7 @@ impl Manager {
 
     /// A store cannot have a content whose number was never handed out: these names are older than it, as those that were brought back from a copy are.
     /// What was made since has no name any more; but its numbers are not handed out again, so that nothing takes its place on the disks.
-    fn look_at_newest(&self, node: NodeId, newest: BodyId) {
+    fn look_at_newest(&self, node: NodeId, newest: ObjectId) {
         if !self.namespace.ids().is_plausible(newest) {
             return tracing::error!(
                 %node, %newest,
@@ -512,7 +514,7 @@ impl Manager {
 
     /// Tells those servers who serves which store that have not been told, or not as it is now.
     fn tell_ways(&self) {
-        let _one_after_the_other = self.telling_ways.lock();
+        let _one_after_the_other = self.telling_addresses.lock();
         let (pages, nodes) = {
             let mut state = self.state();
             let servers = &mut state.servers;
@@ -530,7 +532,7 @@ impl Manager {
             (servers.pages_of_ways(), nodes)
         };
         for node in nodes {
-            let are_sent = pages.iter().all(|page| self.world.send(node, FromManager::Ways(page.clone())));
+            let are_sent = pages.iter().all(|page| self.world.send(node, FromManager::StoreAddresses(page.clone())));
             if !are_sent && let Some(server) = self.state().servers.nodes.get_mut(&node) {
                 server.is_told = false;
             }
@@ -638,8 +640,8 @@ impl Manager {
             if is_member { state.sessions.register(now, request) } else { None }
         };
         if let Some(registered) = registered {
-            tracing::info!(node = %request.node, session = %registered.session, era = registered.era.0, "a disk server is there");
-            let (terms, wall) = (self.settings.terms, self.permissions_time(now));
+            tracing::info!(node = %request.node, session = %registered.session, boot_generation = registered.boot_generation.0, "a disk server is there");
+            let (terms, wall) = (self.settings.terms, self.capabilities_time(now));
             self.tell(request.node, ToServer::Registered { registered, terms, wall });
         }
     }
@@ -694,31 +696,31 @@ struct Host<'a> {
     said: Option<IpAddr>,
     /// Where its connection comes from.
     seen: Option<IpAddr>,
-    place: &'a Place,
+    location: &'a Location,
 }
 
 /// Where addresses stand: those that clients are sent to, and those that connections come from. Of these a loopback address counts for nothing (it is that
 /// of every node on the manager's own machine), nor one that nodes of several hosts come from: behind it is somebody who translates addresses.
-fn places_of(hosts: &[Host<'_>]) -> BTreeMap<IpAddr, Place> {
-    let mut places = BTreeMap::new();
+fn places_of(hosts: &[Host<'_>]) -> BTreeMap<IpAddr, Location> {
+    let mut locations = BTreeMap::new();
     for host in hosts {
         if let Some(address) = host.said {
-            places.entry(address).or_insert_with(|| host.place.clone());
+            locations.entry(address).or_insert_with(|| host.location.clone());
         }
     }
-    let mut seen: BTreeMap<IpAddr, Option<&Place>> = BTreeMap::new();
+    let mut seen: BTreeMap<IpAddr, Option<&Location>> = BTreeMap::new();
     for host in hosts {
         if let Some(address) = host.seen.filter(|address| !address.is_loopback()) {
-            let place = seen.entry(address).or_insert(Some(host.place));
-            *place = place.filter(|place| *place == host.place);
+            let location = seen.entry(address).or_insert(Some(host.location));
+            *location = location.filter(|location| *location == host.location);
         }
     }
-    for (address, place) in seen {
-        if let Some(place) = place {
-            places.entry(address).or_insert_with(|| place.clone());
+    for (address, location) in seen {
+        if let Some(location) = location {
+            locations.entry(address).or_insert_with(|| location.clone());
         }
     }
-    places
+    locations
 }
 
 fn stores_of(group: &Group) -> Vec<StoreId> {
@@ -735,8 +737,8 @@ pub(super) fn split(address: &str) -> Option<(String, u16)> {
 mod tests {
     use super::*;
 
-    fn place(host: &str) -> Place {
-        Place::new("site", "rack", host).unwrap()
+    fn location(host: &str) -> Location {
+        Location::new("site", "rack", host).unwrap()
     }
 
     fn at(address: &str) -> IpAddr {
@@ -745,34 +747,34 @@ mod tests {
 
     #[test]
     fn a_client_stands_where_its_hosts_disk_server_does_also_where_that_has_a_name() {
-        let (named, numbered, both) = (place("named"), place("numbered"), place("both"));
-        let places = places_of(&[
-            Host { said: None, seen: Some(at("10.0.0.7")), place: &named },
-            Host { said: Some(at("10.0.0.8")), seen: None, place: &numbered },
+        let (named, numbered, both) = (location("named"), location("numbered"), location("both"));
+        let locations = places_of(&[
+            Host { said: None, seen: Some(at("10.0.0.7")), location: &named },
+            Host { said: Some(at("10.0.0.8")), seen: None, location: &numbered },
             // Clients and nodes come to it by two networks.
-            Host { said: Some(at("10.0.0.9")), seen: Some(at("10.1.0.9")), place: &both },
+            Host { said: Some(at("10.0.0.9")), seen: Some(at("10.1.0.9")), location: &both },
         ]);
         let expected = [("10.0.0.7", &named), ("10.0.0.8", &numbered), ("10.0.0.9", &both), ("10.1.0.9", &both)];
-        assert_eq!(places, expected.map(|(address, place)| (at(address), place.clone())).into());
+        assert_eq!(locations, expected.map(|(address, location)| (at(address), location.clone())).into());
     }
 
     #[test]
     fn an_address_that_says_nothing_of_the_host_counts_for_nothing() {
-        let (first, second) = (place("first"), place("second"));
-        let places = places_of(&[
+        let (first, second) = (location("first"), location("second"));
+        let locations = places_of(&[
             // On the manager's machine.
-            Host { said: None, seen: Some(at("127.0.0.1")), place: &first },
-            Host { said: None, seen: Some(at("::1")), place: &first },
+            Host { said: None, seen: Some(at("127.0.0.1")), location: &first },
+            Host { said: None, seen: Some(at("::1")), location: &first },
             // Behind one router.
-            Host { said: None, seen: Some(at("192.0.2.1")), place: &first },
-            Host { said: None, seen: Some(at("192.0.2.1")), place: &second },
-            Host { said: None, seen: Some(at("192.0.2.1")), place: &first },
+            Host { said: None, seen: Some(at("192.0.2.1")), location: &first },
+            Host { said: None, seen: Some(at("192.0.2.1")), location: &second },
+            Host { said: None, seen: Some(at("192.0.2.1")), location: &first },
             // Two of one host agree; and where clients are sent to comes first.
-            Host { said: None, seen: Some(at("192.0.2.2")), place: &second },
-            Host { said: None, seen: Some(at("192.0.2.2")), place: &second },
-            Host { said: Some(at("192.0.2.3")), seen: None, place: &first },
-            Host { said: None, seen: Some(at("192.0.2.3")), place: &second },
+            Host { said: None, seen: Some(at("192.0.2.2")), location: &second },
+            Host { said: None, seen: Some(at("192.0.2.2")), location: &second },
+            Host { said: Some(at("192.0.2.3")), seen: None, location: &first },
+            Host { said: None, seen: Some(at("192.0.2.3")), location: &second },
         ]);
-        assert_eq!(places, [(at("192.0.2.2"), second), (at("192.0.2.3"), first)].into());
+        assert_eq!(locations, [(at("192.0.2.2"), second), (at("192.0.2.3"), first)].into());
     }
 }

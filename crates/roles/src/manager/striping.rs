@@ -10,14 +10,14 @@ use namespace::{
 };
 use types::capability::{PathMark, Rights};
 use types::direct::{DirectRights, StripedFile, UnitAt};
-use types::striping::{StripedWriting, WriteSecret};
-use types::{BodyId, GroupId, NsPath, Placement, Policy, StoreId, Stripe, WriterToken};
+use types::striping::{StripedOpenWrite, WriteSecret};
+use types::{GroupId, NsPath, ObjectId, Placement, Policy, StoreId, Stripe, WriterToken};
 
 use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, not_made, seal};
 use super::reading::{Found, Nearest, PATIENCE_MAX};
 use super::{Manager, State};
 use crate::grant::{Layout, Striped, StripedRights, To};
-use crate::opening::{Asking, OpeningError, Redirect};
+use crate::opening::{OpenRequest, OpeningError, Redirect};
 
 /// Whoever waits for the groups of some lists of stores.
 type Then = Box<dyn FnOnce(Result<Vec<(GroupId, Vec<StoreId>)>, NsError>) + Send>;
@@ -25,8 +25,8 @@ type Then = Box<dyn FnOnce(Result<Vec<(GroupId, Vec<StoreId>)>, NsError>) + Send
 impl Manager {
     /// A new file whose directory wants it striped: each unit gets stores of its own.
     pub(super) fn open_new_striped(self: &Arc<Self>, opening: Opening, policy: &Policy, stripe: Stripe) {
-        let Opening { asking, .. } = &opening;
-        let groups = match self.draw(asking, policy) {
+        let Opening { open_request, .. } = &opening;
+        let groups = match self.draw(open_request, policy) {
             Ok(groups) => groups,
             Err(error) => return opening.refuse(error),
         };
@@ -66,20 +66,20 @@ impl Manager {
             let (state, now) = (self.state(), self.world.now());
             let unit = |(group, stores): (GroupId, Vec<StoreId>)| Placement {
                 group,
-                participants: state.participants(now, &stores, sync),
+                in_sync: state.in_sync(now, &stores, sync),
             };
             groups.into_iter().map(unit).collect()
         };
-        if units.iter().zip(wanted).any(|(unit, wanted)| unit.participants.len() < wanted) {
+        if units.iter().zip(wanted).any(|(unit, wanted)| unit.in_sync.len() < wanted) {
             return opening.refuse(OpeningError::wait("some of the stores that were chosen for it have just gone"));
         }
-        let written = units.iter().flat_map(|unit| &unit.participants).map(|one| &one.store);
-        self.state().begin_writing(written, opening.asking.announced);
+        let written = units.iter().flat_map(|unit| &unit.in_sync).map(|one| &one.store);
+        self.state().begin_writing(written, opening.open_request.announced);
         let Some(secret) = self.world.secret() else {
             return opening.refuse(OpeningError::wait("no random bytes are to be had for what its writer is told"));
         };
         let secret = WriteSecret(secret.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)));
-        opening.op.placement = Placement { group: GroupId::STRIPED, participants: Vec::new() };
+        opening.op.placement = Placement { group: GroupId::STRIPED, in_sync: Vec::new() };
         opening.op.stripe = Some(NewStripe { stripe, units, secret });
         let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
         self.open_file(opening, if is_new { Durability::Written } else { Durability::Synced }, false);
@@ -98,11 +98,11 @@ impl Manager {
     /// Opens the file itself, and sends its client to a server that puts it together.
     fn open_file(self: &Arc<Self>, opening: Opening, durability: Durability, goes_on: bool) {
         let this = Arc::clone(self);
-        let Opening { asking, op, answer } = opening;
-        let (actor, mode) = (asking.actor.clone(), op.mode);
+        let Opening { open_request, op, answer } = opening;
+        let (actor, mode) = (open_request.actor.clone(), op.mode);
         self.change_as(&actor, durability, op, move |result| {
             let opened = result.map_err(not_made);
-            answer(opened.and_then(|opened| this.redirect_striped_writer(&opened, goes_on, mode, &asking)));
+            answer(opened.and_then(|opened| this.redirect_striped_writer(&opened, goes_on, mode, &open_request)));
         });
     }
 
@@ -111,17 +111,22 @@ impl Manager {
         opened: &OpenedWrite,
         goes_on: bool,
         mode: u16,
-        asking: &Asking,
+        open_request: &OpenRequest,
     ) -> Result<Redirect, OpeningError> {
-        let record = self.namespace.read(|read| namespace::stripe_of(read, opened.body))?.ok_or(OpeningError::Lost)?;
-        let writing = StripedWriting { writer: opened.writer, secret: record.secret };
-        let layout = |to| Layout { to, ino: opened.ino, mode, mtime: asking.now };
+        let record =
+            self.namespace.read(|read| namespace::stripe_of(read, opened.object))?.ok_or(OpeningError::Lost)?;
+        let writing = StripedOpenWrite { writer: opened.writer, secret: record.secret };
+        let layout = |to| Layout { to, ino: opened.ino, mode, mtime: open_request.now };
         let what = (Rights::READ_WRITE, StripedRights::Write { writing, goes_on });
-        self.redirect_striped(opened.body, asking, what, layout)
+        self.redirect_striped(opened.object, open_request, what, layout)
     }
 
     /// Sends a reader to a server that puts a striped file together.
-    pub(super) fn redirect_striped_reader(&self, found: &Found, asking: &Asking) -> Result<Redirect, OpeningError> {
+    pub(super) fn redirect_striped_reader(
+        &self,
+        found: &Found,
+        open_request: &OpenRequest,
+    ) -> Result<Redirect, OpeningError> {
         let (inode, content) = (&found.inode, &found.content);
         let rights = match content.state {
             FileState::Open(_) | FileState::Updating(_) => StripedRights::Follow,
@@ -129,21 +134,22 @@ impl Manager {
             FileState::Interrupted(_) => StripedRights::Read { len: content.len, is_partial: true },
         };
         let layout = |to| Layout { to, ino: inode.ino, mode: inode.access.mode, mtime: inode.mtime };
-        self.all_units_are_there(content.body)?;
-        let to = self.redirect_striped(content.body, asking, (Rights::READ, rights), layout)?;
-        Ok(Redirect { units: self.units_to_read(&to, asking), ..to })
+        self.all_units_are_there(content.object)?;
+        let to = self.redirect_striped(content.object, open_request, (Rights::READ, rights), layout)?;
+        Ok(Redirect { units: self.units_to_read(&to, open_request), ..to })
     }
 
     /// Where the units of a striped file can be read, as far as it has some: those that have something. None where one of them cannot be told: who asks for
     /// that is told why.
-    fn units_to_read(&self, to: &Redirect, asking: &Asking) -> Vec<UnitAt> {
-        let Some(StripedFile { stripe, rights: DirectRights::Read { body, len, is_partial }, .. }) = to.striped else {
+    fn units_to_read(&self, to: &Redirect, open_request: &OpenRequest) -> Vec<UnitAt> {
+        let Some(StripedFile { stripe, rights: DirectRights::Read { object, len, is_partial }, .. }) = to.striped
+        else {
             return Vec::new();
         };
         let unit = |unit| {
-            let Redirect { host, port, capability, body, .. } =
-                self.open_read(asking, &asking.path, is_partial, Some((unit, body)))?;
-            Ok(UnitAt { host, port, capability, body })
+            let Redirect { host, port, capability, object, .. } =
+                self.open_read(open_request, &open_request.path, is_partial, Some((unit, object)))?;
+            Ok(UnitAt { host, port, capability, object })
         };
         let units: Result<Vec<UnitAt>, OpeningError> = (0..stripe.units_in(len)).map(unit).collect();
         units.unwrap_or_default()
@@ -151,16 +157,16 @@ impl Manager {
 
     /// Whether each unit of a striped file can be had. Who puts the file together would find out too, but a stock client then comes back here for another
     /// one to try, and so on.
-    fn all_units_are_there(&self, body: BodyId) -> Result<(), OpeningError> {
-        let units = self.namespace.read(|read| stores_of_units(read, &namespace::units_of(read, body)?.1))?;
+    fn all_units_are_there(&self, object: ObjectId) -> Result<(), OpeningError> {
+        let units = self.namespace.read(|read| stores_of_units(read, &namespace::units_of(read, object)?.1))?;
         let (state, now) = (self.state(), self.world.now());
-        let mut lacking =
+        let mut stale_replicas =
             units.iter().enumerate().filter(|(_, stores)| !self.can_any_show(&state, now, stores)).peekable();
-        if lacking.peek().is_none() {
+        if stale_replicas.peek().is_none() {
             return Ok(());
         }
         let (mut may_return, mut shown) = (true, Vec::new());
-        for (number, stores) in lacking {
+        for (number, stores) in stale_replicas {
             may_return &= Self::may_return(&state, now, stores, PATIENCE_MAX);
             shown.push(format!("unit {number} is on {}", Self::shown(&state, stores)));
         }
@@ -177,17 +183,17 @@ impl Manager {
 
     fn redirect_striped(
         &self,
-        body: BodyId,
-        asking: &Asking,
+        object: ObjectId,
+        open_request: &OpenRequest,
         (rights, striped): (Rights, StripedRights),
         layout: impl FnOnce(To) -> Layout,
     ) -> Result<Redirect, OpeningError> {
-        let (at, now) = (self.place_of(asking), self.world.now());
-        let (stripe, units) = self.namespace.read(|read| namespace::units_of(read, body))?;
+        let (at, now) = (self.location_of(open_request), self.world.now());
+        let (stripe, units) = self.namespace.read(|read| namespace::units_of(read, object))?;
         let stores = all_of(&self.namespace.read(|read| stores_of_units(read, &units))?);
         let state = self.state();
-        let store = match self.nearest(&state, now, &stores, (at.as_ref(), &asking.tried)) {
-            Some(Nearest { was_tried: true, .. }) if asking.all_refused => {
+        let store = match self.nearest(&state, now, &stores, (at.as_ref(), &open_request.tried)) {
+            Some(Nearest { was_tried: true, .. }) if open_request.all_refused => {
                 return Err(OpeningError::AllRefused(Self::shown(&state, &stores)));
             }
             nearest => nearest,
@@ -195,35 +201,35 @@ impl Manager {
         // None of its stores is there: another one may still know how to wait for them.
         let store = store.or_else(|| {
             let all: Vec<StoreId> = state.servers.map().stores().iter().map(|info| info.store).collect();
-            self.nearest(&state, now, &all, (at.as_ref(), &asking.tried))
+            self.nearest(&state, now, &all, (at.as_ref(), &open_request.tried))
         });
         let Some(Nearest { store, .. }) = store else { return Err(OpeningError::wait("no disk server is there")) };
-        let (epoch, life) = match striped {
-            StripedRights::Write { writing, .. } => (writing.writer.epoch, self.settings.capability_life),
-            StripedRights::Read { .. } => (0, self.settings.capability_life),
-            StripedRights::Follow => (0, self.settings.capability_life.min(FOLLOW_LIFE)),
+        let (epoch, process_epoch) = match striped {
+            StripedRights::Write { writing, .. } => (writing.writer.epoch, self.settings.capability_lifetime),
+            StripedRights::Read { .. } => (0, self.settings.capability_lifetime),
+            StripedRights::Follow => (0, self.settings.capability_lifetime.min(FOLLOW_LIFE)),
         };
         let layout = layout(To::Striped(Striped { width: stripe.width(), chunk: stripe.chunk(), rights: striped }));
         let rights_of_units = match striped {
             StripedRights::Write { writing, goes_on } => Some(DirectRights::Write { writing, goes_on }),
-            StripedRights::Read { len, is_partial } => Some(DirectRights::Read { body, len, is_partial }),
+            StripedRights::Read { len, is_partial } => Some(DirectRights::Read { object, len, is_partial }),
             // How much of it is whole only somebody knows who asks all units again and again.
             StripedRights::Follow => None,
         };
         let Layout { ino, mode, mtime, .. } = layout;
         let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
-        let until = self.permissions_time(now).plus(life);
-        let (path, epoch) = (PathMark::of(&asking.path), u64::from(epoch));
-        let to = seal(&state, now, store, Sealed { path, body, rights, epoch, layout, until })?;
-        Ok(Redirect { striped: direct.filter(|_| asking.is_direct), ..to })
+        let until = self.capabilities_time(now).plus(process_epoch);
+        let (path, epoch) = (PathMark::of(&open_request.path), u64::from(epoch));
+        let to = seal(&state, now, store, Sealed { path, object, rights, epoch, layout, until })?;
+        Ok(Redirect { striped: direct.filter(|_| open_request.is_direct), ..to })
     }
 
     /// Opens a unit of a striped file for who writes it, with `goes_on` also one that has ended; `answer` is called once, perhaps in another thread,
     /// and must not wait.
     pub fn open_unit_write(
         self: &Arc<Self>,
-        asking: Asking,
-        (writing, unit, goes_on): (StripedWriting, u8, bool),
+        open_request: OpenRequest,
+        (writing, unit, goes_on): (StripedOpenWrite, u8, bool),
         answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
     ) {
         let of = writing.writer;
@@ -242,17 +248,17 @@ impl Manager {
         let op = OpenWrite {
             mode: 0,
             unit_of: Some(of),
-            ..OpenWrite::new(path, How::Update, namespace::unit_writer(of.body, unit), ANY_BOOT)
+            ..OpenWrite::new(path, How::Update, namespace::unit_writer(of.object, unit), ANY_BOOT)
         };
         let answer = Box::new(answer);
         match writer {
             Some(writer) => {
                 let op = OpenWrite { expected_len: writer.expected_len, ..op };
-                self.reopen(Opening { asking, op, answer }, &writer);
+                self.reopen(Opening { open_request, op, answer }, &writer);
             }
             None if goes_on => {
-                let op = OpenWrite { expected_len: asking.announced, resume: Some(Resume::Visible), ..op };
-                self.update_content(Opening { asking, op, answer }, unit_content);
+                let op = OpenWrite { expected_len: open_request.announced, resume: Some(Resume::Visible), ..op };
+                self.update_content(Opening { open_request, op, answer }, unit_content);
             }
             None => answer(Err(stale(of, unit, "it is written no more").into())),
         }
@@ -274,7 +280,7 @@ impl Manager {
 }
 
 fn stale(of: WriterToken, unit: u8, why: &'static str) -> NsError {
-    NsError::Stale { what: format!("unit {unit} of body {:016x}", of.body.0), why }
+    NsError::Stale { what: format!("unit {unit} of body {:016x}", of.object.0), why }
 }
 
 /// The record of a file's writer, as long as that is `of`; and of one of its units the content, and the writer, if it has one.
@@ -283,14 +289,14 @@ fn find_unit(
     of: WriterToken,
     unit: u8,
 ) -> Result<(WriterRecord, Content, Option<WriterRecord>), NsError> {
-    let file = namespace::writer_of(read, of.key, of.body)?.filter(|file| file.epoch == of.epoch);
+    let file = namespace::writer_of(read, of.key, of.object)?.filter(|file| file.epoch == of.epoch);
     let file = file.ok_or_else(|| stale(of, unit, "its writer has ended, or its client has opened it again since"))?;
-    let (_, units) = namespace::units_of(read, of.body)?;
+    let (_, units) = namespace::units_of(read, of.object)?;
     let content = units.get(usize::from(unit)).and_then(Inode::content).copied();
     let content =
-        content.ok_or_else(|| NsError::NotFound(format!("unit {unit} of body {:016x}", of.body.0), "unit"))?;
+        content.ok_or_else(|| NsError::NotFound(format!("unit {unit} of body {:016x}", of.object.0), "unit"))?;
     let writer = match content.state {
-        FileState::Open(by) | FileState::Updating(by) => namespace::writer_of(read, by, content.body)?,
+        FileState::Open(by) | FileState::Updating(by) => namespace::writer_of(read, by, content.object)?,
         FileState::Complete | FileState::Interrupted(_) => None,
     };
     Ok((file, content, writer))
@@ -300,10 +306,10 @@ fn find_unit(
 pub(super) fn stores_of_units(read: &dyn Read, units: &[Inode]) -> Result<Vec<Vec<StoreId>>, NsError> {
     let stores_of = |content: &Content| match content.state {
         FileState::Open(by) | FileState::Updating(by) => {
-            let writer = namespace::writer_of(read, by, content.body)?;
-            Ok(writer.and_then(|writer| Some(writer.placement.participants.first()?.store)).into_iter().collect())
+            let writer = namespace::writer_of(read, by, content.object)?;
+            Ok(writer.and_then(|writer| Some(writer.placement.in_sync.first()?.store)).into_iter().collect())
         }
-        FileState::Complete | FileState::Interrupted(_) => namespace::holders(read, content.group, content.body),
+        FileState::Complete | FileState::Interrupted(_) => namespace::holders(read, content.group, content.object),
     };
     units.iter().filter_map(Inode::content).map(stores_of).collect()
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster::Time;
-use cluster::replication::Whole;
-use types::{BodyId, ErrorCode, NodeId, NsPath};
+use cluster::replication::ObjectDigest;
+use types::{ErrorCode, NodeId, NsPath, ObjectId};
 
 use super::Manager;
 use crate::message::{FromManager, NotSummed, SumRequest};
-use crate::opening::{Asking, OpeningError};
+use crate::opening::{OpenRequest, OpeningError};
 
 /// Characters of what a disk server says that are shown.
 const TEXT_MAX: usize = 512;
@@ -21,11 +21,11 @@ const AGAIN: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct Unsummed {
     /// Who asks.
-    pub asking: Asking,
+    pub open_request: OpenRequest,
     /// Its name.
     pub path: NsPath,
     /// The content that the name is to have.
-    pub body: BodyId,
+    pub object: ObjectId,
 }
 
 /// Why a content was not read through.
@@ -66,7 +66,7 @@ fn shown(text: &str) -> String {
 }
 
 /// Who is told what was found.
-type Then = Box<dyn FnOnce(Result<Whole, SumError>) + Send>;
+type Then = Box<dyn FnOnce(Result<ObjectDigest, SumError>) + Send>;
 
 /// What is being read.
 pub(super) struct Summing {
@@ -98,22 +98,22 @@ impl Manager {
         &self,
         file: Unsummed,
         is_wanted: impl Fn() -> bool + Send + 'static,
-        then: impl FnOnce(Result<Whole, SumError>) + Send + 'static,
+        then: impl FnOnce(Result<ObjectDigest, SumError>) + Send + 'static,
     ) {
         self.begin_sum(file, Box::new(is_wanted), Box::new(then), None);
     }
 
     /// `failed`: why it comes here again.
     fn begin_sum(&self, file: Unsummed, is_wanted: Box<dyn Fn() -> bool + Send>, then: Then, failed: Option<SumError>) {
-        let to = match self.open_read(&file.asking, &file.path, false, None) {
-            Ok(to) if to.body == file.body => to,
+        let to = match self.open_read(&file.open_request, &file.path, false, None) {
+            Ok(to) if to.object == file.object => to,
             Ok(_) => return then(Err(gone())),
             // Others may have asked for it by the name that it has now.
             Err(error) if error.code() == ErrorCode::NotFound => return then(Err(gone())),
             Err(error) => return then(Err(error.into())),
         };
         // Whoever else has it has failed as well.
-        if let Some(failed) = failed.filter(|_| file.asking.tried.contains(&to.host)) {
+        if let Some(failed) = failed.filter(|_| file.open_request.tried.contains(&to.host)) {
             return then(Err(failed));
         }
         let told = self.world.now();
@@ -127,7 +127,7 @@ impl Manager {
     }
 
     /// A disk server has read one, or not.
-    pub(super) fn summed(&self, node: NodeId, number: u64, found: Result<Whole, NotSummed>) {
+    pub(super) fn summed(&self, node: NodeId, number: u64, found: Result<ObjectDigest, NotSummed>) {
         // It goes to a client, and into the log.
         let found = found.map_err(|why| NotSummed { text: shown(&why.text), ..why });
         let asked = {
@@ -142,7 +142,7 @@ impl Manager {
             Err(why) if why.code == ErrorCode::Overloaded => then(Err(OpeningError::wait(why.text).into())),
             Err(why) => {
                 tracing::warn!(path = %file.path, host, %why, "a file was not read for its checksum");
-                file.asking.tried.push(host.clone());
+                file.open_request.tried.push(host.clone());
                 self.begin_sum(file, is_wanted, then, Some(SumError::NotRead { host, why }));
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cluster::placement::{Load, Map, PlacementError, StoreInfo, StoreState, can_be_met};
 use namespace::{Actor, Content, FileState, Inode, Kind, NsError, Read, StoreEntry, WantedState, WriterRecord};
 use serde::{Deserialize, Serialize};
-use types::{BodyId, ClientIdentity, GroupId, Ino, NodeId, NsPath, Policy, StoreId};
+use types::{ClientIdentity, GroupId, Ino, NodeId, NsPath, ObjectId, Policy, StoreId};
 
 use super::{Manager, State};
 use crate::opening::OpeningError;
@@ -25,7 +25,7 @@ pub struct StoreView {
     /// How people call that.
     pub name: String,
     /// `site/rack/host`.
-    pub place: String,
+    pub location: String,
     /// What its administrator calls its kind.
     pub class: Option<String>,
     /// Whether it can be used.
@@ -58,9 +58,9 @@ pub struct FileView {
 /// A content.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ContentView {
-    /// Its number, as the names of its pieces on the stores' disks begin.
+    /// Its number, as the names of its replicas on the stores' disks begin.
     #[serde(with = "hexadecimal")]
-    pub body: BodyId,
+    pub object: ObjectId,
     /// The group of stores that has it.
     pub group: GroupId,
     /// Length in bytes, as committed.
@@ -119,7 +119,7 @@ pub struct CopyView {
     /// Its node; `None`: nobody knows the store any more.
     pub node: Option<NodeId>,
     /// Where it stands.
-    pub place: Option<String>,
+    pub location: Option<String>,
     /// Whether it can be used.
     pub state: Option<StoreState>,
     /// What it has.
@@ -131,9 +131,9 @@ pub struct CopyView {
 #[serde(rename_all = "kebab-case")]
 pub enum CopyState {
     /// All of it.
-    Whole,
+    ObjectDigest,
     /// It is owed its copy.
-    Owed,
+    MissingReplica,
     /// Its copy is being made.
     BeingMade,
     /// It orders what is written, and has it.
@@ -167,7 +167,7 @@ impl Manager {
         let content = found.content.map(|found| {
             let state = self.state();
             let view = |found: &FoundContent| {
-                let copy = |(store, has): &(StoreId, CopyState)| copy_view(&state, found.content.body, *store, *has);
+                let copy = |(store, has): &(StoreId, CopyState)| copy_view(&state, found.content.object, *store, *has);
                 content_view(found, found.copies.iter().map(copy).collect())
             };
             let units = found.units.iter().map(view).collect();
@@ -198,7 +198,7 @@ fn judge(entries: Vec<StoreEntry>, present: &Map, policy: &Policy) -> Result<Vec
     let at_best = |entry: StoreEntry| StoreInfo {
         store: entry.store,
         node: entry.node,
-        place: entry.place,
+        location: entry.location,
         class: entry.class,
         capacity: ROOMY,
         reserve: 0,
@@ -210,8 +210,8 @@ fn judge(entries: Vec<StoreEntry>, present: &Map, policy: &Policy) -> Result<Vec
     match Map::new(entries.into_iter().filter(stays).map(at_best).collect()) {
         Ok(best) => {
             can_be_met(&best, policy)?;
-            if let Some(place) = policy.prefer().filter(|place| !best.has_place(place)) {
-                doubts.push(format!("there is no store at {place}, which it prefers"));
+            if let Some(location) = policy.prefer().filter(|location| !best.has_place(location)) {
+                doubts.push(format!("there is no store at {location}, which it prefers"));
             }
         }
         Err(error) => doubts.push(format!("nobody knows whether it can be met: {error}")),
@@ -237,7 +237,7 @@ fn store_view(
         store: info.store,
         node: info.node,
         name: names.get(&info.node).cloned().unwrap_or_default(),
-        place: info.place.to_string(),
+        location: info.location.to_string(),
         class: info.class.as_ref().map(ToString::to_string),
         state: info.state,
         wanted,
@@ -248,15 +248,15 @@ fn store_view(
     }
 }
 
-fn copy_view(state: &State, body: BodyId, store: StoreId, has: CopyState) -> CopyView {
+fn copy_view(state: &State, object: ObjectId, store: StoreId, has: CopyState) -> CopyView {
     let info = state.servers.map().store(store);
-    let is_made = || state.copies.values().any(|made| (made.done.body, made.done.store) == (body, store));
+    let is_made = || state.copies.values().any(|made| (made.done.object, made.done.store) == (object, store));
     CopyView {
         store,
         node: info.map(|info| info.node),
-        place: info.map(|info| info.place.to_string()),
+        location: info.map(|info| info.location.to_string()),
         state: info.map(|info| info.state),
-        has: if has == CopyState::Owed && is_made() { CopyState::BeingMade } else { has },
+        has: if has == CopyState::MissingReplica && is_made() { CopyState::BeingMade } else { has },
     }
 }
 
@@ -295,36 +295,36 @@ fn look_at_all(read: &dyn Read, content: Content) -> Result<FoundContent, NsErro
     if content.group != GroupId::STRIPED {
         return Ok(found);
     }
-    let (stripe, units) = namespace::units_of(read, content.body)?;
+    let (stripe, units) = namespace::units_of(read, content.object)?;
     let units = units.iter().filter_map(Inode::content).map(|unit| look_at(read, *unit)).collect::<Result<_, _>>()?;
     Ok(FoundContent { chunk: Some(stripe.chunk()), units, ..found })
 }
 
 fn look_at(read: &dyn Read, content: Content) -> Result<FoundContent, NsError> {
-    let (group, body) = (content.group, content.body);
+    let (group, object) = (content.group, content.object);
     let writer = match content.state {
-        FileState::Open(by) | FileState::Updating(by) => namespace::writer_of(read, by, body)?,
+        FileState::Open(by) | FileState::Updating(by) => namespace::writer_of(read, by, object)?,
         FileState::Complete | FileState::Interrupted(_) => None,
     };
     let members = namespace::group(read, group)?.map(|group| group.members).unwrap_or_default();
-    let owed = namespace::owed_of(read, group, body)?;
-    let participants = writer.as_ref().map(|writer| writer.placement.participants.as_slice()).unwrap_or_default();
-    let has = |at: Option<usize>, owed: bool| match (at, &writer) {
+    let missing = namespace::missing_of(read, group, object)?;
+    let in_sync = writer.as_ref().map(|writer| writer.placement.in_sync.as_slice()).unwrap_or_default();
+    let has = |at: Option<usize>, missing: bool| match (at, &writer) {
         (Some(0), _) => CopyState::Primary,
         (Some(_), _) => CopyState::TakesPart,
         (None, Some(_)) => CopyState::Later,
-        (None, None) if owed => CopyState::Owed,
-        (None, None) => CopyState::Whole,
+        (None, None) if missing => CopyState::MissingReplica,
+        (None, None) => CopyState::ObjectDigest,
     };
     let mut copies: Vec<(StoreId, CopyState)> = members
         .iter()
         .map(|member| {
-            let at = participants.iter().position(|one| one.store == member.store);
-            (member.store, has(at, owed.contains(&member.store) || !member.has(body)))
+            let at = in_sync.iter().position(|one| one.store == member.store);
+            (member.store, has(at, missing.contains(&member.store) || !member.has(object)))
         })
         .collect();
     // Who takes part is a member; if not, it is shown all the more.
-    for (at, one) in participants.iter().enumerate() {
+    for (at, one) in in_sync.iter().enumerate() {
         if copies.iter().all(|(store, _)| *store != one.store) {
             copies.push((one.store, has(Some(at), false)));
         }
@@ -334,9 +334,9 @@ fn look_at(read: &dyn Read, content: Content) -> Result<FoundContent, NsError> {
 }
 
 fn content_view(found: &FoundContent, copies: Vec<CopyView>) -> ContentView {
-    let Content { body, group, len, state, sums, generation, .. } = found.content;
+    let Content { object, group, len, state, sums, generation, .. } = found.content;
     ContentView {
-        body,
+        object,
         group,
         len,
         state: match state {
@@ -381,14 +381,14 @@ mod decimal {
 /// Numbers of contents as text.
 mod hexadecimal {
     use serde::{Deserialize as _, Deserializer, Serializer, de};
-    use types::BodyId;
+    use types::ObjectId;
 
-    pub(super) fn serialize<S: Serializer>(body: &BodyId, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&format_args!("{:016x}", body.0))
+    pub(super) fn serialize<S: Serializer>(object: &ObjectId, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{:016x}", object.0))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BodyId, D::Error> {
-        u64::from_str_radix(&String::deserialize(from)?, 16).map(BodyId).map_err(de::Error::custom)
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectId, D::Error> {
+        u64::from_str_radix(&String::deserialize(from)?, 16).map(ObjectId).map_err(de::Error::custom)
     }
 }
 
@@ -396,9 +396,9 @@ mod hexadecimal {
 mod tests {
     use super::*;
 
-    fn entry(store: u64, place: &str, class: Option<&str>, state: WantedState) -> StoreEntry {
+    fn entry(store: u64, location: &str, class: Option<&str>, state: WantedState) -> StoreEntry {
         let class = class.map(|class| class.parse().unwrap());
-        StoreEntry { store: StoreId(store), node: NodeId(store), place: place.parse().unwrap(), class, state }
+        StoreEntry { store: StoreId(store), node: NodeId(store), location: location.parse().unwrap(), class, state }
     }
 
     /// Two sites; of the second one the store is being emptied, or its node is away.
@@ -412,7 +412,7 @@ mod tests {
         let info = |entry: &StoreEntry| StoreInfo {
             store: entry.store,
             node: entry.node,
-            place: entry.place.clone(),
+            location: entry.location.clone(),
             class: entry.class.clone(),
             capacity: 1 << 40,
             reserve: 0,

@@ -2,19 +2,19 @@
 //! each other, whichever builds they are.
 
 use cluster::message::{BetweenStores, ClosedBy, FromStore, Original, ToManager, ToServer, ToStore};
-use cluster::replication::{Epoch, FromReplica, Seq, Stream, ToReplica, Whole};
+use cluster::replication::{Epoch, FromReplica, ObjectDigest, Seq, Stream, ToReplica};
 use cluster::server::{Grant, GrantRights};
-use cluster::{CopyId, Fence, FenceId, LeaseTerms, Life, Register, Registered};
-use types::striping::{StripedWriting, WriteSecret};
+use cluster::{CopyId, Fence, FenceId, LeaseTerms, ProcessEpoch, Register, Registered};
+use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{
-    Adler32, BodyId, BootId, Crc32c, Era, ErrorCode, GroupId, Incarnation, Ino, NodeId, Participant, PieceId,
-    PieceIndex, SessionId, StoreId, Timestamp, WriterKey, WriterToken,
+    Adler32, BootGeneration, BootId, Crc32c, ErrorCode, GroupId, InSyncReplica, Incarnation, Ino, NodeId, ObjectId,
+    ReplicaId, ReplicaIndex, SessionId, StoreId, Timestamp, WriterKey, WriterToken,
 };
 
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
-    About, Activity, Between, ChangeHead, EndWriter, FromDisk, FromManager, Hello, Keys, Message, NotSummed,
-    StoreReport, SumRequest, Way, WaysPage,
+    Activity, ChangeHead, EndWriter, FromDisk, FromManager, Hello, Keys, Message, NotSummed, PeerMessage,
+    ReplicaOrigin, StoreAddress, StoreAddressPage, StoreReport, SumRequest,
 };
 
 /// The forms of the version that its first line names.
@@ -23,19 +23,22 @@ const PINNED: &str = include_str!("forms.txt");
 const NODE: NodeId = NodeId(300);
 const STORE: StoreId = StoreId(5);
 const SESSION: SessionId = SessionId(1 << 40);
-const PIECE: PieceId = PieceId { body: BodyId(0x1234), index: PieceIndex(0) };
-const WRITER: WriterToken = WriterToken { key: WriterKey(77), body: PIECE.body, epoch: 3 };
+const REPLICA: ReplicaId = ReplicaId { object: ObjectId(0x1234), index: ReplicaIndex(0) };
+const WRITER: WriterToken = WriterToken { key: WriterKey(77), object: REPLICA.object, epoch: 3 };
 const EPOCH: Epoch = Epoch(3);
-const WHOLE: Whole = Whole { len: 4096, crc32c: Crc32c(0xc0ff_ee00), adler32: Adler32(0x0102_0304) };
-const STREAM: Stream = Stream { epoch: EPOCH, life: Life(2), number: 9 };
+const WHOLE: ObjectDigest = ObjectDigest { len: 4096, crc32c: Crc32c(0xc0ff_ee00), adler32: Adler32(0x0102_0304) };
+const STREAM: Stream = Stream { epoch: EPOCH, process_epoch: ProcessEpoch(2), number: 9 };
 const WALL: Timestamp = Timestamp(1_800_000_000_000_000_000);
 const FENCE: Fence =
-    Fence { fence: FenceId(8), node: NODE, store: STORE, session: Some(SESSION), piece: PIECE, epoch: EPOCH };
+    Fence { fence: FenceId(8), node: NODE, store: STORE, session: Some(SESSION), replica: REPLICA, epoch: EPOCH };
 const COPY: CopyId = CopyId(6);
 const REQUEST: u64 = 17;
 
-fn participants() -> Vec<Participant> {
-    vec![Participant { store: STORE, era: Era(1) }, Participant { store: StoreId(6), era: Era(2) }]
+fn in_sync() -> Vec<InSyncReplica> {
+    vec![
+        InSyncReplica { store: STORE, boot_generation: BootGeneration(1) },
+        InSyncReplica { store: StoreId(6), boot_generation: BootGeneration(2) },
+    ]
 }
 
 // The three that follow have no arm for all the rest: whoever adds a variant comes by here, and pins it below.
@@ -74,7 +77,7 @@ fn name_of_managers(message: &FromManager) -> String {
     };
     match message {
         FromManager::Keys(_) => "keys",
-        FromManager::Ways(_) => "ways",
+        FromManager::StoreAddresses(_) => "ways",
         FromManager::WhoLeads { .. } => "who-leads",
         FromManager::End(_) => "end",
         FromManager::WhatHas { .. } => "what-has",
@@ -87,7 +90,7 @@ fn name_of_managers(message: &FromManager) -> String {
     .to_owned()
 }
 
-fn name_of_between(between: &Between) -> String {
+fn name_of_between(between: &PeerMessage) -> String {
     let told = |told: &ToReplica| match told {
         ToReplica::Begin { .. } => "begin",
         ToReplica::Change { .. } => "change",
@@ -111,7 +114,7 @@ fn name_of_between(between: &Between) -> String {
     let message = match &between.message {
         BetweenStores::ToReplica { told: message, .. } => told(message),
         BetweenStores::FromReplica { said: message, .. } => said(message),
-        BetweenStores::Fetch { original: Original::Whole(_), .. } => "fetch-whole",
+        BetweenStores::Fetch { original: Original::ObjectDigest(_), .. } => "fetch-whole",
         BetweenStores::Fetch { original: Original::Kept { .. }, .. } => "fetch-kept",
         BetweenStores::Fetched { .. } => "fetched",
     };
@@ -120,10 +123,10 @@ fn name_of_between(between: &Between) -> String {
 
 fn name_of_layout(layout: &Layout) -> String {
     match &layout.to {
-        To::Piece(Grant { rights: GrantRights::Write { .. }, .. }) => "write",
-        To::Piece(Grant { rights: GrantRights::Read { .. }, .. }) => "read",
-        To::Piece(Grant { rights: GrantRights::Follow, .. }) => "follow",
-        To::Piece(Grant { rights: GrantRights::Kept { .. }, .. }) => "kept",
+        To::Replica(Grant { rights: GrantRights::Write { .. }, .. }) => "write",
+        To::Replica(Grant { rights: GrantRights::Read { .. }, .. }) => "read",
+        To::Replica(Grant { rights: GrantRights::Follow, .. }) => "follow",
+        To::Replica(Grant { rights: GrantRights::Kept { .. }, .. }) => "kept",
         To::Striped(Striped { rights: StripedRights::Write { .. }, .. }) => "striped-write",
         To::Striped(Striped { rights: StripedRights::Read { .. }, .. }) => "striped-read",
         To::Striped(Striped { rights: StripedRights::Follow, .. }) => "striped-follow",
@@ -136,21 +139,26 @@ fn from_disks() -> Vec<FromDisk> {
     let of_store = |message| FromDisk::Cluster(ToManager::OfStore { store: STORE, message });
     let holders = vec![STORE];
     vec![
-        FromDisk::Hello(Hello { key: 4, stores: vec![report.clone()], newest: PIECE.body }),
+        FromDisk::Hello(Hello { key: 4, stores: vec![report.clone()], newest: REPLICA.object }),
         FromDisk::Report(vec![report]),
         FromDisk::Leads { asked: vec![WRITER], led: Vec::new() },
-        FromDisk::Has { store: STORE, after: Some(PIECE), pieces: vec![PIECE] },
-        FromDisk::Cluster(ToManager::Register(Register { node: NODE, life: Life(2), boot: BootId(7), number: 1 })),
+        FromDisk::Has { store: STORE, after: Some(REPLICA), replicas: vec![REPLICA] },
+        FromDisk::Cluster(ToManager::Register(Register {
+            node: NODE,
+            process_epoch: ProcessEpoch(2),
+            boot: BootId(7),
+            number: 1,
+        })),
         FromDisk::Cluster(ToManager::Renew { node: NODE, session: SESSION, number: 2 }),
         of_store(FromStore::Place {
             session: SESSION,
-            piece: PIECE,
+            replica: REPLICA,
             writer: WRITER,
-            participants: participants(),
+            in_sync: in_sync(),
             request: REQUEST,
         }),
         of_store(FromStore::Commit {
-            piece: PIECE,
+            replica: REPLICA,
             group: GroupId(2),
             writer: WRITER,
             whole: WHOLE,
@@ -159,10 +167,10 @@ fn from_disks() -> Vec<FromDisk> {
             by: ClosedBy::GraceEnd,
             request: REQUEST,
         }),
-        of_store(FromStore::Interrupt { piece: PIECE, writer: WRITER, kept_len: 100, holders, request: REQUEST }),
+        of_store(FromStore::Interrupt { replica: REPLICA, writer: WRITER, kept_len: 100, holders, request: REQUEST }),
         of_store(FromStore::Fenced(FENCE)),
         of_store(FromStore::Copied { session: SESSION, copy: COPY, is_there: true }),
-        of_store(FromStore::Deleted { pieces: vec![PIECE] }),
+        of_store(FromStore::Deleted { replicas: vec![REPLICA] }),
         FromDisk::Activity(Activity {
             up_millis: 1000,
             sessions: 2,
@@ -180,8 +188,8 @@ fn from_disks() -> Vec<FromDisk> {
 
 fn from_managers() -> Vec<FromManager> {
     let to_store = |message| FromManager::Cluster(ToServer::ToStore { store: STORE, message });
-    let (original, capability, path) = (Original::Whole(WHOLE), "capability".to_owned(), b"/a/file".to_vec());
-    let registered = Registered { session: SESSION, era: Era(2), number: 1 };
+    let (original, capability, path) = (Original::ObjectDigest(WHOLE), "capability".to_owned(), b"/a/file".to_vec());
+    let registered = Registered { session: SESSION, boot_generation: BootGeneration(2), number: 1 };
     let terms = LeaseTerms::default();
     vec![
         FromManager::Keys(Keys {
@@ -190,11 +198,11 @@ fn from_managers() -> Vec<FromManager> {
             incarnation: Incarnation(3),
             manager: Some(("manager".to_owned(), 1094)),
         }),
-        FromManager::Ways(WaysPage {
+        FromManager::StoreAddresses(StoreAddressPage {
             number: 6,
             page: 0,
             is_last: true,
-            ways: vec![Way { store: STORE, node: NODE, nodes_at: "disk:1095".to_owned() }],
+            addresses: vec![StoreAddress { store: STORE, node: NODE, nodes_at: "disk:1095".to_owned() }],
         }),
         FromManager::WhoLeads { store: STORE, writers: vec![WRITER] },
         FromManager::End(EndWriter { capability: capability.clone(), path: path.clone(), expected_len: Some(100) }),
@@ -202,37 +210,38 @@ fn from_managers() -> Vec<FromManager> {
         FromManager::Cluster(ToServer::Registered { registered, terms, wall: WALL }),
         FromManager::Cluster(ToServer::Renewed { session: SESSION, number: 2, wall: WALL }),
         FromManager::Cluster(ToServer::NoSession { session: SESSION }),
-        to_store(ToStore::Placed { piece: PIECE, epoch: EPOCH, request: REQUEST, result: Ok(()) }),
-        to_store(ToStore::Ended { piece: PIECE, epoch: EPOCH, request: REQUEST, result: Err(ErrorCode::Stale) }),
+        to_store(ToStore::Placed { replica: REPLICA, epoch: EPOCH, request: REQUEST, result: Ok(()) }),
+        to_store(ToStore::Ended { replica: REPLICA, epoch: EPOCH, request: REQUEST, result: Err(ErrorCode::Stale) }),
         to_store(ToStore::Fence(FENCE)),
         to_store(ToStore::Copy {
             copy: COPY,
             session: SESSION,
-            piece: PIECE,
+            replica: REPLICA,
             epoch: EPOCH,
             original,
             from: StoreId(6),
         }),
-        to_store(ToStore::Delete { pieces: vec![PIECE] }),
+        to_store(ToStore::Delete { replicas: vec![REPLICA] }),
         FromManager::Sum(SumRequest { number: 9, capability, path }),
     ]
 }
 
-fn between() -> Vec<Between> {
+fn between() -> Vec<PeerMessage> {
     let (write, truncate) = (ChangeHead::Write { offset: 4096, len: 100 }, ChangeHead::Truncate { len: 50 });
-    let bare = |message| Between { to: StoreId(6), message, change: None, about: None };
-    let told = |told| bare(BetweenStores::ToReplica { from: STORE, piece: PIECE, told });
-    let said = |said| bare(BetweenStores::FromReplica { from: STORE, piece: PIECE, said });
+    let bare = |message| PeerMessage { to: StoreId(6), message, change: None, about: None };
+    let told = |told| bare(BetweenStores::ToReplica { from: STORE, replica: REPLICA, told });
+    let said = |said| bare(BetweenStores::FromReplica { from: STORE, replica: REPLICA, said });
     let fetch = |original| {
-        bare(BetweenStores::Fetch { to: STORE, copy: COPY, piece: PIECE, original, offset: 0, len: 4 << 20 })
+        bare(BetweenStores::Fetch { to: STORE, copy: COPY, replica: REPLICA, original, offset: 0, len: 4 << 20 })
     };
-    let fetched = || bare(BetweenStores::Fetched { copy: COPY, piece: PIECE, offset: 0 });
+    let fetched = || bare(BetweenStores::Fetched { copy: COPY, replica: REPLICA, offset: 0 });
     let change = || told(ToReplica::Change { stream: STREAM, seq: Seq(12) });
-    let begin = told(ToReplica::Begin { stream: STREAM, era: Era(1), from: Seq(11), may_make: true });
+    let begin =
+        told(ToReplica::Begin { stream: STREAM, boot_generation: BootGeneration(1), from: Seq(11), may_make: true });
     vec![
-        Between { about: Some(About { path: b"/a/file".to_vec(), expected_len: Some(100) }), ..begin },
-        Between { change: Some(write), ..change() },
-        Between { change: Some(truncate), ..change() },
+        PeerMessage { about: Some(ReplicaOrigin { path: b"/a/file".to_vec(), expected_len: Some(100) }), ..begin },
+        PeerMessage { change: Some(write), ..change() },
+        PeerMessage { change: Some(truncate), ..change() },
         told(ToReplica::Sync { stream: STREAM, upto: Seq(12) }),
         told(ToReplica::Complete { stream: STREAM, upto: Seq(12) }),
         said(FromReplica::Began { stream: STREAM }),
@@ -242,22 +251,22 @@ fn between() -> Vec<Between> {
         said(FromReplica::Completed { stream: STREAM, whole: WHOLE }),
         said(FromReplica::Failed { stream: STREAM, why: ErrorCode::NoSpace }),
         said(FromReplica::Fenced { stream: STREAM, epoch: Epoch(4) }),
-        fetch(Original::Whole(WHOLE)),
+        fetch(Original::ObjectDigest(WHOLE)),
         fetch(Original::Kept { len: 100, was_whole: true }),
         fetched(),
-        Between { change: Some(write), ..fetched() },
+        PeerMessage { change: Some(write), ..fetched() },
     ]
 }
 
 fn layouts() -> Vec<Layout> {
-    let piece = |rights| To::Piece(Grant { store: STORE, session: SESSION, group: GroupId(2), rights });
+    let replica = |rights| To::Replica(Grant { store: STORE, session: SESSION, group: GroupId(2), rights });
     let striped = |rights| To::Striped(Striped { width: 4, chunk: 1 << 20, rights });
-    let writing = StripedWriting { writer: WRITER, secret: WriteSecret(5) };
+    let writing = StripedOpenWrite { writer: WRITER, secret: WriteSecret(5) };
     let all = [
-        piece(GrantRights::Write { writer: WRITER, participants: participants(), may_make: true }),
-        piece(GrantRights::Read { epoch: EPOCH, whole: WHOLE }),
-        piece(GrantRights::Follow),
-        piece(GrantRights::Kept { epoch: EPOCH }),
+        replica(GrantRights::Write { writer: WRITER, in_sync: in_sync(), may_make: true }),
+        replica(GrantRights::Read { epoch: EPOCH, whole: WHOLE }),
+        replica(GrantRights::Follow),
+        replica(GrantRights::Kept { epoch: EPOCH }),
         striped(StripedRights::Write { writing, goes_on: true }),
         striped(StripedRights::Read { len: 4096, is_partial: false }),
         striped(StripedRights::Follow),
@@ -283,7 +292,7 @@ fn forms() -> Vec<String> {
     }
     for message in between() {
         let name = name_of_between(&message);
-        lines.push(line("between", name, link::encode(&Message::Between(message)).unwrap()));
+        lines.push(line("between", name, link::encode(&Message::PeerMessage(message)).unwrap()));
     }
     lines.extend(layouts().iter().map(|layout| line("grant", name_of_layout(layout), layout.encode())));
     lines

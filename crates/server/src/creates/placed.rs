@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use roles::{PlacedError, WriteGrant, Writing};
+use roles::{PendingWrite, PlacedError, WriteGrant};
 use types::{NsPath, Timestamp};
 
 use super::{Creates, SIDE_BY_SIDE};
@@ -60,7 +60,7 @@ impl Creates {
                 let begun = Instant::now();
                 if is_patient {
                     // Its close has the answer for its client.
-                    let _: Result<(), PlacedError> = Writing::wait(oldest);
+                    let _: Result<(), PlacedError> = PendingWrite::wait(oldest);
                 }
                 is_patient &= begun.elapsed() < SILENT;
             }
@@ -72,7 +72,7 @@ impl Creates {
     }
 
     /// Writes and closes one; tells what others have still to answer of it.
-    fn fill_one(&self, create: PlacedCreate) -> Option<Writing> {
+    fn fill_one(&self, create: PlacedCreate) -> Option<PendingWrite> {
         let PlacedCreate { path, grant, mtime, data, reply } = create;
         let node = &self.node;
         let doing = format!("make {path}");
@@ -96,22 +96,22 @@ impl Creates {
         };
         let making = Some(Making::Placed(Arc::clone(&placed)));
         let state = LeaseState { owner: Some(self.owner), token: placed.writer(), writer: making };
-        let body = placed.piece().body;
-        let lease = Lease::new((placed.ino(), body), facts, state);
+        let object = placed.replica().object;
+        let lease = Lease::new((placed.ino(), object), facts, state);
         if let Some(mtime) = mtime {
             lease.set_mtime(mtime);
         }
         {
             // In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
             let mut writers = node.writers.lock();
-            if writers.lease(body).is_some() {
+            if writers.lease(object).is_some() {
                 drop(writers);
                 let text = format!("Cannot {doing} now: it is being written already");
                 reply.refuse(&Refusal::Wait { seconds: 1, text });
                 return None;
             }
-            writers.attach(body, self.owner, Arc::clone(&lease));
-            writers.begin_close(body, self.owner);
+            writers.attach(object, self.owner, Arc::clone(&lease));
+            writers.begin_close(object, self.owner);
         }
         let (writing, doubt) = match placed.write_whole(&self.behind[data]) {
             Ok(writing) => (writing, None),

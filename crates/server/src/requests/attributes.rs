@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use namespace::{FileState, Inode, Kind, Want};
-use types::{BodyId, NsPath, PieceId, PrincipalId, Timestamp};
+use types::{NsPath, ObjectId, PrincipalId, ReplicaId, Timestamp};
 use wire::request::{Stat, StatOptions, Statx, Target};
 use wire::response::{StatExtra, StatFlags, StatReply, VfsReply};
 use wire::{ErrorNumber, StreamId};
@@ -125,7 +125,7 @@ impl Node {
                     flags = flags.with(StatFlags::XSET);
                 }
                 if let FileState::Open(_) = content.state {
-                    size = self.published_len(content.body);
+                    size = self.published_len(content.object);
                 }
             }
         }
@@ -151,18 +151,18 @@ impl Node {
         let shown = self.show(inode);
         let written =
             inode.content().filter(|content| matches!(content.state, FileState::Open(_) | FileState::Updating(_)));
-        match written.and_then(|content| self.own_writer(viewer, content.body)) {
+        match written.and_then(|content| self.own_writer(viewer, content.object)) {
             Some(writer) => StatReply { size: writer.len(), ..shown },
             None => shown,
         }
     }
 
-    /// The writer of `body`, if `viewer` is the session that writes it, or one of the same process. Such a one sees at once what it was
+    /// The writer of `object`, if `viewer` is the session that writes it, or one of the same process. Such a one sees at once what it was
     /// told is written; all others see what is durable.
-    pub(crate) fn own_writer(&self, viewer: &Session, body: BodyId) -> Option<Making> {
+    pub(crate) fn own_writer(&self, viewer: &Session, object: ObjectId) -> Option<Making> {
         let (owner, lease) = {
             let writers = self.writers.lock();
-            (writers.holder(body)?, writers.lease(body)?)
+            (writers.holder(object)?, writers.lease(object)?)
         };
         if owner != Owner(viewer.number) {
             let other = self.sessions.lock().get(&owner.0).cloned()?;
@@ -173,16 +173,16 @@ impl Node {
         lease.writer()
     }
 
-    /// The durable prefix of a body in the making.
-    fn published_len(&self, body: types::BodyId) -> u64 {
-        let lease = self.writers.lock().lease(body);
+    /// The durable prefix of a object in the making.
+    fn published_len(&self, object: types::ObjectId) -> u64 {
+        let lease = self.writers.lock().lease(object);
         if let Some(writer) = lease.and_then(|lease| lease.writer()) {
             return if self.config.has(Planted::ShowUndurable) { writer.len() } else { writer.durable_prefix() };
         }
-        let piece = PieceId::first(body);
-        match self.store_of(piece).and_then(|store| store.status(piece)) {
+        let replica = ReplicaId::first(object);
+        match self.store_of(replica).and_then(|store| store.status(replica)) {
             Ok(Some(status)) => match status.state {
-                store::PieceState::InMaking { durable_prefix, .. } => durable_prefix,
+                store::ReplicaState::InMaking { durable_prefix, .. } => durable_prefix,
                 _ => status.len,
             },
             _ => 0,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use namespace::{Durability, How, OpenWrite, RemoveAny};
-use roles::{Asking, DiskServer, Granted, Manager, WriteGrant};
+use roles::{DiskServer, Manager, OpenRequest, VerifiedCapability, WriteGrant};
 use types::{Crc32c, NsPath};
 use wire::batch::{self, BYTES_MAX, DATA_MAX, ENTRIES_MAX, Entry, Limits, Op, Takes};
 use wire::request::Batch;
@@ -135,8 +135,8 @@ impl Connection {
                 Ok(Next::Nothing)
             }
             Op::Open { replace, mode, len } => match self.open_entry(creates, (path, &target), (replace, mode, len)) {
-                Ok((manager, asking, op)) => {
-                    self.redirect_entry(&manager, asking, op, reply);
+                Ok((manager, open_request, op)) => {
+                    self.redirect_entry(&manager, open_request, op, reply);
                     Ok(Next::Nothing)
                 }
                 Err(refusal) => Err((refusal, reply)),
@@ -192,7 +192,7 @@ impl Connection {
         creates: &Creates,
         (path, target): (NsPath, &PathArg),
         (replace, mode, len): (bool, u16, u32),
-    ) -> Result<(Arc<Manager>, Asking, OpenWrite), Refusal> {
+    ) -> Result<(Arc<Manager>, OpenRequest, OpenWrite), Refusal> {
         let Role::Manager(manager) = &self.node.role else {
             return Err(Refusal::unsupported("An open in a batch, without the file's content,"));
         };
@@ -209,8 +209,9 @@ impl Connection {
             expected_len: Some(u64::from(len)),
             ..OpenWrite::new(path, how(replace), creates.client().clone(), self.node.config.boot)
         };
-        let asking = Asking { announced: Some(u64::from(len)), at_once: true, ..self.asking(&op.path, target) };
-        Ok((Arc::clone(manager), asking, op))
+        let open_request =
+            OpenRequest { announced: Some(u64::from(len)), at_once: true, ..self.open_request(&op.path, target) };
+        Ok((Arc::clone(manager), open_request, op))
     }
 
     /// What the client may do at this disk server.
@@ -218,9 +219,9 @@ impl Connection {
         let Some(capability) = target.get(types::capability::OPAQUE_KEY.as_bytes()) else {
             return Err(self.to_manager(disk));
         };
-        match disk.granted(capability, path) {
-            Ok(Granted::Write(grant)) if grant.is_new() => Ok(grant),
-            Ok(Granted::Striped(_)) => Err(Refusal::unsupported("To make a striped file in a batch")),
+        match disk.verified(capability, path) {
+            Ok(VerifiedCapability::Write(grant)) if grant.is_new() => Ok(grant),
+            Ok(VerifiedCapability::Striped(_)) => Err(Refusal::unsupported("To make a striped file in a batch")),
             Ok(_) => {
                 let text = format!("Cannot make {path}: the permission is for a file that is there already");
                 Err(Refusal::new(ErrorNumber::NOT_AUTHORIZED, text))

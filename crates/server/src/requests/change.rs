@@ -153,10 +153,10 @@ impl Connection {
                 let facts =
                     LeaseFacts { path, client, fresh: false, begun: false, expected_len: Some(len), boot, room: None };
                 let state = LeaseState { owner: None, token: opened.writer, writer: None };
-                let lease = Lease::new((opened.ino, opened.body), facts, state);
+                let lease = Lease::new((opened.ino, opened.object), facts, state);
                 let mut writers = inner.writers.lock();
-                writers.attach(opened.body, owner, Arc::clone(&lease));
-                writers.begin_close(opened.body, owner);
+                writers.attach(opened.object, owner, Arc::clone(&lease));
+                writers.begin_close(opened.object, owner);
                 drop(writers);
                 let node = inner.clone();
                 inner.must_do(reply, move |reply| endings::truncate(&node, &lease, len, reply));

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use store::PIECE_LEN_MAX;
+use store::REPLICA_LEN_MAX;
 use wire::request::CloneRanges;
 use wire::response::OpenReply;
 use wire::{ErrorNumber, StreamId};
@@ -103,7 +103,7 @@ impl Connection {
     fn give_up(&self, opened: &OpenReply, target: &OpenFile, refusal: &Refusal) {
         let Access::Write(access) = &target.access else { return };
         self.session.handles.close(opened.handle, access.lease.failure());
-        if self.node.writers.lock().begin_close(target.body, access.key) {
+        if self.node.writers.lock().begin_close(target.object, access.key) {
             access.lease.set_failure(refusal);
             endings::interrupt(&self.node, &access.lease);
         }
@@ -179,11 +179,11 @@ fn range_of(source: Arc<OpenFile>, target: &OpenFile, (from, len, to): (u64, u64
         return Err(past_end(&source));
     }
     let len = if len == 0 { left } else { len };
-    if source.body == target.body && from < to.saturating_add(len) && to < from.saturating_add(len) && len > 0 {
+    if source.object == target.object && from < to.saturating_add(len) && to < from.saturating_add(len) && len > 0 {
         let text = format!("Cannot copy within {}: the range overlaps the place where it is to go", target.path);
         return Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
     }
-    if to.checked_add(len).is_none_or(|end| end > PIECE_LEN_MAX) {
+    if to.checked_add(len).is_none_or(|end| end > REPLICA_LEN_MAX) {
         let text = format!("Cannot copy into {}: no file can have bytes there", target.path);
         return Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
     }

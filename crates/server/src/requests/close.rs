@@ -37,8 +37,8 @@ impl Connection {
         let reply = self.hand_on(stream)?;
         let (begun, closing) = {
             let mut writers = self.node.writers.lock();
-            let same = writers.lease(file.body).is_some_and(|lease| Arc::ptr_eq(&lease, &access.lease));
-            (same && writers.begin_close(file.body, access.key), same && writers.is_closing(file.body, access.key))
+            let same = writers.lease(file.object).is_some_and(|lease| Arc::ptr_eq(&lease, &access.lease));
+            (same && writers.begin_close(file.object, access.key), same && writers.is_closing(file.object, access.key))
         };
         if !begun {
             if access.lease.is_committed() {

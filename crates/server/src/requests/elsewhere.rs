@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use namespace::OpenWrite;
-use roles::{Asking, DiskServer, Manager};
+use roles::{DiskServer, Manager, OpenRequest};
 use types::direct::{DIRECT_KEY, STRIPED_KEY, UNITS_KEY, UnitAt};
-use types::lacking::{LACKING_KEY, Lacking};
+use types::stale_replicas::{STALE_REPLICAS_KEY, StaleReplica};
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, parse_writer};
-use types::{BodyId, NsPath, PlacePrefix};
+use types::{LocationPrefix, NsPath, ObjectId};
 use wire::request::{Open, Request, StatOptions, Target};
 use wire::{ErrorNumber, PathArg};
 
@@ -20,31 +20,31 @@ use crate::third_party::Part;
 
 impl Connection {
     /// What a manager has to know of who opens `path`, with the words of `target`.
-    pub(crate) fn asking(&self, path: &NsPath, target: &PathArg) -> Asking {
+    pub(crate) fn open_request(&self, path: &NsPath, target: &PathArg) -> OpenRequest {
         let text = |key: &[u8]| target.get(key).and_then(|value| std::str::from_utf8(value).ok());
         let list = |key: &[u8]| text(key).into_iter().flat_map(|list| list.split(',')).filter(|one| !one.is_empty());
         let tried: Vec<String> = list(b"tried").map(str::to_owned).collect();
         let from = self.session.peer.ip().to_canonical();
-        Asking {
-            place: text(b"weir.place").and_then(|place| place.parse::<PlacePrefix>().ok()?.of_client(from)),
+        OpenRequest {
+            location: text(b"weir.place").and_then(|location| location.parse::<LocationPrefix>().ok()?.of_client(from)),
             announced: text(b"oss.asize").and_then(|len| len.parse().ok()),
             // XrdCl says why beside each that has answered.
             all_refused: !tried.is_empty() && list(b"triedrc").count() >= tried.len(),
             tried,
-            lacking: lacking(target),
+            stale_replicas: stale_replicas(target),
             is_direct: text(DIRECT_KEY.as_bytes()) == Some("1"),
-            ..Asking::new(wall_clock(), path.clone(), from, self.node.config.actor.clone())
+            ..OpenRequest::new(wall_clock(), path.clone(), from, self.node.config.actor.clone())
         }
     }
 
     /// An open for reading at a manager.
     pub(crate) fn redirect_reader(&self, manager: &Arc<Manager>, r: &Open, path: &NsPath) -> Refusal {
         let partial = r.target.get(b"weir.partial") == Some(b"1");
-        let unit = match unit_of(&r.target, UNIT_OF_KEY, |text| u64::from_str_radix(text, 16).ok().map(BodyId)) {
+        let unit = match unit_of(&r.target, UNIT_OF_KEY, |text| u64::from_str_radix(text, 16).ok().map(ObjectId)) {
             Ok(unit) => unit,
             Err(refusal) => return refusal,
         };
-        match manager.open_read(&self.asking(path, &r.target), path, partial, unit) {
+        match manager.open_read(&self.open_request(path, &r.target), path, partial, unit) {
             Ok(to) => redirect(to),
             Err(error) => Refusal::of_opening(path, &error),
         }
@@ -57,7 +57,7 @@ impl Connection {
             Ok(unit) => unit,
             Err(refusal) => return reply.refuse(&refusal),
         };
-        let asking = self.asking(&path, target);
+        let open_request = self.open_request(&path, target);
         let answer = move |result: Result<roles::Redirect, roles::OpeningError>| {
             reply.refuse(&match result {
                 Ok(to) => redirect(to),
@@ -67,9 +67,9 @@ impl Connection {
         match unit {
             Some((unit, writing)) => {
                 let which = (writing, unit, op.resume.is_some());
-                manager.open_unit_write(asking, which, answer);
+                manager.open_unit_write(open_request, which, answer);
             }
-            None => manager.open_write(asking, op, answer),
+            None => manager.open_write(open_request, op, answer),
         }
     }
 
@@ -129,9 +129,15 @@ impl Connection {
     }
 
     /// An open of a batch at a manager.
-    pub(crate) fn redirect_entry(&self, manager: &Arc<Manager>, asking: Asking, op: OpenWrite, reply: Reply) {
+    pub(crate) fn redirect_entry(
+        &self,
+        manager: &Arc<Manager>,
+        open_request: OpenRequest,
+        op: OpenWrite,
+        reply: Reply,
+    ) {
         let path = op.path.clone();
-        manager.open_write(asking, op, move |result| {
+        manager.open_write(open_request, op, move |result| {
             reply.refuse(&match result {
                 Ok(to) => Refusal::Redirect(to.into()),
                 Err(error) => Refusal::of_opening(&path, &error),
@@ -141,9 +147,9 @@ impl Connection {
 }
 
 /// What the client was told by disk servers that they have not.
-pub(crate) fn lacking(target: &PathArg) -> Vec<Lacking> {
-    let text = target.get(LACKING_KEY.as_bytes()).and_then(|value| std::str::from_utf8(value).ok());
-    text.map(Lacking::parse_all).unwrap_or_default()
+pub(crate) fn stale_replicas(target: &PathArg) -> Vec<StaleReplica> {
+    let text = target.get(STALE_REPLICAS_KEY.as_bytes()).and_then(|value| std::str::from_utf8(value).ok());
+    text.map(StaleReplica::parse_all).unwrap_or_default()
 }
 
 /// Whether the client shows a permission.
@@ -178,7 +184,7 @@ fn unit_of<T>(target: &PathArg, key: &str, parse: impl FnOnce(&str) -> Option<T>
 
 impl From<roles::Redirect> for Redirect {
     fn from(to: roles::Redirect) -> Self {
-        let opaque = types::capability::words(&to.capability, to.body);
+        let opaque = types::capability::words(&to.capability, to.object);
         Self { host: to.host, port: to.port, opaque }
     }
 }

@@ -1,8 +1,8 @@
 //! open: for reading at once, from a view of the namespace and the store; for writing through the committer, whose
-//! completion makes the piece and answers.
+//! completion makes the replica and answers.
 
-mod granted;
 mod reading;
+mod verified;
 mod writing;
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::node::Role;
 use crate::open_file::{Copying, OpenFile};
 use crate::refusal::Refusal;
 use crate::requests::{own, parse_new_path, parse_path};
-use crate::third_party::{Asking, Grant, Part, PullSource, addresses_of};
+use crate::third_party::{Grant, OpenRequest, Part, PullSource, addresses_of};
 use reading::Reading;
 use writing::Opening;
 
@@ -111,12 +111,12 @@ impl Connection {
             }
             Part::Fetch { key, origin } => {
                 let reply = self.hand_on(stream)?;
-                let asking = Asking { path: opening.path.clone(), from: self.session.peer.ip(), origin };
+                let open_request = OpenRequest { path: opening.path.clone(), from: self.session.peer.ip(), origin };
                 let rendezvous = Arc::clone(&self.node.rendezvous);
-                let then = Box::new(move |allowed: Result<Option<roles::Granted>, Refusal>| {
+                let then = Box::new(move |allowed: Result<Option<roles::VerifiedCapability>, Refusal>| {
                     opening.answer(allowed.map(|_| Copying::ForAnother), reply);
                 });
-                rendezvous.ask(&key, asking, Instant::now(), then);
+                rendezvous.ask(&key, open_request, Instant::now(), then);
                 Ok(Ok(()))
             }
         }
@@ -220,11 +220,11 @@ impl Connection {
             return Ok(Ok(()));
         }
         let mut reply = self.hand_on(stream)?;
-        let (granted, filling) = match template {
+        let (verified, backfill) = match template {
             Some(template) => {
                 Self::put_off_template(&mut reply, &template);
-                let (granted, filling) = sync_channel(1);
-                (Some(granted), Some((template, filling)))
+                let (verified, backfill) = sync_channel(1);
+                (Some(verified), Some((template, backfill)))
             }
             None => (None, None),
         };
@@ -237,7 +237,7 @@ impl Connection {
             room,
             fetched,
             mtime: own::mtime_of(&r.target),
-            granted,
+            verified,
         };
         if how == How::Update && self.node.old_boots.load(Ordering::Relaxed) {
             self.node.on_worker(reply, move |reply| opening.after_a_boot(reply));
@@ -249,9 +249,9 @@ impl Connection {
         } else {
             opening.submit(reply);
         }
-        if let Some((template, filling)) = filling {
+        if let Some((template, backfill)) = backfill {
             self.out.leave()?;
-            let opened = filling.recv();
+            let opened = backfill.recv();
             self.out.back();
             // Otherwise it was refused.
             if let Ok((opened, reply)) = opened {

@@ -6,7 +6,7 @@
 
 use namespace::{CommitStriped, Link, Sums, Symlink, Utimes};
 use types::striping::{
-    SUMS_KEY, StripedWriting, UNIT_SUMS_KEY, UNIT_WRITER_KEY, parse_sums, parse_unit_sums, parse_writer,
+    SUMS_KEY, StripedOpenWrite, UNIT_SUMS_KEY, UNIT_WRITER_KEY, parse_sums, parse_unit_sums, parse_writer,
 };
 use types::{Crc32c, Timestamp};
 use wire::request::Query;
@@ -91,7 +91,7 @@ fn unit_sums_of(target: &wire::PathArg) -> Option<Vec<Crc32c>> {
 }
 
 /// Who writes a striped file.
-fn writer_of(target: &wire::PathArg) -> Option<StripedWriting> {
+fn writer_of(target: &wire::PathArg) -> Option<StripedOpenWrite> {
     parse_writer(std::str::from_utf8(target.get(UNIT_WRITER_KEY.as_bytes())?).ok()?)
 }
 

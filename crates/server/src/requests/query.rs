@@ -119,7 +119,7 @@ impl Connection {
             let text = "Cannot give a checksum: it is not a file";
             return Ok(Err(Refusal::new(ErrorNumber::IS_DIRECTORY, text)));
         };
-        if let Some(refusal) = self.damaged(&inode, content.body) {
+        if let Some(refusal) = self.damaged(&inode, content.object) {
             return Ok(Err(refusal));
         }
         match (content.state, content.sums) {
@@ -144,15 +144,19 @@ impl Connection {
             let sums = algorithm.reply(sums.adler32, sums.crc32c);
             reply.ok(|out| sums.encode(out));
         });
-        let question = Question { ino: inode.ino, body: content.body, generation: content.generation };
-        let file = Unsummed { asking: self.asking(&path, &wire::PathArg::default()), path, body: content.body };
+        let question = Question { ino: inode.ino, object: content.object, generation: content.generation };
+        let file = Unsummed {
+            open_request: self.open_request(&path, &wire::PathArg::default()),
+            path,
+            object: content.object,
+        };
         self.node.checksums.ask(question, file, Asker { reply, tell });
         Ok(Ok(()))
     }
 
     /// What was found damaged has no checksum that means anything: the one it had is of bytes that are gone. The mark counts for
     /// the content that it was set for, not for a later one.
-    fn damaged(&self, inode: &Inode, body: types::BodyId) -> Option<Refusal> {
+    fn damaged(&self, inode: &Inode, object: types::ObjectId) -> Option<Refusal> {
         if inode.xattrs == 0 {
             return None;
         }
@@ -161,7 +165,7 @@ impl Connection {
             Err(error) => return Some(Refusal::of_namespace(&"checksum", &error)),
         };
         let (what, of) = mark.rsplit_once(CONTENT_OF).unwrap_or((&mark, ""));
-        if !of.is_empty() && of != body.to_string() {
+        if !of.is_empty() && of != object.to_string() {
             return None;
         }
         let text = format!(

@@ -20,7 +20,7 @@ use crate::making::MakingError;
 use crate::node::Counters;
 use crate::open_file::{Access, OpenFile, with_sums};
 use crate::refusal::Refusal;
-use crate::transfers::Turn;
+use crate::transfers::TransferSlot;
 
 /// Longest segment of a readv, as the stock server announces it (`readv_ior_max`: 2 MiB less its header).
 pub(crate) const READV_SEGMENT_MAX: u32 = 2_097_136;
@@ -175,7 +175,7 @@ impl Connection {
         from: &Vectored,
         segment: &Segment,
         answer: &mut GrowingBuffer,
-        turn: &mut Turn<'_>,
+        turn: &mut TransferSlot<'_>,
     ) -> Result<Result<(), Refusal>, Stop> {
         if segment.len > READV_SEGMENT_MAX {
             let text = format!("A readv segment of {} bytes is over the limit of {READV_SEGMENT_MAX}", segment.len);
@@ -195,8 +195,8 @@ impl Connection {
             answer.clear();
             turn.let_others();
         }
-        let piece = answer.step.max(len) as u64;
-        turn.take(|| piece);
+        let replica = answer.step.max(len) as u64;
+        turn.take(|| replica);
         if SEGMENT_HEADER + len > answer.step && !self.node.buffers.may_grow(answer) {
             let text = "Too many long reads are under way at the moment".into();
             return Ok(Err(Refusal::Wait { seconds: 1, text }));

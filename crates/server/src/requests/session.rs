@@ -92,7 +92,7 @@ impl Connection {
         if !path.is_empty() {
             let path = parse_path(path)?;
             if let Role::Manager(manager) = &self.node.role {
-                let found = manager.locate(&self.asking(&path, &r.target), &path);
+                let found = manager.locate(&self.open_request(&path, &r.target), &path);
                 let found = found.map_err(|error| Refusal::of_opening(&path, &error))?;
                 if !found.is_empty() {
                     let at = |(host, port): (String, u16)| Location {

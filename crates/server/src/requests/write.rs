@@ -22,7 +22,7 @@ use crate::open_file::{Access, Copying, OpenFile};
 use crate::part::{Judged, Part, lead_of, pages_in, store_bytes, write_access};
 use crate::refusal::Refusal;
 use crate::third_party::Synced;
-use crate::transfers::Turn;
+use crate::transfers::TransferSlot;
 
 /// Ranges of one file that may stand uncorrected (kXR_pgMaxEos of XProtocol.hh).
 const BAD_PAGES_MAX: usize = 256;
@@ -150,7 +150,7 @@ impl Connection {
     }
 
     /// Waits for what is being stored; meanwhile others have the turn.
-    fn wait_behind(&mut self, turn: &mut Turn<'_>) -> Result<(), Refusal> {
+    fn wait_behind(&mut self, turn: &mut TransferSlot<'_>) -> Result<(), Refusal> {
         if !self.behind.is_under_way() {
             return Ok(());
         }
@@ -362,7 +362,7 @@ impl Connection {
 /// Lets the kernel sort checksums and pages apart: one system call, no copy.
 fn receive_units(
     input: &mut Input,
-    turn: &mut Turn<'_>,
+    turn: &mut TransferSlot<'_>,
     sums: &mut [[u8; CRC_BYTES]],
     data: &mut [u8],
     lead: usize,

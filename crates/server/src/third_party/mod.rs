@@ -11,7 +11,7 @@ mod pull;
 mod rendezvous;
 
 pub(crate) use pull::{PullJob, Pulls, Synced};
-pub(crate) use rendezvous::{Asking, Grant, Registration, Rendezvous, addresses_of};
+pub(crate) use rendezvous::{Grant, OpenRequest, Registration, Rendezvous, addresses_of};
 
 use std::net::IpAddr;
 use std::sync::Arc;

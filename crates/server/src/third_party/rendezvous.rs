@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use roles::Granted;
+use roles::VerifiedCapability;
 use types::NsPath;
 use wire::ErrorNumber;
 
@@ -28,11 +28,11 @@ pub(crate) struct Grant {
     /// The client, `user.pid`.
     pub(crate) origin: Vec<u8>,
     /// In a cluster: the client's permission to read it here. It was good when the client opened the file, which it has open as long as this stands.
-    pub(crate) permission: Option<Granted>,
+    pub(crate) permission: Option<VerifiedCapability>,
 }
 
 /// A server that asks for a file.
-pub(crate) struct Asking {
+pub(crate) struct OpenRequest {
     /// Which file.
     pub(crate) path: NsPath,
     /// From where it comes.
@@ -42,11 +42,11 @@ pub(crate) struct Asking {
 }
 
 /// Is told the client's permission, if it has one.
-type Then = Box<dyn FnOnce(Result<Option<Granted>, Refusal>) + Send>;
+type Then = Box<dyn FnOnce(Result<Option<VerifiedCapability>, Refusal>) + Send>;
 
 struct Waiting {
     key: Vec<u8>,
-    asking: Asking,
+    open_request: OpenRequest,
     until: Instant,
     then: Then,
 }
@@ -92,22 +92,22 @@ impl Rendezvous {
         drop(state);
         let met: Vec<Waiting> = met;
         for waiting in met {
-            (waiting.then)(matches(&grant, &waiting.asking));
+            (waiting.then)(matches(&grant, &waiting.open_request));
         }
         Ok(Registration { of: Arc::clone(self), key })
     }
 
     /// A server comes with a key. `then` is told at once, or when the client comes, or when that takes too long.
-    pub(crate) fn ask(&self, key: &[u8], asking: Asking, now: Instant, then: Then) {
+    pub(crate) fn ask(&self, key: &[u8], open_request: OpenRequest, now: Instant, then: Then) {
         let mut state = self.state.lock();
         let answer = match state.grants.get(key) {
-            Some(grant) => matches(grant, &asking),
+            Some(grant) => matches(grant, &open_request),
             None if state.waiting.len() >= WAITING_MAX => {
                 let text = "Too many servers wait for the clients of their third-party copies".to_owned();
                 Err(Refusal::Wait { seconds: 10, text })
             }
             None => {
-                state.waiting.push(Waiting { key: key.to_vec(), asking, until: now + PATIENCE, then });
+                state.waiting.push(Waiting { key: key.to_vec(), open_request, until: now + PATIENCE, then });
                 return;
             }
         };
@@ -135,17 +135,17 @@ fn denied(why: &str) -> Refusal {
     Refusal::new(ErrorNumber::NOT_AUTHORIZED, format!("Cannot give the file to this third-party copy: {why}"))
 }
 
-fn matches(grant: &Grant, asking: &Asking) -> Result<Option<Granted>, Refusal> {
-    if grant.path != asking.path {
+fn matches(grant: &Grant, open_request: &OpenRequest) -> Result<Option<VerifiedCapability>, Refusal> {
+    if grant.path != open_request.path {
         return Err(denied("its key is for another file"));
     }
-    let from = asking.from.to_canonical();
+    let from = open_request.from.to_canonical();
     // All loopback addresses are this machine's, whichever of them a server listens at.
     let is_here = from.is_loopback() && grant.to.iter().any(IpAddr::is_loopback);
     if !is_here && !grant.to.contains(&from) {
         return Err(denied("its key is for another server"));
     }
-    let client = asking.origin.split(|byte| *byte == b'@').next().unwrap_or_default();
+    let client = open_request.origin.split(|byte| *byte == b'@').next().unwrap_or_default();
     if client != grant.origin {
         return Err(denied("its key is another client's"));
     }
@@ -187,8 +187,8 @@ mod tests {
     fn ask(all: &Rendezvous, path: &str, from: &str, origin: &str, now: Instant) -> Receiver<bool> {
         let (sender, receiver) = channel();
         let path = NsPath::parse(path.as_bytes()).unwrap();
-        let asking = Asking { path, from: ip(from), origin: origin.as_bytes().to_vec() };
-        all.ask(b"key", asking, now, Box::new(move |answer| sender.send(answer.is_ok()).unwrap()));
+        let open_request = OpenRequest { path, from: ip(from), origin: origin.as_bytes().to_vec() };
+        all.ask(b"key", open_request, now, Box::new(move |answer| sender.send(answer.is_ok()).unwrap()));
         receiver
     }
 
@@ -219,11 +219,11 @@ mod tests {
     #[test]
     fn every_loopback_address_is_this_machine() {
         let here = |text: &str| Grant { to: vec![ip(text)], ..grant() };
-        let asking = |text: &str| Asking { path: grant().path, from: ip(text), origin: b"ana.7@h".to_vec() };
-        assert!(matches(&here("127.0.0.3"), &asking("127.0.0.1")).is_ok());
-        assert!(matches(&here("127.0.0.3"), &asking("::1")).is_ok());
-        assert!(matches(&here("10.0.0.3"), &asking("127.0.0.1")).is_err());
-        assert!(matches(&here("127.0.0.3"), &asking("10.0.0.3")).is_err());
+        let open_request = |text: &str| OpenRequest { path: grant().path, from: ip(text), origin: b"ana.7@h".to_vec() };
+        assert!(matches(&here("127.0.0.3"), &open_request("127.0.0.1")).is_ok());
+        assert!(matches(&here("127.0.0.3"), &open_request("::1")).is_ok());
+        assert!(matches(&here("10.0.0.3"), &open_request("127.0.0.1")).is_err());
+        assert!(matches(&here("127.0.0.3"), &open_request("10.0.0.3")).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use namespace::Actor;
-use types::{BodyId, GroupId, NsPath, PieceId};
+use types::{GroupId, NsPath, ObjectId, ReplicaId};
 
 use super::World;
 use crate::manager::{Decision, store_of};
@@ -22,8 +22,9 @@ impl World {
                 wrong.push(format!("client {at} has not come to its end: {}", client.describe(&self.model)));
             }
         }
-        let files: Vec<usize> =
-            (0..self.model.files.len()).filter(|file| self.model.files[*file].life == model::Life::Closed).collect();
+        let files: Vec<usize> = (0..self.model.files.len())
+            .filter(|file| self.model.files[*file].life == model::ProcessEpoch::Closed)
+            .collect();
         for file in files {
             if let Err(why) = self.is_whole(file) {
                 wrong.push(why);
@@ -47,8 +48,9 @@ impl World {
 
     /// What is kept of files whose clients were gone, or were told that something may be lost.
     fn vanished(&self) -> Vec<Result<(), String>> {
-        let is_vanished =
-            |file: &usize| matches!(self.model.files[*file].life, model::Life::Vanished | model::Life::GivenUp);
+        let is_vanished = |file: &usize| {
+            matches!(self.model.files[*file].life, model::ProcessEpoch::Vanished | model::ProcessEpoch::RemovedAsLost)
+        };
         (0..self.model.files.len()).filter(is_vanished).map(|file| self.is_kept(file)).collect()
     }
 
@@ -62,18 +64,18 @@ impl World {
         if let namespace::FileState::Open(_) | namespace::FileState::Updating(_) = content.state {
             return Err(format!("{path} is {:?} still", content.state));
         }
-        let holders = manager.ns.read(|read| namespace::holders(read, content.group, content.body));
+        let holders = manager.ns.read(|read| namespace::holders(read, content.group, content.object));
         let holders = holders.map_err(|error| error.to_string())?;
         if holders.is_empty() {
             // It stays owed: there is nobody to copy it from.
             return self.model.kept(file, &[]);
         }
-        self.are_copies_made(path, content.group, content.body)?;
+        self.are_copies_made(path, content.group, content.object)?;
         for (server, machine) in self.servers.iter().enumerate() {
             let Some(process) = machine.process.as_ref().filter(|_| holders.contains(&store_of(server))) else {
                 continue;
             };
-            let kept = process.content(PieceId::first(content.body)).map_err(|code| format!("{path}: {code:?}"))?;
+            let kept = process.content(ReplicaId::first(content.object)).map_err(|code| format!("{path}: {code:?}"))?;
             if kept.len() as u64 != content.len {
                 return Err(format!("{path}: server {server} keeps {} bytes, of {}", kept.len(), content.len));
             }
@@ -100,10 +102,10 @@ impl World {
                 let why = manager.what_needs(group.group);
                 Err(format!("group {} counts on store {store} ({decided:?}): {why}", group.group))
             }));
-            let pieces = self.servers[server].process.as_ref().map(Server::pieces);
-            match pieces {
-                Some(Ok(pieces)) if *decided == Decision::Drain && !pieces.is_empty() => {
-                    found.push(Err(format!("store {store} was emptied, and has {} pieces", pieces.len())));
+            let replicas = self.servers[server].process.as_ref().map(Server::replicas);
+            match replicas {
+                Some(Ok(replicas)) if *decided == Decision::Drain && !replicas.is_empty() => {
+                    found.push(Err(format!("store {store} was emptied, and has {} pieces", replicas.len())));
                 }
                 Some(Err(why)) => found.push(Err(why)),
                 _ => {}
@@ -116,11 +118,11 @@ impl World {
     fn leftovers(&self) -> Vec<Result<(), String>> {
         let Some(manager) = &self.manager.process else { return Vec::new() };
         let known = manager.ns.read(|read| {
-            let mut known: BTreeSet<BodyId> =
-                namespace::writers(read, None, usize::MAX)?.into_iter().map(|writer| writer.body).collect();
+            let mut known: BTreeSet<ObjectId> =
+                namespace::writers(read, None, usize::MAX)?.into_iter().map(|writer| writer.object).collect();
             for group in namespace::groups(read, None, usize::MAX)? {
                 known.extend(
-                    namespace::bodies(read, group.group, None, usize::MAX)?.into_iter().map(|record| record.body),
+                    namespace::objects(read, group.group, None, usize::MAX)?.into_iter().map(|record| record.object),
                 );
             }
             Ok((known, namespace::due_deletions(read, None, usize::MAX)?))
@@ -140,13 +142,14 @@ impl World {
             {
                 continue;
             }
-            match process.pieces() {
-                Ok(pieces) => {
-                    // A manager that has lost its power may know nothing of what was opened shortly before: such pieces are an audit's affair.
-                    let strange =
-                        pieces.into_iter().filter(|piece| self.manager.boot == 1 && !known.contains(&piece.body));
+            match process.replicas() {
+                Ok(replicas) => {
+                    // A manager that has lost its power may know nothing of what was opened shortly before: such replicas are an audit's affair.
+                    let strange = replicas
+                        .into_iter()
+                        .filter(|replica| self.manager.boot == 1 && !known.contains(&replica.object));
                     found.extend(
-                        strange.map(|piece| Err(format!("server {server} has piece {piece}, which nobody knows"))),
+                        strange.map(|replica| Err(format!("server {server} has piece {replica}, which nobody knows"))),
                     );
                 }
                 Err(why) => found.push(Err(why)),
@@ -156,11 +159,11 @@ impl World {
     }
 
     /// Whether no copy of a content is owed any more.
-    fn are_copies_made(&self, path: &str, group: GroupId, body: BodyId) -> Result<(), String> {
+    fn are_copies_made(&self, path: &str, group: GroupId, object: ObjectId) -> Result<(), String> {
         let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
-        let owed = manager.ns.read(|read| namespace::owed_of(read, group, body));
-        let owed = owed.map_err(|error| format!("{path}: {error}"))?;
-        match owed.first() {
+        let missing = manager.ns.read(|read| namespace::missing_of(read, group, object));
+        let missing = missing.map_err(|error| format!("{path}: {error}"))?;
+        match missing.first() {
             Some(store) => Err(format!("{path} is still owed to store {store}")),
             None => Ok(()),
         }
@@ -179,7 +182,7 @@ impl World {
         if content.state != namespace::FileState::Complete || (content.len, sums) != (whole.len, Some(whole.crc32c)) {
             let right = self.model.content(file);
             let differ = |server: &Server| {
-                let read = server.content(PieceId::first(content.body)).ok()?;
+                let read = server.content(ReplicaId::first(content.object)).ok()?;
                 let first = read.iter().zip(right).position(|(one, other)| one != other)?;
                 let last = read.iter().zip(right).rposition(|(one, other)| one != other)?;
                 Some((first, last))
@@ -189,10 +192,10 @@ impl World {
                 "{path} is {content:?}, and was closed with {whole:?}; bytes that differ on each server: {where_:?}"
             ));
         }
-        let (group, body) = (content.group, content.body);
-        self.are_copies_made(&path, group, body)?;
+        let (group, object) = (content.group, content.object);
+        self.are_copies_made(&path, group, object)?;
         let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
-        let holders = manager.ns.read(|read| namespace::holders(read, group, body)).map_err(|error| at(&error))?;
+        let holders = manager.ns.read(|read| namespace::holders(read, group, object)).map_err(|error| at(&error))?;
         if holders.is_empty() {
             return Err(format!("nobody holds {path}"));
         }
@@ -201,8 +204,8 @@ impl World {
                 continue;
             }
             let process = machine.process.as_ref().ok_or_else(|| format!("server {server} is not there"))?;
-            process.holds(PieceId::first(body), whole).map_err(|why| format!("{path}: {why}"))?;
-            let read = process.content(PieceId::first(body)).map_err(|code| format!("{path}: {code:?}"))?;
+            process.holds(ReplicaId::first(object), whole).map_err(|why| format!("{path}: {why}"))?;
+            let read = process.content(ReplicaId::first(object)).map_err(|code| format!("{path}: {code:?}"))?;
             if &*read != self.model.content(file) {
                 return Err(format!("{path}: server {server} has other bytes"));
             }

@@ -7,11 +7,11 @@ mod watching;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cluster::{Life, Time};
+use cluster::{ProcessEpoch, Time};
 use disk::{CrashFaults, SimDisk};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{BootId, PieceId, SessionId, Timestamp};
+use types::{BootId, ReplicaId, SessionId, Timestamp};
 
 use crate::client::Client;
 use crate::events::{Event, Events, Fault, Mend};
@@ -87,8 +87,8 @@ struct World {
     cut: BTreeSet<(Addr, Addr)>,
     /// When what was sent last on a way arrives: what is sent later on the same connection does so later.
     arrives: BTreeMap<(Addr, Addr), Duration>,
-    /// When the disk of a server's piece is free.
-    disk_free: BTreeMap<(usize, PieceId), Duration>,
+    /// When the disk of a server's replica is free.
+    disk_free: BTreeMap<(usize, ReplicaId), Duration>,
     /// Servers whose disks have had an error since they began, or are going to have one.
     is_failing: Vec<bool>,
     watched: Watched,
@@ -209,8 +209,8 @@ impl World {
                     let copy = self.watched.copy_of(&message);
                     self.receive(from, to, message);
                     self.look(to, false);
-                    if let Some((store, piece)) = copy {
-                        self.look_at_copy(store, piece);
+                    if let Some((store, replica)) = copy {
+                        self.look_at_copy(store, replica);
                     }
                 } else {
                     self.counts.lost += 1;
@@ -223,11 +223,11 @@ impl World {
                     self.events.plan(self.now + TICK, Event::Tick { at, run });
                 }
             }
-            Event::Disk { server, run, piece } => {
+            Event::Disk { server, run, replica } => {
                 if self.run_of(Addr::Server(server)) == run && self.is_up(Addr::Server(server)) {
                     self.with(Addr::Server(server), |world, env| {
                         if let Some(process) = &mut world.servers[server].process {
-                            process.disk(piece, env);
+                            process.disk(replica, env);
                         }
                     });
                     self.look(Addr::Server(server), false);
@@ -308,15 +308,15 @@ impl World {
         let due =
             self.servers[server].process.as_mut().map(|process| std::mem::take(&mut process.due)).unwrap_or_default();
         let run = self.servers[server].life;
-        for piece in due {
+        for replica in due {
             let took = match self.rng.random_range(0..50) {
                 0 => Duration::from_millis(self.rng.random_range(1..200)),
                 _ => Duration::from_micros(self.rng.random_range(20..400)),
             };
-            let free = self.disk_free.entry((server, piece)).or_default();
+            let free = self.disk_free.entry((server, replica)).or_default();
             *free = (*free).max(self.now) + took;
             let at = *free;
-            self.events.plan(at, Event::Disk { server, run, piece });
+            self.events.plan(at, Event::Disk { server, run, replica });
         }
     }
 
@@ -448,7 +448,7 @@ impl World {
                 self.is_failing[at] = false;
                 let machine = &mut self.servers[at];
                 machine.life += 1;
-                let (life, boot) = (Life(machine.life), BootId(machine.boot));
+                let (life, boot) = (ProcessEpoch(machine.life), BootId(machine.boot));
                 Server::start(at, &machine.disk, life, boot, &self.settings)
                     .map(|process| machine.process = Some(process))
             }

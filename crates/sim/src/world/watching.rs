@@ -12,24 +12,24 @@ use std::collections::BTreeMap;
 use cluster::CopyId;
 use cluster::message::{FromStore, ToManager, ToServer, ToStore};
 use cluster::replication::Epoch;
-use cluster::server::{Grant, GrantRights, Shows, View};
+use cluster::server::{Grant, GrantRights, ReadView, View};
 use journal::Seq;
 use namespace::{Actor, NsError, WriterRecord};
 use roles::{FromDisk, FromManager};
-use types::{NsPath, PieceId, SessionId, StoreId};
+use types::{NsPath, ReplicaId, SessionId, StoreId};
 
 use super::World;
 use crate::client::Promise;
 use crate::manager::{server_of, store_of};
 use crate::message::{Addr, Capability, Message};
-use crate::model::Life;
+use crate::model::ProcessEpoch;
 use crate::server::Server;
 
 /// A permission to read that was given for a content that somebody has changed since.
 #[derive(Debug)]
 struct Stale {
     file: usize,
-    piece: PieceId,
+    replica: ReplicaId,
     grant: Grant,
 }
 
@@ -41,10 +41,10 @@ pub(super) struct Watched {
     /// What each server was allowed then.
     views: Vec<Option<View>>,
     /// Permissions to read that are good in servers' present sessions.
-    given: BTreeMap<PieceId, Vec<Grant>>,
+    given: BTreeMap<ReplicaId, Vec<Grant>>,
     stale: Vec<Vec<Stale>>,
     /// Copies that stores were told to make.
-    ordered: BTreeMap<(StoreId, SessionId, CopyId), PieceId>,
+    ordered: BTreeMap<(StoreId, SessionId, CopyId), ReplicaId>,
 }
 
 impl Watched {
@@ -53,11 +53,11 @@ impl Watched {
     }
 
     /// The copy that a message to the manager says is there.
-    pub(super) fn copy_of(&self, message: &Message) -> Option<(StoreId, PieceId)> {
+    pub(super) fn copy_of(&self, message: &Message) -> Option<(StoreId, ReplicaId)> {
         let Message::FromDisk(FromDisk::Cluster(ToManager::OfStore { store, message })) = message else { return None };
         let FromStore::Copied { session, copy, is_there: true } = message else { return None };
-        let piece = self.ordered.get(&(*store, *session, *copy))?;
-        Some((*store, *piece))
+        let replica = self.ordered.get(&(*store, *session, *copy))?;
+        Some((*store, *replica))
     }
 }
 
@@ -79,9 +79,9 @@ impl World {
                     self.wrong(found);
                 }
             }
-            (Addr::Manager, _, Message::Opened { result: Ok(Capability { piece, grant, .. }), .. }) => {
+            (Addr::Manager, _, Message::Opened { result: Ok(Capability { replica, grant, .. }), .. }) => {
                 if let GrantRights::Read { .. } = grant.rights {
-                    self.remember(*piece, grant);
+                    self.remember(*replica, grant);
                 }
             }
             (
@@ -89,18 +89,18 @@ impl World {
                 _,
                 Message::FromManager(FromManager::Cluster(ToServer::ToStore {
                     store,
-                    message: ToStore::Copy { copy, session, piece, .. },
+                    message: ToStore::Copy { copy, session, replica, .. },
                 })),
             ) => {
-                self.watched.ordered.insert((*store, *session, *copy), *piece);
+                self.watched.ordered.insert((*store, *session, *copy), *replica);
             }
             _ => {}
         }
     }
 
-    fn remember(&mut self, piece: PieceId, grant: &Grant) {
+    fn remember(&mut self, replica: ReplicaId, grant: &Grant) {
         let Self { watched, servers, .. } = self;
-        let given = watched.given.entry(piece).or_default();
+        let given = watched.given.entry(replica).or_default();
         let is_over = |given: &Grant| match server_of(given.store) {
             Addr::Server(server) => {
                 servers[server].process.as_ref().is_none_or(|process| process.last_session() > given.session)
@@ -138,40 +138,40 @@ impl World {
         }
         let found = self.look_at_stale(server);
         self.wrong(found);
-        for piece in emptied {
-            let found = self.look_at_emptied(server, piece);
+        for replica in emptied {
+            let found = self.look_at_emptied(server, replica);
             self.wrong(found);
         }
     }
 
-    fn answers(&self, server: usize, piece: PieceId) -> Option<Epoch> {
+    fn answers(&self, server: usize, replica: ReplicaId) -> Option<Epoch> {
         let machine = &self.servers[server];
-        machine.process.as_ref()?.answers(piece, machine.clock(self.now))
+        machine.process.as_ref()?.answers(replica, machine.clock(self.now))
     }
 
     /// Whether nobody else answers for what this one answers for, and the manager knows of nobody else.
     fn look_at_primaries(&mut self, server: usize) {
         let Some(process) = &self.servers[server].process else { return };
         let mut found = Ok(());
-        for (piece, token) in process.led() {
-            let Some(epoch) = self.answers(server, piece) else { continue };
+        for (replica, token) in process.led() {
+            let Some(epoch) = self.answers(server, replica) else { continue };
             for other in (0..self.servers.len()).filter(|other| *other != server) {
-                let Some(its) = self.answers(other, piece) else { continue };
-                if !self.has_ended(server, piece, epoch, its) && !self.has_ended(other, piece, its, epoch) {
+                let Some(its) = self.answers(other, replica) else { continue };
+                if !self.has_ended(server, replica, epoch, its) && !self.has_ended(other, replica, its, epoch) {
                     found = Err(format!(
-                        "two answer for piece {piece}: server {server} with epoch {}, server {other} with epoch {}",
+                        "two answer for piece {replica}: server {server} with epoch {}, server {other} with epoch {}",
                         epoch.0, its.0
                     ));
                 }
             }
             let Some(manager) = &self.manager.process else { continue };
-            let record = manager.ns.read(|read| namespace::writer_of(read, token.key, token.body)).ok().flatten();
+            let record = manager.ns.read(|read| namespace::writer_of(read, token.key, token.object)).ok().flatten();
             let is_later = |record: &WriterRecord| record.epoch > epoch.0;
-            let Some(record) = record.filter(|record| is_later(record) && !process.is_whole(piece)) else { continue };
-            let primary = record.placement.participants.first().map(|primary| primary.store);
+            let Some(record) = record.filter(|record| is_later(record) && !process.is_whole(replica)) else { continue };
+            let primary = record.placement.in_sync.first().map(|primary| primary.store);
             if primary != Some(store_of(server)) {
                 found = Err(format!(
-                    "server {server} answers for piece {piece} with epoch {}, and the manager has {primary:?} with epoch {}",
+                    "server {server} answers for piece {replica} with epoch {}, and the manager has {primary:?} with epoch {}",
                     epoch.0, record.epoch
                 ));
             }
@@ -181,8 +181,8 @@ impl World {
 
     /// Whether what one led before another one is closed, and it only has not heard yet that this counts: what it shows is what is there until somebody
     /// is told that it was changed.
-    fn has_ended(&self, server: usize, piece: PieceId, epoch: Epoch, than: Epoch) -> bool {
-        epoch < than && self.servers[server].process.as_ref().is_some_and(|process| process.is_whole(piece))
+    fn has_ended(&self, server: usize, replica: ReplicaId, epoch: Epoch, than: Epoch) -> bool {
+        epoch < than && self.servers[server].process.as_ref().is_some_and(|process| process.is_whole(replica))
     }
 
     /// A server that can be asked what it has: one whose disk has had an error, or is going to, is not.
@@ -193,9 +193,9 @@ impl World {
 
     fn look_at_promise(&mut self, promised: Promise) -> Result<(), String> {
         match promised {
-            Promise::Written { file, number, piece, epoch } => {
-                self.look_at_written(file, number, piece, epoch)?;
-                self.make_stale(file, piece, epoch);
+            Promise::Written { file, number, replica, epoch } => {
+                self.look_at_written(file, number, replica, epoch)?;
+                self.make_stale(file, replica, epoch);
                 (0..self.servers.len()).try_for_each(|server| self.look_at_stale(server))
             }
             Promise::Closed { file } => self.is_closed(file),
@@ -212,31 +212,35 @@ impl World {
     }
 
     /// Whether all who take part have a write that its client is told is written.
-    fn look_at_written(&self, file: usize, number: usize, piece: PieceId, epoch: Epoch) -> Result<(), String> {
+    fn look_at_written(&self, file: usize, number: usize, replica: ReplicaId, epoch: Epoch) -> Result<(), String> {
         let Some(manager) = &self.manager.process else { return Ok(()) };
-        let token = self.servers.iter().find_map(|machine| machine.process.as_ref()?.token(piece, epoch));
+        let token = self.servers.iter().find_map(|machine| machine.process.as_ref()?.token(replica, epoch));
         let Some(token) = token else { return Ok(()) };
-        let record = manager.ns.read(|read| namespace::writer_of(read, token.key, token.body)).ok().flatten();
+        let record = manager.ns.read(|read| namespace::writer_of(read, token.key, token.object)).ok().flatten();
         let Some(record) = record.filter(|record| record.epoch == epoch.0) else { return Ok(()) };
         for server in 0..self.servers.len() {
-            if let Some(before) = self.answers(server, piece).filter(|before| *before < epoch) {
+            if let Some(before) = self.answers(server, replica).filter(|before| *before < epoch) {
                 return Err(format!(
-                    "server {server} answers for piece {piece} with epoch {}, after a write of {}",
+                    "server {server} answers for piece {replica} with epoch {}, after a write of {}",
                     before.0, epoch.0
                 ));
             }
         }
-        let (offset, len) = self.model.place(file, number);
-        for participant in &record.placement.participants {
-            let Addr::Server(server) = server_of(participant.store) else { continue };
+        let (offset, len) = self.model.location(file, number);
+        for in_sync_replica in &record.placement.in_sync {
+            let Addr::Server(server) = server_of(in_sync_replica.store) else { continue };
             let Some(process) = self.sound(server) else { continue };
             let now = self.servers[server].clock(self.now);
-            if process.view(now).era.is_none_or(|era| era != participant.era) {
+            if process
+                .view(now)
+                .boot_generation
+                .is_none_or(|boot_generation| boot_generation != in_sync_replica.boot_generation)
+            {
                 continue;
             }
             let path = &self.model.files[file].path;
             let at = format!("{path}: server {server} takes part in epoch {}", epoch.0);
-            let there = process.written(piece, offset, len);
+            let there = process.written(replica, offset, len);
             let there =
                 there.map_err(|code| format!("{at}, and what is said to be written cannot be read: {code:?}"))?;
             if !self.model.is_written(file, number, &there) {
@@ -247,13 +251,13 @@ impl World {
     }
 
     /// What readers were given of lower epochs is no good any more.
-    fn make_stale(&mut self, file: usize, piece: PieceId, epoch: Epoch) {
-        let Some(given) = self.watched.given.get_mut(&piece) else { return };
+    fn make_stale(&mut self, file: usize, replica: ReplicaId, epoch: Epoch) {
+        let Some(given) = self.watched.given.get_mut(&replica) else { return };
         let is_before = |grant: &mut Grant| matches!(grant.rights, GrantRights::Read { epoch: of, .. } if of < epoch);
         let stale: Vec<Grant> = given.extract_if(.., is_before).collect();
         for grant in stale {
             if let Addr::Server(server) = server_of(grant.store) {
-                self.watched.stale[server].push(Stale { file, piece, grant });
+                self.watched.stale[server].push(Stale { file, replica, grant });
             }
         }
     }
@@ -271,13 +275,15 @@ impl World {
         // Where something was lost, what was there before may be what is left.
         let is_good = |stale: &Stale| {
             let file = &model.files[stale.file];
-            stale.grant.session >= session && file.losses_before == model.losses && file.life != Life::GivenUp
+            stale.grant.session >= session
+                && file.losses_before == model.losses
+                && file.life != ProcessEpoch::RemovedAsLost
         };
         self.watched.stale[server].retain(is_good);
-        for Stale { file, piece, grant } in &self.watched.stale[server] {
-            let Ok(Shows::Whole(whole)) = process.may_read(*piece, grant, now) else { continue };
+        for Stale { file, replica, grant } in &self.watched.stale[server] {
+            let Ok(ReadView::ObjectDigest(whole)) = process.may_read(*replica, grant, now) else { continue };
             // A change may leave all as it was.
-            if process.holds(*piece, whole).is_ok() && model.whole(*file) != whole {
+            if process.holds(*replica, whole).is_ok() && model.whole(*file) != whole {
                 let path = &self.model.files[*file].path;
                 return Err(format!("{path}: server {server} shows what was there before it was changed: {whole:?}"));
             }
@@ -286,22 +292,22 @@ impl World {
     }
 
     /// Whether nobody counts on what a store has taken off its disk.
-    fn look_at_emptied(&self, server: usize, piece: PieceId) -> Result<(), String> {
-        match self.counted(server, piece) {
-            Ok(Some(_)) => Err(format!("server {server} has taken away piece {piece}, which is counted on")),
+    fn look_at_emptied(&self, server: usize, replica: ReplicaId) -> Result<(), String> {
+        match self.counted(server, replica) {
+            Ok(Some(_)) => Err(format!("server {server} has taken away piece {replica}, which is counted on")),
             _ => Ok(()),
         }
     }
 
     /// What a store is to have of a content at rest that it is counted on for.
-    fn counted(&self, server: usize, piece: PieceId) -> Result<Option<namespace::AtRest>, NsError> {
+    fn counted(&self, server: usize, replica: ReplicaId) -> Result<Option<namespace::AtRest>, NsError> {
         let Some(manager) = &self.manager.process else { return Ok(None) };
         manager.ns.read(|read| {
             for group in namespace::groups(read, None, usize::MAX)? {
-                let is_counted_on = namespace::body_record(read, group.group, piece.body)?.is_some()
-                    && namespace::holders(read, group.group, piece.body)?.contains(&store_of(server));
+                let is_counted_on = namespace::object_record(read, group.group, replica.object)?.is_some()
+                    && namespace::holders(read, group.group, replica.object)?.contains(&store_of(server));
                 if is_counted_on {
-                    return namespace::at_rest(read, group.group, piece.body);
+                    return namespace::at_rest(read, group.group, replica.object);
                 }
             }
             Ok(None)
@@ -309,18 +315,18 @@ impl World {
     }
 
     /// Whether a store has what it is counted on for from now on.
-    pub(super) fn look_at_copy(&mut self, store: StoreId, piece: PieceId) {
+    pub(super) fn look_at_copy(&mut self, store: StoreId, replica: ReplicaId) {
         let Addr::Server(server) = server_of(store) else { return };
-        let counted = self.counted(server, piece);
+        let counted = self.counted(server, replica);
         let (Some(process), Ok(Some(at_rest))) = (self.sound(server), counted) else { return };
-        let found = process.keeps(piece, &at_rest);
+        let found = process.keeps(replica, &at_rest);
         self.wrong(found.map_err(|what| format!("the copy of server {server} counts: {what}")));
     }
 
     /// When somebody has begun anew: all that was closed is as it was.
     pub(super) fn look_at_all(&mut self) {
         for file in 0..self.model.files.len() {
-            if self.model.files[file].life == Life::Closed {
+            if self.model.files[file].life == ProcessEpoch::Closed {
                 let found = self.is_closed(file);
                 self.wrong(found);
             }
@@ -348,7 +354,7 @@ impl World {
         let found = manager.ns.read(|read| {
             let inode = namespace::stat(read, &Actor::admin(), &name)?;
             let Some(content) = inode.content().copied() else { return Ok(None) };
-            Ok(Some((content, namespace::holders(read, content.group, content.body)?)))
+            Ok(Some((content, namespace::holders(read, content.group, content.object)?)))
         });
         let (content, holders) = match found {
             Ok(found) => found.ok_or_else(|| at(&"it is no file"))?,
@@ -365,7 +371,7 @@ impl World {
         for store in holders {
             let Addr::Server(server) = server_of(store) else { continue };
             if let Some(process) = self.sound(server) {
-                process.holds(PieceId::first(content.body), whole).map_err(|why| at(&why))?;
+                process.holds(ReplicaId::first(content.object), whole).map_err(|why| at(&why))?;
             }
         }
         Ok(())

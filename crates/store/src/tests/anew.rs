@@ -5,15 +5,15 @@ use std::sync::Arc;
 use disk::{Access, Disk, OpenOptions};
 use types::Incarnation;
 
-use super::world::{World, bytes, new_piece, piece};
-use crate::{NewPiece, StoreError, Writer};
+use super::world::{World, bytes, new_replica, replica};
+use crate::{NewReplica, StoreError, Writer};
 
-fn anew(world: &World, body: u64) -> Arc<Writer> {
-    world.store.begin_anew(piece(body), new_piece(None)).unwrap()
+fn anew(world: &World, object: u64) -> Arc<Writer> {
+    world.store.begin_anew(replica(object), new_replica(None)).unwrap()
 }
 
-fn give(world: &World, body: u64, content: &[u8]) {
-    let writer = anew(world, body);
+fn give(world: &World, object: u64, content: &[u8]) {
+    let writer = anew(world, object);
     writer.write(0, content).unwrap();
     let completed = writer.complete().unwrap();
     world.journal.sync_to(completed.seq).unwrap();
@@ -23,17 +23,17 @@ fn give(world: &World, body: u64, content: &[u8]) {
 const SIZES: [usize; 3] = [0, 3000, 50_000];
 
 #[test]
-fn a_piece_that_was_removed_is_begun_anew_and_outlives_what_was_before() {
+fn a_replica_that_was_removed_is_begun_anew_and_outlives_what_was_before() {
     for (before, after) in SIZES.into_iter().flat_map(|before| SIZES.map(|after| (before, after))) {
         for settles in [false, true] {
             let world = World::new(1);
             world.put(1, &bytes(1, before));
-            world.store.delete(piece(1)).unwrap();
+            world.store.delete(replica(1)).unwrap();
             if settles {
                 world.journal.sync_to(world.journal.appended()).unwrap();
                 world.store.tick().unwrap();
             }
-            assert!(world.store.create(piece(1), new_piece(None)).is_err());
+            assert!(world.store.create(replica(1), new_replica(None)).is_err());
             give(&world, 1, &bytes(2, after));
             assert_eq!(world.read_all(1), bytes(2, after), "{before} {after}");
             world.store.tick().unwrap();
@@ -42,9 +42,9 @@ fn a_piece_that_was_removed_is_begun_anew_and_outlives_what_was_before() {
                 assert_eq!(world.recovery.unexplained, [] as [String; 0]);
                 world.store.tick().unwrap();
                 assert_eq!(world.read_all(1), bytes(2, after), "{before} {after}");
-                world.store.delete(piece(1)).unwrap();
+                world.store.delete(replica(1)).unwrap();
                 world.journal.sync_to(world.journal.appended()).unwrap();
-                assert!(world.killed().store.status(piece(1)).unwrap().is_none());
+                assert!(world.killed().store.status(replica(1)).unwrap().is_none());
             }
         }
     }
@@ -55,7 +55,7 @@ fn a_life_in_the_making_is_not_taken_for_one_that_was_removed() {
     for (before, after) in SIZES.into_iter().flat_map(|before| SIZES.map(|after| (before, after))) {
         let world = World::new(1);
         world.create(1, None).write(0, &bytes(1, before)).unwrap();
-        world.store.delete(piece(1)).unwrap();
+        world.store.delete(replica(1)).unwrap();
         let writer = anew(&world, 1);
         writer.write(0, &bytes(2, after)).unwrap();
         assert_eq!(writer.sync().unwrap(), after as u64);
@@ -76,7 +76,8 @@ fn files_that_no_record_speaks_of_make_room() {
     other.put(1, &bytes(1, 50_000));
     let world = World::new(2);
     let disk = &world.disk;
-    for path in [other.store.inner.objects.path(piece(1)), format!("{}.crc", other.store.inner.objects.path(piece(1)))]
+    for path in
+        [other.store.inner.objects.path(replica(1)), format!("{}.crc", other.store.inner.objects.path(replica(1)))]
     {
         let from = other.disk.open(&path, OpenOptions { access: Access::Read, direct: false }).unwrap();
         let mut content = vec![0; from.len().unwrap() as usize];
@@ -86,7 +87,7 @@ fn files_that_no_record_speaks_of_make_room() {
         to.write_at(&content, 0).unwrap();
         to.sync_data().unwrap();
     }
-    assert!(matches!(world.store.create(piece(1), new_piece(None)), Err(StoreError::FileThere { .. })));
+    assert!(matches!(world.store.create(replica(1), new_replica(None)), Err(StoreError::FileThere { .. })));
     give(&world, 1, &bytes(2, 20_000));
     for world in [world.killed(), world.power_lost()] {
         assert_eq!(world.recovery.unexplained, [] as [String; 0]);
@@ -98,8 +99,8 @@ fn files_that_no_record_speaks_of_make_room() {
 fn what_is_known_is_cut_and_an_older_namespace_is_refused() {
     let world = World::new(1);
     world.put(1, &bytes(1, 50_000));
-    let older = NewPiece { incarnation: Incarnation(0), ..new_piece(None) };
-    assert!(matches!(world.store.begin_anew(piece(9), older), Err(StoreError::StaleIncarnation { .. })));
+    let older = NewReplica { incarnation: Incarnation(0), ..new_replica(None) };
+    assert!(matches!(world.store.begin_anew(replica(9), older), Err(StoreError::StaleIncarnation { .. })));
     give(&world, 1, &bytes(2, 10_000));
     assert_eq!(world.read_all(1), bytes(2, 10_000));
     // Half of one that is given up is not whole after a stop.
@@ -107,18 +108,19 @@ fn what_is_known_is_cut_and_an_older_namespace_is_refused() {
     writer.write(0, &bytes(3, 100)).unwrap();
     drop(writer);
     let world = world.killed();
-    let status = world.store.status(piece(1)).unwrap().unwrap();
-    assert!(!matches!(status.state, crate::PieceState::Complete { .. }), "{status:?}");
+    let status = world.store.status(replica(1)).unwrap().unwrap();
+    assert!(!matches!(status.state, crate::ReplicaState::Complete { .. }), "{status:?}");
 }
 
 #[test]
 fn what_comes_late_among_many_gaps_is_not_taken_for_used() {
     let world = World::new(1);
     // As in a cluster: every other number is another store's.
-    for body in (2..5000).step_by(2) {
-        drop(world.create(body, None));
+    for object in (2..5000).step_by(2) {
+        drop(world.create(object, None));
     }
-    let refused = |body| matches!(world.store.create(piece(body), new_piece(None)), Err(StoreError::BodyUsed { .. }));
+    let refused =
+        |object| matches!(world.store.create(replica(object), new_replica(None)), Err(StoreError::ObjectUsed { .. }));
     assert!(refused(4998) && refused(4), "what is there is not made again");
     let writer = world.create(3, None);
     writer.write(0, &bytes(3, 20_000)).unwrap();

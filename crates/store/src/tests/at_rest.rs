@@ -1,6 +1,6 @@
-//! Short reads of one state of a large piece.
+//! Short reads of one state of a large replica.
 
-use super::world::{World, bytes, piece, small_config, with};
+use super::world::{World, bytes, replica, small_config, with};
 use crate::{AtRest, Planted, StoreConfig, StoreError};
 
 const LEN: usize = 300_001;
@@ -14,7 +14,7 @@ fn read(at_rest: &AtRest, offset: usize, len: usize) -> Option<Vec<u8>> {
 }
 
 fn object_file(world: &World) -> String {
-    world.store.inner.objects.path(piece(1))
+    world.store.inner.objects.path(replica(1))
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn stretches_anywhere_are_what_was_written() {
         let world = World::open(disk::SimDisk::new(1), config).unwrap();
         let content = bytes(1, LEN);
         world.put(1, &content);
-        let at_rest = world.store.open_read(piece(1)).unwrap().at_rest().unwrap().unwrap();
+        let at_rest = world.store.open_read(replica(1)).unwrap().at_rest().unwrap().unwrap();
         assert_eq!(at_rest.len(), LEN as u64);
         for offset in [0, 1, 4095, 4096, 8191, 100_000, LEN - 4097, LEN - 1] {
             for len in [1, 2, 4096, 8192, AtRest::READ_MAX].into_iter().filter(|len| offset + len <= LEN) {
@@ -48,7 +48,7 @@ fn rot_in_any_page_that_is_touched_is_found() {
     let world = World::new(1);
     let content = bytes(1, LEN);
     world.put(1, &content);
-    let reader = world.store.open_read(piece(1)).unwrap();
+    let reader = world.store.open_read(replica(1)).unwrap();
     let at_rest = reader.at_rest().unwrap().unwrap();
     assert!(read(&at_rest, 5000, 8192).is_some(), "the sums are known from here on");
     // Beside what is asked for, but in its first and its last page.
@@ -63,7 +63,7 @@ fn rot_in_any_page_that_is_touched_is_found() {
     // Comparing is what finds it.
     let careless = World::open(world.disk.kill(), with(Some(Planted::SkipCrc))).unwrap();
     careless.disk.rot(&object_file(&careless), 5000);
-    let at_rest = careless.store.open_read(piece(1)).unwrap().at_rest().unwrap().unwrap();
+    let at_rest = careless.store.open_read(replica(1)).unwrap().at_rest().unwrap().unwrap();
     assert!(read(&at_rest, 5000, 8192).is_some_and(|found| found != content[5000..13_192]));
 }
 
@@ -72,10 +72,10 @@ fn what_was_overwritten_meanwhile_is_left_to_the_reader() {
     let world = World::new(1);
     let content = bytes(1, LEN);
     world.put(1, &content);
-    let reader = world.store.open_read(piece(1)).unwrap();
+    let reader = world.store.open_read(replica(1)).unwrap();
     let before = reader.at_rest().unwrap().unwrap();
     assert!(read(&before, 0, 8192).is_some());
-    let writer = world.store.reopen(piece(1)).unwrap();
+    let writer = world.store.reopen(replica(1)).unwrap();
     let new = bytes(2, 8192);
     writer.write(0, &new).unwrap();
     assert!(reader.at_rest().unwrap().is_none(), "somebody writes to it");
@@ -88,7 +88,7 @@ fn what_was_overwritten_meanwhile_is_left_to_the_reader() {
     let after = reader.at_rest().unwrap().unwrap();
     assert_eq!(read(&after, 0, 8192), Some(new));
     assert_eq!(read(&after, 8192, 100).as_deref(), Some(&content[8192..8292]));
-    // Small pieces have no pages of their own.
+    // Small replicas have no pages of their own.
     world.put(2, b"small");
-    assert!(world.store.open_read(piece(2)).unwrap().at_rest().unwrap().is_none());
+    assert!(world.store.open_read(replica(2)).unwrap().at_rest().unwrap().is_none());
 }

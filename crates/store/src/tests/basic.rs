@@ -2,27 +2,27 @@
 
 use types::{Adler32, Crc32c};
 
-use super::world::{World, bytes, piece};
-use crate::{PieceState, StoreError};
+use super::world::{World, bytes, replica};
+use crate::{ReplicaState, StoreError};
 
-/// Lengths around the borders of pages and of small pieces.
+/// Lengths around the borders of pages and of small replicas.
 pub(super) const LENGTHS: [usize; 14] =
     [0, 1, 100, 4095, 4096, 4097, 8191, 8192, 8193, 12_288, 20_000, 65_536, 65_537, 200_001];
 
 #[test]
-fn pieces_of_all_sizes_come_back_after_settling_and_stops() {
+fn replicas_of_all_sizes_come_back_after_settling_and_stops() {
     let mut world = World::new(1);
-    for (body, len) in (1..).zip(LENGTHS) {
-        world.put(body, &bytes(body, len));
+    for (object, len) in (1..).zip(LENGTHS) {
+        world.put(object, &bytes(object, len));
     }
     for round in 0..4 {
-        for (body, len) in (1..).zip(LENGTHS) {
-            let expected = bytes(body, len);
-            assert_eq!(world.read_all(body), expected, "round {round}, length {len}");
-            let status = world.store.status(piece(body)).unwrap().unwrap();
+        for (object, len) in (1..).zip(LENGTHS) {
+            let expected = bytes(object, len);
+            assert_eq!(world.read_all(object), expected, "round {round}, length {len}");
+            let status = world.store.status(replica(object)).unwrap().unwrap();
             let sums = (Adler32::of(&expected), Crc32c::of(&expected));
-            assert_eq!(status.state, PieceState::Complete { adler32: sums.0, crc32c: sums.1 }, "length {len}");
-            let verified = world.store.verify(piece(body), &mut |_| true).unwrap();
+            assert_eq!(status.state, ReplicaState::Complete { adler32: sums.0, crc32c: sums.1 }, "length {len}");
+            let verified = world.store.verify(replica(object), &mut |_| true).unwrap();
             assert_eq!((verified.len, verified.adler32, verified.crc32c), (len as u64, sums.0, sums.1));
         }
         world = match round {
@@ -34,10 +34,10 @@ fn pieces_of_all_sizes_come_back_after_settling_and_stops() {
         world.index.sweep_now().unwrap();
         world.index.checkpoint_now().unwrap();
     }
-    assert_eq!(world.store.pieces(None, 100).unwrap().len(), LENGTHS.len());
+    assert_eq!(world.store.replicas(None, 100).unwrap().len(), LENGTHS.len());
     assert_eq!(
-        world.store.pieces(Some(piece(3)), 2).unwrap().iter().map(|p| p.0).collect::<Vec<_>>(),
-        [piece(4), piece(5)]
+        world.store.replicas(Some(replica(3)), 2).unwrap().iter().map(|p| p.0).collect::<Vec<_>>(),
+        [replica(4), replica(5)]
     );
 }
 
@@ -86,12 +86,12 @@ fn gaps_are_zeros() {
 }
 
 #[test]
-fn readers_of_a_piece_in_the_making_see_its_durable_prefix_and_follow() {
+fn readers_of_a_replica_in_the_making_see_its_durable_prefix_and_follow() {
     for step in [1000usize, 8192, 9000] {
         let world = World::new(1);
         let content = bytes(1, step * 5);
         let writer = world.create(1, None);
-        let reader = world.store.open_read(piece(1)).unwrap();
+        let reader = world.store.open_read(replica(1)).unwrap();
         for part in 0..5 {
             let at = part * step;
             writer.write(at as u64, &content[at..at + step]).unwrap();
@@ -114,7 +114,7 @@ fn pages_are_framed_as_pgread_wants_them() {
         let world = World::new(1);
         let content = bytes(9, len);
         world.put(1, &content);
-        let reader = world.store.open_read(piece(1)).unwrap();
+        let reader = world.store.open_read(replica(1)).unwrap();
         for (offset, wanted) in
             [(0, len), (0, 4096), (4096, 4096), (1, 10), (100, 5000), (4000, 200), (4999, 9999), (len, 5)]
         {
@@ -143,9 +143,9 @@ fn updates_in_place_and_cuts() {
         world.store.tick().unwrap();
         for (round, (at, part)) in [(10, 50), (4000, 9000), (len - 5, 100), (0, 4096)].into_iter().enumerate() {
             let new = bytes(100 + round as u64, part);
-            let reader = world.store.open_read(piece(1)).unwrap();
-            let writer = world.store.reopen(piece(1)).unwrap();
-            assert_eq!(world.store.status(piece(1)).unwrap().unwrap().state, PieceState::Dirty);
+            let reader = world.store.open_read(replica(1)).unwrap();
+            let writer = world.store.reopen(replica(1)).unwrap();
+            assert_eq!(world.store.status(replica(1)).unwrap().unwrap().state, ReplicaState::Dirty);
             writer.write(at as u64, &new).unwrap();
             content.resize(content.len().max(at + part), 0);
             content[at..at + part].copy_from_slice(&new);
@@ -172,21 +172,21 @@ fn updates_in_place_and_cuts() {
 }
 
 #[test]
-fn an_interrupted_piece_keeps_its_prefix_and_can_be_resumed() {
+fn an_interrupted_replica_keeps_its_prefix_and_can_be_resumed() {
     for len in [3000usize, 50_000] {
         let world = World::new(1);
         let content = bytes(1, len);
         let writer = world.create(1, Some(2 * len as u64));
         writer.write(0, &content[..len / 2]).unwrap();
         writer.write(len as u64, &content[..10]).unwrap();
-        assert_eq!(world.store.interrupt(piece(1)).unwrap(), len as u64 / 2);
+        assert_eq!(world.store.interrupt(replica(1)).unwrap(), len as u64 / 2);
         assert!(matches!(writer.write(0, b"late"), Err(StoreError::Closed { .. })));
         world.journal.sync_to(world.journal.appended()).unwrap();
         let world = world.power_lost();
-        let status = world.store.status(piece(1)).unwrap().unwrap();
-        assert_eq!((status.state, status.len), (PieceState::Interrupted, len as u64 / 2));
+        let status = world.store.status(replica(1)).unwrap().unwrap();
+        assert_eq!((status.state, status.len), (ReplicaState::Interrupted, len as u64 / 2));
         assert_eq!(world.read_all(1), content[..len / 2]);
-        let writer = world.store.reopen(piece(1)).unwrap();
+        let writer = world.store.reopen(replica(1)).unwrap();
         writer.write(len as u64 / 2, &content[len / 2..]).unwrap();
         let completed = writer.complete().unwrap();
         assert_eq!((completed.len, completed.crc32c), (len as u64, Crc32c::of(&content)));
@@ -197,37 +197,37 @@ fn an_interrupted_piece_keeps_its_prefix_and_can_be_resumed() {
 #[test]
 fn removal_leaves_open_readers_and_nothing_else() {
     let mut world = World::new(1);
-    for (body, len) in [(1, 3000), (2, 50_000), (3, 3000), (4, 50_000)] {
-        world.put(body, &bytes(body, len));
+    for (object, len) in [(1, 3000), (2, 50_000), (3, 3000), (4, 50_000)] {
+        world.put(object, &bytes(object, len));
     }
     let writer = world.create(5, Some(100_000));
     writer.write(0, &bytes(5, 20_000)).unwrap();
     world.store.tick().unwrap();
-    let readers: Vec<_> = (1..=2).map(|body| world.store.open_read(piece(body)).unwrap()).collect();
-    for body in 1..=5 {
-        world.store.delete(piece(body)).unwrap();
-        world.store.delete(piece(body)).unwrap();
-        assert_eq!(world.store.status(piece(body)).unwrap(), None);
-        assert!(matches!(world.store.open_read(piece(body)), Err(StoreError::NotFound { .. })));
-        assert!(matches!(world.store.reopen(piece(body)), Err(StoreError::NotFound { .. })));
+    let readers: Vec<_> = (1..=2).map(|object| world.store.open_read(replica(object)).unwrap()).collect();
+    for object in 1..=5 {
+        world.store.delete(replica(object)).unwrap();
+        world.store.delete(replica(object)).unwrap();
+        assert_eq!(world.store.status(replica(object)).unwrap(), None);
+        assert!(matches!(world.store.open_read(replica(object)), Err(StoreError::NotFound { .. })));
+        assert!(matches!(world.store.reopen(replica(object)), Err(StoreError::NotFound { .. })));
     }
     assert!(matches!(writer.write(0, b"x"), Err(StoreError::Closed { .. })));
     world.journal.sync_to(world.journal.appended()).unwrap();
     for _ in 0..3 {
         world.store.tick().unwrap();
     }
-    for (reader, (body, len)) in readers.iter().zip([(1, 3000), (2, 50_000)]) {
+    for (reader, (object, len)) in readers.iter().zip([(1, 3000), (2, 50_000)]) {
         let mut back = vec![0; len];
         assert_eq!(reader.read(0, &mut back).unwrap(), len);
-        assert_eq!(back, bytes(body, len));
+        assert_eq!(back, bytes(object, len));
     }
     drop((readers, writer));
     assert_eq!(object_files(&world), Vec::<String>::new());
     world = world.power_lost();
-    assert_eq!(world.store.pieces(None, 10).unwrap(), []);
-    for body in 1..=5 {
-        let again = world.store.create(piece(body), super::world::new_piece(None));
-        assert!(matches!(again, Err(StoreError::BodyUsed { .. })));
+    assert_eq!(world.store.replicas(None, 10).unwrap(), []);
+    for object in 1..=5 {
+        let again = world.store.create(replica(object), super::world::new_replica(None));
+        assert!(matches!(again, Err(StoreError::ObjectUsed { .. })));
     }
 }
 
@@ -235,16 +235,16 @@ fn removal_leaves_open_readers_and_nothing_else() {
 fn a_beginning_is_known_once_it_is_in_the_kernel() {
     let world = World::new(1);
     let (first, _second) = (world.create(1, None), world.create(2, None));
-    let begun = |world: &World| [1, 2, 3].map(|body| world.store.has_begun(piece(body).body));
+    let begun = |world: &World| [1, 2, 3].map(|object| world.store.has_begun(replica(object).object));
     assert_eq!(begun(&world), [true, true, false]);
     assert_eq!(begun(&world.killed()), [false; 3]);
     first.write(0, b"x").unwrap();
     let killed = world.killed();
     assert_eq!(begun(&killed), [true, true, false], "in the log's order");
-    killed.store.delete(piece(1)).unwrap();
+    killed.store.delete(replica(1)).unwrap();
     killed.journal.sync_to(killed.journal.appended()).unwrap();
     let removed = killed.power_lost();
-    assert_eq!((begun(&removed), removed.store.status(piece(1)).unwrap()), ([true, true, false], None));
+    assert_eq!((begun(&removed), removed.store.status(replica(1)).unwrap()), ([true, true, false], None));
 }
 
 pub(crate) fn object_files(world: &World) -> Vec<String> {
@@ -264,13 +264,13 @@ pub(crate) fn object_files(world: &World) -> Vec<String> {
 fn the_log_and_the_segments_are_given_back() {
     let world = World::new(1);
     let long = world.create(1_000_000, Some(1 << 20));
-    for body in 1..=400 {
-        world.put(body, &bytes(body, 3000));
-        long.write((body - 1) * 1000, &bytes(body, 1000)).unwrap();
-        if body > 20 {
-            world.store.delete(piece(body - 20)).unwrap();
+    for object in 1..=400 {
+        world.put(object, &bytes(object, 3000));
+        long.write((object - 1) * 1000, &bytes(object, 1000)).unwrap();
+        if object > 20 {
+            world.store.delete(replica(object - 20)).unwrap();
         }
-        if body % 10 == 0 {
+        if object % 10 == 0 {
             world.store.tick().unwrap();
             world.index.sweep_now().unwrap();
             world.index.checkpoint_now().unwrap();
@@ -284,14 +284,14 @@ fn the_log_and_the_segments_are_given_back() {
     assert!(world.journal.retained_bytes() < 600 << 10, "{} bytes of log", world.journal.retained_bytes());
     let segments = world.store.inner.records.lock().clone();
     assert!(segments.len() <= 4, "{segments:?}");
-    for body in 381..=400 {
-        assert_eq!(world.read_all(body), bytes(body, 3000));
+    for object in 381..=400 {
+        assert_eq!(world.read_all(object), bytes(object, 3000));
     }
     let world = world.killed();
-    let writer = world.store.reopen(piece(1_000_000)).unwrap();
+    let writer = world.store.reopen(replica(1_000_000)).unwrap();
     let mut back = vec![0; 400_000];
     assert_eq!(writer.read(0, &mut back).unwrap(), 400_000);
-    assert_eq!(back, (1..=400).flat_map(|body| bytes(body, 1000)).collect::<Vec<_>>());
+    assert_eq!(back, (1..=400).flat_map(|object| bytes(object, 1000)).collect::<Vec<_>>());
 }
 
 #[test]
@@ -301,15 +301,15 @@ fn long_writes_overlap_with_their_sums() {
     let mut aligned = disk::AlignedBuf::new(content.len());
     aligned.copy_from_slice(&content);
     let shifted = [vec![0], content.clone()].concat();
-    for (body, data) in [(1, &aligned[..]), (2, &shifted[1..])] {
-        let writer = world.create(body, Some(content.len() as u64));
+    for (object, data) in [(1, &aligned[..]), (2, &shifted[1..])] {
+        let writer = world.create(object, Some(content.len() as u64));
         writer.write(0, data).unwrap();
         let completed = writer.complete().unwrap();
         assert_eq!((completed.adler32, completed.crc32c), (Adler32::of(&content), Crc32c::of(&content)));
-        assert_eq!(world.read_all(body), content);
+        assert_eq!(world.read_all(object), content);
     }
-    for (body, data, nth) in [(3, &aligned[..], 1), (4, &shifted[1..], 3)] {
-        let writer = world.create(body, None);
+    for (object, data, nth) in [(3, &aligned[..], 1), (4, &shifted[1..], 3)] {
+        let writer = world.create(object, None);
         writer.write(0, &data[..100_000]).unwrap();
         world.disk.fail_next(disk::DiskOp::Write, nth, std::io::ErrorKind::Other);
         assert!(writer.write(102_400, &data[..4 << 20]).is_err());
@@ -318,12 +318,12 @@ fn long_writes_overlap_with_their_sums() {
         expected.resize(200_000, 0);
         expected.extend_from_slice(b"after");
         writer.complete().unwrap();
-        assert_eq!(world.read_all(body), expected, "what a failed write left is not shown");
+        assert_eq!(world.read_all(object), expected, "what a failed write left is not shown");
     }
 }
 
 #[test]
-fn several_threads_may_write_one_piece() {
+fn several_threads_may_write_one_replica() {
     let world = World::new(1);
     let content = bytes(1, 300_000);
     let writer = world.create(1, Some(300_000));

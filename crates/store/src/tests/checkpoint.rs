@@ -4,14 +4,14 @@ use disk::{CrashFaults, SimDisk};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::world::{World, bytes, piece, with};
-use crate::{PieceState, Planted, StoreConfig, StoreError, Writer};
+use super::world::{World, bytes, replica, with};
+use crate::{Planted, ReplicaState, StoreConfig, StoreError, Writer};
 
-const BODY: u64 = 1;
+const OBJECT: u64 = 1;
 /// Longest content of the tests.
 const LEN_MAX: usize = 60_000;
 
-/// A content, and of a piece in the making what of it is written.
+/// A content, and of a replica in the making what of it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Content {
     bytes: Vec<u8>,
@@ -21,8 +21,8 @@ struct Content {
 fn content(world: &World, writer: &Writer) -> Content {
     let mut bytes = vec![0; writer.len() as usize];
     assert_eq!(writer.read(0, &mut bytes).unwrap(), bytes.len());
-    let written = match world.store.status(writer.piece()).unwrap().unwrap().state {
-        PieceState::InMaking { written, .. } => Some(written),
+    let written = match world.store.status(writer.replica()).unwrap().unwrap().state {
+        ReplicaState::InMaking { written, .. } => Some(written),
         _ => None,
     };
     Content { bytes, written }
@@ -31,8 +31,8 @@ fn content(world: &World, writer: &Writer) -> Content {
 fn update(len: usize) -> (World, std::sync::Arc<Writer>, Vec<u8>) {
     let world = World::new(1);
     let old = bytes(1, len);
-    world.put(BODY, &old);
-    let writer = world.store.reopen(piece(BODY)).unwrap();
+    world.put(OBJECT, &old);
+    let writer = world.store.reopen(replica(OBJECT)).unwrap();
     (world, writer, old)
 }
 
@@ -51,8 +51,8 @@ fn rolled_back_all_is_as_it_was() {
         assert_eq!(content(&world, &writer).bytes, old);
         let completed = writer.complete().unwrap();
         assert_eq!(completed.adler32, types::Adler32::of(&old));
-        assert_eq!(world.read_all(BODY), old);
-        world.store.verify(piece(BODY), &mut |_| true).unwrap();
+        assert_eq!(world.read_all(OBJECT), old);
+        world.store.verify(replica(OBJECT), &mut |_| true).unwrap();
     }
 }
 
@@ -67,7 +67,7 @@ fn committed_it_stands_and_a_later_checkpoint_undoes_only_its_own() {
     writer.write(150, &[8; 100]).unwrap();
     writer.truncate(0).unwrap();
     let world = world.power_lost();
-    let writer = world.store.reopen(piece(BODY)).unwrap();
+    let writer = world.store.reopen(replica(OBJECT)).unwrap();
     assert_eq!(content(&world, &writer), kept);
     assert!(writer.checkpoint().unwrap().is_none(), "a stop ends it");
 }
@@ -79,21 +79,21 @@ fn the_end_of_writing_undoes_what_is_open() {
         writer.begin_checkpoint().unwrap();
         writer.write(0, &[7; 20_000]).unwrap();
         if interrupt {
-            assert_eq!(world.store.interrupt(piece(BODY)).unwrap(), 9_000);
+            assert_eq!(world.store.interrupt(replica(OBJECT)).unwrap(), 9_000);
         } else {
             assert_eq!(writer.complete().unwrap().len, 9_000);
         }
-        assert_eq!(world.read_all(BODY), old);
+        assert_eq!(world.read_all(OBJECT), old);
     }
 }
 
 #[test]
 fn followers_never_see_what_may_be_undone() {
     let world = World::new(1);
-    let writer = world.create(BODY, None);
+    let writer = world.create(OBJECT, None);
     writer.write(0, &bytes(1, 10_000)).unwrap();
     writer.sync().unwrap();
-    let reader = world.store.open_read(piece(BODY)).unwrap();
+    let reader = world.store.open_read(replica(OBJECT)).unwrap();
     writer.begin_checkpoint().unwrap();
     writer.write(10_000, &bytes(2, 20_000)).unwrap();
     writer.sync().unwrap();
@@ -130,8 +130,8 @@ fn one_that_is_never_ended_does_not_hold_the_log_for_ever() {
     writer.begin_checkpoint().unwrap();
     writer.write(5_000, &[9; 10_000]).unwrap();
     let mut most = 0;
-    for body in 2..200 {
-        world.put(body, &bytes(body, 8_000));
+    for object in 2..200 {
+        world.put(object, &bytes(object, 8_000));
         world.store.tick().unwrap();
         world.index.sweep_now().unwrap();
         world.index.checkpoint_now().unwrap();
@@ -139,7 +139,7 @@ fn one_that_is_never_ended_does_not_hold_the_log_for_ever() {
     }
     assert!(most < 1 << 20, "{most} bytes of log");
     let world = world.killed();
-    let writer = world.store.reopen(piece(BODY)).unwrap();
+    let writer = world.store.reopen(replica(OBJECT)).unwrap();
     assert_eq!(content(&world, &writer).bytes, old);
 }
 
@@ -165,7 +165,7 @@ struct Run {
     world: World,
     rng: SmallRng,
     planted: Option<Planted>,
-    next_body: u64,
+    next_object: u64,
     counts: Counts,
 }
 
@@ -175,11 +175,11 @@ impl Run {
         let world = World::open(SimDisk::new(rng.random()), config(planted)).unwrap();
         let old = bytes(seed, [0, 3_000, 8_192, 20_000, 50_000][rng.random_range(0..5)]);
         if rng.random() {
-            world.put(BODY, &old);
+            world.put(OBJECT, &old);
         } else {
-            world.create(BODY, None).write(0, &old).unwrap();
+            world.create(OBJECT, None).write(0, &old).unwrap();
         }
-        Self { world, rng, planted, next_body: 2, counts: Counts::default() }
+        Self { world, rng, planted, next_object: 2, counts: Counts::default() }
     }
 
     /// A change, or something that the rest of the store does meanwhile. `false`: the disk has stopped.
@@ -217,12 +217,17 @@ impl Run {
                 writer.sync().unwrap();
             }
             15..18 => {
-                self.world.put(self.next_body, &bytes(self.next_body, 30_000));
-                self.next_body += 1;
+                self.world.put(self.next_object, &bytes(self.next_object, 30_000));
+                self.next_object += 1;
             }
-            18 => self.world.store.inner.snapshot(&self.world.store.inner.find(piece(BODY)).unwrap().unwrap()).unwrap(),
+            18 => self
+                .world
+                .store
+                .inner
+                .snapshot(&self.world.store.inner.find(replica(OBJECT)).unwrap().unwrap())
+                .unwrap(),
             _ => {
-                let hold = || self.world.store.inner.holds.lock().of(piece(BODY));
+                let hold = || self.world.store.inner.holds.lock().of(replica(OBJECT));
                 let before = hold();
                 self.world.store.tick().unwrap();
                 self.world.index.sweep_now().unwrap();
@@ -247,14 +252,14 @@ impl Run {
             disk = if self.rng.random() { frozen } else { frozen.crash(&mut self.rng, faults).0 };
         }
         self.world = World::open(disk, config(self.planted)).unwrap();
-        let writer = self.world.store.reopen(piece(BODY)).unwrap();
+        let writer = self.world.store.reopen(replica(OBJECT)).unwrap();
         assert!(writer.checkpoint().unwrap().is_none());
         content(&self.world, &writer)
     }
 
     /// One checkpoint, stopped anywhere or not at all.
     fn checkpoint(&mut self) {
-        let writer = self.world.store.reopen(piece(BODY)).unwrap();
+        let writer = self.world.store.reopen(replica(OBJECT)).unwrap();
         writer.sync().unwrap();
         let base = content(&self.world, &writer);
         let stops = self.rng.random_bool(0.7);
@@ -367,7 +372,7 @@ fn a_cut_under_a_checkpoint_gives_no_space_away() {
     writer.begin_checkpoint().unwrap();
     writer.truncate(100).unwrap();
     writer.sync().unwrap();
-    let files = world.store.inner.objects.open(piece(BODY), disk::Access::Read).unwrap().unwrap();
+    let files = world.store.inner.objects.open(replica(OBJECT), disk::Access::Read).unwrap().unwrap();
     assert!(files.data.len().unwrap() >= 40_000, "the space that rolling back needs is still the file's");
     assert!(writer.roll_back().unwrap());
     assert_eq!(content(&world, &writer).bytes, old);

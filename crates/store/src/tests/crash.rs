@@ -9,8 +9,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::model::{Change, Content, Kind, Model, Stop};
-use super::world::{World, bytes, new_piece, piece, with};
-use crate::{PieceState, Planted, StoreError};
+use super::world::{World, bytes, new_replica, replica, with};
+use crate::{Planted, ReplicaState, StoreError};
 
 /// What a run met, to show that it met anything.
 #[derive(Default, Debug)]
@@ -38,7 +38,7 @@ struct Plan {
 struct Run {
     world: World,
     models: BTreeMap<u64, Model>,
-    next_body: u64,
+    next_object: u64,
     rng: SmallRng,
     plan: Plan,
     counts: Counts,
@@ -58,27 +58,27 @@ struct Run {
     stopped: bool,
 }
 
-fn kind_of(world: &World, body: u64) -> Result<(Kind, Content), String> {
-    let status = world.store.status(piece(body)).map_err(|e| e.to_string())?;
+fn kind_of(world: &World, object: u64) -> Result<(Kind, Content), String> {
+    let status = world.store.status(replica(object)).map_err(|e| e.to_string())?;
     let Some(status) = status else { return Ok((Kind::Nothing, Vec::new())) };
     let len = usize::try_from(status.len).map_err(|e| e.to_string())?;
     let (kind, written) = match &status.state {
-        PieceState::InMaking { written, .. } => (Kind::Making, written.clone()),
-        PieceState::Complete { .. } => (Kind::Complete, vec![(0, status.len)]),
-        PieceState::Interrupted => (Kind::Interrupted, vec![(0, status.len)]),
-        PieceState::Dirty => (Kind::Dirty, vec![(0, status.len)]),
+        ReplicaState::InMaking { written, .. } => (Kind::Making, written.clone()),
+        ReplicaState::Complete { .. } => (Kind::Complete, vec![(0, status.len)]),
+        ReplicaState::Interrupted => (Kind::Interrupted, vec![(0, status.len)]),
+        ReplicaState::Dirty => (Kind::Dirty, vec![(0, status.len)]),
     };
     let mut buf = vec![0; len];
     if kind == Kind::Making {
-        let writer = world.store.reopen(piece(body)).map_err(|e| e.to_string())?;
+        let writer = world.store.reopen(replica(object)).map_err(|e| e.to_string())?;
         writer.read(0, &mut buf).map_err(|e| e.to_string())?;
     } else {
-        let reader = world.store.open_read(piece(body)).map_err(|e| e.to_string())?;
+        let reader = world.store.open_read(replica(object)).map_err(|e| e.to_string())?;
         let got = reader.read(0, &mut buf).map_err(|e| e.to_string())?;
         if got != len {
             return Err(format!("{got} bytes of {len}"));
         }
-        world.store.verify(piece(body), &mut |_| true).map_err(|e| e.to_string())?;
+        world.store.verify(replica(object), &mut |_| true).map_err(|e| e.to_string())?;
     }
     let mut content = vec![None; len];
     for (start, end) in written {
@@ -107,7 +107,7 @@ impl Run {
         Self {
             world,
             models: BTreeMap::new(),
-            next_body: 1,
+            next_object: 1,
             rng,
             plan,
             counts: Counts::default(),
@@ -121,16 +121,16 @@ impl Run {
         }
     }
 
-    /// Does something that may change one piece. `during`: the model while it is under way.
+    /// Does something that may change one replica. `during`: the model while it is under way.
     fn step<T>(
         &mut self,
-        body: u64,
+        object: u64,
         doubtful: Vec<Change>,
         kinds: &[Kind],
         act: impl FnOnce(&World, &Model) -> Result<T, StoreError>,
         done: impl FnOnce(&mut Model, T),
     ) {
-        let model = self.models.entry(body).or_insert_with(Model::new);
+        let model = self.models.entry(object).or_insert_with(Model::new);
         let mut during = model.clone();
         during.doubtful.extend(doubtful.clone());
         during.doubtful_kinds.extend(kinds);
@@ -141,7 +141,7 @@ impl Run {
                 Change::Truncate(len) => format!("truncate {len}"),
             });
             let ok = result.as_ref().map(|_| ()).map_err(ToString::to_string);
-            println!("{body}: {:?} {kinds:?} {ok:?}", change.collect::<Vec<_>>());
+            println!("{object}: {:?} {kinds:?} {ok:?}", change.collect::<Vec<_>>());
         }
         match result {
             Ok(value) => done(model, value),
@@ -156,7 +156,7 @@ impl Run {
                 }
             }
         }
-        self.look_for_freeze(Some((body, during)));
+        self.look_for_freeze(Some((object, during)));
     }
 
     fn look_for_freeze(&mut self, during: Option<(u64, Model)>) {
@@ -165,8 +165,8 @@ impl Run {
         }
         if let Some(disk) = self.world.disk.frozen() {
             let mut models = self.models.clone();
-            if let Some((body, during)) = during {
-                models.insert(body, during);
+            if let Some((object, during)) = during {
+                models.insert(object, during);
                 self.counts.under_way += 1;
             }
             self.at_freeze = Some((disk, models));
@@ -174,13 +174,13 @@ impl Run {
         }
     }
 
-    fn some_body(&mut self, wanted: impl Fn(&Model) -> bool) -> Option<u64> {
-        let bodies: Vec<u64> = self.models.iter().filter(|(_, m)| wanted(m)).map(|(body, _)| *body).collect();
-        if bodies.is_empty() { None } else { Some(bodies[self.rng.random_range(0..bodies.len())]) }
+    fn some_object(&mut self, wanted: impl Fn(&Model) -> bool) -> Option<u64> {
+        let objects: Vec<u64> = self.models.iter().filter(|(_, m)| wanted(m)).map(|(object, _)| *object).collect();
+        if objects.is_empty() { None } else { Some(objects[self.rng.random_range(0..objects.len())]) }
     }
 
-    fn sync_log(&mut self, body: u64) {
-        self.step(body, vec![], &[], |world, _| Ok(world.journal.sync_to(world.journal.appended())?), |_, ()| {});
+    fn sync_log(&mut self, object: u64) {
+        self.step(object, vec![], &[], |world, _| Ok(world.journal.sync_to(world.journal.appended())?), |_, ()| {});
         if !self.stopped {
             // Everything that had come to an end is durable now.
             for model in self.models.values_mut() {
@@ -203,14 +203,14 @@ impl Run {
         let making = |model: &Model| model.writer.is_some();
         match choice {
             0..12 => {
-                let body = self.next_body;
-                self.next_body += self.rng.random_range(1..3);
+                let object = self.next_object;
+                self.next_object += self.rng.random_range(1..3);
                 let expected = [None, None, Some(5_000u64), Some(30_000)][self.rng.random_range(0..4)];
                 self.step(
-                    body,
+                    object,
                     vec![],
                     &[Kind::Making],
-                    |world, _| world.store.create(piece(body), new_piece(expected)),
+                    |world, _| world.store.create(replica(object), new_replica(expected)),
                     |model, writer| {
                         model.becomes(Kind::Making);
                         model.writer = Some(writer);
@@ -219,8 +219,8 @@ impl Run {
                 );
             }
             12..52 => {
-                let Some(body) = self.some_body(making) else { return };
-                let len = self.models[&body].content().len();
+                let Some(object) = self.some_object(making) else { return };
+                let len = self.models[&object].content().len();
                 let at = match self.rng.random_range(0..10) {
                     0..6 => len,
                     6..8 => self.rng.random_range(0..len + 1),
@@ -240,7 +240,7 @@ impl Run {
                 let data = bytes(self.rng.random(), size);
                 let change = Change::Write(at, data.clone());
                 self.step(
-                    body,
+                    object,
                     vec![change.clone()],
                     &[],
                     |_, model| model.writer.as_ref().unwrap().write(at as u64, &data),
@@ -251,9 +251,9 @@ impl Run {
                 );
             }
             52..60 => {
-                let Some(body) = self.some_body(making) else { return };
+                let Some(object) = self.some_object(making) else { return };
                 self.step(
-                    body,
+                    object,
                     vec![],
                     &[],
                     |_, model| model.writer.as_ref().unwrap().sync(),
@@ -264,9 +264,9 @@ impl Run {
                 );
             }
             60..70 => {
-                let Some(body) = self.some_body(making) else { return };
+                let Some(object) = self.some_object(making) else { return };
                 self.step(
-                    body,
+                    object,
                     vec![],
                     &[Kind::Complete],
                     |world, model| written(world, model.writer.as_ref().unwrap().complete()),
@@ -285,20 +285,20 @@ impl Run {
                 );
                 self.counts.completed += 1;
                 if self.rng.random_bool(0.7) {
-                    self.sync_log(body);
+                    self.sync_log(object);
                 }
             }
             70..74 => {
-                let Some(body) = self.some_body(|m| m.kind == Kind::Complete || m.kind == Kind::Interrupted) else {
+                let Some(object) = self.some_object(|m| m.kind == Kind::Complete || m.kind == Kind::Interrupted) else {
                     return;
                 };
-                let before = self.models[&body].kind;
+                let before = self.models[&object].kind;
                 let kind = if before == Kind::Complete { Kind::Dirty } else { Kind::Making };
                 self.step(
-                    body,
+                    object,
                     vec![],
                     &[kind],
-                    |world, _| world.store.reopen(piece(body)),
+                    |world, _| world.store.reopen(replica(object)),
                     |model, writer| {
                         model.becomes(kind);
                         if model.doubtful.is_empty() {
@@ -309,12 +309,12 @@ impl Run {
                 );
             }
             74..78 => {
-                let Some(body) = self.some_body(making) else { return };
-                let len = self.models[&body].content().len();
+                let Some(object) = self.some_object(making) else { return };
+                let len = self.models[&object].content().len();
                 let to = if self.rng.random_bool(0.7) { self.rng.random_range(0..len + 1) } else { len + 3000 };
                 let change = Change::Truncate(to);
                 self.step(
-                    body,
+                    object,
                     vec![change.clone()],
                     &[],
                     |_, model| model.writer.as_ref().unwrap().truncate(to as u64),
@@ -322,11 +322,11 @@ impl Run {
                 );
             }
             78..81 => {
-                let Some(body) = self.some_body(making) else { return };
-                let update = self.models[&body].kind == Kind::Dirty;
+                let Some(object) = self.some_object(making) else { return };
+                let update = self.models[&object].kind == Kind::Dirty;
                 // After a failed sync only what was durable before is kept for sure.
                 let exact = !self.sync_fails;
-                let content = self.models[&body].content();
+                let content = self.models[&object].content();
                 let kept = content.iter().position(Option::is_none).unwrap_or(content.len());
                 let change = if update {
                     Change::Write(0, content.iter().map(|byte| byte.unwrap_or(0)).collect())
@@ -335,10 +335,10 @@ impl Run {
                 };
                 let kind = if update { Kind::Complete } else { Kind::Interrupted };
                 self.step(
-                    body,
+                    object,
                     vec![change.clone()],
                     &[kind],
-                    |world, _| written(world, world.store.interrupt(piece(body))),
+                    |world, _| written(world, world.store.interrupt(replica(object))),
                     |model, len| {
                         if model.doubtful.is_empty() && exact {
                             assert_eq!(len as usize, if update { content.len() } else { kept });
@@ -351,19 +351,19 @@ impl Run {
                 );
             }
             81..84 => {
-                let Some(body) = self.some_body(|m| m.kind != Kind::Nothing) else { return };
+                let Some(object) = self.some_object(|m| m.kind != Kind::Nothing) else { return };
                 self.step(
-                    body,
+                    object,
                     vec![],
                     &[Kind::Nothing],
-                    |world, _| written(world, world.store.delete(piece(body))),
+                    |world, _| written(world, world.store.delete(replica(object))),
                     |model, ()| {
                         model.becomes(Kind::Nothing);
                         model.writer = None;
                     },
                 );
                 if self.rng.random_bool(0.5) {
-                    self.sync_log(body);
+                    self.sync_log(object);
                 }
             }
             84..94 => {
@@ -398,9 +398,9 @@ impl Run {
                 self.world.disk.fail_next(op, self.rng.random_range(1..12), kind);
             }
             _ => {
-                let Some(body) = self.some_body(|m| m.number_durable) else { return };
-                let again = self.world.store.create(piece(body), new_piece(None));
-                assert!(again.is_err(), "body {body} was taken a second time");
+                let Some(object) = self.some_object(|m| m.number_durable) else { return };
+                let again = self.world.store.create(replica(object), new_replica(None));
+                assert!(again.is_err(), "body {object} was taken a second time");
                 self.look_for_freeze(None);
             }
         }
@@ -409,12 +409,12 @@ impl Run {
     /// Everything that is there must be allowed; gives what is there.
     fn check(world: &World, models: &BTreeMap<u64, Model>, stop: Stop) -> BTreeMap<u64, (Kind, Content)> {
         let mut found = BTreeMap::new();
-        for (body, model) in models {
-            let (kind, content) = kind_of(world, *body).unwrap_or_else(|e| panic!("{stop:?}: body {body}: {e}"));
-            model.check(stop, kind, &content).unwrap_or_else(|e| panic!("{stop:?}: body {body}: {e}"));
-            found.insert(*body, (kind, content));
+        for (object, model) in models {
+            let (kind, content) = kind_of(world, *object).unwrap_or_else(|e| panic!("{stop:?}: body {object}: {e}"));
+            model.check(stop, kind, &content).unwrap_or_else(|e| panic!("{stop:?}: body {object}: {e}"));
+            found.insert(*object, (kind, content));
         }
-        let listed = world.store.pieces(None, 10_000).unwrap();
+        let listed = world.store.replicas(None, 10_000).unwrap();
         let there = found.iter().filter(|(_, (kind, _))| *kind != Kind::Nothing).count();
         assert_eq!(listed.len(), there, "pieces that nobody made: {listed:?}");
         found
@@ -470,16 +470,16 @@ impl Run {
         // went before the log was, so that not even its number is known.
         for path in &self.world.recovery.unexplained {
             let name = path.rsplit('/').next().unwrap();
-            let body = crate::orphans::piece_of_name(name).map(|(piece, _)| piece.body.0);
-            let unknown = body.is_some_and(|body| models.get(&body).is_some_and(|model| !model.number_durable));
+            let object = crate::orphans::replica_of_name(name).map(|(replica, _)| replica.object.0);
+            let unknown = object.is_some_and(|object| models.get(&object).is_some_and(|model| !model.number_durable));
             assert!(unknown, "{stop:?}: {path} is unexplained");
         }
         self.models = found
             .into_iter()
-            .map(|(body, (kind, content))| {
-                let number_durable = models[&body].number_durable || kind != Kind::Nothing;
-                let writer =
-                    matches!(kind, Kind::Making | Kind::Dirty).then(|| self.world.store.reopen(piece(body)).unwrap());
+            .map(|(object, (kind, content))| {
+                let number_durable = models[&object].number_durable || kind != Kind::Nothing;
+                let writer = matches!(kind, Kind::Making | Kind::Dirty)
+                    .then(|| self.world.store.reopen(replica(object)).unwrap());
                 let model = Model {
                     kind,
                     possible: BTreeSet::from([kind]),
@@ -488,7 +488,7 @@ impl Run {
                     number_durable,
                     ..Model::new()
                 };
-                (body, model)
+                (object, model)
             })
             .collect();
         (self.armed, self.stopped, self.sync_fails) = (false, false, false);
@@ -608,7 +608,7 @@ fn planted_bugs_are_found() {
     for planted in [
         Planted::AcknowledgeBeforeSync,
         Planted::ForgetRange,
-        Planted::ReuseBody,
+        Planted::ReuseObject,
         Planted::TrimTooEarly,
         Planted::SettleBeforeSegmentSync,
         Planted::UnlinkBeforeRecord,

@@ -6,8 +6,8 @@ use disk::DiskOp;
 use types::ErrorCode;
 
 use super::basic::object_files;
-use super::world::{World, bytes, new_piece, piece, small_config, with};
-use crate::{PieceState, Planted, Reader, StoreConfig, StoreError};
+use super::world::{World, bytes, new_replica, replica, small_config, with};
+use crate::{Planted, Reader, ReplicaState, StoreConfig, StoreError};
 
 /// Reads everything in all ways; gives whether all of it was right, or the refusal.
 fn read_everything(reader: &Reader, expected: &[u8]) -> Result<bool, StoreError> {
@@ -19,7 +19,7 @@ fn read_everything(reader: &Reader, expected: &[u8]) -> Result<bool, StoreError>
     Ok(buf == expected && same)
 }
 
-/// Flips bits everywhere in the files of one piece; the store must refuse or be right.
+/// Flips bits everywhere in the files of one replica; the store must refuse or be right.
 fn rot_everywhere(planted: Option<Planted>) -> (u64, u64) {
     let (mut refused, mut served_wrong) = (0, 0);
     for (len, settled) in [(3000usize, false), (3000, true), (6000, true), (30_000, true)] {
@@ -45,7 +45,7 @@ fn rot_everywhere(planted: Option<Planted>) -> (u64, u64) {
                     break;
                 }
                 // Twice the same bit: undone.
-                match world.store.open_read(piece(1)).and_then(|reader| read_everything(&reader, &content)) {
+                match world.store.open_read(replica(1)).and_then(|reader| read_everything(&reader, &content)) {
                     Ok(true) => {}
                     Ok(false) => served_wrong += 1,
                     Err(e) => {
@@ -76,7 +76,7 @@ fn rot_is_named_by_its_page_and_the_rest_is_read() {
     world.put(1, &content);
     let path = object_files(&world).into_iter().find(|path| !path.ends_with(".crc")).unwrap();
     assert!(world.disk.rot(&path, 3 * 4096 + 17));
-    let reader = world.store.open_read(piece(1)).unwrap();
+    let reader = world.store.open_read(replica(1)).unwrap();
     let mut buf = vec![0; 4096];
     assert_eq!(reader.read(2 * 4096, &mut buf).unwrap(), 4096);
     assert_eq!(buf, content[2 * 4096..3 * 4096]);
@@ -89,14 +89,14 @@ fn rot_is_named_by_its_page_and_the_rest_is_read() {
         assert!(reader.read_pages(at, len as u32, &mut out).is_err());
         assert_eq!(out, [1, 2]);
     }
-    assert!(matches!(world.store.verify(piece(1), &mut |_| true), Err(StoreError::Checksum { page: 3, .. })));
+    assert!(matches!(world.store.verify(replica(1), &mut |_| true), Err(StoreError::Checksum { page: 3, .. })));
 }
 
 #[test]
 fn a_full_disk_refuses_new_data_keeps_the_old_and_recovers() {
     let world = World::new(1);
-    for body in 1..=3 {
-        world.put(body, &bytes(body, 20_000));
+    for object in 1..=3 {
+        world.put(object, &bytes(object, 20_000));
     }
     let writer = world.create(10, Some(9_000));
     writer.write(0, &bytes(10, 8192)).unwrap();
@@ -105,8 +105,8 @@ fn a_full_disk_refuses_new_data_keeps_the_old_and_recovers() {
     let refused = writer.write(8192, &bytes(11, 20_000));
     assert!(matches!(refused, Err(StoreError::NoSpace { .. })), "{refused:?}");
     // Deleting goes on.
-    for body in 1..=3 {
-        world.store.delete(piece(body)).unwrap();
+    for object in 1..=3 {
+        world.store.delete(replica(object)).unwrap();
     }
     world.journal.sync_to(world.journal.appended()).unwrap();
     world.store.tick().unwrap();
@@ -131,11 +131,11 @@ fn the_floor_refuses_before_the_disk_is_full() {
     assert!(matches!(writer.write(30_000, &bytes(1, 40_000)), Err(StoreError::NoSpace { floor: 1_048_576, .. })));
     disk.set_free(1 << 19);
     assert!(world.store.space().unwrap().floor_reached);
-    let refused = world.store.create(piece(2), new_piece(None)).map(|_| ());
+    let refused = world.store.create(replica(2), new_replica(None)).map(|_| ());
     assert!(matches!(refused, Err(StoreError::NoSpace { .. })), "{refused:?}");
     disk.set_free(1 << 30);
     writer.write(30_000, &bytes(1, 40_000)).unwrap();
-    world.store.create(piece(2), new_piece(None)).unwrap();
+    world.store.create(replica(2), new_replica(None)).unwrap();
 }
 
 #[test]
@@ -153,17 +153,17 @@ fn a_failed_sync_stops_the_writer_and_what_was_durable_is_kept() {
             assert!(matches!(refused, Err(StoreError::Failed { .. })), "{refused:?}");
         }
         assert_eq!(writer.durable_prefix(), 30_000);
-        let kept = world.store.interrupt(piece(1)).unwrap();
+        let kept = world.store.interrupt(replica(1)).unwrap();
         assert!((30_000..=60_000).contains(&kept), "{kept}");
         world.journal.sync_to(world.journal.appended()).unwrap();
         let world = world.power_lost();
-        let status = world.store.status(piece(1)).unwrap().unwrap();
-        assert_eq!((status.len, status.state), (kept, PieceState::Interrupted));
+        let status = world.store.status(replica(1)).unwrap().unwrap();
+        assert_eq!((status.len, status.state), (kept, ReplicaState::Interrupted));
         assert_eq!(world.read_all(1), content[..kept as usize], "seed {seed}");
     }
 }
 
-/// A sync of a piece fails, and so does writing that down; then a kill. Whether every loss that the opening found was counted, once and for all.
+/// A sync of a replica fails, and so does writing that down; then a kill. Whether every loss that the opening found was counted, once and for all.
 fn losses_found_are_counted(planted: Option<Planted>) -> (u64, bool) {
     let (mut found, mut counted) = (0, true);
     for seed in 0..30 {
@@ -200,7 +200,7 @@ fn what_recovery_does_not_find_is_counted_as_lost() {
 }
 
 #[test]
-fn a_failed_sync_of_a_piece_is_told_by_the_next_opening_whatever_became_of_the_piece() {
+fn a_failed_sync_of_a_replica_is_told_by_the_next_opening_whatever_became_of_the_replica() {
     for interrupted in [false, true] {
         let world = World::new(3);
         let writer = world.create(1, Some(100_000));
@@ -208,7 +208,7 @@ fn a_failed_sync_of_a_piece_is_told_by_the_next_opening_whatever_became_of_the_p
         world.disk.fail_next_under(DiskOp::Sync, "store", 2, ErrorKind::Other);
         assert!(writer.sync().is_err());
         if interrupted {
-            world.store.interrupt(piece(1)).unwrap();
+            world.store.interrupt(replica(1)).unwrap();
             world.journal.sync_to(world.journal.appended()).unwrap();
         }
         let before = world.journal.losses();
@@ -220,7 +220,7 @@ fn a_failed_sync_of_a_piece_is_told_by_the_next_opening_whatever_became_of_the_p
 }
 
 #[test]
-fn a_piece_too_scattered_is_refused_with_the_reason() {
+fn a_replica_too_scattered_is_refused_with_the_reason() {
     let world = World::new(1);
     let writer = world.create(1, Some(10_000_000));
     for part in 0..64u64 {
@@ -234,18 +234,18 @@ fn a_piece_too_scattered_is_refused_with_the_reason() {
 #[test]
 fn an_older_namespace_is_refused() {
     let world = World::new(1);
-    let newer = crate::NewPiece { incarnation: types::Incarnation(2), ..new_piece(None) };
-    world.store.create(piece(1), newer).unwrap();
-    let refused = world.store.create(piece(2), new_piece(None)).map(|_| ());
+    let newer = crate::NewReplica { incarnation: types::Incarnation(2), ..new_replica(None) };
+    world.store.create(replica(1), newer).unwrap();
+    let refused = world.store.create(replica(2), new_replica(None)).map(|_| ());
     assert!(matches!(refused, Err(StoreError::StaleIncarnation { .. })), "{refused:?}");
     world.journal.sync_to(world.journal.appended()).unwrap();
     let world = world.power_lost();
-    let refused = world.store.create(piece(2), new_piece(None)).map(|_| ());
+    let refused = world.store.create(replica(2), new_replica(None)).map(|_| ());
     assert!(matches!(refused, Err(StoreError::StaleIncarnation { .. })), "{refused:?}");
 }
 
 #[test]
-fn the_close_of_a_small_piece_costs_one_sync() {
+fn the_close_of_a_small_replica_costs_one_sync() {
     let world = World::new(1);
     world.put(1, b"first");
     let before = world.disk.sync_count();
@@ -255,7 +255,7 @@ fn the_close_of_a_small_piece_costs_one_sync() {
     let writer = world.create(3, Some(50_000));
     writer.write(0, &bytes(3, 50_000)).unwrap();
     writer.complete().unwrap();
-    // Three folders above, once in a run; then data, sidecar, folder of each piece.
+    // Three folders above, once in a run; then data, sidecar, folder of each replica.
     assert_eq!(world.disk.sync_count() - before, 3 + 3);
     let before = world.disk.sync_count();
     world.put(4, &bytes(4, 50_000));

@@ -2,7 +2,7 @@
 
 use disk::{Access, Disk, OpenOptions, SimDisk};
 
-use super::world::{World, bytes, new_piece, piece, small_config};
+use super::world::{World, bytes, new_replica, replica, small_config};
 use crate::{StoreConfig, StoreError};
 
 fn files_below(disk: &dyn Disk, dir: &str, out: &mut Vec<String>) {
@@ -19,7 +19,7 @@ fn content(disk: &dyn Disk, path: &str) -> Vec<u8> {
     bytes
 }
 
-/// A disk whose log and index are new, and whose store has the files of `pieces` (and of one in the making, number 3).
+/// A disk whose log and index are new, and whose store has the files of `replicas` (and of one in the making, number 3).
 fn with_files_of_another_day() -> (SimDisk, Vec<(String, Vec<u8>)>) {
     let other = World::new(1);
     other.put(1, &bytes(1, 50_000));
@@ -55,10 +55,10 @@ fn what_came_to_its_end_is_never_cleared_away() {
     let world = world.killed();
     assert_eq!(world.recovery.unexplained, unexplained);
     assert_eq!((world.recovery.orphans_removed, world.recovery.orphans_left), (2, 0));
-    // Its number is refused, and asking for it, or removing it, does not hurt it. New small pieces go elsewhere.
-    let refused = world.store.create(piece(1), new_piece(None)).map(|_| ());
+    // Its number is refused, and asking for it, or removing it, does not hurt it. New small replicas go elsewhere.
+    let refused = world.store.create(replica(1), new_replica(None)).map(|_| ());
     assert!(matches!(refused, Err(StoreError::FileThere { .. })), "{refused:?}");
-    world.store.delete(piece(1)).unwrap();
+    world.store.delete(replica(1)).unwrap();
     world.put(7, &bytes(7, 4000));
     world.journal.sync_to(world.journal.appended()).unwrap();
     world.store.tick().unwrap();

@@ -1,11 +1,11 @@
-//! What may be found of one piece after a stop.
+//! What may be found of one replica after a stop.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::Writer;
 
-/// What a piece can be.
+/// What a replica can be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Nothing,
@@ -29,10 +29,10 @@ pub(crate) enum Stop {
     Power,
 }
 
-/// The bytes of a piece; `None`: not written.
+/// The bytes of a replica; `None`: not written.
 pub(crate) type Content = Vec<Option<u8>>;
 
-/// One piece as the test knows it.
+/// One replica as the test knows it.
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(crate) kind: Kind,
@@ -88,7 +88,7 @@ impl Model {
         content
     }
 
-    /// A step of the piece's life was acknowledged.
+    /// A step of the replica's life was acknowledged.
     pub(crate) fn becomes(&mut self, kind: Kind) {
         self.kind = kind;
         self.possible.insert(kind);
@@ -152,9 +152,9 @@ impl Model {
             let allowed: BTreeSet<Option<u8>> =
                 contents.iter().map(|content| content.get(at).copied().flatten()).collect();
             let value = found.get(at).copied().flatten();
-            // Gaps of ended pieces read as zeros.
+            // Gaps of ended replicas read as zeros.
             let gap = kind != Kind::Making && value == Some(0) && allowed.contains(&None);
-            // Interrupted pieces end where their gaps begin; any that was never promised.
+            // Interrupted replicas end where their gaps begin; any that was never promised.
             let cut = kind == Kind::Interrupted
                 && at >= found.len()
                 && contents.iter().any(|c| c.iter().position(Option::is_none).unwrap_or(c.len()) <= at);

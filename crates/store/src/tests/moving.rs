@@ -6,7 +6,7 @@ use disk::SimDisk;
 use journal::Seq;
 use kv::{Batch, KvError};
 
-use super::world::{World, bytes, piece, small_config};
+use super::world::{World, bytes, replica, small_config};
 use crate::{RecordIndex, StoreConfig};
 
 /// An index that takes small batches only.
@@ -33,42 +33,42 @@ fn segments(world: &World) -> Vec<u64> {
 }
 
 #[test]
-fn a_segment_of_many_tiny_pieces_is_emptied_in_steps() {
+fn a_segment_of_many_tiny_replicas_is_emptied_in_steps() {
     let config = StoreConfig { settle_step_bytes: 4 << 10, ..small_config() };
     let limited = |index| Arc::new(Limited { index, limit: 60 }) as Arc<dyn RecordIndex>;
     let world = World::open_with(SimDisk::new(1), config, limited).unwrap();
     // More than one segment of 32 KiB.
-    for body in 1..=400 {
-        world.put(body, &bytes(body, 20));
-        if body % 20 == 0 {
+    for object in 1..=400 {
+        world.put(object, &bytes(object, 20));
+        if object % 20 == 0 {
             world.store.tick().unwrap();
         }
     }
     assert!(segments(&world).len() > 1);
-    for body in (1..=400).filter(|body| body % 5 > 1) {
-        world.store.delete(piece(body)).unwrap();
+    for object in (1..=400).filter(|object| object % 5 > 1) {
+        world.store.delete(replica(object)).unwrap();
     }
     world.journal.sync_to(world.journal.appended()).unwrap();
     for _ in 0..4 {
         world.store.tick().unwrap();
     }
     assert!(!segments(&world).contains(&1), "{:?}", segments(&world));
-    for body in (1..=400).filter(|body| body % 5 <= 1) {
-        assert_eq!(world.read_all(body), bytes(body, 20));
+    for object in (1..=400).filter(|object| object % 5 <= 1) {
+        assert_eq!(world.read_all(object), bytes(object, 20));
     }
 }
 
 #[test]
 fn one_bad_segment_does_not_keep_the_others_from_being_emptied() {
     let world = World::new(1);
-    for body in 1..=30 {
-        world.put(body, &bytes(body, 3000));
+    for object in 1..=30 {
+        world.put(object, &bytes(object, 3000));
         world.store.tick().unwrap();
     }
     assert!(segments(&world).len() >= 3, "{:?}", segments(&world));
-    // Everything but the first piece of each segment of ten.
-    for body in (1..=30).filter(|body| body % 10 != 1) {
-        world.store.delete(piece(body)).unwrap();
+    // Everything but the first replica of each segment of ten.
+    for object in (1..=30).filter(|object| object % 10 != 1) {
+        world.store.delete(replica(object)).unwrap();
     }
     world.journal.sync_to(world.journal.appended()).unwrap();
     // The header of the first record.

@@ -1,4 +1,4 @@
-//! The index made anew from the files of pieces.
+//! The index made anew from the files of replicas.
 
 use disk::{CrashFaults, Disk as _, SimDisk};
 use kv::IndexConfig;
@@ -6,7 +6,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::basic::LENGTHS;
-use super::world::{World, bytes, new_piece, piece, small_config, with};
+use super::world::{World, bytes, new_replica, replica, small_config, with};
 use crate::{Planted, Rebuilt, Store, StoreError};
 
 /// Another log and index beside the same files.
@@ -27,10 +27,10 @@ fn rebuild(disk: &SimDisk) -> Rebuilt {
 #[test]
 fn an_index_is_rebuilt_from_segments_and_sidecars() {
     let world = World::new(1);
-    for (body, len) in (1..).zip(LENGTHS).skip(1) {
-        world.put(body, &bytes(body, len));
+    for (object, len) in (1..).zip(LENGTHS).skip(1) {
+        world.put(object, &bytes(object, len));
     }
-    let writer = world.store.reopen(piece(13)).unwrap();
+    let writer = world.store.reopen(replica(13)).unwrap();
     writer.write(5, b"changed").unwrap();
     let completed = writer.complete().unwrap();
     world.journal.sync_to(completed.seq).unwrap();
@@ -43,24 +43,24 @@ fn an_index_is_rebuilt_from_segments_and_sidecars() {
     let rebuilt = rebuild(&disk);
     assert_eq!((rebuilt.small, rebuilt.large, rebuilt.unreadable), (7, 6, vec![]));
     let world = World::open(disk, small_config()).unwrap();
-    for (body, len) in (1..).zip(LENGTHS).skip(1) {
-        let mut expected = bytes(body, len);
-        if body == 13 {
+    for (object, len) in (1..).zip(LENGTHS).skip(1) {
+        let mut expected = bytes(object, len);
+        if object == 13 {
             expected[5..12].copy_from_slice(b"changed");
         }
-        assert_eq!(world.read_all(body), expected);
-        world.store.verify(piece(body), &mut |_| true).unwrap();
+        assert_eq!(world.read_all(object), expected);
+        world.store.verify(replica(object), &mut |_| true).unwrap();
     }
-    assert!(matches!(world.store.create(piece(2), new_piece(None)), Err(StoreError::BodyUsed { .. })));
+    assert!(matches!(world.store.create(replica(2), new_replica(None)), Err(StoreError::ObjectUsed { .. })));
     world.put(50, b"new");
 }
 
-/// Moving a small piece was cut off by a power failure: the copy in the newer segment has its header and not its bytes.
+/// Moving a small replica was cut off by a power failure: the copy in the newer segment has its header and not its bytes.
 #[test]
 fn a_rebuilt_index_prefers_the_copy_that_checks() {
     let world = World::new(1);
-    for body in 1..=20 {
-        world.put(body, &bytes(body, 3000));
+    for object in 1..=20 {
+        world.put(object, &bytes(object, 3000));
     }
     world.store.tick().unwrap();
     let path = |number| world.store.inner.segments.path(number);
@@ -89,8 +89,8 @@ fn a_rebuilt_index_prefers_the_copy_that_checks() {
     let rebuilt = rebuild(&disk);
     assert_eq!((rebuilt.small, rebuilt.unreadable), (20, vec![]));
     let world = World::open(disk, small_config()).unwrap();
-    for body in 1..=20 {
-        assert_eq!(world.read_all(body), bytes(body, 3000));
+    for object in 1..=20 {
+        assert_eq!(world.read_all(object), bytes(object, 3000));
     }
 }
 
@@ -114,18 +114,18 @@ fn upkeep(world: &World) {
 fn lose_index_in_compaction(seed: u64, planted: Option<Planted>) -> (bool, Vec<u64>) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let world = World::open(SimDisk::new(seed), with(planted)).unwrap();
-    let len = |body: u64| 500 + usize::try_from(body).unwrap() * 37 % 6000;
-    let large = |body: u64| body.is_multiple_of(10);
-    for body in 1..=80 {
-        world.put(body, &bytes(body, if large(body) { 30_000 } else { len(body) }));
-        if body % 8 == 0 {
+    let len = |object: u64| 500 + usize::try_from(object).unwrap() * 37 % 6000;
+    let large = |object: u64| object.is_multiple_of(10);
+    for object in 1..=80 {
+        world.put(object, &bytes(object, if large(object) { 30_000 } else { len(object) }));
+        if object % 8 == 0 {
             upkeep(&world);
         }
     }
     world.disk.freeze_after(rng.random_range(1..160));
-    for body in (1..=80).filter(|body| body % 3 != 0) {
-        world.store.delete(piece(body)).unwrap();
-        if body % 8 == 0 {
+    for object in (1..=80).filter(|object| object % 3 != 0) {
+        world.store.delete(replica(object)).unwrap();
+        if object % 8 == 0 {
             upkeep(&world);
         }
     }
@@ -138,11 +138,11 @@ fn lose_index_in_compaction(seed: u64, planted: Option<Planted>) -> (bool, Vec<u
     let trimmed = journal.oldest() > journal::Seq(1);
     Store::rebuild_index(shared, "store", journal, index).unwrap();
     let world = World::open(disk.kill(), crate::StoreConfig { clear_away: false, ..small_config() }).unwrap();
-    let missing = (1..=80).filter(|body| {
-        body % 3 == 0
-            && (world.store.verify(piece(*body), &mut |_| true).is_err() || {
-                let expected = bytes(*body, if large(*body) { 30_000 } else { len(*body) });
-                world.read_all(*body) != expected
+    let missing = (1..=80).filter(|object| {
+        object % 3 == 0
+            && (world.store.verify(replica(*object), &mut |_| true).is_err() || {
+                let expected = bytes(*object, if large(*object) { 30_000 } else { len(*object) });
+                world.read_all(*object) != expected
             })
     });
     (trimmed, missing.collect())
@@ -170,36 +170,36 @@ fn planted_settle_before_segment_sync_is_found_by_a_rebuild() {
 #[test]
 fn what_the_log_says_was_removed_stays_away() {
     let world = World::new(1);
-    for body in 1..=20 {
-        world.put(body, &bytes(body, 3000));
+    for object in 1..=20 {
+        world.put(object, &bytes(object, 3000));
     }
     (0..4).for_each(|_| upkeep(&world));
-    world.store.delete(piece(7)).unwrap();
+    world.store.delete(replica(7)).unwrap();
     world.journal.sync_to(world.journal.appended()).unwrap();
     let disk = world.disk.kill();
     lose_index(&disk);
     rebuild(&disk);
     let world = World::open(disk, small_config()).unwrap();
-    assert_eq!(world.store.status(piece(7)).unwrap(), None);
+    assert_eq!(world.store.status(replica(7)).unwrap(), None);
     assert_eq!(world.read_all(8), bytes(8, 3000));
 }
 
 #[test]
 fn records_behind_an_unreadable_one_are_found_and_what_was_stored_does_not_pass_for_one() {
     let world = World::new(1);
-    for body in 1..=6 {
-        world.put(body, &bytes(body, 3000));
+    for object in 1..=6 {
+        world.put(object, &bytes(object, 3000));
     }
-    // Somebody keeps a copy of a segment, in which piece 6 has another content.
-    let mut record = world.store.inner.record(piece(6)).unwrap().unwrap();
+    // Somebody keeps a copy of a segment, in which replica 6 has another content.
+    let mut record = world.store.inner.record(replica(6)).unwrap().unwrap();
     record.generation = 9;
     record.crc32c = types::Crc32c::of(&bytes(60, 3000));
     record.adler32 = types::Adler32::of(&bytes(60, 3000));
     record.page_crcs = vec![record.crc32c.0];
-    let forged = [crate::segment::record_header(piece(6), &record, b""), bytes(60, 3000)].concat();
+    let forged = [crate::segment::record_header(replica(6), &record, b""), bytes(60, 3000)].concat();
     world.put(7, &forged);
     (0..4).for_each(|_| upkeep(&world));
-    let offset = |body| match world.store.inner.record(piece(body)).unwrap().unwrap().place {
+    let offset = |object| match world.store.inner.record(replica(object)).unwrap().unwrap().place {
         crate::record::Place::Segment { segment: 1, offset, .. } => offset,
         place => panic!("{place:?}"),
     };
@@ -212,27 +212,27 @@ fn records_behind_an_unreadable_one_are_found_and_what_was_stored_does_not_pass_
     let rebuilt = rebuild(&disk);
     assert_eq!((rebuilt.small, rebuilt.unreadable.len()), (5, 2), "{rebuilt:?}");
     let world = World::open(disk, small_config()).unwrap();
-    for body in [1, 2, 4, 5, 6] {
-        assert_eq!(world.read_all(body), bytes(body, 3000), "{body}");
+    for object in [1, 2, 4, 5, 6] {
+        assert_eq!(world.read_all(object), bytes(object, 3000), "{object}");
     }
-    assert_eq!(world.store.status(piece(3)).unwrap(), None);
+    assert_eq!(world.store.status(replica(3)).unwrap(), None);
 }
 
 #[test]
-fn a_piece_without_bytes_is_made_again() {
+fn a_replica_without_bytes_is_made_again() {
     let world = World::new(1);
     world.put(1, &bytes(1, 10));
     (0..4).for_each(|_| upkeep(&world));
-    let made = |body| world.store.restore_empty(piece(body), types::Incarnation(1), false).unwrap();
+    let made = |object| world.store.restore_empty(replica(object), types::Incarnation(1), false).unwrap();
     assert_eq!((made(2), made(2), made(1)), (true, false, false));
     world.journal.sync_to(world.journal.appended()).unwrap();
     let world = world.killed();
     assert_eq!((world.read_all(2), world.read_all(1)), (vec![], bytes(1, 10)));
     // It was cut to nothing, and what it was before has been found.
-    assert!(world.store.restore_empty(piece(1), types::Incarnation(1), true).unwrap());
+    assert!(world.store.restore_empty(replica(1), types::Incarnation(1), true).unwrap());
     world.journal.sync_to(world.journal.appended()).unwrap();
     assert_eq!(world.killed().read_all(1), b"");
-    assert_eq!(world.store.verify(piece(2), &mut |_| true).unwrap().len, 0);
+    assert_eq!(world.store.verify(replica(2), &mut |_| true).unwrap().len, 0);
 }
 
 /// A disk that cannot be read in one place, and somebody's file that looks like a record of a later weir.
@@ -240,8 +240,8 @@ fn a_piece_without_bytes_is_made_again() {
 fn one_bad_place_does_not_end_the_rebuild() {
     let world = World::new(1);
     let text = [b"WEIRPIEC\x07\x00".to_vec(), bytes(1, 2000)].concat();
-    for body in 1..=6 {
-        world.put(body, &text);
+    for object in 1..=6 {
+        world.put(object, &text);
     }
     world.put(7, &bytes(7, 20_000));
     (0..4).for_each(|_| upkeep(&world));
@@ -261,12 +261,12 @@ fn one_bad_place_does_not_end_the_rebuild() {
 fn no_segment_is_emptied_where_nothing_is_cleared_away() {
     let config = || crate::StoreConfig { clear_away: false, ..small_config() };
     let world = World::open(SimDisk::new(1), config()).unwrap();
-    for body in 1..=40 {
-        world.put(body, &bytes(body, 3000));
+    for object in 1..=40 {
+        world.put(object, &bytes(object, 3000));
         world.store.tick().unwrap();
     }
-    for body in 1..=39 {
-        world.store.delete(piece(body)).unwrap();
+    for object in 1..=39 {
+        world.store.delete(replica(object)).unwrap();
     }
     (0..4).for_each(|_| upkeep(&world));
     assert!(world.disk.len_of("store/segments/0000000000000001").unwrap().is_some());

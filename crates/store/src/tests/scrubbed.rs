@@ -6,19 +6,19 @@ use disk::{Access, Disk, OpenOptions};
 use types::ErrorCode;
 
 use super::basic::LENGTHS;
-use super::world::{World, bytes, piece};
+use super::world::{World, bytes, replica};
 use crate::record::Place;
 use crate::{Scrubbed, Scrubber, StoreError};
 
-fn scrub(world: &World, body: u64) -> Result<Scrubbed, StoreError> {
-    world.store.scrub(piece(body), &mut Scrubber::default(), &mut |_| true)
+fn scrub(world: &World, object: u64) -> Result<Scrubbed, StoreError> {
+    world.store.scrub(replica(object), &mut Scrubber::default(), &mut |_| true)
 }
 
 /// Pieces of all lengths, settled.
 fn filled() -> World {
     let world = World::new(1);
-    for (body, len) in (1..).zip(LENGTHS) {
-        world.put(body, &bytes(body, len));
+    for (object, len) in (1..).zip(LENGTHS) {
+        world.put(object, &bytes(object, len));
     }
     for _ in 0..20 {
         world.store.tick().unwrap();
@@ -27,22 +27,22 @@ fn filled() -> World {
 }
 
 #[test]
-fn whole_pieces_are_whole_before_and_after_they_settle() {
+fn whole_replicas_are_whole_before_and_after_they_settle() {
     let world = World::new(1);
-    for (body, len) in (1..).zip(LENGTHS) {
-        world.put(body, &bytes(body, len));
-        assert_eq!(scrub(&world, body).unwrap(), Scrubbed::Whole(len as u64), "in the log, length {len}");
+    for (object, len) in (1..).zip(LENGTHS) {
+        world.put(object, &bytes(object, len));
+        assert_eq!(scrub(&world, object).unwrap(), Scrubbed::ObjectDigest(len as u64), "in the log, length {len}");
     }
     let world = filled();
     let mut scrubber = Scrubber::default();
     let mut read = 0;
-    for (body, len) in (1..).zip(LENGTHS) {
+    for (object, len) in (1..).zip(LENGTHS) {
         let mut pace = |bytes| {
             read += bytes;
             true
         };
-        let scrubbed = world.store.scrub(piece(body), &mut scrubber, &mut pace).unwrap();
-        assert_eq!(scrubbed, Scrubbed::Whole(len as u64), "length {len}");
+        let scrubbed = world.store.scrub(replica(object), &mut scrubber, &mut pace).unwrap();
+        assert_eq!(scrubbed, Scrubbed::ObjectDigest(len as u64), "length {len}");
     }
     assert!(read >= LENGTHS.iter().sum::<usize>() as u64, "all of it was read");
 }
@@ -50,61 +50,61 @@ fn whole_pieces_are_whole_before_and_after_they_settle() {
 #[test]
 fn any_rotten_byte_is_found() {
     let world = filled();
-    let record = |body| world.store.inner.record(piece(body)).unwrap().unwrap();
-    for (body, len) in (1..).zip(LENGTHS).filter(|(_, len)| *len > 0) {
-        let (path, start, header) = match record(body).place {
+    let record = |object| world.store.inner.record(replica(object)).unwrap().unwrap();
+    for (object, len) in (1..).zip(LENGTHS).filter(|(_, len)| *len > 0) {
+        let (path, start, header) = match record(object).place {
             Place::Segment { segment, offset, header } => {
                 (world.store.inner.segments.path(segment), offset, u64::from(header))
             }
-            Place::Object => (world.store.inner.objects.path(piece(body)), 0, 0),
+            Place::Object => (world.store.inner.objects.path(replica(object)), 0, 0),
             other => panic!("length {len} lies in {other:?}"),
         };
         let len = len as u64;
         // The first and the last byte, one in between, and the header before a small one.
         for at in [header, header + len / 2, header + len - 1, 20] {
             assert!(world.disk.rot(&path, start + at), "{path}");
-            let error = scrub(&world, body).unwrap_err();
+            let error = scrub(&world, object).unwrap_err();
             assert!(
                 matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged),
                 "length {len}, byte {at}: {error}"
             );
             assert!(world.disk.rot(&path, start + at));
-            assert_eq!(scrub(&world, body).unwrap(), Scrubbed::Whole(len), "length {len}, byte {at}");
+            assert_eq!(scrub(&world, object).unwrap(), Scrubbed::ObjectDigest(len), "length {len}, byte {at}");
         }
     }
 }
 
 #[test]
-fn a_file_that_is_gone_is_found_and_a_removed_piece_is_not_missed() {
+fn a_file_that_is_gone_is_found_and_a_removed_replica_is_not_missed() {
     let world = filled();
     let large = u64::try_from(LENGTHS.len()).unwrap();
-    world.disk.remove(&world.store.inner.objects.path(piece(large))).unwrap();
+    world.disk.remove(&world.store.inner.objects.path(replica(large))).unwrap();
     assert_eq!(scrub(&world, large).unwrap_err().code(), ErrorCode::Damaged);
-    world.store.delete(piece(3)).unwrap();
+    world.store.delete(replica(3)).unwrap();
     assert_eq!(scrub(&world, 3).unwrap(), Scrubbed::Busy);
     assert_eq!(scrub(&world, 4711).unwrap(), Scrubbed::Busy);
 }
 
 #[test]
-fn pieces_in_the_making_are_left_alone_and_the_caller_may_stop() {
+fn replicas_in_the_making_are_left_alone_and_the_caller_may_stop() {
     let world = filled();
     let writer = world.create(1000, None);
     writer.write(0, &bytes(1, 100_000)).unwrap();
     assert_eq!(scrub(&world, 1000).unwrap(), Scrubbed::Busy);
     let large = u64::try_from(LENGTHS.len()).unwrap();
-    let stopped = world.store.scrub(piece(large), &mut Scrubber::default(), &mut |_| false).unwrap();
+    let stopped = world.store.scrub(replica(large), &mut Scrubber::default(), &mut |_| false).unwrap();
     assert_eq!(stopped, Scrubbed::Stopped);
-    let writer = world.store.reopen(piece(large)).unwrap();
+    let writer = world.store.reopen(replica(large)).unwrap();
     assert_eq!(scrub(&world, large).unwrap(), Scrubbed::Busy, "an update is under way");
     writer.complete().unwrap();
 }
 
-/// One thread changes pieces in place, settles, compacts and removes; the other scrubs them all the while.
+/// One thread changes replicas in place, settles, compacts and removes; the other scrubs them all the while.
 #[test]
 fn changes_meanwhile_are_no_damage() {
     let world = World::new(3);
-    for body in 1..=6 {
-        world.put(body, &bytes(body, if body % 2 == 0 { 6_000 } else { 60_000 }));
+    for object in 1..=6 {
+        world.put(object, &bytes(object, if object % 2 == 0 { 6_000 } else { 60_000 }));
     }
     let done = AtomicBool::new(false);
     let looks = AtomicU64::new(0);
@@ -113,14 +113,14 @@ fn changes_meanwhile_are_no_damage() {
             // Until both have met often enough, however the machine shares its time between them.
             let mut rounds = 0..5_000u64;
             while let Some(round) = rounds.next().filter(|round| *round < 150 || looks.load(Ordering::Relaxed) < 200) {
-                let body = round % 6 + 1;
-                let writer = world.store.reopen(piece(body)).unwrap();
+                let object = round % 6 + 1;
+                let writer = world.store.reopen(replica(object)).unwrap();
                 writer.write(round * 37 % 5_000, &bytes(round, 900)).unwrap();
                 let completed = writer.complete().unwrap();
                 world.journal.sync_to(completed.seq).unwrap();
                 world.put(100 + round, &bytes(round, 5_000));
                 if round % 2 == 0 {
-                    world.store.delete(piece(100 + round)).unwrap();
+                    world.store.delete(replica(100 + round)).unwrap();
                 }
                 world.store.tick().unwrap();
             }
@@ -128,36 +128,36 @@ fn changes_meanwhile_are_no_damage() {
         });
         let mut scrubber = Scrubber::default();
         while !done.load(Ordering::Relaxed) {
-            for (piece, _) in world.store.pieces(None, 1000).unwrap() {
+            for (replica, _) in world.store.replicas(None, 1000).unwrap() {
                 world
                     .store
-                    .scrub(piece, &mut scrubber, &mut |_| true)
-                    .unwrap_or_else(|error| panic!("{piece}: {error}"));
+                    .scrub(replica, &mut scrubber, &mut |_| true)
+                    .unwrap_or_else(|error| panic!("{replica}: {error}"));
                 looks.fetch_add(1, Ordering::Relaxed);
             }
         }
     });
     assert!(looks.into_inner() >= 200);
-    for body in 1..=6 {
-        assert!(matches!(scrub(&world, body).unwrap(), Scrubbed::Whole(_)));
+    for object in 1..=6 {
+        assert!(matches!(scrub(&world, object).unwrap(), Scrubbed::ObjectDigest(_)));
     }
 }
 
 #[test]
-fn where_pieces_come_from_and_the_newest_first() {
+fn where_replicas_come_from_and_the_newest_first() {
     let world = filled();
-    let all: Vec<_> = (1..=LENGTHS.len() as u64).rev().map(piece).collect();
+    let all: Vec<_> = (1..=LENGTHS.len() as u64).rev().map(replica).collect();
     let mut found = Vec::new();
     while let Some(page) =
-        Some(world.store.pieces_before(found.last().copied(), 3).unwrap()).filter(|page| !page.is_empty())
+        Some(world.store.replicas_before(found.last().copied(), 3).unwrap()).filter(|page| !page.is_empty())
     {
         found.extend(page);
     }
     assert_eq!(found, all);
-    for piece in all {
-        let provenance = world.store.provenance(piece).unwrap();
-        assert_eq!(provenance.path_hint, b"/data/file", "{piece}");
-        assert_eq!(provenance.file.is_some(), piece.body.0 != 1, "{piece}: a file of its own, or a segment");
+    for replica in all {
+        let provenance = world.store.provenance(replica).unwrap();
+        assert_eq!(provenance.path_hint, b"/data/file", "{replica}");
+        assert_eq!(provenance.file.is_some(), replica.object.0 != 1, "{replica}: a file of its own, or a segment");
     }
 }
 
@@ -176,20 +176,20 @@ fn holes_cost_nothing_and_what_is_lost_in_them_is_found() {
     drop(writer);
     let began = std::time::Instant::now();
     let mut read = 0;
-    let scrubbed = world.store.scrub(piece(1), &mut Scrubber::default(), &mut |bytes| {
+    let scrubbed = world.store.scrub(replica(1), &mut Scrubber::default(), &mut |bytes| {
         read += bytes;
         true
     });
-    assert_eq!(scrubbed.unwrap(), Scrubbed::Whole(LEN));
+    assert_eq!(scrubbed.unwrap(), Scrubbed::ObjectDigest(LEN));
     assert!(read < 16 << 20, "{read} bytes were read");
-    let verified = world.store.verify(piece(1), &mut |_| true).unwrap();
+    let verified = world.store.verify(replica(1), &mut |_| true).unwrap();
     assert_eq!(verified.len, LEN);
     // The pages are gone from the file, as after a bad repair of its file system; their sums are there.
-    let path = world.store.inner.objects.path(piece(1));
+    let path = world.store.inner.objects.path(replica(1));
     let file = world.disk.open(&path, OpenOptions { access: Access::ReadWrite, direct: false }).unwrap();
     file.set_len(LEN / 2).unwrap();
     file.set_len(LEN).unwrap();
-    for refused in [scrub(&world, 1).map(|_| ()), world.store.verify(piece(1), &mut |_| true).map(|_| ())] {
+    for refused in [scrub(&world, 1).map(|_| ()), world.store.verify(replica(1), &mut |_| true).map(|_| ())] {
         assert_eq!(refused.unwrap_err().code(), ErrorCode::Checksum);
     }
     // And their sums with them: then only the sum of the whole knows.
@@ -198,7 +198,7 @@ fn holes_cost_nothing_and_what_is_lost_in_them_is_found() {
     let len = sums.len().unwrap();
     sums.set_len(len / 4).unwrap();
     sums.set_len(len).unwrap();
-    for refused in [scrub(&world, 1).map(|_| ()), world.store.verify(piece(1), &mut |_| true).map(|_| ())] {
+    for refused in [scrub(&world, 1).map(|_| ()), world.store.verify(replica(1), &mut |_| true).map(|_| ())] {
         assert_eq!(refused.unwrap_err().code(), ErrorCode::Damaged);
     }
     assert!(began.elapsed() < std::time::Duration::from_secs(20));

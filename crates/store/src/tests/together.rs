@@ -1,4 +1,4 @@
-//! Several threads at one piece, put into each other's way.
+//! Several threads at one replica, put into each other's way.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use disk::DiskOp;
 use parking_lot::Mutex;
 
-use super::world::{World, bytes, piece, with};
+use super::world::{World, bytes, replica, with};
 use crate::{Planted, StoreError};
 
 #[test]
@@ -106,7 +106,7 @@ fn a_sync_that_dies_leaves_nobody_waiting() {
         assert!(reason.contains("died"), "{reason}");
     }
     // What was durable before is kept.
-    assert!(world.store.interrupt(piece(1)).unwrap() >= durable);
+    assert!(world.store.interrupt(replica(1)).unwrap() >= durable);
     let kept = world.read_all(1);
     assert_eq!(kept, [bytes(1, 30_000), bytes(1, 20_000)].concat()[..kept.len()]);
 }
@@ -131,7 +131,7 @@ fn a_write_that_dies_leaves_nobody_waiting_and_no_page_behind() {
     let mut back = vec![0; held.len()];
     writer.read(12 * 4096, &mut back).unwrap();
     assert_eq!(back, held);
-    assert_eq!(world.store.interrupt(piece(1)).unwrap(), 40_000);
+    assert_eq!(world.store.interrupt(replica(1)).unwrap(), 40_000);
     assert_eq!(world.read_all(1), bytes(1, 40_000));
 }
 
@@ -165,7 +165,7 @@ fn a_close_that_dies_leaves_nobody_waiting() {
         &world,
         DiskOp::Sync,
         || drop(closing.complete()),
-        move || (again.write(0, b"x"), store.interrupt(piece(1))),
+        move || (again.write(0, b"x"), store.interrupt(replica(1))),
     );
     assert!(matches!(refused, Err(StoreError::Failed { .. })), "{refused:?}");
     let kept = kept.unwrap();
@@ -173,12 +173,12 @@ fn a_close_that_dies_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_piece_closed_while_somebody_looked_is_forgotten() {
+fn a_replica_closed_while_somebody_looked_is_forgotten() {
     let world = World::new(1);
-    for body in 1..=3 {
-        world.put(body, &bytes(body, 20_000));
-        let reader = world.store.open_read(piece(body)).unwrap();
-        let looking = world.store.inner.table.lock().get(&piece(body)).cloned();
+    for object in 1..=3 {
+        world.put(object, &bytes(object, 20_000));
+        let reader = world.store.open_read(replica(object)).unwrap();
+        let looking = world.store.inner.table.lock().get(&replica(object)).cloned();
         drop(reader);
         drop(looking);
     }
@@ -186,24 +186,24 @@ fn a_piece_closed_while_somebody_looked_is_forgotten() {
     assert_eq!(world.store.inner.table.lock().len(), 4);
     world.store.tick().unwrap();
     drop(living);
-    assert_eq!(world.store.inner.table.lock().keys().copied().collect::<Vec<_>>(), [piece(4)]);
+    assert_eq!(world.store.inner.table.lock().keys().copied().collect::<Vec<_>>(), [replica(4)]);
 }
 
 #[test]
 fn an_idle_writer_holds_few_pages() {
     let world = World::new(1);
     world.put(1, &bytes(1, 200_000));
-    let writer = world.store.reopen(piece(1)).unwrap();
+    let writer = world.store.reopen(replica(1)).unwrap();
     writer.write(0, &bytes(2, 50_000)).unwrap();
-    let open = world.store.inner.table.lock().get(&piece(1)).cloned().unwrap();
-    let held = open.lock().life.as_ref().unwrap().held.len();
+    let open = world.store.inner.table.lock().get(&replica(1)).cloned().unwrap();
+    let held = open.lock().write_state.as_ref().unwrap().held.len();
     assert!(held <= 3, "{held} pages are held");
     writer.complete().unwrap();
     assert_eq!(world.read_all(1)[..50_000], bytes(2, 50_000));
 }
 
 #[test]
-fn beginning_a_piece_writes_nothing() {
+fn beginning_a_replica_writes_nothing() {
     let world = World::new(1);
     world.put(1, b"x");
     let before = world.disk.change_count();
@@ -211,6 +211,6 @@ fn beginning_a_piece_writes_nothing() {
     assert_eq!(world.disk.change_count(), before);
     writer.write(0, b"y").unwrap();
     let world = world.killed();
-    let status = world.store.status(piece(2)).unwrap().unwrap();
+    let status = world.store.status(replica(2)).unwrap().unwrap();
     assert_eq!(status.len, 1);
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, LoggedIndex, MemoryEngine};
-use types::{BodyId, Incarnation, PieceId};
+use types::{Incarnation, ObjectId, ReplicaId};
 
-use crate::{NewPiece, Planted, RecordIndex, Store, StoreConfig, StoreError, StoreRecovery, Writer};
+use crate::{NewReplica, Planted, RecordIndex, Store, StoreConfig, StoreError, StoreRecovery, Writer};
 
 pub(crate) struct World {
     pub(crate) disk: SimDisk,
@@ -89,39 +89,39 @@ impl World {
         World::open(self.disk.crash(&mut rng, disk::CrashFaults::all_lost()).0, small_config()).unwrap()
     }
 
-    pub(crate) fn create(&self, body: u64, expected_len: Option<u64>) -> Arc<Writer> {
-        self.store.create(piece(body), new_piece(expected_len)).unwrap()
+    pub(crate) fn create(&self, object: u64, expected_len: Option<u64>) -> Arc<Writer> {
+        self.store.create(replica(object), new_replica(expected_len)).unwrap()
     }
 
-    pub(crate) fn read_all(&self, body: u64) -> Vec<u8> {
-        let reader = self.store.open_read(piece(body)).unwrap();
+    pub(crate) fn read_all(&self, object: u64) -> Vec<u8> {
+        let reader = self.store.open_read(replica(object)).unwrap();
         let mut bytes = vec![0; reader.len() as usize];
         assert_eq!(reader.read(0, &mut bytes).unwrap(), bytes.len());
         bytes
     }
 
-    pub(crate) fn read_by_writer(&self, body: u64) -> Vec<u8> {
-        let writer = self.store.reopen(piece(body)).unwrap();
+    pub(crate) fn read_by_writer(&self, object: u64) -> Vec<u8> {
+        let writer = self.store.reopen(replica(object)).unwrap();
         let mut bytes = vec![0; writer.len() as usize];
         assert_eq!(writer.read(0, &mut bytes).unwrap(), bytes.len());
         bytes
     }
 
-    /// Makes a complete, durable piece.
-    pub(crate) fn put(&self, body: u64, bytes: &[u8]) {
-        let writer = self.create(body, None);
+    /// Makes a complete, durable replica.
+    pub(crate) fn put(&self, object: u64, bytes: &[u8]) {
+        let writer = self.create(object, None);
         writer.write(0, bytes).unwrap();
         let completed = writer.complete().unwrap();
         self.journal.sync_to(completed.seq).unwrap();
     }
 }
 
-pub(crate) fn piece(body: u64) -> PieceId {
-    PieceId::first(BodyId(body))
+pub(crate) fn replica(object: u64) -> ReplicaId {
+    ReplicaId::first(ObjectId(object))
 }
 
-pub(crate) fn new_piece(expected_len: Option<u64>) -> NewPiece<'static> {
-    NewPiece { path_hint: b"/data/file", expected_len, incarnation: Incarnation(1) }
+pub(crate) fn new_replica(expected_len: Option<u64>) -> NewReplica<'static> {
+    NewReplica { path_hint: b"/data/file", expected_len, incarnation: Incarnation(1) }
 }
 
 /// Bytes that tell their place and their seed.

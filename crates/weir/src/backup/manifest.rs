@@ -148,7 +148,7 @@ impl<'a> Fields<'a> {
 
 /// Whose backups a folder holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Whose {
+pub struct BackupSource {
     /// The cluster.
     pub cluster: u128,
     /// The store.
@@ -157,7 +157,7 @@ pub struct Whose {
     pub created: Timestamp,
 }
 
-impl Whose {
+impl BackupSource {
     /// As it stands in the file.
     #[must_use]
     pub fn to_text(self) -> String {
@@ -210,8 +210,8 @@ mod tests {
             "format = 1\nnumber = 3\nkind = delta\nafter = 10\nupto = 20\nlog = 18446744073709551615\n\
              taken = 1795219171417482420\nbytes = 128\nentries = 7\nsum = 9\ncrc32c = 717f8313\n"
         );
-        let whose = Whose { cluster: 0xabc, store: StoreId(77), created: Timestamp(5) };
-        assert_eq!(Whose::parse(&whose.to_text(), "x").unwrap(), whose);
+        let whose = BackupSource { cluster: 0xabc, store: StoreId(77), created: Timestamp(5) };
+        assert_eq!(BackupSource::parse(&whose.to_text(), "x").unwrap(), whose);
     }
 
     #[test]
@@ -228,6 +228,6 @@ mod tests {
         let newer = text.replace("format = 1", "format = 2");
         assert!(matches!(Manifest::parse(&newer, "x"), Err(TargetError::Newer { found: 2, .. })));
         let unknown = with_sum("format = 1\nincompatible = 4\ncluster = 0\nstore = 1\ncreated = 0\n".into());
-        assert!(matches!(Whose::parse(&unknown, "x"), Err(TargetError::Newer { found: 4, .. })));
+        assert!(matches!(BackupSource::parse(&unknown, "x"), Err(TargetError::Newer { found: 4, .. })));
     }
 }

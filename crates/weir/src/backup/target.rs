@@ -20,7 +20,7 @@ use journal::Seq;
 use kv::{BackupHead, KvError};
 use types::{ErrorCode, StoreId, Timestamp};
 
-use super::manifest::{Kind, Manifest, Whose};
+use super::manifest::{BackupSource, Kind, Manifest};
 use crate::datadir::{Format, Lock, LockError};
 use crate::exit::Exit;
 
@@ -127,7 +127,7 @@ impl TargetError {
 pub struct Target {
     path: PathBuf,
     disk: RealDisk,
-    whose: Whose,
+    whose: BackupSource,
     /// In order of their numbers.
     backups: Vec<Manifest>,
     /// Manifests that do not read as they were written.
@@ -159,10 +159,10 @@ impl Target {
         let lock =
             Lock::take(&path.join(LOCK)).map_err(|source| TargetError::Locked { path: path.to_owned(), source })?;
         if fresh && let Some(Format { cluster, store, created, .. }) = owner {
-            let whose = Whose { cluster: *cluster, store: *store, created: *created };
+            let whose = BackupSource { cluster: *cluster, store: *store, created: *created };
             put(path, MARK, &whose.to_text())?;
         }
-        let whose = Whose::parse(&text_of(&disk, MARK)?, MARK)?;
+        let whose = BackupSource::parse(&text_of(&disk, MARK)?, MARK)?;
         if owner.is_some_and(|owner| (owner.cluster, owner.store) != (whose.cluster, whose.store)) {
             return Err(TargetError::OtherNode { path: path.to_owned(), cluster: whose.cluster, store: whose.store });
         }
@@ -181,7 +181,7 @@ impl Target {
 
     /// Whose they are.
     #[must_use]
-    pub fn whose(&self) -> Whose {
+    pub fn whose(&self) -> BackupSource {
         self.whose
     }
 

@@ -25,7 +25,7 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// Where.
-        place: Place,
+        place: Position,
         /// What the parser said.
         reason: String,
     },
@@ -35,7 +35,7 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// Where.
-        place: Place,
+        place: Position,
         /// The key as written, with its section.
         key: String,
         /// The known key that is most like it.
@@ -47,7 +47,7 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// Where.
-        place: Place,
+        place: Position,
         /// The key.
         key: &'static str,
         /// What would be right.
@@ -57,14 +57,14 @@ pub enum ConfigError {
 
 /// A place in a file; both count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct Position {
     /// The line.
     pub line: usize,
     /// The character in it.
     pub column: usize,
 }
 
-impl Place {
+impl Position {
     fn of(text: &str, offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Position {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
     }
@@ -120,7 +120,7 @@ pub(super) fn read_into(config: &mut Config, path: &Path) -> Result<(), ConfigEr
 fn parse_into(config: &mut Config, path: &Path, text: &str) -> Result<(), ConfigError> {
     let table = DeTable::parse(text).map_err(|error| ConfigError::Syntax {
         path: path.to_owned(),
-        place: Place::of(text, error.span().map_or(0, |span| span.start)),
+        place: Position::of(text, error.span().map_or(0, |span| span.start)),
         reason: error.message().to_owned(),
     })?;
     table_into(config, path, text, "", table.get_ref())
@@ -138,7 +138,7 @@ fn table_into(
     entries.sort_by_key(|(key, _)| key.span().start);
     for (key, value) in entries {
         let name = if section.is_empty() { key.get_ref().to_string() } else { format!("{section}.{}", key.get_ref()) };
-        let place = Place::of(text, key.span().start);
+        let place = Position::of(text, key.span().start);
         let Some(known) = KEYS.iter().find(|known| known.name == name) else {
             let is_section =
                 KEYS.iter().any(|known| known.name.strip_prefix(&name).is_some_and(|r| r.starts_with('.')));
@@ -159,7 +159,7 @@ fn table_into(
         };
         let wrong = |reason| ConfigError::WrongValue {
             path: path.to_owned(),
-            place: Place::of(text, value.span().start),
+            place: Position::of(text, value.span().start),
             key: known.name,
             reason,
         };
@@ -181,7 +181,7 @@ fn table_into(
 fn store_of(path: &Path, text: &str, table: &Spanned<DeValue<'_>>) -> Result<StoreTable, ConfigError> {
     let wrong = |at: usize, key, reason: String| ConfigError::WrongValue {
         path: path.to_owned(),
-        place: Place::of(text, at),
+        place: Position::of(text, at),
         key,
         reason,
     };
@@ -195,7 +195,7 @@ fn store_of(path: &Path, text: &str, table: &Spanned<DeValue<'_>>) -> Result<Sto
     for (key, value) in entries {
         let name = format!("store.{}", key.get_ref());
         let Some(known) = STORE_KEYS.iter().find(|known| known.name == name) else {
-            let (nearest, place) = (Nearest::to(&name), Place::of(text, key.span().start));
+            let (nearest, place) = (Nearest::to(&name), Position::of(text, key.span().start));
             return Err(ConfigError::UnknownKey { path: path.to_owned(), place, key: name, nearest });
         };
         let mut words = Vec::new();
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!((config.role, config.managers.len()), (Some(crate::config::ClusterRole::Disk), 2));
         let first = StoreTable {
             dir: "/data1".into(),
-            place: Some("cern/r2/d1".parse().unwrap()),
+            location: Some("cern/r2/d1".parse().unwrap()),
             class: Some("t1".parse().unwrap()),
             reserve: Some(10 << 30),
         };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use types::{Place, PlaceRanges, StoreClass};
+use types::{Location, LocationRanges, StoreClass};
 
 use super::units::{parse_duration, parse_size};
 use super::{ClusterRole, Config, StoreTable};
@@ -95,8 +95,8 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "place",
         default: None,
-        set: |c, v| place(v).map(|v| c.place = Some(v)),
-        same: |a, b| a.place == b.place,
+        set: |c, v| location(v).map(|v| c.location = Some(v)),
+        same: |a, b| a.location == b.location,
         live: false,
     },
     Key {
@@ -294,8 +294,8 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "clients.places",
         default: Some(Given::List(&[])),
-        set: |c, v| clients_places(v).map(|v| c.clients_places = v),
-        same: |a, b| a.clients_places == b.clients_places,
+        set: |c, v| client_locations(v).map(|v| c.client_locations = v),
+        same: |a, b| a.client_locations == b.client_locations,
         live: true,
     },
 ];
@@ -303,7 +303,7 @@ pub const KEYS: &[Key] = &[
 /// The keys of a `[[store]]`.
 pub const STORE_KEYS: &[StoreKey] = &[
     StoreKey { name: "store.dir", set: |s, v| text(v).map(|v| s.dir = PathBuf::from(v)) },
-    StoreKey { name: "store.place", set: |s, v| place(v).map(|v| s.place = Some(v)) },
+    StoreKey { name: "store.place", set: |s, v| location(v).map(|v| s.location = Some(v)) },
     StoreKey { name: "store.class", set: |s, v| class(v).map(|v| s.class = Some(v)) },
     StoreKey { name: "store.reserve", set: |s, v| size(v, 0, 1 << 50).map(|v| s.reserve = Some(v)) },
 ];
@@ -316,8 +316,8 @@ pub struct StoreKey {
     pub set: fn(&mut StoreTable, Given<'_>) -> Result<(), String>,
 }
 
-fn place(given: Given<'_>) -> Result<Place, String> {
-    text(given)?.parse().map_err(|error: types::PlaceError| format!("is wrong: {error}"))
+fn location(given: Given<'_>) -> Result<Location, String> {
+    text(given)?.parse().map_err(|error: types::LocationError| format!("is wrong: {error}"))
 }
 
 fn class(given: Given<'_>) -> Result<StoreClass, String> {
@@ -358,11 +358,11 @@ fn hosts(given: Given<'_>) -> Result<Vec<String>, String> {
     hosts.iter().map(host).collect()
 }
 
-fn clients_places(given: Given<'_>) -> Result<PlaceRanges, String> {
+fn client_locations(given: Given<'_>) -> Result<LocationRanges, String> {
     let Given::List(ranges) = given else {
         return Err("takes a list of ranges with their places, as in [\"10.1.0.0/16 cern/r12\"]".into());
     };
-    PlaceRanges::parse(ranges.iter().copied()).map_err(|error| format!("has one in it that cannot be: {error}"))
+    LocationRanges::parse(ranges.iter().copied()).map_err(|error| format!("has one in it that cannot be: {error}"))
 }
 
 fn number(given: Given<'_>, min: u64, max: u64) -> Result<u64, String> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use file::ConfigError;
 pub use store_table::StoreTable;
-use types::{Place, PlaceRanges, StoreClass};
+use types::{Location, LocationRanges, StoreClass};
 
 use crate::cli::ServeArgs;
 
@@ -35,7 +35,7 @@ pub struct Config {
     pub nodes: String,
     pub advertise: Option<String>,
     pub managers: Vec<String>,
-    pub place: Option<Place>,
+    pub location: Option<Location>,
     pub class: Option<StoreClass>,
     pub stores: Vec<StoreTable>,
     pub insecure: bool,
@@ -61,7 +61,7 @@ pub struct Config {
     pub scrub_rate: u64,
     pub scrub_period: Duration,
     pub copies_rate: u64,
-    pub clients_places: PlaceRanges,
+    pub client_locations: LocationRanges,
 }
 
 impl Config {
@@ -75,7 +75,7 @@ impl Config {
             nodes: String::new(),
             advertise: None,
             managers: Vec::new(),
-            place: None,
+            location: None,
             class: None,
             stores: Vec::new(),
             insecure: false,
@@ -101,7 +101,7 @@ impl Config {
             scrub_rate: 0,
             scrub_period: Duration::ZERO,
             copies_rate: 0,
-            clients_places: PlaceRanges::default(),
+            client_locations: LocationRanges::default(),
         };
         for key in keys::KEYS {
             if let Some(default) = key.default {
@@ -125,7 +125,7 @@ impl Config {
             answer_time: new.answer_time,
             login_time: new.login_time,
             copies_rate: new.copies_rate,
-            clients_places: new.clients_places.clone(),
+            client_locations: new.client_locations.clone(),
             ..self.clone()
         }
     }
@@ -154,8 +154,8 @@ impl Config {
         if let Some(advertise) = &args.advertise {
             self.advertise = Some(advertise.clone());
         }
-        if let Some(place) = &args.place {
-            self.place = Some(place.clone());
+        if let Some(location) = &args.location {
+            self.location = Some(location.clone());
         }
         if let Some(class) = &args.class {
             self.class = Some(class.clone());

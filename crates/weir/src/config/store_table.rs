@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use types::{Place, StoreClass};
+use types::{Location, StoreClass};
 
 /// What is said of a store. What is not, is as for the whole node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -10,7 +10,7 @@ pub struct StoreTable {
     /// Its directory.
     pub dir: PathBuf,
     /// Where it stands.
-    pub place: Option<Place>,
+    pub location: Option<Location>,
     /// What its administrator calls its kind.
     pub class: Option<StoreClass>,
     /// Bytes kept free on its disk.

@@ -19,7 +19,8 @@ impl Standing {
     #[must_use]
     pub fn of(file: &FileView) -> Option<Self> {
         let content = file.content.as_ref()?;
-        let can_be_read = |copy: &&CopyView| copy.has == CopyState::Whole && copy.state == Some(StoreState::Online);
+        let can_be_read =
+            |copy: &&CopyView| copy.has == CopyState::ObjectDigest && copy.state == Some(StoreState::Online);
         let there = content.copies.iter().filter(can_be_read).filter_map(node).collect();
         Some(Self { state: content.state, len: content.len, there })
     }
@@ -50,5 +51,5 @@ pub fn writes_to(file: &FileView, name: &str) -> bool {
 
 /// `weir local` names the hosts of its places like its nodes.
 fn node(copy: &CopyView) -> Option<String> {
-    copy.place.as_ref()?.rsplit('/').next().map(ToOwned::to_owned)
+    copy.location.as_ref()?.rsplit('/').next().map(ToOwned::to_owned)
 }

@@ -10,7 +10,7 @@ use client::{Client, ClientError, RemoteFile, Settings, Url};
 use wire::request::OpenOptions;
 
 /// Bytes asked for at a time.
-const PIECE: usize = 1 << 20;
+const REPLICA: usize = 1 << 20;
 /// Between two looks at a file that has not grown.
 const STEP: Duration = Duration::from_millis(50);
 /// For how long a file may be missing, or not grow.
@@ -84,7 +84,7 @@ fn follow(url: &Url, sent: &[u8], has: &AtomicU64, stop: &Arc<AtomicBool>) -> Re
     };
     let mut client = Client::new(settings);
     let mut file = open(&mut client, url, stop).map_err(|error| error.to_string())?;
-    let mut buffer = vec![0; PIECE];
+    let mut buffer = vec![0; REPLICA];
     let mut at = 0;
     let mut longest = Duration::ZERO;
     let mut began = None;

@@ -291,7 +291,7 @@ impl Stage<'_> {
             self.stop.check()?;
             let all = self.standings()?;
             let there = count(&all);
-            if all.iter().all(|one| one.there.len() == COPIES) && self.cluster.status()?.owed.count == 0 {
+            if all.iter().all(|one| one.there.len() == COPIES) && self.cluster.status()?.missing.count == 0 {
                 break all;
             }
             if there != told {

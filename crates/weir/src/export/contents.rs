@@ -79,15 +79,15 @@ fn all(store: &Store, data: &Path, copier: &mut Copier<'_>, report: &mut Report)
     let mut before = None;
     loop {
         // The newest first: of several contents made at one path it gets the name.
-        let page = store.pieces_before(before, PAGE).map_err(failed)?;
+        let page = store.replicas_before(before, PAGE).map_err(failed)?;
         let Some(last) = page.last() else { return Ok(()) };
         before = Some(*last);
-        for piece in page {
-            let facts = store.provenance(piece).map_err(failed)?;
+        for replica in page {
+            let facts = store.provenance(replica).map_err(failed)?;
             let time = facts.file.and_then(|file| modified(&data.join(file))).unwrap_or(SystemTime::UNIX_EPOCH);
             // The namespace knows whose it is, and what attributes it has.
             let about = About { mode: MODE, time, owner: None, xattrs: Vec::new() };
-            copier.file(&Facts { path: &facts.path_hint, piece, about, interrupted: false }, report)?;
+            copier.file(&Facts { path: &facts.path_hint, replica, about, interrupted: false }, report)?;
         }
     }
 }

@@ -4,8 +4,8 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use store::{PieceState, PieceStatus, Reader, Store, StoreError};
-use types::{Adler32, Crc32c, ErrorCode, PAGE_SIZE, PieceId};
+use store::{Reader, ReplicaState, ReplicaStatus, Store, StoreError};
+use types::{Adler32, Crc32c, ErrorCode, PAGE_SIZE, ReplicaId};
 
 use super::names::{DAMAGED, INTERRUPTED, UNNAMED, candidates};
 use super::out::{About, Out, Part, Refused};
@@ -30,7 +30,7 @@ pub struct Facts<'a> {
     /// Where it is, or was when it was made.
     pub path: &'a [u8],
     /// Its content.
-    pub piece: PieceId,
+    pub replica: ReplicaId,
     /// Mode, time and so on.
     pub about: About,
     /// Whether its writer left it unfinished, as the namespace says.
@@ -66,26 +66,26 @@ impl<'a> Copier<'a> {
     /// Exports one file. Gives where it is now; `None`: nowhere, and the report says why.
     pub fn file(&mut self, facts: &Facts<'_>, report: &mut Report) -> Result<Option<PathBuf>, Failure> {
         let shown = match facts.path {
-            b"" => format!("content {}", facts.piece),
+            b"" => format!("content {}", facts.replica),
             path => path.escape_ascii().to_string(),
         };
         let failed = |error: StoreError| {
             Failure::new(Exit::Failed, error)
                 .while_doing("the store cannot be read; the export may be run again and goes on")
         };
-        let status = self.store.status(facts.piece).map_err(failed)?;
-        let reader = match self.store.open_read(facts.piece) {
+        let status = self.store.status(facts.replica).map_err(failed)?;
+        let reader = match self.store.open_read(facts.replica) {
             Ok(reader) => reader,
-            Err(error) if concerns_the_piece(&error) => {
+            Err(error) if concerns_the_replica(&error) => {
                 report.trouble(Trouble::Missing, &shown, &format!("its content cannot be had: {error}"));
                 return Ok(None);
             }
             Err(error) => return Err(failed(error)),
         };
         let unfinished = facts.interrupted
-            || status
-                .as_ref()
-                .is_some_and(|status| matches!(status.state, PieceState::Interrupted | PieceState::InMaking { .. }));
+            || status.as_ref().is_some_and(|status| {
+                matches!(status.state, ReplicaState::Interrupted | ReplicaState::InMaking { .. })
+            });
         let suffix = if unfinished { INTERRUPTED } else { "" };
         if let Some(there) = self.there_already(facts, suffix, &reader).map_err(|error| stop(&shown, error))? {
             report.counts.already_there += 1;
@@ -136,7 +136,7 @@ impl<'a> Copier<'a> {
     /// The first free of its names; says whether it is the best, and which attributes were not taken.
     fn give_name(&self, part: &Part, facts: &Facts<'_>, suffix: &str) -> io::Result<(PathBuf, bool, Vec<Refused>)> {
         let mut last = None;
-        for (place, below) in candidates(facts.path, suffix, facts.piece).into_iter().enumerate() {
+        for (place, below) in candidates(facts.path, suffix, facts.replica).into_iter().enumerate() {
             match self.out.finish(part, &below, &facts.about) {
                 Ok(refused) => return Ok((below, place == 0, refused)),
                 Err(error) if of_this_file(&error) => last = Some(error),
@@ -182,7 +182,7 @@ impl<'a> Copier<'a> {
     /// Files that are there with one of its names, its length and its time.
     fn alike(&self, facts: &Facts<'_>, suffix: &str, len: u64) -> io::Result<Vec<PathBuf>> {
         let mut alike = Vec::new();
-        for below in candidates(facts.path, suffix, facts.piece) {
+        for below in candidates(facts.path, suffix, facts.replica) {
             if let Some(there) = self.out.look(&below)?
                 && there.is_file()
                 && there.len() == len
@@ -213,7 +213,7 @@ impl<'a> Copier<'a> {
             match reader.read(copied.len, buffer) {
                 Ok(got) if got == want => {}
                 Ok(_) => read_pages(reader, &mut copied, buffer),
-                Err(error) if concerns_the_piece(&error) => read_pages(reader, &mut copied, buffer),
+                Err(error) if concerns_the_replica(&error) => read_pages(reader, &mut copied, buffer),
                 Err(error) => {
                     return Err(Failure::new(Exit::Failed, error)
                         .while_doing("the store cannot be read; the export may be run again and goes on"));
@@ -256,7 +256,7 @@ fn read_pages(reader: &Reader, copied: &mut Copied, buffer: &mut [u8]) {
 }
 
 /// What is wrong with what was read.
-fn wrong(copied: &Copied, status: Option<&PieceStatus>) -> Option<String> {
+fn wrong(copied: &Copied, status: Option<&ReplicaStatus>) -> Option<String> {
     if copied.bad > 0 {
         return Some(format!(
             "{} pages of 4096 bytes are damaged and left as zeros; the first: {}",
@@ -264,14 +264,14 @@ fn wrong(copied: &Copied, status: Option<&PieceStatus>) -> Option<String> {
         ));
     }
     match status.map(|status| &status.state) {
-        Some(PieceState::Complete { adler32, crc32c }) if (*adler32, *crc32c) != (copied.adler32, copied.crc32c) => {
+        Some(ReplicaState::Complete { adler32, crc32c }) if (*adler32, *crc32c) != (copied.adler32, copied.crc32c) => {
             Some("every page matches its checksum, the whole does not".to_owned())
         }
         _ => None,
     }
 }
 
-fn concerns_the_piece(error: &StoreError) -> bool {
+fn concerns_the_replica(error: &StoreError) -> bool {
     !matches!(error, StoreError::Index(_))
         && matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound)
 }

@@ -23,7 +23,7 @@ use crate::datadir::{DataDir, IfNew};
 use crate::exit::Exit;
 use crate::foundation::{Foundation, OpenError, Purpose};
 use crate::serve::{now, open_data_dir, refused};
-use crate::{logging, recovery_words};
+use crate::{logging, startup_report};
 
 use copy::Copier;
 use out::Out;
@@ -72,7 +72,7 @@ fn with_names(
             failure
         }
     })?;
-    for words in recovery_words::in_words(&foundation.found, config.grace.as_secs()) {
+    for words in startup_report::in_words(&foundation.found, config.grace.as_secs()) {
         let _ = writeln!(std::io::stderr(), "{}", words.text);
     }
     let exported =

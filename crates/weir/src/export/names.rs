@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use types::{NAME_MAX, NsPath, PieceId};
+use types::{NAME_MAX, NsPath, ReplicaId};
 
 /// Where contents go whose path nobody knows.
 pub const UNNAMED: &str = "weir-unnamed";
@@ -31,24 +31,24 @@ pub fn below_target(path: &[u8], suffix: &str) -> Option<PathBuf> {
 }
 
 /// The names for a content, the best first: at its path; if that is taken, the same with its number behind; under its number alone.
-pub fn candidates(path: &[u8], suffix: &str, piece: PieceId) -> Vec<PathBuf> {
-    let unnamed = PathBuf::from(UNNAMED).join(format!("{piece}{suffix}"));
-    let numbered = format!(".weir-{:016x}{suffix}", piece.body.0);
+pub fn candidates(path: &[u8], suffix: &str, replica: ReplicaId) -> Vec<PathBuf> {
+    let unnamed = PathBuf::from(UNNAMED).join(format!("{replica}{suffix}"));
+    let numbered = format!(".weir-{:016x}{suffix}", replica.object.0);
     let at_path = [below_target(path, suffix), below_target(path, &numbered)];
     at_path.into_iter().flatten().chain([unnamed]).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use types::BodyId;
+    use types::ObjectId;
 
     use super::*;
 
     #[test]
     fn names_stay_below_the_target() {
-        let piece = PieceId::first(BodyId(0xab));
+        let replica = ReplicaId::first(ObjectId(0xab));
         let shown = |path: &[u8], suffix| -> Vec<String> {
-            candidates(path, suffix, piece).iter().map(|path| path.display().to_string()).collect()
+            candidates(path, suffix, replica).iter().map(|path| path.display().to_string()).collect()
         };
         assert_eq!(
             shown(b"/run1//a", ""),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use kv::Read;
 use namespace::{FileState, Inode, Kind, ListEntry, NsError};
-use store::PieceState;
-use types::{FileName, GroupId, Ino, PieceId};
+use store::ReplicaState;
+use types::{FileName, GroupId, Ino, ReplicaId};
 
 use super::copy::{Copier, Facts, of_this_file, report_refused, stop};
 use super::names::below_target;
@@ -157,7 +157,7 @@ fn file(
     }
     let facts = Facts {
         path,
-        piece: PieceId::first(content.body),
+        replica: ReplicaId::first(content.object),
         about,
         interrupted: matches!(content.state, FileState::Open(_) | FileState::Interrupted(_)),
     };
@@ -175,12 +175,12 @@ fn nameless(read: &dyn Read, copier: &Copier<'_>) -> Result<u64, NsError> {
     let (mut after, mut nameless) = (None, 0);
     loop {
         let page =
-            copier.store().pieces(after, PAGE).map_err(|error| NsError::Kv(kv::KvError::Io(error.to_string())))?;
+            copier.store().replicas(after, PAGE).map_err(|error| NsError::Kv(kv::KvError::Io(error.to_string())))?;
         let Some((last, _)) = page.last() else { return Ok(nameless) };
         after = Some(*last);
-        for (piece, status) in &page {
-            let named = namespace::body_record(read, GroupId::DEFAULT, piece.body)?.is_some();
-            nameless += u64::from(!named && !matches!(status.state, PieceState::InMaking { .. }));
+        for (replica, status) in &page {
+            let named = namespace::object_record(read, GroupId::DEFAULT, replica.object)?.is_some();
+            nameless += u64::from(!named && !matches!(status.state, ReplicaState::InMaking { .. }));
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use disk::{Disk, DiskError};
 use namespace::{Actor, RaiseIncarnation};
-use types::{BodyId, Incarnation, Ino, PieceId, PieceIndex};
+use types::{Incarnation, Ino, ObjectId, ReplicaId, ReplicaIndex};
 
 use super::finding::{Finding, Problem};
 use super::report::Report;
@@ -24,24 +24,24 @@ pub fn begin_new_life(foundation: &Foundation) -> Result<String, Failure> {
         Failure::new(Exit::Failed, error).while_doing("the namespace's numbers could not be raised after the repair")
     };
     let ino = namespace.ids().next_ino().map_err(refused)?;
-    let mut body = namespace.ids().next_body().map_err(refused)?;
+    let mut object = namespace.ids().next_object().map_err(refused)?;
     let mut incarnation = namespace.incarnation();
     let mut after = None;
     loop {
-        let page = foundation.store.pieces(after, 1024).map_err(|error| Failure::new(Exit::Failed, error))?;
+        let page = foundation.store.replicas(after, 1024).map_err(|error| Failure::new(Exit::Failed, error))?;
         let Some((last, _)) = page.last() else { break };
         after = Some(*last);
-        for (piece, status) in page {
-            body = body.max(piece.body);
+        for (replica, status) in page {
+            object = object.max(replica.object);
             incarnation = incarnation.max(status.incarnation);
         }
     }
-    visit_objects(&*foundation.disk, &mut |_, piece| body = body.max(piece.body))
+    visit_objects(&*foundation.disk, &mut |_, replica| object = object.max(replica.object))
         .map_err(|error| Failure::new(Exit::DiskFailed, error))?;
     let request = RaiseIncarnation {
         at_least: incarnation,
         above_ino: Ino(ino.0.saturating_add(LEFT_FREE)),
-        above_body: BodyId(body.0.saturating_add(LEFT_FREE)),
+        above_object: ObjectId(object.0.saturating_add(LEFT_FREE)),
     };
     let context = namespace.context(now(), &Actor::admin(), None);
     let Incarnation(life) = namespace.change_wait(kv::Durability::Synced, context, request).map_err(refused)?;
@@ -52,7 +52,7 @@ pub fn begin_new_life(foundation: &Foundation) -> Result<String, Failure> {
 pub fn unknown_objects(foundation: &Foundation, report: &mut Report) -> Result<(), Failure> {
     let mut unknown = Vec::new();
     let mut trouble = None;
-    visit_objects(&*foundation.disk, &mut |file, piece| match foundation.store.status(piece) {
+    visit_objects(&*foundation.disk, &mut |file, replica| match foundation.store.status(replica) {
         Ok(Some(_)) => {}
         Ok(None) => unknown.push(file.to_owned()),
         Err(error) => trouble = Some(error),
@@ -68,14 +68,14 @@ pub fn unknown_objects(foundation: &Foundation, report: &mut Report) -> Result<(
 }
 
 /// Visits all large contents' files (not their checksums' files), in order of their names.
-fn visit_objects(disk: &dyn Disk, visit: &mut dyn FnMut(&str, PieceId)) -> Result<(), DiskError> {
+fn visit_objects(disk: &dyn Disk, visit: &mut dyn FnMut(&str, ReplicaId)) -> Result<(), DiskError> {
     for above in disk.list(OBJECTS_DIR)?.into_iter().filter(|entry| entry.is_dir) {
         let above = format!("{OBJECTS_DIR}/{}", above.name);
         for folder in disk.list(&above)?.into_iter().filter(|entry| entry.is_dir) {
             let folder = format!("{above}/{}", folder.name);
             for file in disk.list(&folder)? {
-                if let Some(piece) = piece_of(&file.name) {
-                    visit(&format!("{folder}/{}", file.name), piece);
+                if let Some(replica) = replica_of(&file.name) {
+                    visit(&format!("{folder}/{}", file.name), replica);
                 }
             }
         }
@@ -84,10 +84,11 @@ fn visit_objects(disk: &dyn Disk, visit: &mut dyn FnMut(&str, PieceId)) -> Resul
 }
 
 /// The content that a file is named after.
-fn piece_of(name: &str) -> Option<PieceId> {
-    let (body, index) = name.split_once('.')?;
-    let piece = PieceId { body: BodyId(u64::from_str_radix(body, 16).ok()?), index: PieceIndex(index.parse().ok()?) };
-    (piece.to_string() == name).then_some(piece)
+fn replica_of(name: &str) -> Option<ReplicaId> {
+    let (object, index) = name.split_once('.')?;
+    let replica =
+        ReplicaId { object: ObjectId(u64::from_str_radix(object, 16).ok()?), index: ReplicaIndex(index.parse().ok()?) };
+    (replica.to_string() == name).then_some(replica)
 }
 
 #[cfg(test)]
@@ -96,10 +97,10 @@ mod tests {
 
     #[test]
     fn names_of_contents_alone() {
-        let piece = PieceId { body: BodyId(0xabc), index: PieceIndex(2) };
-        assert_eq!(piece_of("0000000000000abc.2"), Some(piece));
+        let replica = ReplicaId { object: ObjectId(0xabc), index: ReplicaIndex(2) };
+        assert_eq!(replica_of("0000000000000abc.2"), Some(replica));
         for name in ["0000000000000abc.2.crc", "abc.2", "notes.txt", "0000000000000abc", ""] {
-            assert_eq!(piece_of(name), None, "{name}");
+            assert_eq!(replica_of(name), None, "{name}");
         }
     }
 }

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use journal::JournalError;
 use kv::Read;
 use namespace::{NsError, WriterRecord};
-use store::{PieceState, PieceStatus, Store, StoreError};
-use types::{BodyId, ErrorCode, GroupId, PieceId};
+use store::{ReplicaState, ReplicaStatus, Store, StoreError};
+use types::{ErrorCode, GroupId, ObjectId, ReplicaId};
 
 use super::compare::{Meeting, Met, Named, disagreements, state_stored};
 use super::finding::{Finding, Problem};
@@ -39,7 +39,7 @@ pub struct Counts {
     /// Names of files and symbolic links.
     pub names: u64,
     /// Contents in the store.
-    pub pieces: u64,
+    pub replicas: u64,
     /// Of these: complete.
     pub complete: u64,
     /// Of these: interrupted.
@@ -95,38 +95,38 @@ pub fn check(
     progress.step(&counts);
 
     let named = Paged::new(|after: Option<&Named>| -> Result<Vec<Named>, CheckError> {
-        let bodies = namespace::bodies(read, GroupId::DEFAULT, after.map(|last| last.body), PAGE)?;
-        Ok(bodies.iter().map(|body| Named { body: body.body, ino: body.ino, len: body.len }).collect())
+        let objects = namespace::objects(read, GroupId::DEFAULT, after.map(|last| last.object), PAGE)?;
+        Ok(objects.iter().map(|object| Named { object: object.object, ino: object.ino, len: object.len }).collect())
     });
-    let mut nameless: Vec<(PieceId, PieceStatus)> = Vec::new();
-    for met in Meeting::of(named, pieces(store)) {
+    let mut nameless: Vec<(ReplicaId, ReplicaStatus)> = Vec::new();
+    for met in Meeting::of(named, replicas(store)) {
         match met? {
             Met::NamedOnly(named) => {
-                // A body that is listed while its first writer is at it may not have come as far as the store.
-                if !is_being_written(read, named.body)? && !never_held_anything(read, named) {
+                // A object that is listed while its first writer is at it may not have come as far as the store.
+                if !is_being_written(read, named.object)? && !never_held_anything(read, named) {
                     let problem = Problem::ContentMissing { len: named.len };
-                    report(with_path(read, named, Finding::about(PieceId::first(named.body), problem)));
+                    report(with_path(read, named, Finding::about(ReplicaId::first(named.object), problem)));
                 }
             }
-            Met::StoredOnly(piece, status) => {
+            Met::StoredOnly(replica, status) => {
                 count(&mut counts, &status);
-                read_through(store, piece, &status, quick, &mut counts, progress, &mut |problem| {
-                    report(Finding::about(piece, problem));
+                read_through(store, replica, &status, quick, &mut counts, progress, &mut |problem| {
+                    report(Finding::about(replica, problem));
                 })?;
-                nameless.push((piece, status));
+                nameless.push((replica, status));
                 if nameless.len() == NAMELESS_MAX {
                     sift(read, store, &mut nameless, report)?;
                 }
             }
-            Met::Both(named, piece, status) => {
+            Met::Both(named, replica, status) => {
                 count(&mut counts, &status);
-                let mut about = |problem| report(with_path(read, named, Finding::about(piece, problem)));
+                let mut about = |problem| report(with_path(read, named, Finding::about(replica, problem)));
                 if let Ok(inode) = namespace::stat_ino(read, named.ino)
-                    && let Some(content) = inode.content().filter(|content| content.body == named.body)
+                    && let Some(content) = inode.content().filter(|content| content.object == named.object)
                 {
                     disagreements(content, &status).into_iter().for_each(&mut about);
                 }
-                read_through(store, piece, &status, quick, &mut counts, progress, &mut about)?;
+                read_through(store, replica, &status, quick, &mut counts, progress, &mut about)?;
             }
         }
     }
@@ -137,20 +137,22 @@ pub fn check(
     Ok(counts)
 }
 
-/// All pieces of the store, in order.
-fn pieces(store: &Store) -> impl Iterator<Item = Result<(PieceId, PieceStatus), CheckError>> + '_ {
-    Paged::new(|after: Option<&(PieceId, PieceStatus)>| Ok(store.pieces(after.map(|(piece, _)| *piece), PAGE)?))
+/// All replicas of the store, in order.
+fn replicas(store: &Store) -> impl Iterator<Item = Result<(ReplicaId, ReplicaStatus), CheckError>> + '_ {
+    Paged::new(|after: Option<&(ReplicaId, ReplicaStatus)>| {
+        Ok(store.replicas(after.map(|(replica, _)| *replica), PAGE)?)
+    })
 }
 
 fn writers(read: &dyn Read) -> impl Iterator<Item = Result<WriterRecord, CheckError>> + '_ {
     Paged::new(|after: Option<&WriterRecord>| {
-        Ok(namespace::writers(read, after.map(|last| (last.key, last.body)), PAGE)?)
+        Ok(namespace::writers(read, after.map(|last| (last.key, last.object)), PAGE)?)
     })
 }
 
-fn is_being_written(read: &dyn Read, body: BodyId) -> Result<bool, CheckError> {
+fn is_being_written(read: &dyn Read, object: ObjectId) -> Result<bool, CheckError> {
     for writer in writers(read) {
-        if writer?.body == body {
+        if writer?.object == object {
             return Ok(true);
         }
     }
@@ -163,36 +165,36 @@ fn never_held_anything(read: &dyn Read, named: Named) -> bool {
     named.len == 0
         && namespace::stat_ino(read, named.ino).is_ok_and(|inode| {
             inode.content().is_some_and(|content| {
-                content.body == named.body && matches!(content.state, namespace::FileState::Interrupted(_))
+                content.object == named.object && matches!(content.state, namespace::FileState::Interrupted(_))
             })
         })
 }
 
-fn count(counts: &mut Counts, status: &PieceStatus) {
-    counts.pieces += 1;
+fn count(counts: &mut Counts, status: &ReplicaStatus) {
+    counts.replicas += 1;
     counts.bytes += status.len;
     match status.state {
-        PieceState::Complete { .. } | PieceState::Dirty => counts.complete += 1,
-        PieceState::Interrupted => counts.interrupted += 1,
-        PieceState::InMaking { .. } => {}
+        ReplicaState::Complete { .. } | ReplicaState::Dirty => counts.complete += 1,
+        ReplicaState::Interrupted => counts.interrupted += 1,
+        ReplicaState::InMaking { .. } => {}
     }
 }
 
 /// Reads a content to its end and compares every page, and the whole, with what was recorded.
 fn read_through(
     store: &Store,
-    piece: PieceId,
-    status: &PieceStatus,
+    replica: ReplicaId,
+    status: &ReplicaStatus,
     quick: bool,
     counts: &mut Counts,
     progress: &mut dyn Progress,
     about: &mut dyn FnMut(Problem),
 ) -> Result<(), CheckError> {
-    if quick || matches!(status.state, PieceState::InMaking { .. }) {
+    if quick || matches!(status.state, ReplicaState::InMaking { .. }) {
         return Ok(());
     }
     let before = counts.bytes_read;
-    let verified = store.verify(piece, &mut |bytes| {
+    let verified = store.verify(replica, &mut |bytes| {
         counts.bytes_read = before + bytes;
         progress.step(counts);
         true
@@ -203,7 +205,7 @@ fn read_through(
             let read = namespace::Sums { adler32: verified.adler32, crc32c: verified.crc32c };
             if verified.len != status.len {
                 about(Problem::Unreadable { why: format!("{} of {} bytes are there", verified.len, status.len) });
-            } else if let PieceState::Complete { adler32, crc32c } = status.state {
+            } else if let ReplicaState::Complete { adler32, crc32c } = status.state {
                 let recorded = namespace::Sums { adler32, crc32c };
                 if recorded != read {
                     about(Problem::WholeDiffers { recorded, read });
@@ -226,33 +228,33 @@ fn read_through(
 fn sift(
     read: &dyn Read,
     store: &Store,
-    nameless: &mut Vec<(PieceId, PieceStatus)>,
+    nameless: &mut Vec<(ReplicaId, ReplicaStatus)>,
     report: &mut dyn FnMut(Finding),
 ) -> Result<(), CheckError> {
     if nameless.is_empty() {
         return Ok(());
     }
-    let mut open: HashSet<BodyId> = nameless.iter().map(|(piece, _)| piece.body).collect();
+    let mut open: HashSet<ObjectId> = nameless.iter().map(|(replica, _)| replica.object).collect();
     for writer in writers(read) {
-        open.remove(&writer?.body);
+        open.remove(&writer?.object);
     }
     let uploads = Paged::new(|after: Option<&namespace::UploadRecord>| -> Result<_, CheckError> {
         Ok(namespace::uploads(read, after.map(|last| last.upload), PAGE)?)
     });
     for upload in uploads {
-        open.remove(&upload?.body);
+        open.remove(&upload?.object);
     }
     let deletions = Paged::new(|after: Option<&namespace::DueDeletion>| -> Result<_, CheckError> {
         Ok(namespace::due_deletions(read, after.copied(), PAGE)?)
     });
     for deletion in deletions {
-        open.remove(&deletion?.body);
+        open.remove(&deletion?.object);
     }
-    for (piece, status) in nameless.drain(..) {
-        if open.contains(&piece.body) {
-            let made_at = store.provenance(piece)?.path_hint;
+    for (replica, status) in nameless.drain(..) {
+        if open.contains(&replica.object) {
+            let made_at = store.provenance(replica)?.path_hint;
             let problem = Problem::Unreferenced { len: status.len, state: state_stored(&status.state), made_at };
-            report(Finding::about(piece, problem));
+            report(Finding::about(replica, problem));
         }
     }
     Ok(())
@@ -268,9 +270,9 @@ fn writers_have_contents(
         let writer = writer?;
         // An open is on record before its content's beginning is: with the first byte, or a second later. A stop between the two loses
         // nothing. Where the log has lost something, the beginning may be among it, with all that was recorded.
-        let begun = was_repaired || store.has_begun(writer.body);
-        if begun && store.status(writer.piece())?.is_none() {
-            let finding = Finding::about(writer.piece(), Problem::WriterWithoutContent);
+        let begun = was_repaired || store.has_begun(writer.object);
+        if begun && store.status(writer.replica())?.is_none() {
+            let finding = Finding::about(writer.replica(), Problem::WriterWithoutContent);
             report(Finding { path: Some(writer.path), ..finding });
         }
     }
@@ -284,11 +286,11 @@ fn uploads_have_contents(read: &dyn Read, store: &Store, report: &mut dyn FnMut(
         let Some(last) = page.last() else { return Ok(()) };
         after = Some(last.upload);
         for upload in page {
-            let piece = PieceId::first(upload.body);
+            let replica = ReplicaId::first(upload.object);
             // One that is being written is a writer's, and was looked at there.
             let written = upload.state == namespace::UploadState::InMaking;
-            if !written && store.status(piece)?.is_none() {
-                let finding = Finding::about(piece, Problem::UploadWithoutContent);
+            if !written && store.status(replica)?.is_none() {
+                let finding = Finding::about(replica, Problem::UploadWithoutContent);
                 report(Finding { path: Some(upload.path), ..finding });
             }
         }

@@ -4,8 +4,8 @@
 use std::cmp::Ordering;
 
 use namespace::{Content, FileState, Sums};
-use store::{PieceState, PieceStatus};
-use types::{BodyId, Ino, PieceId};
+use store::{ReplicaState, ReplicaStatus};
+use types::{Ino, ObjectId, ReplicaId};
 
 use super::finding::Problem;
 
@@ -13,7 +13,7 @@ use super::finding::Problem;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named {
     /// The content.
-    pub body: BodyId,
+    pub object: ObjectId,
     /// Whose.
     pub ino: Ino,
     /// Its bytes, as listed.
@@ -26,9 +26,9 @@ pub enum Met {
     /// Only the namespace has it.
     NamedOnly(Named),
     /// Only the store has it.
-    StoredOnly(PieceId, PieceStatus),
+    StoredOnly(ReplicaId, ReplicaStatus),
     /// Both have it.
-    Both(Named, PieceId, PieceStatus),
+    Both(Named, ReplicaId, ReplicaStatus),
 }
 
 /// Meets two sequences that are in order; what is out of order, or an error in one of them, comes out as the error.
@@ -40,9 +40,9 @@ pub struct Meeting<N: Iterator, S: Iterator> {
 impl<E, N, S> Meeting<N, S>
 where
     N: Iterator<Item = Result<Named, E>>,
-    S: Iterator<Item = Result<(PieceId, PieceStatus), E>>,
+    S: Iterator<Item = Result<(ReplicaId, ReplicaStatus), E>>,
 {
-    /// `named` in order of the body, `stored` in order of the piece.
+    /// `named` in order of the object, `stored` in order of the replica.
     pub fn of(named: N, stored: S) -> Self {
         Self { named: named.peekable(), stored: stored.peekable() }
     }
@@ -51,7 +51,7 @@ where
 impl<E, N, S> Iterator for Meeting<N, S>
 where
     N: Iterator<Item = Result<Named, E>>,
-    S: Iterator<Item = Result<(PieceId, PieceStatus), E>>,
+    S: Iterator<Item = Result<(ReplicaId, ReplicaStatus), E>>,
 {
     type Item = Result<Met, E>;
 
@@ -61,15 +61,15 @@ where
             // Errors first, from either side.
             (Some(Err(_)), _) | (Some(_), None) => Ordering::Less,
             (_, Some(Err(_))) | (None, Some(_)) => Ordering::Greater,
-            (Some(Ok(named)), Some(Ok((piece, _)))) => PieceId::first(named.body).cmp(piece),
+            (Some(Ok(named)), Some(Ok((replica, _)))) => ReplicaId::first(named.object).cmp(replica),
         };
         match order {
             Ordering::Less => self.named.next().map(|named| named.map(Met::NamedOnly)),
             Ordering::Greater => {
-                self.stored.next().map(|stored| stored.map(|(piece, status)| Met::StoredOnly(piece, status)))
+                self.stored.next().map(|stored| stored.map(|(replica, status)| Met::StoredOnly(replica, status)))
             }
             Ordering::Equal => match (self.named.next(), self.stored.next()) {
-                (Some(Ok(named)), Some(Ok((piece, status)))) => Some(Ok(Met::Both(named, piece, status))),
+                (Some(Ok(named)), Some(Ok((replica, status)))) => Some(Ok(Met::Both(named, replica, status))),
                 (Some(Err(error)), _) | (_, Some(Err(error))) => Some(Err(error)),
                 _ => None,
             },
@@ -80,10 +80,10 @@ where
 /// What is wrong between a file's record in the namespace and its content's record in the store. The bytes are another
 /// matter.
 #[must_use]
-pub fn disagreements(content: &Content, status: &PieceStatus) -> Vec<Problem> {
+pub fn disagreements(content: &Content, status: &ReplicaStatus) -> Vec<Problem> {
     let mut problems = Vec::new();
     let stored_sums = match &status.state {
-        PieceState::Complete { adler32, crc32c } => Some(Sums { adler32: *adler32, crc32c: *crc32c }),
+        ReplicaState::Complete { adler32, crc32c } => Some(Sums { adler32: *adler32, crc32c: *crc32c }),
         _ => None,
     };
     let settled = match content.state {
@@ -91,10 +91,10 @@ pub fn disagreements(content: &Content, status: &PieceStatus) -> Vec<Problem> {
         FileState::Open(_) | FileState::Updating(_) => return problems,
         FileState::Complete => {
             // Without sums, an update in place was cut off: readable, and to be read through.
-            let dirty_is_fine = content.sums.is_none() && status.state == PieceState::Dirty;
-            matches!(status.state, PieceState::Complete { .. }) || dirty_is_fine
+            let dirty_is_fine = content.sums.is_none() && status.state == ReplicaState::Dirty;
+            matches!(status.state, ReplicaState::Complete { .. }) || dirty_is_fine
         }
-        FileState::Interrupted(_) => status.state == PieceState::Interrupted,
+        FileState::Interrupted(_) => status.state == ReplicaState::Interrupted,
     };
     if !settled {
         problems.push(Problem::StateDiffers { named: state_named(content.state), stored: state_stored(&status.state) });
@@ -122,12 +122,12 @@ pub fn state_named(state: FileState) -> &'static str {
 
 /// In plain words.
 #[must_use]
-pub fn state_stored(state: &PieceState) -> &'static str {
+pub fn state_stored(state: &ReplicaState) -> &'static str {
     match state {
-        PieceState::InMaking { .. } => "being written",
-        PieceState::Complete { .. } => "complete",
-        PieceState::Interrupted => "interrupted",
-        PieceState::Dirty => "being changed in place",
+        ReplicaState::InMaking { .. } => "being written",
+        ReplicaState::Complete { .. } => "complete",
+        ReplicaState::Interrupted => "interrupted",
+        ReplicaState::Dirty => "being changed in place",
     }
 }
 
@@ -138,21 +138,21 @@ mod tests {
 
     use super::*;
 
-    fn named(body: u64) -> Named {
-        Named { body: BodyId(body), ino: Ino(body + 100), len: 10 }
+    fn named(object: u64) -> Named {
+        Named { object: ObjectId(object), ino: Ino(object + 100), len: 10 }
     }
 
-    fn complete(len: u64) -> PieceStatus {
-        let state = PieceState::Complete { adler32: Adler32(1), crc32c: Crc32c(2) };
-        PieceStatus { len, state, generation: 1, incarnation: Incarnation(1) }
+    fn complete(len: u64) -> ReplicaStatus {
+        let state = ReplicaState::Complete { adler32: Adler32(1), crc32c: Crc32c(2) };
+        ReplicaStatus { len, state, generation: 1, incarnation: Incarnation(1) }
     }
 
-    fn stored(body: u64) -> (PieceId, PieceStatus) {
-        (PieceId::first(BodyId(body)), complete(10))
+    fn stored(object: u64) -> (ReplicaId, ReplicaStatus) {
+        (ReplicaId::first(ObjectId(object)), complete(10))
     }
 
     fn content(state: FileState, len: u64, sums: Option<Sums>) -> Content {
-        Content { body: BodyId(1), group: GroupId(1), len, state, sums, generation: 1, shared: false }
+        Content { object: ObjectId(1), group: GroupId(1), len, state, sums, generation: 1, shared: false }
     }
 
     const SUMS: Sums = Sums { adler32: Adler32(1), crc32c: Crc32c(2) };
@@ -197,14 +197,14 @@ mod tests {
     fn agreement_is_silent() {
         for (content, status) in [
             (content(FileState::Complete, 10, Some(SUMS)), complete(10)),
-            (content(FileState::Complete, 10, None), PieceStatus { state: PieceState::Dirty, ..complete(10) }),
+            (content(FileState::Complete, 10, None), ReplicaStatus { state: ReplicaState::Dirty, ..complete(10) }),
             (
                 content(FileState::Open(WriterKey(1)), 0, None),
-                PieceStatus { state: PieceState::Interrupted, ..complete(10) },
+                ReplicaStatus { state: ReplicaState::Interrupted, ..complete(10) },
             ),
             (
                 content(FileState::Interrupted(WriterKey(1)), 10, None),
-                PieceStatus { state: PieceState::Interrupted, ..complete(10) },
+                ReplicaStatus { state: ReplicaState::Interrupted, ..complete(10) },
             ),
         ] {
             assert_eq!(disagreements(&content, &status), []);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn each_disagreement_is_named() {
-        let kinds = |content: Content, status: PieceStatus| {
+        let kinds = |content: Content, status: ReplicaStatus| {
             disagreements(&content, &status).iter().map(Problem::kind).collect::<Vec<_>>()
         };
         use super::super::finding::ProblemKind::{LengthDiffers, StateDiffers, SumsDiffer};
@@ -221,9 +221,9 @@ mod tests {
         assert_eq!(kinds(whole, complete(9)), [LengthDiffers]);
         let other = Sums { adler32: Adler32(3), ..SUMS };
         assert_eq!(kinds(content(FileState::Complete, 10, Some(other)), complete(10)), [SumsDiffer]);
-        let making = PieceState::InMaking { written: vec![(0, 10)], prefix: 10, durable_prefix: 10 };
-        assert_eq!(kinds(whole, PieceStatus { state: making, ..complete(10) }), [StateDiffers]);
-        assert_eq!(kinds(whole, PieceStatus { state: PieceState::Dirty, ..complete(10) }), [StateDiffers]);
+        let making = ReplicaState::InMaking { written: vec![(0, 10)], prefix: 10, durable_prefix: 10 };
+        assert_eq!(kinds(whole, ReplicaStatus { state: making, ..complete(10) }), [StateDiffers]);
+        assert_eq!(kinds(whole, ReplicaStatus { state: ReplicaState::Dirty, ..complete(10) }), [StateDiffers]);
         assert_eq!(kinds(content(FileState::Interrupted(WriterKey(1)), 10, None), complete(10)), [StateDiffers]);
     }
 }

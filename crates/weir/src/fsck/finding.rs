@@ -1,7 +1,7 @@
 //! What fsck can find, each with what it means and what would help, in plain words.
 
 use namespace::Sums;
-use types::{BodyId, Ino, PieceId};
+use types::{Ino, ObjectId, ReplicaId};
 
 /// Something that is not as it should be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -233,7 +233,7 @@ pub struct Finding {
     /// The file, if it has a name.
     pub path: Option<Vec<u8>>,
     /// The content.
-    pub body: Option<BodyId>,
+    pub object: Option<ObjectId>,
     /// What is wrong.
     pub problem: Problem,
     /// What `--repair` did about it; `None`: nothing.
@@ -241,24 +241,24 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// About the content `piece`.
+    /// About the content `replica`.
     #[must_use]
-    pub fn about(piece: PieceId, problem: Problem) -> Self {
-        Self { path: None, body: Some(piece.body), problem, repaired: None }
+    pub fn about(replica: ReplicaId, problem: Problem) -> Self {
+        Self { path: None, object: Some(replica.object), problem, repaired: None }
     }
 
     /// About something else.
     #[must_use]
     pub fn general(problem: Problem) -> Self {
-        Self { path: None, body: None, problem, repaired: None }
+        Self { path: None, object: None, problem, repaired: None }
     }
 
     /// What it is about, for people: the path where there is one.
     #[must_use]
     pub fn subject(&self) -> String {
-        match (&self.path, self.body) {
+        match (&self.path, self.object) {
             (Some(path), _) => path.escape_ascii().to_string(),
-            (None, Some(body)) => format!("content {:016x}", body.0),
+            (None, Some(object)) => format!("content {:016x}", object.0),
             (None, None) => String::new(),
         }
     }

@@ -25,7 +25,7 @@ use crate::exit::Exit;
 use crate::foundation::{Foundation, OpenError, Purpose, disk_of, repair_journal};
 use crate::new_log::StoreIndex;
 use crate::serve::{now, open_data_dir, refused};
-use crate::{logging, new_log, rebuild, recovery_words};
+use crate::{logging, new_log, rebuild, startup_report};
 
 use check::{Counts, Progress};
 use finding::{Finding, Problem};
@@ -47,7 +47,7 @@ pub fn run(args: &FsckArgs) -> Result<Exit, Failure> {
     let purpose = if asked { Purpose::Repair } else { Purpose::Check };
     let foundation = Foundation::open(&data, &config, purpose, now()).map_err(|error| refused(&data, error))?;
     if !args.json {
-        for words in recovery_words::in_words(&foundation.found, config.grace.as_secs()) {
+        for words in startup_report::in_words(&foundation.found, config.grace.as_secs()) {
             let _ = writeln!(std::io::stderr(), "{}", words.text);
         }
     }
@@ -224,7 +224,7 @@ impl Progress for Screen {
                 std::io::stderr(),
                 "\r\x1b[K{} names, {} contents, {} read",
                 counts.names,
-                counts.pieces,
+                counts.replicas,
                 show_size(counts.bytes_read)
             );
         }

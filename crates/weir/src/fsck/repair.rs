@@ -5,7 +5,7 @@
 //! whose name was lost.
 
 use namespace::{Actor, RecountTotals};
-use types::{BodyId, Ino, PieceId};
+use types::{Ino, ObjectId, ReplicaId};
 
 use super::finding::{Finding, Problem, ProblemKind};
 use super::report::Report;
@@ -46,7 +46,7 @@ impl<'a> Repair<'a> {
             | ProblemKind::LengthDiffers
             | ProblemKind::SumsDiffer
             | ProblemKind::Unreadable => self.mark && finding.path.is_some(),
-            ProblemKind::Unreferenced => self.remove && finding.body.is_some(),
+            ProblemKind::Unreferenced => self.remove && finding.object.is_some(),
             _ => false,
         };
         self.hold_if(wanted, finding, report);
@@ -64,15 +64,15 @@ impl<'a> Repair<'a> {
     pub fn finish(self, report: &mut Report) -> Result<(), Failure> {
         let mut changed = false;
         for mut finding in self.waiting {
-            let done = match (&finding.problem, &finding.path, finding.body) {
-                (Problem::Unreferenced { .. }, _, Some(body)) => self
+            let done = match (&finding.problem, &finding.path, finding.object) {
+                (Problem::Unreferenced { .. }, _, Some(object)) => self
                     .foundation
                     .store
-                    .delete(PieceId::first(body))
+                    .delete(ReplicaId::first(object))
                     .map(|()| "removed".to_owned())
                     .map_err(|error| error.to_string()),
                 (Problem::Keys { totals_of: Some(dir), .. }, ..) => recount(self.foundation, *dir),
-                (problem, Some(path), body) => mark(self.foundation, path, &problem.in_words(), body),
+                (problem, Some(path), object) => mark(self.foundation, path, &problem.in_words(), object),
                 _ => Err("there is nothing to hold on to".to_owned()),
             };
             changed = true;
@@ -110,8 +110,8 @@ fn recount(foundation: &Foundation, dir: Ino) -> Result<String, String> {
 }
 
 /// Marks the file.
-fn mark(foundation: &Foundation, path: &[u8], what: &str, body: Option<BodyId>) -> Result<String, String> {
-    damage_mark::mark(&foundation.namespace, path, what, body)
+fn mark(foundation: &Foundation, path: &[u8], what: &str, object: Option<ObjectId>) -> Result<String, String> {
+    damage_mark::mark(&foundation.namespace, path, what, object)
         .map(|()| format!("marked with the extended attribute {}", damage_mark::NAME.escape_ascii()))
         .map_err(|error| error.to_string())
 }

@@ -83,7 +83,7 @@ impl Report {
         let mut rows = vec![
             row("directories", counts.directories, None),
             row("names of files and links", counts.names, None),
-            row("contents", counts.pieces, Some(counts.bytes)),
+            row("contents", counts.replicas, Some(counts.bytes)),
             row("  complete", counts.complete, None),
             row("  interrupted", counts.interrupted, None),
             row("recordings that may go on", counts.in_making, None),
@@ -132,7 +132,7 @@ impl Report {
                 json!({
                     "kind": finding.problem.kind(),
                     "path": finding.path.as_ref().map(|path| path.escape_ascii().to_string()),
-                    "content": finding.body.map(|body| format!("{:016x}", body.0)),
+                    "content": finding.object.map(|object| format!("{:016x}", object.0)),
                     "what": finding.problem.in_words(),
                     "repaired": finding.repaired,
                 })
@@ -151,7 +151,7 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use types::BodyId;
+    use types::ObjectId;
 
     use super::super::finding::Problem;
     use super::*;
@@ -159,7 +159,7 @@ mod tests {
     fn finding(repaired: bool) -> Finding {
         Finding {
             path: Some(b"/a\n".to_vec()),
-            body: Some(BodyId(7)),
+            object: Some(ObjectId(7)),
             problem: Problem::ContentMissing { len: 5 },
             repaired: repaired.then(|| "marked".into()),
         }
@@ -181,7 +181,7 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("5 found, 4 still there\n"), "{text}");
-        let json = report.to_json(&Counts { pieces: 9, ..Counts::default() }, true);
+        let json = report.to_json(&Counts { replicas: 9, ..Counts::default() }, true);
         assert_eq!(json["findings"], 5);
         assert_eq!(json["pieces"], 9);
         assert_eq!(json["kinds"]["content-missing"]["repaired"], 1);

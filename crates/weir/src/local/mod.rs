@@ -208,7 +208,7 @@ fn status(args: &LocalStatusArgs) -> Result<Exit, Failure> {
                 "pid": nodes.process(node).map(|process| process.pid()),
                 "clients": node.listen,
                 "nodes": node.nodes,
-                "place": node.place,
+                "place": node.location,
                 "data": nodes.data(node).to_string_lossy(),
                 "log": nodes.log(node).to_string_lossy(),
             })
@@ -224,7 +224,7 @@ fn status(args: &LocalStatusArgs) -> Result<Exit, Failure> {
             process,
             node.listen.to_string(),
             node.nodes.to_string(),
-            node.place.clone().unwrap_or_default(),
+            node.location.clone().unwrap_or_default(),
         ]
     };
     let rows: Vec<_> = nodes.plan.nodes.iter().map(row).collect();

@@ -101,8 +101,8 @@ impl Nodes {
         command.args(["serve", "--role", if node.is_manager() { "manager" } else { "disk" }, "--data"]);
         command.arg(self.data(node)).arg("--listen").arg(node.listen.to_string());
         command.arg("--nodes").arg(node.nodes.to_string());
-        if let Some(place) = &node.place {
-            command.arg("--place").arg(place);
+        if let Some(location) = &node.location {
+            command.arg("--place").arg(location);
         }
         let config = self.dir.join(CONFIG);
         if config.exists() {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use types::Place;
+use types::Location;
 
 use super::LocalError;
 use super::ports::Ports;
@@ -35,7 +35,7 @@ pub struct NodePlan {
     pub nodes: SocketAddr,
     /// Of a disk server: where it stands, for policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<String>,
+    pub location: Option<String>,
 }
 
 impl NodePlan {
@@ -60,7 +60,7 @@ impl Plan {
         let ip = listen.ip();
         let listen = if listen.port() == 0 { SocketAddr::new(ip, take(ports, ip)?) } else { listen };
         let nodes = SocketAddr::new(ip, take(ports, ip)?);
-        Ok(Self { version: VERSION, nodes: vec![NodePlan { name: MANAGER.into(), listen, nodes, place: None }] })
+        Ok(Self { version: VERSION, nodes: vec![NodePlan { name: MANAGER.into(), listen, nodes, location: None }] })
     }
 
     /// Adds disk servers until there are `count`. Each has an address of its own, so that stock clients, which name hosts without their
@@ -73,8 +73,8 @@ impl Plan {
             let mut address = || Ok::<_, LocalError>(SocketAddr::new(ip, take(ports, ip)?));
             let (listen, nodes) = (address()?, address()?);
             let name = format!("disk{number}");
-            let place = Some(format!("site{}/rack1/{name}", (number - 1) % SITES + 1));
-            self.nodes.push(NodePlan { name, listen, nodes, place });
+            let location = Some(format!("site{}/rack1/{name}", (number - 1) % SITES + 1));
+            self.nodes.push(NodePlan { name, listen, nodes, location });
         }
         Ok(())
     }
@@ -120,9 +120,9 @@ impl Plan {
         }
         let plan: Self = serde_json::from_str(text).map_err(error)?;
         let is_right = |(at, node): (usize, &NodePlan)| {
-            let place = node.place.as_ref().map(|place| place.parse::<Place>().is_ok());
+            let location = node.location.as_ref().map(|location| location.parse::<Location>().is_ok());
             let is_named = if at == 0 { node.is_manager() } else { node.name == format!("disk{at}") };
-            is_named && place == (at > 0).then_some(true) && node.listen.ip().is_loopback()
+            is_named && location == (at > 0).then_some(true) && node.listen.ip().is_loopback()
         };
         let fits = (1..=usize::from(LOCAL_DISKS_MAX) + 1).contains(&plan.nodes.len());
         if !fits || !plan.nodes.iter().enumerate().all(is_right) {
@@ -165,10 +165,10 @@ mod tests {
         let plan = plan("127.0.0.3:0", 5);
         let hosts: BTreeSet<IpAddr> = plan.nodes.iter().map(|node| node.listen.ip()).collect();
         assert_eq!(hosts.len(), 6);
-        let places: Vec<_> = plan.nodes.iter().filter_map(|node| node.place.as_deref()).collect();
+        let locations: Vec<_> = plan.nodes.iter().filter_map(|node| node.location.as_deref()).collect();
         let expected =
             ["site1/rack1/disk1", "site2/rack1/disk2", "site1/rack1/disk3", "site2/rack1/disk4", "site1/rack1/disk5"];
-        assert_eq!(places, expected);
+        assert_eq!(locations, expected);
         let addresses: BTreeSet<_> = plan.nodes.iter().flat_map(|node| [node.listen, node.nodes]).collect();
         assert_eq!(addresses.len(), 12);
     }

@@ -79,10 +79,10 @@ fn of_manager(out: &mut Exposition, view: &TopView) {
     out.family("weir_cluster_room_bytes", Gauge, "Bytes that can still be used on them").sample(status.room);
     out.family("weir_cluster_writers", Gauge, "Files being written; counted to 10,000").sample(status.writers.count);
     out.family("weir_cluster_copies_owed", Gauge, "Copies that are owed to stores; counted to 10,000")
-        .sample(status.owed.count);
+        .sample(status.missing.count);
     out.family("weir_cluster_copies_running", Gauge, "Of these being made").sample(status.copying);
     out.family("weir_cluster_groups_lacking", Gauge, "Groups of stores of which some are not there")
-        .sample(status.groups_lacking);
+        .sample(status.groups_under_replicated);
     out.family("weir_cluster_groups_without", Gauge, "Of these such of which none is there")
         .sample(status.groups_without);
     out.family("weir_cluster_copies_total", Counter, "Copies that were owed and were made").sample(view.copies_made);
@@ -113,6 +113,6 @@ fn of_disk_server(out: &mut Exposition, disk: &DiskServer) {
         Some(u64::from(store.space?.floor_reached))
     });
     each("weir_store_open_pieces", "Contents that are being written on a store", &|store| {
-        Some(store.open_pieces as u64)
+        Some(store.open_replicas as u64)
     });
 }

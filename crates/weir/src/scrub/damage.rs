@@ -2,7 +2,7 @@
 
 use namespace::{Namespace, NsError};
 use store::Store;
-use types::{BodyId, ErrorCode, GroupId, PieceId};
+use types::{ErrorCode, GroupId, ObjectId, ReplicaId};
 
 use crate::damage_mark;
 
@@ -14,28 +14,28 @@ struct Named {
 }
 
 /// A content is not as it was written: says it and marks the file, unless that was done before. False: it was removed just now.
-pub fn tell(namespace: &Namespace, store: &Store, piece: PieceId, what: &str) -> Result<bool, NsError> {
-    let Some(Named { path, mark }) = namespace.read(|read| named(read, piece.body))? else {
-        if store.status(piece).is_ok_and(|status| status.is_none()) {
+pub fn tell(namespace: &Namespace, store: &Store, replica: ReplicaId, what: &str) -> Result<bool, NsError> {
+    let Some(Named { path, mark }) = namespace.read(|read| named(read, replica.object))? else {
+        if store.status(replica).is_ok_and(|status| status.is_none()) {
             return Ok(false);
         }
-        tracing::error!("scrub: content {piece}, which no file refers to, is damaged: {what}");
+        tracing::error!("scrub: content {replica}, which no file refers to, is damaged: {what}");
         return Ok(true);
     };
-    if mark.is_some_and(|mark| damage_mark::is_of(&mark, piece.body)) {
+    if mark.is_some_and(|mark| damage_mark::is_of(&mark, replica.object)) {
         return Ok(true);
     }
     tracing::error!("scrub: {} is damaged on the disk: {what}; write it again from its source", path.escape_ascii());
-    damage_mark::mark(namespace, &path, &format!("damaged on the disk: {what}"), Some(piece.body))?;
+    damage_mark::mark(namespace, &path, &format!("damaged on the disk: {what}"), Some(replica.object))?;
     Ok(true)
 }
 
 /// A content is as it was written. Should its file be marked as damaged, that is over: it was changed in place since, or the disk mended.
-pub fn whole_again(namespace: &Namespace, piece: PieceId) -> Result<(), NsError> {
-    let Some(Named { path, mark: Some(mark) }) = namespace.read(|read| named_if_marked(read, piece.body))? else {
+pub fn whole_again(namespace: &Namespace, replica: ReplicaId) -> Result<(), NsError> {
+    let Some(Named { path, mark: Some(mark) }) = namespace.read(|read| named_if_marked(read, replica.object))? else {
         return Ok(());
     };
-    if !damage_mark::is_of(&mark, piece.body) {
+    if !damage_mark::is_of(&mark, replica.object) {
         return Ok(());
     }
     tracing::info!(
@@ -45,8 +45,8 @@ pub fn whole_again(namespace: &Namespace, piece: PieceId) -> Result<(), NsError>
     damage_mark::unmark(namespace, &path)
 }
 
-fn named(read: &dyn kv::Read, body: BodyId) -> Result<Option<Named>, NsError> {
-    let Some(record) = namespace::body_record(read, GroupId::DEFAULT, body)? else { return Ok(None) };
+fn named(read: &dyn kv::Read, object: ObjectId) -> Result<Option<Named>, NsError> {
+    let Some(record) = namespace::object_record(read, GroupId::DEFAULT, object)? else { return Ok(None) };
     let path = match namespace::path_of(read, record.ino) {
         Ok(path) => path,
         Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
@@ -56,10 +56,10 @@ fn named(read: &dyn kv::Read, body: BodyId) -> Result<Option<Named>, NsError> {
 }
 
 /// The same; of nearly all files it is enough to know that they are not marked.
-fn named_if_marked(read: &dyn kv::Read, body: BodyId) -> Result<Option<Named>, NsError> {
-    let Some(record) = namespace::body_record(read, GroupId::DEFAULT, body)? else { return Ok(None) };
+fn named_if_marked(read: &dyn kv::Read, object: ObjectId) -> Result<Option<Named>, NsError> {
+    let Some(record) = namespace::object_record(read, GroupId::DEFAULT, object)? else { return Ok(None) };
     match namespace::xattr_of(read, record.ino, damage_mark::NAME)? {
-        Some(_) => named(read, body),
+        Some(_) => named(read, object),
         None => Ok(None),
     }
 }

@@ -18,7 +18,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use disk::Disk;
 use namespace::Namespace;
 use store::{Scrubbed, Scrubber, Store, StoreError};
-use types::{ErrorCode, PieceId};
+use types::{ErrorCode, ReplicaId};
 
 use pace::Pace;
 use position::{Position, Tally};
@@ -73,10 +73,10 @@ struct Work {
 
 /// What is told to the thread, and what it tells.
 #[derive(Default)]
-struct Desk {
+struct ScrubControl {
     stop: bool,
     /// The pass that the thread is at has ended: it is to leave it, also when another has begun since.
-    given_up: bool,
+    removed_as_lost: bool,
     /// For the pass under way, instead of what is configured.
     rate: Option<u64>,
     position: Position,
@@ -84,7 +84,7 @@ struct Desk {
 }
 
 struct Shared {
-    desk: Mutex<Desk>,
+    desk: Mutex<ScrubControl>,
     changed: Condvar,
     config: ScrubConfig,
     disk: Arc<dyn Disk>,
@@ -120,7 +120,7 @@ impl Scrub {
             tracing::warn!("how far the scrub was cannot be read: {error}");
             Position::default()
         });
-        let desk = Mutex::new(Desk { position, ..Desk::default() });
+        let desk = Mutex::new(ScrubControl { position, ..ScrubControl::default() });
         let shared = Arc::new(Shared { desk, changed: Condvar::new(), config, disk, keeping: Mutex::default() });
         let inner = Arc::clone(&shared);
         let work = Work { store, namespace, config };
@@ -172,7 +172,7 @@ impl Scrub {
         let mut desk = self.shared.desk();
         let Some((tally, _)) = desk.position.current else { return };
         desk.end(tally);
-        desk.given_up = true;
+        desk.removed_as_lost = true;
         drop(desk);
         self.shared.changed.notify_all();
         self.shared.keep();
@@ -207,12 +207,12 @@ impl ScrubConfig {
 }
 
 impl Shared {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    fn desk(&self) -> MutexGuard<'_, ScrubControl> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for up to `patience`, or until somebody says something. True: go on.
-    fn rest<'a>(&'a self, desk: MutexGuard<'a, Desk>, patience: Duration) -> MutexGuard<'a, Desk> {
+    fn rest<'a>(&'a self, desk: MutexGuard<'a, ScrubControl>, patience: Duration) -> MutexGuard<'a, ScrubControl> {
         self.changed.wait_timeout(desk, patience).unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -262,7 +262,7 @@ impl Shared {
             let left = work.config.due(&desk.position).map(|due| due.saturating_sub(now));
             if going_on || left == Some(0) {
                 // What was said of an earlier pass is not said of this one.
-                desk.given_up = false;
+                desk.removed_as_lost = false;
                 let begun = desk.begin(now);
                 drop(desk);
                 if let Some(pass) = begun {
@@ -286,17 +286,17 @@ impl Shared {
         let mut kept = Instant::now();
         loop {
             let after = self.desk().at()?.1;
-            let pieces = work.store.pieces(after, PAGE).map_err(|error| Stopped::Trouble(error.to_string()))?;
-            if pieces.is_empty() {
+            let replicas = work.store.replicas(after, PAGE).map_err(|error| Stopped::Trouble(error.to_string()))?;
+            if replicas.is_empty() {
                 break;
             }
-            for (piece, _) in pieces {
-                let scrubbed = self.piece(work, scrubber, piece, &mut pace)?;
+            for (replica, _) in replicas {
+                let scrubbed = self.replica(work, scrubber, replica, &mut pace)?;
                 let mut desk = self.desk();
                 let (tally, after) = desk.at()?;
-                *after = Some(piece);
+                *after = Some(replica);
                 match scrubbed {
-                    Looked::Whole => tally.whole += 1,
+                    Looked::ObjectDigest => tally.whole += 1,
                     Looked::Busy => tally.busy += 1,
                     Looked::Damaged => tally.damaged += 1,
                 }
@@ -320,23 +320,30 @@ impl Shared {
         Ok(())
     }
 
-    fn piece(&self, work: &Work, scrubber: &mut Scrubber, piece: PieceId, pace: &mut Pace) -> Result<Looked, Stopped> {
+    fn replica(
+        &self,
+        work: &Work,
+        scrubber: &mut Scrubber,
+        replica: ReplicaId,
+        pace: &mut Pace,
+    ) -> Result<Looked, Stopped> {
         let mut began = Instant::now();
         let mut stopped = self.go_on();
         if stopped.is_none() {
-            let scrubbed = work.store.scrub(piece, scrubber, &mut |bytes| {
+            let scrubbed = work.store.scrub(replica, scrubber, &mut |bytes| {
                 stopped = self.pause(pace, bytes, began.elapsed());
                 began = Instant::now();
                 stopped.is_none()
             });
             match scrubbed {
-                Ok(Scrubbed::Whole(_)) => {
-                    damage::whole_again(&work.namespace, piece).map_err(|error| Stopped::Trouble(error.to_string()))?;
-                    return Ok(Looked::Whole);
+                Ok(Scrubbed::ObjectDigest(_)) => {
+                    damage::whole_again(&work.namespace, replica)
+                        .map_err(|error| Stopped::Trouble(error.to_string()))?;
+                    return Ok(Looked::ObjectDigest);
                 }
                 Ok(Scrubbed::Busy) => return Ok(Looked::Busy),
                 Ok(Scrubbed::Stopped) => {}
-                Err(error) => return found(work, piece, &error),
+                Err(error) => return found(work, replica, &error),
             }
         }
         Err(stopped.unwrap_or(Stopped::ByNode))
@@ -368,7 +375,7 @@ impl Shared {
     }
 }
 
-impl Desk {
+impl ScrubControl {
     /// Begins a pass if none is under way, and gives its number.
     fn begin(&mut self, now: u64) -> Option<u64> {
         let Position { pass, current, .. } = &mut self.position;
@@ -388,7 +395,7 @@ impl Desk {
     }
 
     /// How far the thread's pass is.
-    fn at(&mut self) -> Result<&mut (Tally, Option<PieceId>), Stopped> {
+    fn at(&mut self) -> Result<&mut (Tally, Option<ReplicaId>), Stopped> {
         match self.stopped() {
             Some(stopped) => Err(stopped),
             None => self.position.current.as_mut().ok_or(Stopped::ByHand),
@@ -399,24 +406,24 @@ impl Desk {
         if self.stop {
             return Some(Stopped::ByNode);
         }
-        std::mem::take(&mut self.given_up).then_some(Stopped::ByHand)
+        std::mem::take(&mut self.removed_as_lost).then_some(Stopped::ByHand)
     }
 }
 
 enum Looked {
-    Whole,
+    ObjectDigest,
     Busy,
     Damaged,
 }
 
 /// A content is not as it was written, or could not be looked at.
-fn found(work: &Work, piece: PieceId, error: &StoreError) -> Result<Looked, Stopped> {
+fn found(work: &Work, replica: ReplicaId, error: &StoreError) -> Result<Looked, Stopped> {
     let concerns_it = !matches!(error, StoreError::Index(_))
         && matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound);
     if !concerns_it {
         return Err(Stopped::Trouble(error.to_string()));
     }
-    let said = damage::tell(&work.namespace, &work.store, piece, &error.to_string());
+    let said = damage::tell(&work.namespace, &work.store, replica, &error.to_string());
     let is_damaged = said.map_err(|error| Stopped::Trouble(error.to_string()))?;
     Ok(if is_damaged { Looked::Damaged } else { Looked::Busy })
 }

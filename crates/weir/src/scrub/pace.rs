@@ -9,14 +9,14 @@ const SHORTEST_REST: Duration = Duration::from_millis(20);
 /// when they keep it busy, each reading takes longer, and so does the rest after it.
 #[derive(Default, Debug)]
 pub struct Pace {
-    owed: Duration,
+    missing: Duration,
 }
 
 impl Pace {
     /// How long to rest now, after `bytes` were read in `took`, at `rate` bytes a second.
     pub fn rest(&mut self, bytes: u64, took: Duration, rate: u64) -> Duration {
-        self.owed += at_rate(bytes, rate).saturating_sub(took).max(took);
-        if self.owed < SHORTEST_REST { Duration::ZERO } else { std::mem::take(&mut self.owed) }
+        self.missing += at_rate(bytes, rate).saturating_sub(took).max(took);
+        if self.missing < SHORTEST_REST { Duration::ZERO } else { std::mem::take(&mut self.missing) }
     }
 }
 

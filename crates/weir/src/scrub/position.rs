@@ -1,7 +1,7 @@
 //! How far the scrub has come: a small file beside the contents, so that a restart does not begin again.
 
 use disk::{Access, Disk, DiskError, OpenOptions};
-use types::{BodyId, Crc32c, PieceId, PieceIndex};
+use types::{Crc32c, ObjectId, ReplicaId, ReplicaIndex};
 
 /// The file.
 pub const FILE: &str = "store/SCRUB";
@@ -30,7 +30,7 @@ pub struct Position {
     /// The number of the pass, from 1; 0: there was none.
     pub pass: u64,
     /// The pass under way, and the last content that it has looked at.
-    pub current: Option<(Tally, Option<PieceId>)>,
+    pub current: Option<(Tally, Option<ReplicaId>)>,
     /// The last pass that came to its end.
     pub last: Option<Tally>,
 }
@@ -50,9 +50,12 @@ impl Tally {
     }
 }
 
-fn parse_piece(text: &str) -> Option<PieceId> {
-    let (body, index) = text.split_once('.')?;
-    Some(PieceId { body: BodyId(u64::from_str_radix(body, 16).ok()?), index: PieceIndex(index.parse().ok()?) })
+fn parse_replica(text: &str) -> Option<ReplicaId> {
+    let (object, index) = text.split_once('.')?;
+    Some(ReplicaId {
+        object: ObjectId(u64::from_str_radix(object, 16).ok()?),
+        index: ReplicaIndex(index.parse().ok()?),
+    })
 }
 
 impl Position {
@@ -73,7 +76,7 @@ impl Position {
 
     fn parse(text: &str) -> Option<Self> {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        let after = field("after").map(|text| parse_piece(text).ok_or(())).transpose().ok()?;
+        let after = field("after").map(|text| parse_replica(text).ok_or(())).transpose().ok()?;
         let tally = |name: &str| field(name).map(|text| Tally::parse(text).ok_or(())).transpose().ok();
         let position = Self {
             pass: field("pass")?.parse().ok()?,
@@ -113,11 +116,11 @@ mod tests {
         let disk = disk::RealDisk::open(temp.path()).unwrap();
         disk.create_dir_all("store").unwrap();
         let tally = Tally { began: 1, ended: 0, whole: 2, busy: 3, damaged: u64::MAX, bytes: 4 };
-        let piece = PieceId { body: BodyId(0xabc), index: PieceIndex(7) };
+        let replica = ReplicaId { object: ObjectId(0xabc), index: ReplicaIndex(7) };
         for position in [
             Position::default(),
             Position { pass: 1, current: Some((tally, None)), last: None },
-            Position { pass: 2, current: Some((tally, Some(piece))), last: Some(Tally { ended: 9, ..tally }) },
+            Position { pass: 2, current: Some((tally, Some(replica))), last: Some(Tally { ended: 9, ..tally }) },
         ] {
             position.write(&disk).unwrap();
             assert_eq!(Position::read(&disk).unwrap(), position);

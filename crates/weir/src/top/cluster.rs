@@ -7,9 +7,9 @@ use roles::{ActivityView, NodeView, TopView};
 
 use super::{Seen, Size, Source, screen};
 use crate::Failure;
+use crate::cluster_views::asked;
 use crate::config::units::show_size;
 use crate::control::Ask;
-use crate::seeing::asked;
 use crate::table::table_lines;
 
 pub(super) struct Cluster {
@@ -82,7 +82,7 @@ fn totals(view: &TopView) -> Vec<String> {
             "space {} free of {}   copies owed {}, being made {}, made {} ({})   deletions waiting {}",
             show_size(status.room),
             show_size(status.capacity),
-            more(status.owed),
+            more(status.missing),
             status.copying,
             view.copies_made,
             show_size(view.copied_bytes),
@@ -150,7 +150,7 @@ mod tests {
             clients: vec![format!("10.0.0.{number}:1094")],
             nodes: Vec::new(),
             stores: 1,
-            places: Vec::new(),
+            locations: Vec::new(),
             capacity: 100 << 30,
             room: 50 << 30,
             load_permille: 251,
@@ -184,7 +184,7 @@ mod tests {
             copies_made: 5,
             copied_bytes: 5 << 20,
             status: StatusView {
-                groups_lacking: 0,
+                groups_under_replicated: 0,
                 groups_without: 0,
                 is_older_than_stores: false,
                 nodes,
@@ -192,7 +192,7 @@ mod tests {
                 capacity: 100 << 30,
                 room: 50 << 30,
                 writers: Counted { count: 4, and_more: false },
-                owed: Counted { count: 10_000, and_more: true },
+                missing: Counted { count: 10_000, and_more: true },
                 copying: 8,
                 deletions: Counted::default(),
             },

@@ -4,13 +4,13 @@ use types::{ErrorCode, StoreId};
 
 use super::{Ask, Effect, Primary, State};
 use crate::Time;
-use crate::replication::{Planted, Seq, ToReplica, Whole};
+use crate::replication::{ObjectDigest, Planted, Seq, ToReplica};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flushed {
     Told,
     Synced,
-    Whole(Whole),
+    ObjectDigest(ObjectDigest),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ pub(super) enum Step {
     /// The manager is asked to write down durably that there is this writer: without that its bytes belong to nothing.
     Keeping { request: u64, since: Time },
     /// The manager is asked to make it the file's content.
-    Committing { request: u64, since: Time, whole: Whole, holders: Vec<StoreId> },
+    Committing { request: u64, since: Time, whole: ObjectDigest, holders: Vec<StoreId> },
 }
 
 /// A sync or a close: what was asked before it has to be done.
@@ -42,7 +42,7 @@ pub(super) struct Barrier {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum InterruptStep {
-    /// The own piece is being ended.
+    /// The own replica is being ended.
     Own,
     /// The manager is asked to mark it.
     Marking { request: u64, since: Time, kept_len: u64 },
@@ -151,18 +151,18 @@ impl Primary {
                 && self.all_are_flushed(barrier.kind)
             {
                 match own {
-                    Flushed::Whole(whole) => barrier.step = self.commit(whole, out),
+                    Flushed::ObjectDigest(whole) => barrier.step = self.commit(whole, out),
                     _ if self.is_kept => {
                         out.push(Effect::Answer(barrier.ask, Ok(())));
                         return;
                     }
-                    _ => barrier.step = Step::Keeping { request: self.place(out), since: self.now },
+                    _ => barrier.step = Step::Keeping { request: self.location(out), since: self.now },
                 }
             }
         }
         match &mut barrier.step {
             Step::Keeping { request, since } if self.now.since(*since) >= self.patience.again => {
-                (*request, *since) = (self.place(out), self.now);
+                (*request, *since) = (self.location(out), self.now);
             }
             // The same again, whether it was done or not: who did it before finds it done.
             Step::Committing { request, since, whole, holders } if self.now.since(*since) >= self.patience.again => {
@@ -194,15 +194,15 @@ impl Primary {
         self.planted == Some(Planted::AnswerBeforeSync)
             || self.followers.values().all(|follower| match kind {
                 Kind::Sync => follower.flushed == Some(Flushed::Synced),
-                Kind::Close => matches!(follower.flushed, Some(Flushed::Whole(_))),
+                Kind::Close => matches!(follower.flushed, Some(Flushed::ObjectDigest(_))),
             })
     }
 
-    fn commit(&mut self, whole: Whole, out: &mut Vec<Effect>) -> Step {
+    fn commit(&mut self, whole: ObjectDigest, out: &mut Vec<Effect>) -> Step {
         let mut holders = vec![self.me.store];
         for (store, follower) in &self.followers {
             match follower.flushed {
-                Some(Flushed::Whole(other)) if other != whole => out.push(Effect::Differs(*store)),
+                Some(Flushed::ObjectDigest(other)) if other != whole => out.push(Effect::Differs(*store)),
                 _ => holders.push(*store),
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use store::{Reader, StoreError};
-use types::{NsPath, PieceId};
+use types::{NsPath, ReplicaId};
 use wire::ErrorNumber;
 use wire::response::{OpenReply, StatReply};
 
@@ -31,28 +31,28 @@ impl Reading {
         let Self { node, session, path, partial, with_stat } = self;
         let actor = &node.config.actor;
         let mut looks = 0;
-        let (inode, body, reader) = loop {
+        let (inode, object, reader) = loop {
             let inode = node
                 .read_names(|read| namespace::open_read(read, actor, &path, partial))
                 .map_err(|error| Refusal::of_namespace(&"open", &error))?;
-            let Some(body) = inode.content().map(|content| content.body) else {
+            let Some(object) = inode.content().map(|content| content.object) else {
                 return Err(Refusal::new(ErrorNumber::NOT_FILE, format!("Cannot open {path}: not a file")));
             };
-            let piece = PieceId::first(body);
+            let replica = ReplicaId::first(object);
             // What it has written itself, a client sees at once.
-            let reader = match node.own_writer(&session, body) {
-                Some(_) => node.store_of(piece).and_then(|store| store.open_read_of_writer(piece)),
-                None => node.store_of(piece).and_then(|store| store.open_read(piece)),
+            let reader = match node.own_writer(&session, object) {
+                Some(_) => node.store_of(replica).and_then(|store| store.open_read_of_writer(replica)),
+                None => node.store_of(replica).and_then(|store| store.open_read(replica)),
             };
             match reader {
-                Ok(reader) => break (inode, body, reader),
+                Ok(reader) => break (inode, object, reader),
                 Err(StoreError::NotFound { .. }) if looks < LOOKS_MAX => looks += 1,
                 Err(error) => return Err(Refusal::of_store(&format_args!("open {path}"), &error)),
             }
         };
         let stat = with_stat.then(|| reader_stat(&node, &inode, &reader));
         let (ino, mode) = (inode.ino, inode.access.mode);
-        let file = OpenFile { ino, body, path, mode, access: Access::Read(Shown::new(reader, None)), copying };
+        let file = OpenFile { ino, object, path, mode, access: Access::Read(Shown::new(reader, None)), copying };
         let handle = session.handles.insert(move |_| Arc::new(file)).map_err(no_handle)?;
         Ok(OpenReply { handle, compression: None, stat })
     }

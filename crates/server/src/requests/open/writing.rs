@@ -5,8 +5,8 @@ use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use namespace::{Durability, How, NsError, OpenKind, OpenWrite, OpenedWrite, Vouched};
-use store::{NewPiece, PieceState, StoreError};
-use types::{ClientIdentity, ErrorCode, PieceId, Timestamp};
+use store::{NewReplica, ReplicaState, StoreError};
+use types::{ClientIdentity, ErrorCode, ReplicaId, Timestamp};
 use wire::ErrorNumber;
 use wire::response::{OpenReply, StatReply};
 
@@ -37,7 +37,7 @@ pub(super) struct Opening {
     /// What the file's last change is to be, if the client says so.
     pub(super) mtime: Option<Timestamp>,
     /// Who fills it before the client gets the handle.
-    pub(super) granted: Option<SyncSender<(OpenReply, Reply)>>,
+    pub(super) verified: Option<SyncSender<(OpenReply, Reply)>>,
 }
 
 impl Opening {
@@ -62,16 +62,16 @@ impl Opening {
             Err(error) => return reply.refuse(&Refusal::of_namespace(&"open", &error)),
         };
         if let Some(record) = found.iter().find(|record| record.boot != self.node.config.boot) {
-            let kept_len = match self.node.store_of(record.piece()).and_then(|store| store.status(record.piece())) {
+            let kept_len = match self.node.store_of(record.replica()).and_then(|store| store.status(record.replica())) {
                 Ok(Some(status)) => match status.state {
-                    PieceState::InMaking { durable_prefix, .. } => durable_prefix,
+                    ReplicaState::InMaking { durable_prefix, .. } => durable_prefix,
                     _ => status.len,
                 },
                 Ok(None) => 0,
                 // Of what is there nobody may say that nothing is.
                 Err(error) => return reply.refuse(&Refusal::of_store(&format_args!("open {}", self.op.path), &error)),
             };
-            self.op.vouched = Some(Vouched { body: record.body, all_there: false, kept_len });
+            self.op.vouched = Some(Vouched { object: record.object, all_there: false, kept_len });
         }
         self.submit(reply);
     }
@@ -84,9 +84,9 @@ impl Opening {
             Err(error @ NsError::LostBytes { .. }) => {
                 let refusal = Refusal::of_namespace(&"open", &error);
                 // It was marked by this open; otherwise its grace period goes on.
-                let NsError::LostBytes { body, marked: true, .. } = error else { return reply.refuse(&refusal) };
+                let NsError::LostBytes { object, marked: true, .. } = error else { return reply.refuse(&refusal) };
                 return node.must_do(reply, move |reply| {
-                    endings::lost(&self.node, body);
+                    endings::lost(&self.node, object);
                     reply.refuse(&refusal);
                 });
             }
@@ -96,7 +96,7 @@ impl Opening {
             self.proceed(opened, reply);
         } else {
             node.must_do(reply, move |reply| {
-                opened.dropped.iter().for_each(|body| endings::dropped(&self.node, *body));
+                opened.dropped.iter().for_each(|object| endings::dropped(&self.node, *object));
                 self.proceed(opened, reply);
             });
         }
@@ -112,7 +112,7 @@ impl Opening {
         node.must_do(reply, move |reply| {
             let found = self.node.read_names(|read| namespace::find_writer(read, &self.client, &self.op.path));
             let writers = self.node.writers.lock();
-            let own = found.is_ok_and(|found| found.iter().any(|record| writers.is_detached(record.body)));
+            let own = found.is_ok_and(|found| found.iter().any(|record| writers.is_detached(record.object)));
             drop(writers);
             if own {
                 self.op.restarted = true;
@@ -131,10 +131,10 @@ impl Opening {
     fn proceed(mut self, opened: OpenedWrite, reply: Reply) {
         let fresh = matches!(opened.kind, OpenKind::New | OpenKind::Upload(_));
         if fresh {
-            return match self.create(opened.piece) {
+            return match self.create(opened.replica) {
                 Ok(writer) => {
                     let lease = self.lease(&opened, true, Some(writer));
-                    self.node.writers.lock().attach(opened.body, self.owner(), Arc::clone(&lease));
+                    self.node.writers.lock().attach(opened.object, self.owner(), Arc::clone(&lease));
                     self.grant(lease, 0, reply);
                 }
                 Err(error) => {
@@ -150,13 +150,13 @@ impl Opening {
         let taken = {
             let node = Arc::clone(&self.node);
             let mut writers = node.writers.lock();
-            match writers.take_up(opened.body, self.owner()) {
+            match writers.take_up(opened.object, self.owner()) {
                 TakeUp::Yours(lease) => Some(lease),
                 TakeUp::Wait => None,
                 TakeUp::Unknown => {
                     let fresh = matches!(opened.kind, OpenKind::Resumed(_));
                     let lease = self.lease(&opened, fresh, None);
-                    writers.attach(opened.body, self.owner(), Arc::clone(&lease));
+                    writers.attach(opened.object, self.owner(), Arc::clone(&lease));
                     Some(lease)
                 }
             }
@@ -173,16 +173,16 @@ impl Opening {
     fn announced(&self) -> Option<u64> {
         match &self.fetched {
             Some(source) => source.expected_len,
-            None if self.granted.is_some() => None,
+            None if self.verified.is_some() => None,
             None => self.op.expected_len,
         }
     }
 
-    fn create(&self, piece: PieceId) -> Result<Making, MakingError> {
+    fn create(&self, replica: ReplicaId) -> Result<Making, MakingError> {
         let path_hint = self.op.path.as_bytes();
         let incarnation = self.node.incarnation();
-        let new = NewPiece { path_hint, expected_len: self.announced(), incarnation };
-        Ok(Making::Here(self.node.store_of(piece)?.create(piece, new)?))
+        let new = NewReplica { path_hint, expected_len: self.announced(), incarnation };
+        Ok(Making::Here(self.node.store_of(replica)?.create(replica, new)?))
     }
 
     fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<Making>) -> Arc<Lease> {
@@ -201,16 +201,16 @@ impl Opening {
             room: Some(room),
         };
         let owner = writer.is_some().then(|| self.owner());
-        Lease::new((opened.ino, opened.body), facts, LeaseState { owner, token: opened.writer, writer })
+        Lease::new((opened.ino, opened.object), facts, LeaseState { owner, token: opened.writer, writer })
     }
 
     /// On a worker: waits for what the old handle has begun, and opens the store's side.
     fn take_over(self, opened: &OpenedWrite, lease: Arc<Lease>, reply: Reply) {
         let owner = self.owner();
-        let still = || self.node.writers.lock().is_attached(opened.body, owner);
-        let open = || match self.node.store_of(opened.piece).and_then(|store| store.reopen(opened.piece)) {
+        let still = || self.node.writers.lock().is_attached(opened.object, owner);
+        let open = || match self.node.store_of(opened.replica).and_then(|store| store.reopen(opened.replica)) {
             // Stopped between the namespace's record and the store's.
-            Err(StoreError::NotFound { .. }) if lease.fresh => self.create(opened.piece),
+            Err(StoreError::NotFound { .. }) if lease.fresh => self.create(opened.replica),
             result => Ok(Making::Here(result?)),
         };
         match lease.hand_over(owner, opened.writer, still, open) {
@@ -220,7 +220,7 @@ impl Opening {
             }
             Ok(None) => reply.refuse(&Refusal::fenced(&self.op.path)),
             Err(error) => {
-                self.node.writers.lock().failed(opened.body, false, Instant::now());
+                self.node.writers.lock().failed(opened.object, false, Instant::now());
                 reply.refuse(&error.refusal(&format_args!("open {}", self.op.path)));
             }
         }
@@ -229,7 +229,7 @@ impl Opening {
     /// Gives the handle out. Does not block.
     fn grant(self, lease: Arc<Lease>, len: u64, reply: Reply) {
         let owner = self.owner();
-        let (ino, body, path) = (lease.ino, lease.body, self.op.path.clone());
+        let (ino, object, path) = (lease.ino, lease.object, self.op.path.clone());
         if let Some(mtime) = self.mtime {
             lease.set_mtime(mtime);
         }
@@ -240,7 +240,7 @@ impl Opening {
             Ok(inode) if !lease.fresh => StatReply { size: len, ..self.node.show(inode) },
             _ => shown_bare(ino.0, len, mode, wall_clock()),
         });
-        if self.granted.is_some() {
+        if self.verified.is_some() {
             // Until it is filled. Whatever comes between, nobody closes it as whole.
             lease.missing.lock().refused(0, u64::MAX, ErrorNumber::IN_PROGRESS);
         }
@@ -251,19 +251,19 @@ impl Opening {
         };
         let inserted = self.session.handles.insert(move |_| {
             let access = Access::Write(WriteAccess::new(owner, lease, unfenced));
-            Arc::new(OpenFile { ino, body, path, mode, access, copying })
+            Arc::new(OpenFile { ino, object, path, mode, access, copying })
         });
         match inserted {
             Ok(handle) => {
                 let opened = OpenReply { handle, compression: None, stat };
-                match self.granted {
+                match self.verified {
                     // There is room for the one.
-                    Some(granted) => drop(granted.send((opened, reply))),
+                    Some(verified) => drop(verified.send((opened, reply))),
                     None => reply.ok(|out| opened.encode(out)),
                 }
             }
             Err(reason) => {
-                self.node.writers.lock().detach(body, owner, false, Instant::now());
+                self.node.writers.lock().detach(object, owner, false, Instant::now());
                 reply.refuse(&no_handle(reason));
             }
         }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kv::MemoryKv;
 use link::{
-    Authority, Credentials, Door, Identity, JoinToken, Joined, LinkError, Listener, NewKey, Roles, Settings,
-    TokenError, TokenStore as _, Us, Wish,
+    Authority, Credentials, Door, Identity, JoinToken, Joined, LinkError, Listener, LocalNode, NewKey, Roles, Settings,
+    TokenError, TokenRequest, TokenStore as _,
 };
 use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, RemoveMember};
-use roles::desk::{self, DeskError, ManagersDesk, Registration, StoreClaim};
 use roles::links::{Links, Peer, Received, Receiver};
+use roles::registration::{self, ManagerRegistration, Registration, RegistrationError, StoreClaim};
 use roles::renewal::Renewing;
 use roles::tokens::Tokens;
 use tempfile::TempDir;
@@ -57,8 +57,9 @@ impl Cluster {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let links = Links::new(us(&identity));
         let door = Door { authority: Arc::clone(&authority), tokens: Arc::new(tokens.clone()), validity: DAY };
-        let desk = ManagersDesk::new(Arc::clone(&namespace), Arc::clone(&authority), 2 * DAY, Box::new(now));
-        links.start(&listener, Some(Arc::new(door)), Some(Arc::new(desk)), Arc::new(Quiet)).unwrap();
+        let registration =
+            ManagerRegistration::new(Arc::clone(&namespace), Arc::clone(&authority), 2 * DAY, Box::new(now));
+        links.start(&listener, Some(Arc::new(door)), Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
         let address = listener.address();
         Self { _folder: folder, authority, namespace, tokens, links, address }
     }
@@ -85,15 +86,15 @@ impl Drop for Cluster {
     }
 }
 
-fn us(identity: &Identity) -> Us {
-    Us::new(Arc::new(Credentials::new(identity).unwrap()), Settings::default())
+fn us(identity: &Identity) -> LocalNode {
+    LocalNode::new(Arc::new(Credentials::new(identity).unwrap()), Settings::default())
 }
 
 /// A disk server that is connected with its manager.
 struct Disk(Arc<Links>);
 
 impl Disk {
-    fn new(cluster: &Cluster, us: Us) -> Self {
+    fn new(cluster: &Cluster, us: LocalNode) -> Self {
         let links = Links::new(us);
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         links.start(&listener, None, None, Arc::new(Quiet)).unwrap();
@@ -106,8 +107,8 @@ impl Disk {
         Self(links)
     }
 
-    fn register(&self, registration: &Registration) -> Result<(), DeskError> {
-        desk::register(&self.0, NodeId(1), registration)
+    fn register(&self, registration: &Registration) -> Result<(), RegistrationError> {
+        registration::register(&self.0, NodeId(1), registration)
     }
 }
 
@@ -117,8 +118,8 @@ impl Drop for Disk {
     }
 }
 
-fn with_store(store: u64, place: &str) -> Registration {
-    let claim = StoreClaim { store: StoreId(store), place: place.into(), class: Some("t1".into()) };
+fn with_store(store: u64, location: &str) -> Registration {
+    let claim = StoreClaim { store: StoreId(store), location: location.into(), class: Some("t1".into()) };
     Registration {
         run: 1,
         for_nodes: vec!["127.0.0.1:5".into()],
@@ -136,8 +137,9 @@ fn nodes_join_with_tokens_that_the_namespace_keeps() {
     assert_eq!((member.name.as_str(), member.roles), ("disk1", Roles::DISK.bits()));
     // A second node with a token that was used, and one that wants to be more than it may.
     let (token, key) = (cluster.token(Roles::DISK), NewKey::draw().unwrap());
-    let wish = |key: &NewKey, roles| Wish { roles, name: "disk2".into(), key: key.public() };
-    let take = |wish: &Wish, at| cluster.tokens.take(&token.presented(), wish, at).map_err(|error| error.to_string());
+    let wish = |key: &NewKey, roles| TokenRequest { roles, name: "disk2".into(), key: key.public() };
+    let take =
+        |wish: &TokenRequest, at| cluster.tokens.take(&token.presented(), wish, at).map_err(|error| error.to_string());
     assert!(take(&wish(&key, Roles::MANAGER), now()).unwrap_err().contains("as disk, not as manager"));
     assert!(take(&wish(&key, Roles::DISK), now().plus(2 * HOUR)).unwrap_err().contains("expired"));
     let joined = Joined { node: NodeId(3), roles: Roles::DISK };
@@ -152,7 +154,7 @@ fn who_asks_again_is_what_it_has_joined_as_and_nothing_once_it_was_removed() {
     let cluster = Cluster::new();
     let (token, key) = (cluster.token(Roles::BOTH), NewKey::draw().unwrap());
     let take = |roles| {
-        let wish = Wish { roles, name: "disk1".into(), key: key.public() };
+        let wish = TokenRequest { roles, name: "disk1".into(), key: key.public() };
         cluster.tokens.take(&token.presented(), &wish, now())
     };
     let joined = Joined { node: NodeId(2), roles: Roles::DISK };
@@ -170,7 +172,7 @@ fn a_token_is_not_revoked_under_a_node_that_joins_with_it() {
         let token = cluster.token(Roles::DISK);
         let (joined, revoked) = std::thread::scope(|scope| {
             let join = scope.spawn(|| {
-                let wish = Wish { roles: Roles::DISK, name: "d".into(), key: NewKey::draw().unwrap().public() };
+                let wish = TokenRequest { roles: Roles::DISK, name: "d".into(), key: NewKey::draw().unwrap().public() };
                 cluster.tokens.take(&token.presented(), &wish, now())
             });
             let revoked = cluster.tokens.revoke(&token.presented().id.to_string(), now());
@@ -188,7 +190,7 @@ fn of_many_machines_with_one_token_one_gets_in() {
         let join = |_| {
             let (tokens, token) = (cluster.tokens.clone(), token.clone());
             scope.spawn(move || {
-                let wish = Wish { roles: Roles::DISK, name: "d".into(), key: NewKey::draw().unwrap().public() };
+                let wish = TokenRequest { roles: Roles::DISK, name: "d".into(), key: NewKey::draw().unwrap().public() };
                 tokens.take(&token.presented(), &wish, now())
             })
         };
@@ -209,14 +211,14 @@ fn a_disk_server_says_where_it_is_and_what_it_has() {
     disk.register(&with_store(77, "cern/r1/d1")).unwrap();
     disk.register(&with_store(77, "cern/r2/d1")).unwrap();
     let store = cluster.namespace.read(|read| namespace::store(read, StoreId(77))).unwrap().unwrap();
-    assert_eq!((store.node, store.place.as_str()), (NodeId(2), "cern/r2/d1"));
+    assert_eq!((store.node, store.location.as_str()), (NodeId(2), "cern/r2/d1"));
     let member = cluster.namespace.read(|read| namespace::member(read, NodeId(2))).unwrap().unwrap();
     assert_eq!((member.for_nodes, member.for_clients), (vec!["127.0.0.1:5".into()], vec!["127.0.0.1:6".to_owned()]));
     let nowhere = disk.register(&with_store(78, "cern")).unwrap_err();
     assert!(nowhere.to_string().contains("`cern` is not a place"), "{nowhere}");
     let one = with_store(1, "a/b/c").stores;
     let many = Registration { stores: one.into_iter().cycle().take(1025).collect(), ..with_store(1, "a/b/c") };
-    assert!(matches!(disk.register(&many), Err(DeskError::Refused { .. })));
+    assert!(matches!(disk.register(&many), Err(RegistrationError::Refused { .. })));
 }
 
 #[test]
@@ -244,7 +246,10 @@ fn where_a_node_is_reached_has_to_be_an_address() {
         let client = Registration { for_clients: vec![wrong.into()], ..with_store(77, "a/b/c") };
         for registration in [node, client] {
             let refused = disk.register(&registration).unwrap_err();
-            assert!(matches!(&refused, DeskError::Refused { reason, .. } if reason.contains("host:port")), "{refused}");
+            assert!(
+                matches!(&refused, RegistrationError::Refused { reason, .. } if reason.contains("host:port")),
+                "{refused}"
+            );
             assert!(!refused.to_string().contains('\u{1b}'), "{refused}");
         }
     }
@@ -291,11 +296,11 @@ fn who_was_removed_while_it_is_connected_gets_nothing_more_at_the_desk() {
     let identity = cluster.disk("disk1");
     let disk = Disk::new(&cluster, us(&identity));
     let request = NewKey::draw().unwrap().renewal(identity.name()).unwrap();
-    desk::renew(&disk.0, NodeId(1), &request).unwrap();
+    registration::renew(&disk.0, NodeId(1), &request).unwrap();
     cluster.remove(NodeId(2));
-    let refused = desk::renew(&disk.0, NodeId(1), &request).unwrap_err();
+    let refused = registration::renew(&disk.0, NodeId(1), &request).unwrap_err();
     assert!(refused.to_string().contains("node 2 is not in this cluster any more"), "{refused}");
-    assert!(matches!(disk.register(&with_store(77, "a/b/c")), Err(DeskError::Refused { .. })));
+    assert!(matches!(disk.register(&with_store(77, "a/b/c")), Err(RegistrationError::Refused { .. })));
 }
 
 #[test]
@@ -308,7 +313,7 @@ fn a_certificate_is_renewed_by_the_manager_and_kept() {
     let (before, name) = (identity.expires(), *identity.name());
     let disk = Disk::new(&cluster, us(&identity));
     let links = Arc::clone(&disk.0);
-    let sign = move |request: &[u8]| desk::renew(&links, NodeId(1), request).map_err(|error| error.to_string());
+    let sign = move |request: &[u8]| registration::renew(&links, NodeId(1), request).map_err(|error| error.to_string());
     let credentials = Arc::clone(&disk.0.us().credentials);
     // A day is more than a third of two days.
     let (validity, clock) = (2 * DAY, Box::new(now));

@@ -1,18 +1,18 @@
 //! Another store takes a member's place in a group: it joins, is owed page by page what was there before, and when it has all, the other one leaves.
 
 use kv::Txn;
-use types::{BodyId, Group, GroupId, Member, Placement, StoreId};
+use types::{Group, GroupId, Member, ObjectId, Placement, StoreId};
 
 use crate::context::operations;
-use crate::placing::{MEMBERS_MAX, holds, put_owed, write_group};
+use crate::placing::{MEMBERS_MAX, holds, put_missing_replica, write_group};
 use crate::{
-    Context, NsError, UploadRecord, UploadState, WantedState, bodies, group, owed, owed_of, store, uploads,
+    Context, NsError, UploadRecord, UploadState, WantedState, group, missing, missing_of, objects, store, uploads,
     writers_page,
 };
 
 /// Contents that one change takes on.
 const PAGE: usize = 256;
-/// Of those that a member which leaves was owed, so many pages are forgiven with that; the rest is by and by ([`ForgiveOwed`]). One change holds no more.
+/// Of those that a member which leaves was owed, so many pages are forgiven with that; the rest is by and by ([`ForgiveMissingReplica`]). One change holds no more.
 const FORGIVEN_PAGES: usize = 32;
 
 /// A store joins a group, in the place of a member that is to leave it. That one stays until the new one has all ([`LeaveGroup`]).
@@ -30,32 +30,32 @@ pub struct JoinGroup {
 
 /// A member that joined later is owed the next contents of those that were there before. What is owed is not held: see [`crate::holders`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FillMember {
+pub struct BackfillMember {
     /// The group.
     pub group: GroupId,
     /// The member.
     pub store: StoreId,
-    /// How many pages of some hundreds of contents, at most [`FillMember::PAGES_MAX`].
+    /// How many pages of some hundreds of contents, at most [`BackfillMember::PAGES_MAX`].
     pub pages: usize,
 }
 
-impl FillMember {
+impl BackfillMember {
     /// Pages of one such change.
     pub const PAGES_MAX: usize = 16;
 }
 
 /// Nothing of these contents is owed any more to stores that are not in the group.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ForgiveOwed {
+pub struct ForgiveMissingReplica {
     /// The group.
     pub group: GroupId,
-    /// The contents, at most [`ForgiveOwed::BODIES_MAX`].
-    pub bodies: Vec<BodyId>,
+    /// The contents, at most [`ForgiveMissingReplica::OBJECTS_MAX`].
+    pub objects: Vec<ObjectId>,
 }
 
-impl ForgiveOwed {
+impl ForgiveMissingReplica {
     /// Contents of one such change.
-    pub const BODIES_MAX: usize = PAGE;
+    pub const OBJECTS_MAX: usize = PAGE;
 }
 
 /// A member whose place another one has taken leaves its group. [`NsError::StillNeeded`] until all the others have all that it has.
@@ -91,8 +91,8 @@ pub fn join_group(txn: &mut dyn Txn, ctx: &Context, request: &JoinGroup) -> Resu
     }
     // Operations are run one after the other: all contents that were opened before have lower numbers, and all that come have higher ones, those with this
     // member taking part among them. Whatever is written under a lower one and is not there yet is owed to all members when it comes to its end.
-    let since = ctx.ids.next_body()?;
-    let joins = Member { store: request.store, since, through: BodyId(0) };
+    let since = ctx.ids.next_object()?;
+    let joins = Member { store: request.store, since, through: ObjectId(0) };
     if group.members[at].is_current() {
         group.members[at].through = Member::LEAVES;
         group.members.insert(at + 1, joins);
@@ -108,9 +108,9 @@ pub fn join_group(txn: &mut dyn Txn, ctx: &Context, request: &JoinGroup) -> Resu
     Ok(())
 }
 
-/// See [`FillMember`].
-pub fn fill_member(txn: &mut dyn Txn, _ctx: &Context, request: &FillMember) -> Result<(), NsError> {
-    for _ in 0..request.pages.clamp(1, FillMember::PAGES_MAX) {
+/// See [`BackfillMember`].
+pub fn backfill_member(txn: &mut dyn Txn, _ctx: &Context, request: &BackfillMember) -> Result<(), NsError> {
+    for _ in 0..request.pages.clamp(1, BackfillMember::PAGES_MAX) {
         if fill_page(txn, request.group, request.store)? {
             break;
         }
@@ -127,28 +127,29 @@ fn fill_page(txn: &mut dyn Txn, number: GroupId, store: StoreId) -> Result<bool,
     if member.is_current() {
         return Ok(true);
     }
-    let page = bodies(txn, number, Some(member.through), PAGE)?;
-    let page: Vec<BodyId> = page.into_iter().map(|record| record.body).filter(|body| *body < member.since).collect();
-    let all = BodyId(member.since.0.saturating_sub(1));
+    let page = objects(txn, number, Some(member.through), PAGE)?;
+    let page: Vec<ObjectId> =
+        page.into_iter().map(|record| record.object).filter(|object| *object < member.since).collect();
+    let all = ObjectId(member.since.0.saturating_sub(1));
     // Also where there are more, which were all written since it joined; and with the last one of all it counts as current, so that nothing comes after.
     let is_last = page.len() < PAGE || page.last() == Some(&all);
     if is_last {
         owe_kept_uploads(txn, number, member)?;
     }
     member.through = if is_last { all } else { page.last().copied().unwrap_or(all) };
-    for body in page {
-        also_owe(txn, number, body, store)?;
+    for object in page {
+        also_owe(txn, number, object, store)?;
     }
     // Who the members are has not changed, and so the epoch has not.
     write_group(txn, &group);
     Ok(is_last)
 }
 
-fn also_owe(txn: &mut dyn Txn, group: GroupId, body: BodyId, store: StoreId) -> Result<(), NsError> {
-    let mut stores = owed_of(txn, group, body)?;
+fn also_owe(txn: &mut dyn Txn, group: GroupId, object: ObjectId, store: StoreId) -> Result<(), NsError> {
+    let mut stores = missing_of(txn, group, object)?;
     if !stores.contains(&store) {
         stores.push(store);
-        put_owed(txn, group, body, &stores);
+        put_missing_replica(txn, group, object, &stores);
     }
     Ok(())
 }
@@ -159,8 +160,8 @@ fn owe_kept_uploads(txn: &mut dyn Txn, group: GroupId, member: &Member) -> Resul
     loop {
         let page = uploads(txn, after, PAGE)?;
         let kept = |upload: &&UploadRecord| upload.placed == group && upload.state != UploadState::InMaking;
-        for upload in page.iter().filter(kept).filter(|upload| upload.body < member.since) {
-            also_owe(txn, group, upload.body, member.store)?;
+        for upload in page.iter().filter(kept).filter(|upload| upload.object < member.since) {
+            also_owe(txn, group, upload.object, member.store)?;
         }
         after = page.last().map(|upload| upload.upload);
         if page.len() < PAGE {
@@ -206,9 +207,8 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
             return Err(needed(leaves, "the record of somebody who writes cannot be read"));
         }
         // What is written becomes a content of the group at its end, and may be on those alone who take part.
-        let is_there = |placement: &Placement| {
-            placement.group == group && placement.participants.iter().any(|one| one.store == leaves)
-        };
+        let is_there =
+            |placement: &Placement| placement.group == group && placement.in_sync.iter().any(|one| one.store == leaves);
         if page.writers.iter().any(|writer| is_there(&writer.placement)) {
             return Err(needed(leaves, "somebody writes there"));
         }
@@ -233,14 +233,14 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
     }
     let mut after = None;
     loop {
-        let page = owed(txn, group, after, PAGE)?;
-        if page.iter().any(|(body, owed)| is_needed(members, *body, owed, leaves, goes, is_lost)) {
+        let page = missing(txn, group, after, PAGE)?;
+        if page.iter().any(|(object, missing)| is_needed(members, *object, missing, leaves, goes, is_lost)) {
             return Err(needed(leaves, "copies of what it has are owed to others"));
         }
-        if page.iter().any(|(body, owed)| is_alone_with(members, *body, owed, leaves, is_lost)) {
+        if page.iter().any(|(object, missing)| is_alone_with(members, *object, missing, leaves, is_lost)) {
             return Err(needed(leaves, "nobody else has all that it has"));
         }
-        after = page.last().map(|(body, _)| *body);
+        after = page.last().map(|(object, _)| *object);
         if page.len() < PAGE {
             return Ok(());
         }
@@ -252,22 +252,27 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
 #[must_use]
 pub fn is_needed(
     members: &[Member],
-    body: BodyId,
-    owed: &[StoreId],
+    object: ObjectId,
+    missing: &[StoreId],
     store: StoreId,
     goes: impl Fn(StoreId) -> bool,
     is_lost: impl Fn(StoreId) -> bool,
 ) -> bool {
     let counts = |one: StoreId| goes(one) && (one == store || !is_lost(one));
-    let is_owed = |member: &Member| owed.contains(&member.store);
-    members.iter().any(|member| counts(member.store) && holds(member, body, owed))
-        && members.iter().any(|member| !member.is_leaving() && !goes(member.store) && is_owed(member))
+    let is_missing = |member: &Member| missing.contains(&member.store);
+    members.iter().any(|member| counts(member.store) && holds(member, object, missing))
+        && members.iter().any(|member| !member.is_leaving() && !goes(member.store) && is_missing(member))
 }
 
 /// Whether a content is on a member that was not given up, so that others will have it by and by.
 #[must_use]
-pub fn is_on_others(members: &[Member], body: BodyId, owed: &[StoreId], is_lost: impl Fn(StoreId) -> bool) -> bool {
-    members.iter().any(|member| !is_lost(member.store) && holds(member, body, owed))
+pub fn is_on_others(
+    members: &[Member],
+    object: ObjectId,
+    missing: &[StoreId],
+    is_lost: impl Fn(StoreId) -> bool,
+) -> bool {
+    members.iter().any(|member| !is_lost(member.store) && holds(member, object, missing))
 }
 
 /// Whether a content would be gone with this member: it has it, and of those who would be left nobody has. Who was given up counts for nothing, nor do
@@ -275,8 +280,8 @@ pub fn is_on_others(members: &[Member], body: BodyId, owed: &[StoreId], is_lost:
 #[must_use]
 pub fn is_alone_with(
     members: &[Member],
-    body: BodyId,
-    owed: &[StoreId],
+    object: ObjectId,
+    missing: &[StoreId],
     store: StoreId,
     is_lost: impl Fn(StoreId) -> bool,
 ) -> bool {
@@ -284,7 +289,7 @@ pub fn is_alone_with(
     let is_left = |member: &Member| {
         member.store != store && !is_lost(member.store) && !(this.is_leaving() && member.is_leaving())
     };
-    holds(this, body, owed) && !members.iter().any(|member| is_left(member) && holds(member, body, owed))
+    holds(this, object, missing) && !members.iter().any(|member| is_left(member) && holds(member, object, missing))
 }
 
 /// Whether somebody is left who was not given up, when this member goes: of one whose place was taken those who stay; of one whose place is taken at once,
@@ -305,12 +310,12 @@ pub fn has_successors(members: &[Member], store: StoreId, is_lost: impl Fn(Store
 fn forgive(txn: &mut dyn Txn, group: GroupId, leaves: StoreId) -> Result<(), NsError> {
     let mut after = None;
     for _ in 0..FORGIVEN_PAGES {
-        let page = owed(txn, group, after, PAGE)?;
-        after = page.last().map(|(body, _)| *body);
+        let page = missing(txn, group, after, PAGE)?;
+        after = page.last().map(|(object, _)| *object);
         let is_last = page.len() < PAGE;
-        for (body, mut stores) in page.into_iter().filter(|(_, stores)| stores.contains(&leaves)) {
+        for (object, mut stores) in page.into_iter().filter(|(_, stores)| stores.contains(&leaves)) {
             stores.retain(|store| *store != leaves);
-            put_owed(txn, group, body, &stores);
+            put_missing_replica(txn, group, object, &stores);
         }
         if is_last {
             break;
@@ -319,19 +324,26 @@ fn forgive(txn: &mut dyn Txn, group: GroupId, leaves: StoreId) -> Result<(), NsE
     Ok(())
 }
 
-/// See [`ForgiveOwed`]. [`NsError::TooMany`].
-pub fn forgive_owed(txn: &mut dyn Txn, _ctx: &Context, request: &ForgiveOwed) -> Result<(), NsError> {
-    if request.bodies.len() > ForgiveOwed::BODIES_MAX {
-        return Err(NsError::TooMany { what: "contents of one change", bound: ForgiveOwed::BODIES_MAX as u64 });
+/// See [`ForgiveMissingReplica`]. [`NsError::TooMany`].
+pub fn forgive_missing_replica(
+    txn: &mut dyn Txn,
+    _ctx: &Context,
+    request: &ForgiveMissingReplica,
+) -> Result<(), NsError> {
+    if request.objects.len() > ForgiveMissingReplica::OBJECTS_MAX {
+        return Err(NsError::TooMany {
+            what: "contents of one change",
+            bound: ForgiveMissingReplica::OBJECTS_MAX as u64,
+        });
     }
     let number = request.group;
     let Some(group) = group(txn, number)? else { return Ok(()) };
-    for body in &request.bodies {
-        let owed = owed_of(txn, number, *body)?;
+    for object in &request.objects {
+        let missing = missing_of(txn, number, *object)?;
         let is_member = |store: &StoreId| group.members.iter().any(|member| member.store == *store);
-        let stores: Vec<StoreId> = owed.iter().copied().filter(is_member).collect();
-        if stores.len() < owed.len() {
-            put_owed(txn, number, *body, &stores);
+        let stores: Vec<StoreId> = missing.iter().copied().filter(is_member).collect();
+        if stores.len() < missing.len() {
+            put_missing_replica(txn, number, *object, &stores);
         }
     }
     Ok(())
@@ -339,7 +351,7 @@ pub fn forgive_owed(txn: &mut dyn Txn, _ctx: &Context, request: &ForgiveOwed) ->
 
 operations! {
     JoinGroup, join_group -> ();
-    FillMember, fill_member -> ();
+    BackfillMember, backfill_member -> ();
     LeaveGroup, leave_group -> ();
-    ForgiveOwed, forgive_owed -> ();
+    ForgiveMissingReplica, forgive_missing_replica -> ();
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use kv::{Durability, MemoryKv};
 use namespace::{self as ns, Actor, How, Namespace, NamespaceConfig, NsError, Operation, WantedState};
 use types::{
-    BodyId, BootId, ClientIdentity, Era, ErrorCode, Group, GroupId, Member, NsPath, Participant, Placement, StoreId,
-    Timestamp,
+    BootGeneration, BootId, ClientIdentity, ErrorCode, Group, GroupId, InSyncReplica, Member, NsPath, ObjectId,
+    Placement, StoreId, Timestamp,
 };
 
 const GROUP: GroupId = GroupId(7);
@@ -24,7 +24,7 @@ impl World {
         for store in 1..=4 {
             world.has_store(store);
         }
-        let member = |store| Member { store: StoreId(store), since: BodyId(1), through: BodyId(0) };
+        let member = |store| Member { store: StoreId(store), since: ObjectId(1), through: ObjectId(0) };
         let group = Group { group: GROUP, epoch: 1, members: vec![member(1), member(2)] };
         world.change(ns::PutGroup { group }).unwrap();
         world
@@ -36,8 +36,8 @@ impl World {
     }
 
     fn has_store(&self, store: u64) {
-        let place = format!("s/r/h{store}").parse().unwrap();
-        let put = ns::PutStore { store: StoreId(store), node: ns::FIRST_NODE, place, class: None };
+        let location = format!("s/r/h{store}").parse().unwrap();
+        let put = ns::PutStore { store: StoreId(store), node: ns::FIRST_NODE, location, class: None };
         self.change(put).unwrap();
     }
 
@@ -50,9 +50,9 @@ impl World {
     }
 
     fn open_on(&self, path: &str, stores: [u64; 2]) -> Result<ns::OpenedWrite, NsError> {
-        let participant = |store| Participant { store: StoreId(store), era: Era(1) };
+        let in_sync_replica = |store| InSyncReplica { store: StoreId(store), boot_generation: BootGeneration(1) };
         self.change(ns::OpenWrite {
-            placement: Placement { group: GROUP, participants: stores.map(participant).to_vec() },
+            placement: Placement { group: GROUP, in_sync: stores.map(in_sync_replica).to_vec() },
             ..ns::OpenWrite::new(
                 NsPath::parse(path.as_bytes()).unwrap(),
                 How::NewOnly,
@@ -66,25 +66,25 @@ impl World {
         let content = ns::Committed { len: 1, sums: None, mtime: None };
         let commit = ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient };
         let holders = holders.iter().copied().map(StoreId).collect();
-        let by = opened.participants[0].store;
+        let by = opened.in_sync[0].store;
         self.change(ns::CommitPlaced { commit, group: GROUP, by, holders }).unwrap();
     }
 
-    fn files(&self, count: usize) -> Vec<BodyId> {
+    fn files(&self, count: usize) -> Vec<ObjectId> {
         self.files_on(count, &[1, 2])
     }
 
-    fn files_on(&self, count: usize, holders: &[u64]) -> Vec<BodyId> {
+    fn files_on(&self, count: usize, holders: &[u64]) -> Vec<ObjectId> {
         let file = |number| {
             let opened = self.open(&format!("/f{number}"));
             self.close(&opened, holders);
-            opened.body
+            opened.object
         };
         (0..count).map(file).collect()
     }
 
-    fn holders(&self, body: BodyId) -> Vec<u64> {
-        let holders = self.0.read(|read| ns::holders(read, GROUP, body)).unwrap();
+    fn holders(&self, object: ObjectId) -> Vec<u64> {
+        let holders = self.0.read(|read| ns::holders(read, GROUP, object)).unwrap();
         holders.into_iter().map(|store| store.0).collect()
     }
 
@@ -106,65 +106,68 @@ impl World {
     }
 
     fn fill(&self, store: u64) {
-        self.change(ns::FillMember { group: GROUP, store: StoreId(store), pages: 1 }).unwrap();
+        self.change(ns::BackfillMember { group: GROUP, store: StoreId(store), pages: 1 }).unwrap();
     }
 
     fn leave(&self, store: u64) -> Result<(), NsError> {
         self.change(ns::LeaveGroup { group: GROUP, store: StoreId(store) })
     }
 
-    fn owed(&self) -> Vec<(BodyId, Vec<u64>)> {
-        let owed = self.0.read(|read| ns::owed(read, GROUP, None, 10_000)).unwrap();
+    fn missing(&self) -> Vec<(ObjectId, Vec<u64>)> {
+        let missing = self.0.read(|read| ns::missing(read, GROUP, None, 10_000)).unwrap();
         let (mut in_pages, mut after) = (Vec::new(), None);
         loop {
-            let page = self.0.read(|read| ns::owed_in_all_groups(read, after, 7)).unwrap();
-            let Some((group, body, _)) = page.last() else { break };
-            after = Some((*group, *body));
-            in_pages.extend(page.into_iter().map(|(group, body, stores)| {
+            let page = self.0.read(|read| ns::missing_in_all_groups(read, after, 7)).unwrap();
+            let Some((group, object, _)) = page.last() else { break };
+            after = Some((*group, *object));
+            in_pages.extend(page.into_iter().map(|(group, object, stores)| {
                 assert_eq!(group, GROUP);
-                (body, stores)
+                (object, stores)
             }));
         }
-        assert_eq!(in_pages, owed);
-        owed.into_iter().map(|(body, stores)| (body, stores.into_iter().map(|store| store.0).collect())).collect()
+        assert_eq!(in_pages, missing);
+        missing
+            .into_iter()
+            .map(|(object, stores)| (object, stores.into_iter().map(|store| store.0).collect()))
+            .collect()
     }
 
-    fn copied(&self, body: BodyId, store: u64) {
-        self.change(ns::CopyDone { group: GROUP, body, state: 1, store: StoreId(store) }).unwrap();
+    fn copied(&self, object: ObjectId, store: u64) {
+        self.change(ns::CopyDone { group: GROUP, object, state: 1, store: StoreId(store) }).unwrap();
     }
 }
 
 #[test]
-fn who_joins_is_owed_all_in_pages_and_the_other_one_leaves_last() {
+fn who_joins_is_missing_all_in_pages_and_the_other_one_leaves_last() {
     let world = World::new();
-    let bodies = world.files(600);
+    let objects = world.files(600);
     world.join(3, 2).unwrap();
     assert_eq!(world.stores(), [1, 2, 3]);
-    assert!(bodies.iter().all(|body| world.holders(*body) == [1, 2]), "it has nothing yet");
+    assert!(objects.iter().all(|object| world.holders(*object) == [1, 2]), "it has nothing yet");
     assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy);
     let mut pages = 0;
     while !world.is_current(3) {
         world.fill(3);
         pages += 1;
-        assert!(bodies.iter().all(|body| world.holders(*body) == [1, 2]), "what is owed is not held");
+        assert!(objects.iter().all(|object| world.holders(*object) == [1, 2]), "what is owed is not held");
     }
-    assert_eq!((pages, world.owed().len()), (3, 600));
+    assert_eq!((pages, world.missing().len()), (3, 600));
     world.fill(3);
-    assert_eq!(world.owed().len(), 600, "asked for too often");
+    assert_eq!(world.missing().len(), 600, "asked for too often");
     assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy);
-    for body in &bodies[1..] {
-        world.copied(*body, 3);
+    for object in &objects[1..] {
+        world.copied(*object, 3);
     }
     assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy, "one is on the way");
-    world.copied(bodies[0], 3);
+    world.copied(objects[0], 3);
     world.leave(2).unwrap();
     world.leave(2).unwrap();
     assert_eq!(world.stores(), [1, 3]);
-    assert!(bodies.iter().all(|body| world.holders(*body) == [1, 3]));
+    assert!(objects.iter().all(|object| world.holders(*object) == [1, 3]));
 }
 
 #[test]
-fn what_was_being_written_when_it_joined_is_owed_at_its_end_on_whichever_side_that_is() {
+fn what_was_being_written_when_it_joined_is_missing_at_its_end_on_whichever_side_that_is() {
     for fills_first in [false, true] {
         let world = World::new();
         let before = world.open("/before");
@@ -174,33 +177,33 @@ fn what_was_being_written_when_it_joined_is_owed_at_its_end_on_whichever_side_th
             assert!(world.is_current(3));
         }
         world.close(&before, &[1]);
-        assert!(!world.holders(before.body).contains(&3), "{fills_first}");
+        assert!(!world.holders(before.object).contains(&3), "{fills_first}");
         // What is begun after it and by someone who knew the group as it was.
         let after = world.open("/after");
         world.close(&after, &[1, 2]);
-        assert!(!world.holders(after.body).contains(&3));
+        assert!(!world.holders(after.object).contains(&3));
         world.fill(3);
         assert!(world.is_current(3));
-        assert_eq!(world.owed(), [(before.body, vec![2, 3]), (after.body, vec![3])]);
-        world.copied(before.body, 3);
-        world.copied(after.body, 3);
-        assert_eq!(world.holders(before.body), [1, 3]);
+        assert_eq!(world.missing(), [(before.object, vec![2, 3]), (after.object, vec![3])]);
+        world.copied(before.object, 3);
+        world.copied(after.object, 3);
+        assert_eq!(world.holders(before.object), [1, 3]);
         // The one that leaves never gets what it is owed.
         world.leave(2).unwrap();
-        assert_eq!((world.owed(), world.stores()), (Vec::new(), vec![1, 3]));
+        assert_eq!((world.missing(), world.stores()), (Vec::new(), vec![1, 3]));
     }
 }
 
 #[test]
-fn pages_of_what_others_are_owed_as_well_do_not_hold_up_who_leaves() {
+fn pages_of_what_others_are_missing_as_well_do_not_hold_up_who_leaves() {
     let world = World::new();
-    let bodies = world.files_on(600, &[1]);
+    let objects = world.files_on(600, &[1]);
     world.join(3, 2).unwrap();
     while !world.is_current(3) {
         world.fill(3);
     }
     world.leave(2).unwrap();
-    assert_eq!(world.owed(), bodies.into_iter().map(|body| (body, vec![3])).collect::<Vec<_>>());
+    assert_eq!(world.missing(), objects.into_iter().map(|object| (object, vec![3])).collect::<Vec<_>>());
 }
 
 #[test]
@@ -210,13 +213,13 @@ fn what_one_that_leaves_has_alone_keeps_it() {
     world.close(&opened, &[2]);
     world.join(3, 2).unwrap();
     world.fill(3);
-    world.copied(opened.body, 3);
+    world.copied(opened.object, 3);
     assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy, "the other one is owed it still");
-    assert_eq!(world.holders(opened.body), [2, 3]);
+    assert_eq!(world.holders(opened.object), [2, 3]);
 }
 
 #[test]
-fn what_nobody_has_and_what_others_that_leave_are_owed_keeps_nobody() {
+fn what_nobody_has_and_what_others_that_leave_are_missing_keeps_nobody() {
     let world = World::new();
     let (nowhere, on_one) = (world.open("/nowhere"), world.open("/on-one"));
     world.close(&nowhere, &[]);
@@ -227,34 +230,34 @@ fn what_nobody_has_and_what_others_that_leave_are_owed_keeps_nobody() {
     world.fill(3);
     world.fill(4);
     assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy);
-    world.copied(on_one.body, 3);
+    world.copied(on_one.object, 3);
     assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy, "the fourth is owed it still");
-    world.copied(on_one.body, 4);
+    world.copied(on_one.object, 4);
     world.leave(2).unwrap();
     world.leave(1).unwrap();
-    assert_eq!((world.stores(), world.holders(on_one.body).len()), (vec![4, 3], 2));
-    assert_eq!(world.owed(), [(nowhere.body, vec![3, 4])]);
+    assert_eq!((world.stores(), world.holders(on_one.object).len()), (vec![4, 3], 2));
+    assert_eq!(world.missing(), [(nowhere.object, vec![3, 4])]);
 }
 
 #[test]
-fn who_leaves_does_not_wait_for_what_one_that_is_lost_is_owed() {
+fn who_leaves_does_not_wait_for_what_one_that_is_lost_is_missing() {
     let world = World::new();
     let opened = world.open("/f");
     world.join(3, 1).unwrap();
     world.fill(3);
     world.close(&opened, &[1]);
-    world.copied(opened.body, 3);
-    assert_eq!(world.owed(), [(opened.body, vec![2])]);
+    world.copied(opened.object, 3);
+    assert_eq!(world.missing(), [(opened.object, vec![2])]);
     assert_eq!(world.leave(1).unwrap_err().code(), ErrorCode::Busy, "the second is owed it");
     world.wants(2, WantedState::Lost);
     world.leave(1).unwrap();
-    assert_eq!((world.stores(), world.holders(opened.body)), (vec![3, 2], vec![3]));
+    assert_eq!((world.stores(), world.holders(opened.object)), (vec![3, 2], vec![3]));
     world.join(1, 2).unwrap();
     world.fill(1);
-    assert_eq!(world.owed(), [(opened.body, vec![2, 1])]);
-    world.copied(opened.body, 1);
+    assert_eq!(world.missing(), [(opened.object, vec![2, 1])]);
+    world.copied(opened.object, 1);
     world.leave(2).unwrap();
-    assert_eq!((world.stores(), world.owed()), (vec![3, 1], Vec::new()));
+    assert_eq!((world.stores(), world.missing()), (vec![3, 1], Vec::new()));
 }
 
 #[test]
@@ -272,14 +275,14 @@ fn what_was_lost_with_a_store_keeps_no_other_one_that_is_emptied() {
     }
     for joined in [3, 4] {
         assert_eq!(world.leave(1).unwrap_err().code(), ErrorCode::Busy, "{joined} is owed what is there");
-        world.copied(both.body, joined);
-        world.copied(on_one.body, joined);
+        world.copied(both.object, joined);
+        world.copied(on_one.object, joined);
     }
     world.leave(1).unwrap();
     // Whose it was is still known.
     assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy);
-    assert_eq!((world.holders(lost.body), world.holders(on_one.body)), (vec![2], vec![4, 3]));
-    assert_eq!(world.owed(), [(lost.body, vec![3, 4]), (on_one.body, vec![2])]);
+    assert_eq!((world.holders(lost.object), world.holders(on_one.object)), (vec![2], vec![4, 3]));
+    assert_eq!(world.missing(), [(lost.object, vec![3, 4]), (on_one.object, vec![2])]);
 }
 
 #[test]
@@ -294,20 +297,20 @@ fn what_was_lost_with_a_store_keeps_no_other_one_that_was_lost() {
     give_up(3);
     world.join(4, 3).unwrap();
     world.fill(4);
-    assert_eq!((world.stores(), world.holders(lost.body)), (vec![1, 2, 4], vec![2]));
+    assert_eq!((world.stores(), world.holders(lost.object)), (vec![1, 2, 4], vec![2]));
     // It would be so with one that was given all.
     give_up(4);
     world.has_store(5);
     world.join(5, 4).unwrap();
     world.fill(5);
     world.leave(4).unwrap();
-    assert_eq!((world.stores(), world.holders(lost.body)), (vec![1, 2, 5], vec![2]));
+    assert_eq!((world.stores(), world.holders(lost.object)), (vec![1, 2, 5], vec![2]));
 }
 
 #[test]
 fn what_one_has_alone_that_was_given_up_before_it_had_all_is_not_forgotten() {
     let world = World::new();
-    let bodies = world.files(300);
+    let objects = world.files(300);
     world.join(3, 2).unwrap();
     world.fill(3);
     let opened = world.open_on("/alone", [3, 1]).unwrap();
@@ -325,65 +328,65 @@ fn what_one_has_alone_that_was_given_up_before_it_had_all_is_not_forgotten() {
     world.fill(4);
     assert_eq!((world.stores(), world.is_current(4)), (vec![1, 2, 3, 4], true));
     assert_eq!(world.leave(3).unwrap_err().code(), ErrorCode::Busy);
-    assert_eq!(world.holders(opened.body), [3]);
-    bodies.iter().for_each(|body| world.copied(*body, 4));
+    assert_eq!(world.holders(opened.object), [3]);
+    objects.iter().for_each(|object| world.copied(*object, 4));
     assert_eq!(world.leave(3).unwrap_err().code(), ErrorCode::Busy);
     // Should it be there all the same.
     for store in [1, 2, 4] {
-        world.copied(opened.body, store);
+        world.copied(opened.object, store);
     }
     world.leave(3).unwrap();
 }
 
 #[test]
-fn what_is_owed_to_one_that_leaves_is_forgiven_by_and_by_however_much_it_is() {
+fn what_is_missing_to_one_that_leaves_is_forgiven_by_and_by_however_much_it_is() {
     let world = World::new();
     let give_up = |store| world.wants(store, WantedState::Lost);
     // More than is forgiven in one change.
     let count = 9000;
-    let bodies = world.files_on(count, &[1]);
+    let objects = world.files_on(count, &[1]);
     give_up(2);
     world.join(3, 2).unwrap();
     while !world.is_current(3) {
         world.fill(3);
     }
-    bodies.iter().for_each(|body| world.copied(*body, 3));
+    objects.iter().for_each(|object| world.copied(*object, 3));
     world.leave(2).unwrap();
     assert_eq!(world.stores(), [1, 3]);
-    let left = world.owed();
+    let left = world.missing();
     let mut findings = 0;
     world.0.read(|read| ns::check(read, &mut |_| findings += 1)).unwrap();
     assert_eq!(findings, 0);
     assert!(!left.is_empty() && left.len() < count, "{}", left.len());
-    assert!(bodies.iter().all(|body| world.holders(*body) == [1, 3]));
-    for page in left.chunks(ns::ForgiveOwed::BODIES_MAX) {
-        let bodies = page.iter().map(|(body, _)| *body).collect();
-        world.change(ns::ForgiveOwed { group: GROUP, bodies }).unwrap();
+    assert!(objects.iter().all(|object| world.holders(*object) == [1, 3]));
+    for page in left.chunks(ns::ForgiveMissingReplica::OBJECTS_MAX) {
+        let objects = page.iter().map(|(object, _)| *object).collect();
+        world.change(ns::ForgiveMissingReplica { group: GROUP, objects }).unwrap();
     }
-    assert_eq!(world.owed(), []);
-    assert!(bodies.iter().all(|body| world.holders(*body) == [1, 3]));
+    assert_eq!(world.missing(), []);
+    assert!(objects.iter().all(|object| world.holders(*object) == [1, 3]));
 }
 
 #[test]
 fn who_was_filling_and_is_lost_itself_is_not_counted_on() {
     let world = World::new();
-    let bodies = world.files(300);
+    let objects = world.files(300);
     world.join(3, 2).unwrap();
     world.fill(3);
-    world.copied(bodies[0], 3);
+    world.copied(objects[0], 3);
     let opened = world.open_on("/alone", [3, 1]).unwrap();
     world.close(&opened, &[3]);
     assert_eq!(
-        world.holders(opened.body),
+        world.holders(opened.object),
         [3],
         "what it takes part in from now on it has, given all that was before or not"
     );
     assert_eq!(world.join(4, 3).unwrap_err().code(), ErrorCode::Busy, "it may have something alone");
-    world.copied(opened.body, 1);
-    world.copied(opened.body, 2);
+    world.copied(opened.object, 1);
+    world.copied(opened.object, 2);
     world.join(4, 3).unwrap();
-    assert_eq!((world.stores(), world.owed()), (vec![1, 2, 4], Vec::new()));
-    assert!(bodies.iter().all(|body| world.holders(*body) == [1, 2]));
+    assert_eq!((world.stores(), world.missing()), (vec![1, 2, 4], Vec::new()));
+    assert!(objects.iter().all(|object| world.holders(*object) == [1, 2]));
 }
 
 #[test]
@@ -406,15 +409,15 @@ fn who_is_written_on_stays_and_who_has_left_is_written_on_no_more() {
     let opened = world.open("/slow");
     world.join(3, 2).unwrap();
     world.fill(3);
-    for body in world.owed().into_iter().map(|(body, _)| body).collect::<Vec<_>>() {
-        world.copied(body, 3);
+    for object in world.missing().into_iter().map(|(object, _)| object).collect::<Vec<_>>() {
+        world.copied(object, 3);
     }
     let refused = world.leave(2).unwrap_err();
     assert!(refused.to_string().contains("somebody writes there"), "{refused}");
     // Another group's writer is nobody's concern.
     world.close(&opened, &[1, 2]);
-    for body in world.owed().into_iter().map(|(body, _)| body).collect::<Vec<_>>() {
-        world.copied(body, 3);
+    for object in world.missing().into_iter().map(|(object, _)| object).collect::<Vec<_>>() {
+        world.copied(object, 3);
     }
     // It was decided before store 2 left that it takes part, and comes to be after that.
     world.leave(2).unwrap();
@@ -427,7 +430,7 @@ fn no_group_is_made_of_a_store_that_is_emptied_and_what_was_given_up_stays_so() 
     let world = World::new();
     let set = |store, state| world.change(ns::SetStoreState { store: StoreId(store), state });
     let make = |number| {
-        let member = |store| Member { store: StoreId(store), since: BodyId(1), through: BodyId(0) };
+        let member = |store| Member { store: StoreId(store), since: ObjectId(1), through: ObjectId(0) };
         let group = Group { group: GroupId(number), epoch: 1, members: vec![member(3), member(4)] };
         world.change(ns::PutGroup { group })
     };
@@ -456,10 +459,10 @@ fn what_is_on_those_that_leave_alone_keeps_them_whoever_has_taken_their_place() 
     for store in [1, 2] {
         assert_eq!(world.leave(store).unwrap_err().code(), ErrorCode::Busy, "{store}");
     }
-    world.copied(opened.body, 3);
+    world.copied(opened.object, 3);
     world.leave(1).unwrap();
     world.leave(2).unwrap();
-    assert_eq!((world.stores(), world.holders(opened.body)), (vec![3, 4], vec![3]));
+    assert_eq!((world.stores(), world.holders(opened.object)), (vec![3, 4], vec![3]));
 }
 
 #[test]
@@ -470,10 +473,10 @@ fn one_that_was_given_a_part_and_may_have_it_alone_keeps_its_place() {
     give_up(1);
     world.join(3, 1).unwrap();
     world.fill(3);
-    let copied: Vec<BodyId> = world.owed().into_iter().map(|(body, _)| body).collect();
+    let copied: Vec<ObjectId> = world.missing().into_iter().map(|(object, _)| object).collect();
     assert!(!copied.is_empty());
-    for body in &copied {
-        world.copied(*body, 3);
+    for object in &copied {
+        world.copied(*object, 3);
     }
     // Now what was copied is on the third one alone, and nothing is owed that would tell.
     give_up(2);
@@ -495,7 +498,7 @@ fn nobody_leaves_to_those_alone_who_were_given_up() {
     for (joins, leaves) in [(3, 1), (4, 2)] {
         world.join(joins, leaves).unwrap();
         world.fill(joins);
-        world.copied(opened.body, joins);
+        world.copied(opened.object, joins);
     }
     world.wants(3, WantedState::Lost);
     world.leave(1).unwrap();
@@ -522,13 +525,15 @@ fn what_one_that_is_emptied_before_it_was_given_all_has_alone_keeps_its_place() 
 }
 
 /// Of what was to take the place of a file, and was interrupted, something is kept.
-fn kept_upload(world: &World) -> BodyId {
+fn kept_upload(world: &World) -> ObjectId {
     let file = world.open("/f");
     world.close(&file, &[1, 2]);
     let replacing = world.change(ns::OpenWrite {
         placement: Placement {
             group: GROUP,
-            participants: [1, 2].map(|store| Participant { store: StoreId(store), era: Era(1) }).to_vec(),
+            in_sync: [1, 2]
+                .map(|store| InSyncReplica { store: StoreId(store), boot_generation: BootGeneration(1) })
+                .to_vec(),
         },
         ..ns::OpenWrite::new(
             NsPath::parse(b"/f").unwrap(),
@@ -542,11 +547,11 @@ fn kept_upload(world: &World) -> BodyId {
     world
         .change(ns::InterruptPlaced { interrupt, by: Some(StoreId(1)), holders: vec![StoreId(1), StoreId(2)] })
         .unwrap();
-    replacing.body
+    replacing.object
 }
 
 #[test]
-fn what_is_kept_hidden_is_owed_also_where_much_was_written_since() {
+fn what_is_kept_hidden_is_missing_also_where_much_was_written_since() {
     let world = World::new();
     let kept = kept_upload(&world);
     world.join(3, 2).unwrap();
@@ -554,11 +559,15 @@ fn what_is_kept_hidden_is_owed_also_where_much_was_written_since() {
     world.files(300);
     world.fill(3);
     assert!(world.is_current(3));
-    assert!(world.owed().iter().any(|(body, owed)| *body == kept && owed.contains(&3)), "{:?}", world.owed());
+    assert!(
+        world.missing().iter().any(|(object, missing)| *object == kept && missing.contains(&3)),
+        "{:?}",
+        world.missing()
+    );
 }
 
 #[test]
-fn what_is_kept_hidden_is_owed_also_where_a_page_ends_with_the_last_content() {
+fn what_is_kept_hidden_is_missing_also_where_a_page_ends_with_the_last_content() {
     for before in 250..260 {
         let world = World::new();
         let kept = kept_upload(&world);
@@ -567,21 +576,24 @@ fn what_is_kept_hidden_is_owed_also_where_a_page_ends_with_the_last_content() {
         while !world.is_current(3) {
             world.fill(3);
         }
-        assert!(world.owed().iter().any(|(body, owed)| *body == kept && owed.contains(&3)), "{before}");
+        assert!(world.missing().iter().any(|(object, missing)| *object == kept && missing.contains(&3)), "{before}");
     }
 }
 
 #[test]
 fn nothing_new_counts_on_those_that_leave_for_its_copies() {
     let world = World::new();
-    let member = |store| Member { store: StoreId(store), since: BodyId(1), through: BodyId(0) };
+    let member = |store| Member { store: StoreId(store), since: ObjectId(1), through: ObjectId(0) };
     world.change(ns::PutGroup { group: Group { group: GroupId(8), epoch: 1, members: vec![member(1)] } }).unwrap();
     let join = ns::JoinGroup { group: GroupId(8), epoch: 1, store: StoreId(2), in_place_of: StoreId(1) };
     world.change(join).unwrap();
     let open = |path: &str, stores: &[u64]| {
-        let participants = stores.iter().map(|store| Participant { store: StoreId(*store), era: Era(1) }).collect();
+        let in_sync = stores
+            .iter()
+            .map(|store| InSyncReplica { store: StoreId(*store), boot_generation: BootGeneration(1) })
+            .collect();
         world.change(ns::OpenWrite {
-            placement: Placement { group: GroupId(8), participants },
+            placement: Placement { group: GroupId(8), in_sync },
             ..ns::OpenWrite::new(
                 NsPath::parse(path.as_bytes()).unwrap(),
                 How::NewOnly,

@@ -1,6 +1,6 @@
 //! Files of a cluster that the manager has this disk server read for their checksums.
 
-use roles::{Granted, NotSummed, PlacedError, StripedGrant, StripedRights, Whole};
+use roles::{NotSummed, ObjectDigest, PlacedError, StripedGrant, StripedRights, VerifiedCapability};
 use types::{Adler32, Crc32c, ErrorCode, NsPath};
 
 use crate::node::{Node, Role};
@@ -13,20 +13,22 @@ const STEP: usize = 4 << 20;
 pub(super) fn read_granted(
     node: &Node,
     path: &NsPath,
-    granted: Granted,
+    verified: VerifiedCapability,
     is_wanted: &dyn Fn() -> bool,
-) -> Result<Whole, NotSummed> {
+) -> Result<ObjectDigest, NotSummed> {
     let refused = |code, text: &str| Err(NotSummed { code, text: text.to_owned() });
-    match granted {
+    match verified {
         _ if !is_wanted() => refused(ErrorCode::Overloaded, "nobody waits for it any more"),
-        Granted::Read(reading) => {
+        VerifiedCapability::Read(reading) => {
             let found = reading.verify(&mut |_| is_wanted()).map_err(|error| not_summed(&error))?;
-            Ok(Whole { len: found.len, crc32c: found.crc32c, adler32: found.adler32 })
+            Ok(ObjectDigest { len: found.len, crc32c: found.crc32c, adler32: found.adler32 })
         }
-        Granted::Striped(grant) if matches!(grant.rights, StripedRights::Read { is_partial: false, .. }) => {
+        VerifiedCapability::Striped(grant) if matches!(grant.rights, StripedRights::Read { is_partial: false, .. }) => {
             read_striped(node, path, grant, is_wanted)
         }
-        Granted::Striped(_) | Granted::Write(_) => refused(ErrorCode::Overloaded, "it is being written"),
+        VerifiedCapability::Striped(_) | VerifiedCapability::Write(_) => {
+            refused(ErrorCode::Overloaded, "it is being written")
+        }
     }
 }
 
@@ -35,7 +37,7 @@ fn read_striped(
     path: &NsPath,
     grant: StripedGrant,
     is_wanted: &dyn Fn() -> bool,
-) -> Result<Whole, NotSummed> {
+) -> Result<ObjectDigest, NotSummed> {
     let failed = |code, text: String| NotSummed { code, text };
     let manager = match &node.role {
         Role::Disk(disk) => disk.manager(),
@@ -47,7 +49,7 @@ fn read_striped(
     let open = StripedOpen { manager, path: path.clone(), grant, expected_len: None };
     let of_units = |error: StripedError| failed(ErrorCode::Io, error.to_string());
     let file = striper.0.open(&open).map_err(of_units)?;
-    let mut whole = Whole { len: 0, crc32c: Crc32c::EMPTY, adler32: Adler32::EMPTY };
+    let mut whole = ObjectDigest { len: 0, crc32c: Crc32c::EMPTY, adler32: Adler32::EMPTY };
     let mut buffer = vec![0; STEP];
     loop {
         let read = file.read(whole.len, &mut buffer).map_err(of_units)?;
@@ -55,7 +57,7 @@ fn read_striped(
             return Ok(whole);
         }
         let (part, len) = (&buffer[..read], read as u64);
-        whole = Whole {
+        whole = ObjectDigest {
             len: whole.len + len,
             crc32c: whole.crc32c.combine(Crc32c::of(part), len),
             adler32: whole.adler32.combine(Adler32::of(part), len),

@@ -9,7 +9,7 @@ use crate::foundation::Found;
 
 /// A line for the log, and whether it deserves attention.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Words {
+pub struct StartupReport {
     /// Worth a look by the operator.
     pub attention: bool,
     /// The line.
@@ -18,13 +18,13 @@ pub struct Words {
 
 /// Everything worth saying about a start, in the order in which it happened.
 #[must_use]
-pub fn in_words(found: &Found, grace_secs: u64) -> Vec<Words> {
+pub fn in_words(found: &Found, grace_secs: u64) -> Vec<StartupReport> {
     let indexes = [("namespace", &found.namespace), ("store", &found.index)];
     of_parts(&found.journal, &indexes, Some(&found.store), grace_secs)
 }
 
 /// Puts what was found into the log.
-pub fn say_all(words: Vec<Words>) {
+pub fn say_all(words: Vec<StartupReport>) {
     for words in words {
         if words.attention {
             tracing::warn!("{}", words.text);
@@ -41,9 +41,9 @@ pub fn of_parts(
     indexes: &[(&str, &Recovery)],
     store: Option<&StoreRecovery>,
     grace_secs: u64,
-) -> Vec<Words> {
+) -> Vec<StartupReport> {
     let mut words = Vec::new();
-    let mut say = |attention: bool, text: String| words.push(Words { attention, text });
+    let mut say = |attention: bool, text: String| words.push(StartupReport { attention, text });
     if journal.created {
         say(false, "a new log was made: this is the first start".into());
     } else if journal.clean {
@@ -162,7 +162,7 @@ fn index_in_words(which: &str, recovery: &Recovery, fresh: bool, say: &mut dyn F
 mod tests {
     use journal::{Cut, Opened};
     use store::StoreRecovery;
-    use types::{BodyId, PieceId};
+    use types::{ObjectId, ReplicaId};
 
     use super::*;
 
@@ -199,7 +199,7 @@ mod tests {
         found.journal.cut = Some(Cut { segment: "s".into(), offset: 1, bytes: 2048, saved: None });
         found.index.rebuilt = Some(Rebuilt::Broken);
         found.journal.lost = Some(Loss::Failed);
-        found.store.in_making = vec![PieceId::first(BodyId(1))];
+        found.store.in_making = vec![ReplicaId::first(ObjectId(1))];
         found.store.bytes_dropped = 10;
         found.store.unexplained = vec!["objects/x".into()];
         let words = in_words(&found, 60);

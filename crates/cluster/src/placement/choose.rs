@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use types::{Place, Policy, Shared, Spread, StoreId};
+use types::{Location, Policy, Shared, Spread, StoreId};
 
 use super::map::Map;
 use super::random::Random;
@@ -41,10 +41,10 @@ pub struct Placed {
 ///
 /// # Errors
 /// [`PlacementError`]: the policy's demands cannot be met, or there is no room.
-pub fn place(
+pub fn choose_stores(
     map: &Map,
     policy: &Policy,
-    client: Option<&Place>,
+    client: Option<&Location>,
     expected_len: u64,
     seed: u64,
 ) -> Result<Placed, PlacementError> {
@@ -69,15 +69,15 @@ pub fn place(
 /// Whether the policy's demands can be met now: what an administrator wants to know before setting it.
 ///
 /// # Errors
-/// What [`place`] would say.
+/// What [`location`] would say.
 pub fn can_be_met(map: &Map, policy: &Policy) -> Result<(), PlacementError> {
     map.table(policy).map(drop)
 }
 
-/// All groups that [`place`] can choose from, primary first; sorted, each once.
+/// All groups that [`location`] can choose from, primary first; sorted, each once.
 ///
 /// # Errors
-/// What [`place`] would say.
+/// What [`location`] would say.
 pub fn groups(map: &Map, policy: &Policy) -> Result<Vec<Vec<StoreId>>, PlacementError> {
     let table = map.table(policy)?;
     let usable = (0u32..).take(map.stores().len()).filter(|at| table.is_usable(*at as usize));
@@ -94,7 +94,7 @@ fn group(map: &Map, table: &Table, primary: u32, choice: usize) -> Vec<StoreId> 
 }
 
 /// Where the first copy may go, best first.
-fn ranges(map: &Map, policy: &Policy, client: Option<&Place>) -> Vec<(First, Range<usize>)> {
+fn ranges(map: &Map, policy: &Policy, client: Option<&Location>) -> Vec<(First, Range<usize>)> {
     let mut ranges = Vec::with_capacity(5);
     if let Some(client) = client.filter(|_| policy.near_client()) {
         for (depth, shared) in [(3, Shared::Host), (2, Shared::Rack), (1, Shared::Site)] {

@@ -9,9 +9,9 @@ use link::{Authority, Outgoing, PeerIdentity, Room};
 use namespace::{Actor, Durability, Namespace, NsError, Operation, PutStore, STORES_OF_NODE_MAX, SetAddresses};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use types::{NodeId, Place, StoreClass, StoreId, Timestamp};
+use types::{Location, NodeId, StoreClass, StoreId, Timestamp};
 
-use crate::links::{Answer, Call, DESK, Desk, Links};
+use crate::links::{Answer, Call, Links, REGISTRATION, RegistrationHandler};
 
 /// Runs of a node that are remembered.
 const RUNS_KEPT: usize = 16;
@@ -37,7 +37,7 @@ pub struct StoreClaim {
     /// Which.
     pub store: StoreId,
     /// `site/rack/host`.
-    pub place: String,
+    pub location: String,
     /// What its administrator calls its kind.
     pub class: Option<String>,
 }
@@ -57,7 +57,7 @@ enum Reply {
 
 /// A manager was not asked, or did not do it.
 #[derive(Debug, thiserror::Error)]
-pub enum DeskError {
+pub enum RegistrationError {
     /// It was not to be had. It may be at another time.
     #[error("the manager, node {manager}, did not answer: {why}")]
     NotAnswered {
@@ -79,8 +79,8 @@ pub enum DeskError {
 /// Tells the manager `manager` what this node has. Waits for the answer: not for a reading thread.
 ///
 /// # Errors
-/// [`DeskError`]; [`DeskError::Refused`] says what is wrong with this node or its stores.
-pub fn register(links: &Links, manager: NodeId, registration: &Registration) -> Result<(), DeskError> {
+/// [`RegistrationError`]; [`RegistrationError::Refused`] says what is wrong with this node or its stores.
+pub fn register(links: &Links, manager: NodeId, registration: &Registration) -> Result<(), RegistrationError> {
     match ask(links, manager, &Request::Register(registration.clone()))? {
         Reply::Registered => Ok(()),
         other => Err(unexpected(manager, other)),
@@ -91,25 +91,25 @@ pub fn register(links: &Links, manager: NodeId, registration: &Registration) -> 
 /// Waits for it: not for a reading thread.
 ///
 /// # Errors
-/// [`DeskError`].
-pub fn renew(links: &Links, manager: NodeId, request: &[u8]) -> Result<Vec<u8>, DeskError> {
+/// [`RegistrationError`].
+pub fn renew(links: &Links, manager: NodeId, request: &[u8]) -> Result<Vec<u8>, RegistrationError> {
     match ask(links, manager, &Request::Renew(request.to_vec()))? {
         Reply::Renewed(answer) => Ok(answer),
         other => Err(unexpected(manager, other)),
     }
 }
 
-fn unexpected(manager: NodeId, reply: Reply) -> DeskError {
+fn unexpected(manager: NodeId, reply: Reply) -> RegistrationError {
     match reply {
-        Reply::Refused(reason) => DeskError::Refused { manager, reason },
-        _ => DeskError::NotAnswered { manager, why: "it answered something else".into() },
+        Reply::Refused(reason) => RegistrationError::Refused { manager, reason },
+        _ => RegistrationError::NotAnswered { manager, why: "it answered something else".into() },
     }
 }
 
-fn ask(links: &Links, manager: NodeId, request: &Request) -> Result<Reply, DeskError> {
-    let failed = |why: String| DeskError::NotAnswered { manager, why };
+fn ask(links: &Links, manager: NodeId, request: &Request) -> Result<Reply, RegistrationError> {
+    let failed = |why: String| RegistrationError::NotAnswered { manager, why };
     let request = link::encode(request).map_err(|error| failed(error.to_string()))?;
-    let call = Call::new(Outgoing::new([&DESK[..], &request].concat()));
+    let call = Call::new(Outgoing::new([&REGISTRATION[..], &request].concat()));
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     let then = move |answer: Result<Answer, link::CallError>| {
         // Nobody waits any more: the answer is of no use.
@@ -122,7 +122,7 @@ fn ask(links: &Links, manager: NodeId, request: &Request) -> Result<Reply, DeskE
 }
 
 /// A manager's side.
-pub struct ManagersDesk {
+pub struct ManagerRegistration {
     namespace: Arc<Namespace>,
     authority: Arc<Authority>,
     validity: Duration,
@@ -152,13 +152,13 @@ impl From<NsError> for NotTaken {
     }
 }
 
-impl std::fmt::Debug for ManagersDesk {
+impl std::fmt::Debug for ManagerRegistration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ManagersDesk")
     }
 }
 
-impl ManagersDesk {
+impl ManagerRegistration {
     /// On the names and the authority of a cluster. Certificates are good for `validity`; `clock` is the time of day.
     #[must_use]
     pub fn new(
@@ -208,12 +208,12 @@ impl ManagersDesk {
             return Err(refused(format!("`{wrong}` is not where a node can be reached: that is `host:port`")));
         }
         let mut puts = Vec::with_capacity(stores.len());
-        for StoreClaim { store, place, class } in stores {
+        for StoreClaim { store, location, class } in stores {
             let wrong = |error: &dyn std::error::Error| refused(format!("store {store}: {error}"));
-            let place: Place = place.parse().map_err(|error| wrong(&error))?;
+            let location: Location = location.parse().map_err(|error| wrong(&error))?;
             let class: Option<StoreClass> =
                 class.map(|class| class.parse()).transpose().map_err(|error| wrong(&error))?;
-            puts.push(PutStore { store, node, place, class });
+            puts.push(PutStore { store, node, location, class });
         }
         self.change(SetAddresses { node, for_nodes, for_clients })?;
         puts.into_iter().try_for_each(|put| self.change(put)).map_err(NotTaken::from)
@@ -231,7 +231,7 @@ fn is_address(address: &str) -> bool {
     is_port && is_host
 }
 
-impl Desk for ManagersDesk {
+impl RegistrationHandler for ManagerRegistration {
     fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
         let node = peer.name.node;
         match self.namespace.read(|read| namespace::member(read, node)) {

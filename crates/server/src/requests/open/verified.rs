@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use roles::{Granted, Placed, PlacedError, ReadGrant, StripedGrant, StripedRights};
-use types::lacking::{LACKING_KEY, Lacking};
-use types::{BodyId, Ino, NsPath, Timestamp, WriterToken};
+use roles::{Placed, PlacedError, ReadGrant, StripedGrant, StripedRights, VerifiedCapability};
+use types::stale_replicas::{STALE_REPLICAS_KEY, StaleReplica};
+use types::{Ino, NsPath, ObjectId, Timestamp, WriterToken};
 use wire::request::{Open, OpenOptions};
 use wire::response::OpenReply;
 use wire::{PathArg, StreamId};
@@ -20,11 +20,11 @@ use crate::node::{Node, Role, wall_clock};
 use crate::open_file::{Access, Copying, GoesOn, Lease, LeaseFacts, LeaseState, OpenFile, Shown, WriteAccess};
 use crate::refusal::{Redirect, Refusal};
 use crate::requests::attributes::shown_bare;
-use crate::requests::elsewhere::lacking;
+use crate::requests::elsewhere::stale_replicas;
 use crate::requests::own;
 use crate::session::Session;
 use crate::striped::{StripedOpen, Striper};
-use crate::third_party::{Asking, Grant, Part, PullJob, PullSource, addresses_of};
+use crate::third_party::{Grant, OpenRequest, Part, PullJob, PullSource, addresses_of};
 use crate::writers::{Begin, Owner, TakeUp};
 
 /// What a client wants at a disk server.
@@ -37,7 +37,7 @@ pub(super) struct AtDisk {
     expected_len: Option<u64>,
     mtime: Option<Timestamp>,
     /// What the client has been told elsewhere.
-    lacking: Vec<Lacking>,
+    stale_replicas: Vec<StaleReplica>,
     /// What else is done with it.
     copying: Copying,
     /// It is the target of a third-party copy.
@@ -63,17 +63,17 @@ impl Connection {
         if let Part::Fetch { key, origin } = &part {
             return self.fetch_of_granted(stream, r, path, (key, origin));
         }
-        let granted = match disk.granted(capability, &path) {
-            Ok(granted) => granted,
+        let verified = match disk.verified(capability, &path) {
+            Ok(verified) => verified,
             Err(error) => return Ok(Err(Refusal::of_placed(&format_args!("open {path}"), &error))),
         };
         let mut opening = self.at_disk(r, path);
         match part {
-            Part::Source { key, dst } if !granted.is_to_write() => {
+            Part::Source { key, dst } if !verified.is_to_write() => {
                 let reply = self.hand_on(stream)?;
                 let client = self.identity();
                 let origin = format!("{}.{}", client.user, client.pid).into_bytes();
-                let permission = Some(granted.clone());
+                let permission = Some(verified.clone());
                 self.node.on_worker(reply, move |reply| {
                     let grant =
                         addresses_of(&dst).map(|to| Grant { path: opening.path.clone(), to, origin, permission });
@@ -81,12 +81,12 @@ impl Connection {
                         Ok(registration) => opening.copying = Copying::Allowed { _registration: registration },
                         Err(refusal) => return reply.refuse(&refusal),
                     }
-                    opening.read_or_striped(granted, reply);
+                    opening.read_or_striped(verified, reply);
                 });
                 return Ok(Ok(()));
             }
             Part::Source { .. } | Part::Fetch { .. } => return Ok(Err(source_to_write())),
-            Part::Target { key, server, path: source } if granted.is_to_write() => {
+            Part::Target { key, server, path: source } if verified.is_to_write() => {
                 if !r.options.has(OpenOptions::NEW) && !r.options.has(OpenOptions::DELETE) {
                     return Ok(Err(no_new_target()));
                 }
@@ -97,17 +97,17 @@ impl Connection {
             }
             Part::Target { .. } | Part::None => {}
         }
-        match granted {
-            Granted::Read(reading) => {
+        match verified {
+            VerifiedCapability::Read(reading) => {
                 let opened = opening.read(reading);
                 Ok(opened.and_then(|opened| self.ok(stream, |out| opened.encode(out))))
             }
-            Granted::Striped(grant) => {
+            VerifiedCapability::Striped(grant) => {
                 let reply = self.hand_on(stream)?;
                 opening.striped_apart(grant, reply);
                 Ok(Ok(()))
             }
-            Granted::Write(writing) => {
+            VerifiedCapability::Write(writing) => {
                 let reply = self.hand_on(stream)?;
                 self.node.on_worker(reply, move |reply| {
                     match writing.attach(opening.path.as_bytes(), opening.expected_len) {
@@ -133,7 +133,7 @@ impl Connection {
             with_stat: self.wants_stat(r),
             expected_len: announced_len(r),
             mtime: own::mtime_of(&r.target),
-            lacking: lacking(&r.target),
+            stale_replicas: stale_replicas(&r.target),
             copying: Copying::No,
             fetched: None,
         }
@@ -150,14 +150,15 @@ impl Connection {
     ) -> Result<Result<(), Refusal>, Stop> {
         let opening = AtDisk { copying: Copying::ForAnother, ..self.at_disk(r, path) };
         let reply = self.hand_on(stream)?;
-        let asking = Asking { path: opening.path.clone(), from: self.session.peer.ip(), origin: origin.to_vec() };
+        let open_request =
+            OpenRequest { path: opening.path.clone(), from: self.session.peer.ip(), origin: origin.to_vec() };
         let rendezvous = Arc::clone(&self.node.rendezvous);
-        let then = Box::new(move |allowed: Result<Option<Granted>, Refusal>| match allowed {
-            Ok(Some(granted)) => opening.read_or_striped(granted, reply),
+        let then = Box::new(move |allowed: Result<Option<VerifiedCapability>, Refusal>| match allowed {
+            Ok(Some(verified)) => opening.read_or_striped(verified, reply),
             Ok(None) => reply.refuse(&Refusal::unsupported("A third-party copy from here")),
             Err(refusal) => reply.refuse(&refusal),
         });
-        rendezvous.ask(key, asking, Instant::now(), then);
+        rendezvous.ask(key, open_request, Instant::now(), then);
         Ok(Ok(()))
     }
 
@@ -173,9 +174,9 @@ impl Connection {
             return Ok(Err(Refusal::unsupported("A permission of a cluster's manager")));
         };
         let capability = target.get(types::capability::OPAQUE_KEY.as_bytes()).unwrap_or_default();
-        let writing = match disk.granted(capability, &path) {
-            Ok(Granted::Write(writing)) => writing,
-            Ok(granted) if granted.is_to_write() => {
+        let writing = match disk.verified(capability, &path) {
+            Ok(VerifiedCapability::Write(writing)) => writing,
+            Ok(verified) if verified.is_to_write() => {
                 return Ok(Err(Refusal::unsupported("To cut a striped file by its name")));
             }
             Ok(_) => return Ok(Err(Refusal::read_only(&path))),
@@ -189,7 +190,7 @@ impl Connection {
             with_stat: false,
             expected_len: None,
             mtime: None,
-            lacking: Vec::new(),
+            stale_replicas: Vec::new(),
             copying: Copying::No,
             fetched: None,
         };
@@ -205,12 +206,12 @@ impl Connection {
 /// A striped file is being opened, as long as this lives.
 struct UnderWay<'a> {
     node: &'a Node,
-    body: BodyId,
+    object: ObjectId,
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.node.writers.lock().end_opening(self.body);
+        self.node.writers.lock().end_opening(self.object);
     }
 }
 
@@ -220,17 +221,17 @@ impl AtDisk {
         let opening = AtDisk { mode, ..self };
         let opened = reading.open();
         let (reader, permit) = opened.map_err(|error| opening.not_shown(&error))?;
-        let (body, len) = (reader.piece().body, reader.len());
-        opening.insert((ino, body), changed, len, Access::Read(Shown::new(reader, Some(permit))))
+        let (object, len) = (reader.replica().object, reader.len());
+        opening.insert((ino, object), changed, len, Access::Read(Shown::new(reader, Some(permit))))
     }
 
     /// The client tells the manager what is lacking here, beside what others lack: it is sent to none of them again.
     fn not_shown(&self, error: &PlacedError) -> Refusal {
         let refusal = Refusal::of_placed(&format_args!("open {}", self.path), error);
         match (refusal, error) {
-            (Refusal::Redirect(to), PlacedError::Lacking { lacking, .. }) => {
-                tracing::warn!(path = %self.path, body = %lacking.body, store = %lacking.store, "a reader was sent here for a content that is not here");
-                let opaque = format!("{LACKING_KEY}={}", lacking.show(&self.lacking));
+            (Refusal::Redirect(to), PlacedError::StaleReplica { stale_replicas, .. }) => {
+                tracing::warn!(path = %self.path, object = %stale_replicas.object, store = %stale_replicas.store, "a reader was sent here for a content that is not here");
+                let opaque = format!("{STALE_REPLICAS_KEY}={}", stale_replicas.show(&self.stale_replicas));
                 Refusal::Redirect(Redirect { opaque, ..to })
             }
             (refusal, _) => refusal,
@@ -238,16 +239,16 @@ impl AtDisk {
     }
 
     /// Where the answer is somebody's duty. Does not block.
-    fn read_or_striped(self, granted: Granted, reply: Reply) {
-        match granted {
-            Granted::Striped(grant) if !matches!(grant.rights, StripedRights::Write { .. }) => {
+    fn read_or_striped(self, verified: VerifiedCapability, reply: Reply) {
+        match verified {
+            VerifiedCapability::Striped(grant) if !matches!(grant.rights, StripedRights::Write { .. }) => {
                 self.striped_apart(grant, reply);
             }
-            Granted::Read(reading) => match self.read(reading) {
+            VerifiedCapability::Read(reading) => match self.read(reading) {
                 Ok(opened) => reply.ok(|out| opened.encode(out)),
                 Err(refusal) => reply.refuse(&refusal),
             },
-            Granted::Striped(_) | Granted::Write(_) => reply.refuse(&source_to_write()),
+            VerifiedCapability::Striped(_) | VerifiedCapability::Write(_) => reply.refuse(&source_to_write()),
         }
     }
 
@@ -272,13 +273,13 @@ impl AtDisk {
     /// On a worker. In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
     fn cut(self, placed: &Arc<Placed>, len: u64, reply: Reply) {
         let owner = Owner(self.session.number);
-        let body = placed.piece().body;
-        let known = (placed.ino(), body, placed.writer());
+        let object = placed.replica().object;
+        let known = (placed.ino(), object, placed.writer());
         let lease = match self.lease(owner, known, placed.is_new(), Making::Placed(Arc::clone(placed))) {
             Ok(lease) => lease,
             Err(refusal) => return reply.refuse(&refusal),
         };
-        if !self.node.writers.lock().begin_close(body, owner) {
+        if !self.node.writers.lock().begin_close(object, owner) {
             let text = format!("{} is being closed at this moment", self.path);
             return reply.refuse(&Refusal::Wait { seconds: 1, text });
         }
@@ -288,10 +289,10 @@ impl AtDisk {
     /// On a worker.
     fn write(self, placed: Arc<Placed>, reply: Reply) {
         let owner = Owner(self.session.number);
-        let body = placed.piece().body;
+        let object = placed.replica().object;
         match self.lease(
             owner,
-            (placed.ino(), body, placed.writer()),
+            (placed.ino(), object, placed.writer()),
             placed.is_new(),
             Making::Placed(Arc::clone(&placed)),
         ) {
@@ -305,15 +306,15 @@ impl AtDisk {
             lease.set_mtime(mtime);
         }
         let node = self.node.clone();
-        let (ino, body) = (lease.ino, lease.body);
+        let (ino, object) = (lease.ino, lease.object);
         if let Some(source) = self.fetched.take() {
             self.copying = Copying::Fetched(PullJob::new(source, Arc::clone(&lease), owner));
         }
         let access = Access::Write(WriteAccess::new(owner, lease, false));
-        match self.insert((ino, body), wall_clock(), len, access) {
+        match self.insert((ino, object), wall_clock(), len, access) {
             Ok(opened) => reply.ok(|out| opened.encode(out)),
             Err(refusal) => {
-                node.writers.lock().detach(body, owner, false, Instant::now());
+                node.writers.lock().detach(object, owner, false, Instant::now());
                 reply.refuse(&refusal);
             }
         }
@@ -333,15 +334,15 @@ impl AtDisk {
             };
             let opening = AtDisk { mode: grant.mode, ..self };
             let (len, access) = (file.len(), Access::Read(Shown::striped(file)));
-            return match opening.insert((grant.ino, grant.body), grant.mtime, len, access) {
+            return match opening.insert((grant.ino, grant.object), grant.mtime, len, access) {
                 Ok(opened) => reply.ok(|out| opened.encode(out)),
                 Err(refusal) => reply.refuse(&refusal),
             };
         };
-        let (owner, known) = (Owner(self.session.number), (grant.ino, grant.body, writing.writer));
-        let begun = self.node.writers.lock().begin_opening(grant.body);
+        let (owner, known) = (Owner(self.session.number), (grant.ino, grant.object, writing.writer));
+        let begun = self.node.writers.lock().begin_opening(grant.object);
         let Begin::Yes(before) = begun else { return reply.refuse(&self.busy()) };
-        let opening = UnderWay { node: &self.node, body: grant.body };
+        let opening = UnderWay { node: &self.node, object: grant.object };
         let leased = match before.map(|lease| (lease.token(), lease.writer())) {
             // The same again: its units are open, and opening them anew would take them from whoever writes through the other handle.
             Some((token, Some(making))) if token == writing.writer => self.lease(owner, known, true, making),
@@ -368,11 +369,11 @@ impl AtDisk {
     fn lease(
         &self,
         owner: Owner,
-        (ino, body, writer): (Ino, BodyId, WriterToken),
+        (ino, object, writer): (Ino, ObjectId, WriterToken),
         fresh: bool,
         making: Making,
     ) -> Result<Arc<Lease>, Refusal> {
-        let before = match self.node.writers.lock().take_up(body, owner) {
+        let before = match self.node.writers.lock().take_up(object, owner) {
             TakeUp::Yours(lease) => Some(lease),
             TakeUp::Wait => return Err(self.busy()),
             TakeUp::Unknown => None,
@@ -380,7 +381,7 @@ impl AtDisk {
         let mut missing = Missing::default();
         if let Some(lease) = before {
             if lease.token() == writer {
-                let still = || self.node.writers.lock().is_attached(body, owner);
+                let still = || self.node.writers.lock().is_attached(object, owner);
                 let open = || Ok(making.clone());
                 return match lease.hand_over(owner, writer, still, open) {
                     Ok(Some(_)) => Ok(lease),
@@ -406,22 +407,22 @@ impl AtDisk {
             room: Some(self.node.writer_memory.take_regardless(self.session.peer.ip(), self.expected_len)),
         };
         let state = LeaseState { owner: Some(owner), token: writer, writer: Some(making) };
-        let lease = Lease::new((ino, body), facts, state);
+        let lease = Lease::new((ino, object), facts, state);
         *lease.missing.lock() = missing;
-        self.node.writers.lock().attach(body, owner, Arc::clone(&lease));
+        self.node.writers.lock().attach(object, owner, Arc::clone(&lease));
         Ok(lease)
     }
 
     fn insert(
         self,
-        (ino, body): (Ino, BodyId),
+        (ino, object): (Ino, ObjectId),
         changed: Timestamp,
         len: u64,
         access: Access,
     ) -> Result<OpenReply, Refusal> {
         let stat = self.with_stat.then(|| shown_bare(ino.0, len, self.mode, changed));
         let Self { session, path, mode, copying, .. } = self;
-        let file = move |_| Arc::new(OpenFile { ino, body, path, mode, access, copying });
+        let file = move |_| Arc::new(OpenFile { ino, object, path, mode, access, copying });
         match session.handles.insert(file) {
             Ok(handle) => Ok(OpenReply { handle, compression: None, stat }),
             Err(reason) => Err(no_handle(reason)),

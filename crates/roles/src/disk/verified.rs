@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::server::{Grant, GrantRights, Input, Shows};
+use cluster::server::{Grant, GrantRights, Input, ReadView};
 use store::{Reader, Verified};
 use types::capability::{Capability, CapabilityError, PathMark, Rights, Wanted};
-use types::lacking::Lacking;
-use types::{BodyId, ErrorCode, Ino, NsPath, PieceId, Stripe, Timestamp, WriterToken};
+use types::stale_replicas::StaleReplica;
+use types::{ErrorCode, Ino, NsPath, ObjectId, ReplicaId, Stripe, Timestamp, WriterToken};
 
-use super::piece::whole_of;
+use super::replica::whole_of;
 use super::store_shell::StoreShell;
 use super::{DiskServer, Permit, Placed, PlacedError};
 use crate::grant::{Layout, StripedRights, To};
-use crate::message::About;
+use crate::message::ReplicaOrigin;
 
 /// How long after its beginning a server's session may still be on its way; longer than the manager can take it for its own predecessor.
 const EARLY: Duration = Duration::from_secs(10);
 
 /// A permission that was found good.
 #[derive(Clone)]
-pub enum Granted {
+pub enum VerifiedCapability {
     /// To read.
     Read(ReadGrant),
     /// To write.
@@ -29,7 +29,7 @@ pub enum Granted {
     Striped(StripedGrant),
 }
 
-impl Granted {
+impl VerifiedCapability {
     /// Whether it is to write.
     #[must_use]
     pub fn is_to_write(&self) -> bool {
@@ -45,7 +45,7 @@ impl Granted {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StripedGrant {
     /// The content.
-    pub body: BodyId,
+    pub object: ObjectId,
     /// The object that it is the content of, or will be.
     pub ino: Ino,
     /// Its permission bits.
@@ -62,7 +62,7 @@ pub struct StripedGrant {
 struct Good {
     server: Arc<DiskServer>,
     shell: Arc<StoreShell>,
-    piece: PieceId,
+    replica: ReplicaId,
     ino: Ino,
     mode: u16,
     mtime: Timestamp,
@@ -86,7 +86,7 @@ impl DiskServer {
     ///
     /// # Errors
     /// It is good for nothing here (any more): the client is sent to the manager where that helps.
-    pub fn granted(self: &Arc<Self>, capability: &[u8], path: &NsPath) -> Result<Granted, PlacedError> {
+    pub fn verified(self: &Arc<Self>, capability: &[u8], path: &NsPath) -> Result<VerifiedCapability, PlacedError> {
         let (now, session) = {
             let (member, now) = (self.member.lock(), self.world.now());
             (member.manager_time(now), member.session())
@@ -114,21 +114,30 @@ impl DiskServer {
         }
         let Layout { to, ino, mode, mtime } = Layout::decode(&capability.layout).ok_or_else(|| self.moved())?;
         let grant = match to {
-            To::Piece(grant) => grant,
+            To::Replica(grant) => grant,
             To::Striped(striped) => {
-                let (body, rights) = (capability.body, striped.rights);
+                let (object, rights) = (capability.object, striped.rights);
                 let stripe = Stripe::new(u64::from(striped.width), striped.chunk).map_err(|_| self.moved())?;
-                return Ok(Granted::Striped(StripedGrant { body, ino, mode, mtime, stripe, rights }));
+                return Ok(VerifiedCapability::Striped(StripedGrant { object, ino, mode, mtime, stripe, rights }));
             }
         };
         let shell = self.stores.get(&grant.store).cloned().ok_or_else(|| self.moved())?;
-        let good =
-            Good { server: Arc::clone(self), shell, piece: PieceId::first(capability.body), ino, mode, mtime, grant };
+        let good = Good {
+            server: Arc::clone(self),
+            shell,
+            replica: ReplicaId::first(capability.object),
+            ino,
+            mode,
+            mtime,
+            grant,
+        };
         Ok(match good.grant.rights {
             GrantRights::Write { writer, may_make, .. } => {
-                Granted::Write(WriteGrant { writer, is_new: may_make, good })
+                VerifiedCapability::Write(WriteGrant { writer, is_new: may_make, good })
             }
-            GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => Granted::Read(ReadGrant(good)),
+            GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => {
+                VerifiedCapability::Read(ReadGrant(good))
+            }
         })
     }
 }
@@ -156,18 +165,18 @@ impl ReadGrant {
     /// # Errors
     /// It may not be shown here any more, or cannot be read.
     pub fn open(self) -> Result<(Arc<Reader>, Permit), PlacedError> {
-        let Good { server, shell, piece, grant, .. } = self.0;
-        let lacking = lacking(piece, &grant);
-        let permit = Permit::new(Arc::clone(&server), Arc::clone(&shell), piece, grant);
+        let Good { server, shell, replica, grant, .. } = self.0;
+        let stale_replicas = stale_replicas(replica, &grant);
+        let permit = Permit::new(Arc::clone(&server), Arc::clone(&shell), replica, grant);
         let is_it = match permit.shows()? {
-            Shows::Whole(whole) => whole_of(&shell.at, piece)? == Some(whole),
-            Shows::Kept => shell.at.store.status(piece)?.is_some(),
-            Shows::OfWriter => true,
+            ReadView::ObjectDigest(whole) => whole_of(&shell.at, replica)? == Some(whole),
+            ReadView::Kept => shell.at.store.status(replica)?.is_some(),
+            ReadView::OfWriter => true,
         };
         if !is_it {
-            return Err(lacking.map_or_else(|| server.moved(), |lacking| server.lacks(lacking)));
+            return Err(stale_replicas.map_or_else(|| server.moved(), |stale_replicas| server.lacks(stale_replicas)));
         }
-        let reader = shell.at.store.open_read(piece)?;
+        let reader = shell.at.store.open_read(replica)?;
         Ok((reader, permit))
     }
 
@@ -176,18 +185,18 @@ impl ReadGrant {
     /// # Errors
     /// As there, and those of [`ReadGrant::open`].
     pub fn verify(self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Verified, PlacedError> {
-        let (store, piece) = (Arc::clone(&self.0.shell.at.store), self.0.piece);
+        let (store, replica) = (Arc::clone(&self.0.shell.at.store), self.0.replica);
         let (_, permit) = self.open()?;
-        let verified = store.verify(piece, progress)?;
+        let verified = store.verify(replica, progress)?;
         permit.check().map(|()| verified)
     }
 }
 
 /// What is to be said where the store has not what is to be read. Nothing of what is being written: who has that, only its writer shows.
-fn lacking(piece: PieceId, grant: &Grant) -> Option<Lacking> {
+fn stale_replicas(replica: ReplicaId, grant: &Grant) -> Option<StaleReplica> {
     match grant.rights {
         GrantRights::Read { epoch, .. } | GrantRights::Kept { epoch } => {
-            Some(Lacking { body: piece.body, epoch: u64::from(epoch.0), store: grant.store })
+            Some(StaleReplica { object: replica.object, epoch: u64::from(epoch.0), store: grant.store })
         }
         GrantRights::Follow | GrantRights::Write { .. } => None,
     }
@@ -201,27 +210,27 @@ impl WriteGrant {
     }
 
     /// Becomes the one who orders the changes of the content, or goes on with that. It may wait for the disk. `path` and `expected_len`: what a new
-    /// piece is made with.
+    /// replica is made with.
     ///
     /// # Errors
     /// Somebody else orders them by now, or the store cannot.
     pub fn attach(self, path: &[u8], expected_len: Option<u64>) -> Result<Arc<Placed>, PlacedError> {
-        let Self { good: Good { server, shell, piece, ino, grant, .. }, writer, is_new } = self;
-        let state = shell.piece(piece);
-        state.set_about(About { path: path.to_vec(), expected_len });
-        let is_shared = matches!(&grant.rights, GrantRights::Write { participants, .. } if participants.len() > 1);
+        let Self { good: Good { server, shell, replica, ino, grant, .. }, writer, is_new } = self;
+        let state = shell.replica(replica);
+        state.set_about(ReplicaOrigin { path: path.to_vec(), expected_len });
+        let is_shared = matches!(&grant.rights, GrantRights::Write { in_sync, .. } if in_sync.len() > 1);
         let placed = Placed::new(Arc::clone(&server), shell, state, (writer, ino), is_new, is_shared);
-        placed.ask(|by| Input::Attach { by, piece, grant })?;
+        placed.ask(|by| Input::Attach { by, replica, grant })?;
         Ok(Arc::new(placed))
     }
 
     /// The same, for who ends it: where something else is in its place, the manager is told that nothing of it is kept.
     pub(super) fn attach_to_end(self, path: &[u8], expected_len: Option<u64>) -> Result<Arc<Placed>, PlacedError> {
         let (server, shell) = (Arc::clone(&self.good.server), Arc::clone(&self.good.shell));
-        let (piece, grant) = (self.good.piece, self.good.grant.clone());
+        let (replica, grant) = (self.good.replica, self.good.grant.clone());
         let attached = self.attach(path, expected_len);
         if attached.as_ref().is_err_and(|error| error.code() == ErrorCode::Exists) {
-            server.step(&shell, Input::NothingKept { piece, grant }, None);
+            server.step(&shell, Input::NothingKept { replica, grant }, None);
         }
         attached
     }
@@ -230,16 +239,16 @@ impl WriteGrant {
 #[cfg(test)]
 mod tests {
     use cluster::message::{ToManager, ToServer};
-    use cluster::{LeaseTerms, Life, Register, Registered, Time};
+    use cluster::{LeaseTerms, ProcessEpoch, Register, Registered, Time};
     use parking_lot::Mutex;
     use types::capability::CapabilityKey;
-    use types::{BootId, Era, Incarnation, NodeId, SessionId};
+    use types::{BootGeneration, BootId, Incarnation, NodeId, SessionId};
 
     use super::*;
     use crate::bulk::BulkBytes;
     use crate::disk::{DiskSettings, DiskWorld};
     use crate::grant::Striped;
-    use crate::message::{Between, FromDisk, FromManager, Keys};
+    use crate::message::{FromDisk, FromManager, Keys, PeerMessage};
 
     const SERVER: NodeId = NodeId(7);
     const SESSION: SessionId = SessionId(40);
@@ -262,7 +271,7 @@ mod tests {
             self.told.lock().push(message);
         }
 
-        fn to_node(&self, _: NodeId, _: Between, _: Option<Arc<BulkBytes>>) {}
+        fn to_node(&self, _: NodeId, _: PeerMessage, _: Option<Arc<BulkBytes>>) {}
         fn keep(&self, _: NodeId, _: &str) {}
         fn forget(&self, _: NodeId) {}
         fn cut_others(&self) {}
@@ -278,7 +287,7 @@ mod tests {
     impl Story {
         fn begin() -> Self {
             let world = Arc::new(World::default());
-            let settings = DiskSettings { node: SERVER, life: Life(1), boot: BootId(1) };
+            let settings = DiskSettings { node: SERVER, process_epoch: ProcessEpoch(1), boot: BootId(1) };
             let server = DiskServer::new(settings, Vec::new(), Arc::clone(&world) as Arc<dyn DiskWorld>);
             let manager = Some(("manager".to_owned(), 1094));
             let keys = Keys { id: 1, secret: SECRET, incarnation: Incarnation::default(), manager };
@@ -293,7 +302,7 @@ mod tests {
             let told = self.world.told.lock().pop();
             match told {
                 Some(FromDisk::Cluster(ToManager::Register(Register { number, .. }))) => {
-                    let registered = Registered { session, era: Era(1), number };
+                    let registered = Registered { session, boot_generation: BootGeneration(1), number };
                     let terms = LeaseTerms::default();
                     self.server.receive(FromManager::Cluster(ToServer::Registered { registered, terms, wall }));
                 }
@@ -306,7 +315,7 @@ mod tests {
 
         fn is_shown(&self, capability: &Capability, with: &str) -> Result<(), PlacedError> {
             let text = capability.seal(&CapabilityKey::new(1, &SECRET)).unwrap();
-            self.server.granted(text.as_bytes(), &path(with)).map(drop)
+            self.server.verified(text.as_bytes(), &path(with)).map(drop)
         }
     }
 
@@ -317,8 +326,8 @@ mod tests {
     fn until(expires: Timestamp) -> Capability {
         let to = To::Striped(Striped { width: 2, chunk: 1 << 20, rights: StripedRights::Follow });
         let layout = Layout { to, ino: Ino(3), mode: 0o644, mtime: WALL }.encode();
-        let (body, rights, path) = (BodyId(5), Rights::READ, PathMark::of(&path("/a/file")));
-        Capability { server: SERVER, body, path, rights, epoch: 0, session: SESSION, expires, layout }
+        let (object, rights, path) = (ObjectId(5), Rights::READ, PathMark::of(&path("/a/file")));
+        Capability { server: SERVER, object, path, rights, epoch: 0, session: SESSION, expires, layout }
     }
 
     fn seconds(count: u64) -> Duration {

@@ -1,16 +1,16 @@
-//! Stores that are gone for good, or are to be emptied, are replaced in their groups, step by step ([`cluster::filling`]). Each step is a transaction, so that a manager that
+//! Stores that are gone for good, or are to be emptied, are replaced in their groups, step by step ([`cluster::backfill`]). Each step is a transaction, so that a manager that
 //! begins anew goes on where the one before was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::filling::{Going, Next, OWED_AT_A_TIME, next};
+use cluster::backfill::{MISSING_AT_A_TIME, MemberStates, Next, next};
 use cluster::placement::{Map, PlacementError, replacement};
 use cluster::{Presence, Time};
-use namespace::{Durability, FillMember, JoinGroup, LeaveGroup, NsError, Operation, Read, WantedState};
+use namespace::{BackfillMember, Durability, JoinGroup, LeaveGroup, NsError, Operation, Read, WantedState};
 use serde::{Deserialize, Serialize};
-use types::{BodyId, ErrorCode, Group, GroupId, Policy, Spread, StoreId};
+use types::{ErrorCode, Group, GroupId, ObjectId, Policy, Spread, StoreId};
 
 use super::Manager;
 use super::copies::FailedCopy;
@@ -30,7 +30,7 @@ const PART_FILLED: usize = 8;
 const SHOWN_MAX: usize = 100;
 
 #[derive(Default)]
-pub(super) struct Filling {
+pub(super) struct Backfill {
     next_look: Time,
     /// Up to which group was looked.
     looked: Option<GroupId>,
@@ -68,9 +68,9 @@ pub struct RepairView {
     /// Stores that are being emptied.
     pub draining: Vec<LeaverView>,
     /// Groups in which a store is given what was there before it joined.
-    pub filling: u64,
+    pub backfill: u64,
     /// Copies that are owed.
-    pub owed: Counted,
+    pub missing: Counted,
     /// Of these being made just now.
     pub copying: u64,
     /// Groups in which nobody can take a lost store's place; the first of them.
@@ -98,7 +98,7 @@ pub struct LeaverView {
     /// Which: its number, as text.
     pub store: String,
     /// Where it stands, or stood.
-    pub place: String,
+    pub location: String,
     /// Groups that still count on it. With none, nothing is on it alone that anybody knows of.
     pub groups: u64,
     /// It has said that nothing is on it any more.
@@ -143,29 +143,29 @@ impl Manager {
     /// # Errors
     /// When the namespace cannot be read.
     pub fn repair_view(&self) -> Result<RepairView, NsError> {
-        let owed = self.count_owed(COUNT_MAX)?;
+        let missing = self.count_missing(COUNT_MAX)?;
         let last_failed = self.last_failed()?;
         let state = self.state();
         let servers = &state.servers;
         let view = |store: StoreId| LeaverView {
             store: store.to_string(),
-            place: servers.map().store(store).map(|info| info.place.to_string()).unwrap_or_default(),
+            location: servers.map().store(store).map(|info| info.location.to_string()).unwrap_or_default(),
             groups: servers.groups_of(store) as u64,
             is_empty: state.draining.is_empty(store) && servers.groups_of(store) == 0,
         };
-        let is_filling = |group: &&Group| group.members.iter().any(|member| !member.is_current());
+        let is_backfilling = |group: &&Group| group.members.iter().any(|member| !member.is_current());
         let is_to_leave = |(_, (store, _)): &(&GroupId, &(StoreId, PlacementError))| servers.is_to_leave(*store);
         let stuck =
-            state.filling.stuck.iter().filter(is_to_leave).take(SHOWN_MAX).map(|(group, (store, why))| StuckView {
+            state.backfill.stuck.iter().filter(is_to_leave).take(SHOWN_MAX).map(|(group, (store, why))| StuckView {
                 group: group.0,
                 store: store.to_string(),
                 why: why.to_string(),
             });
         Ok(RepairView {
-            lost: servers.given_up().into_iter().map(view).collect(),
+            lost: servers.removed_as_lost().into_iter().map(view).collect(),
             draining: servers.draining().into_iter().map(view).collect(),
-            filling: servers.groups().values().filter(is_filling).count() as u64,
-            owed,
+            backfill: servers.groups().values().filter(is_backfilling).count() as u64,
+            missing,
             copying: state.copies.len() as u64,
             stuck: stuck.collect(),
             failed: state.copied.failed,
@@ -174,9 +174,9 @@ impl Manager {
     }
 
     fn last_failed(&self) -> Result<Option<FailedCopyView>, NsError> {
-        let Some(FailedCopy { group, body, from, to }) = self.state().copied.last_failed else { return Ok(None) };
+        let Some(FailedCopy { group, object, from, to }) = self.state().copied.last_failed else { return Ok(None) };
         let path = self.namespace.read(|read| {
-            let record = namespace::body_record(read, group, body)?;
+            let record = namespace::object_record(read, group, object)?;
             record.map(|record| namespace::path_of(read, record.ino)).transpose()
         });
         let state = self.state();
@@ -188,13 +188,13 @@ impl Manager {
         }))
     }
 
-    pub(super) fn fill_groups(self: &Arc<Self>, now: Time) {
+    pub(super) fn backfill_groups(self: &Arc<Self>, now: Time) {
         let groups: Vec<Group> = {
             let mut state = self.state();
-            if now < state.filling.next_look {
+            if now < state.backfill.next_look {
                 return;
             }
-            state.filling.next_look = now + LOOK;
+            state.backfill.next_look = now + LOOK;
             let servers = &state.servers;
             if !servers.is_unsettled() {
                 return;
@@ -205,14 +205,14 @@ impl Manager {
                 };
                 group.members.iter().all(is_in_order)
             };
-            let after = state.filling.looked;
+            let after = state.backfill.looked;
             let to_do = servers.groups().values().filter(|group| after.is_none_or(|after| group.group > after));
             let found: Vec<Group> = to_do
-                .filter(|group| !is_whole(group) && !state.filling.changing.contains(&group.group))
+                .filter(|group| !is_whole(group) && !state.backfill.changing.contains(&group.group))
                 .take(GROUPS)
                 .cloned()
                 .collect();
-            state.filling.looked = found.last().filter(|_| found.len() == GROUPS).map(|group| group.group);
+            state.backfill.looked = found.last().filter(|_| found.len() == GROUPS).map(|group| group.group);
             found
         };
         if groups.is_empty() {
@@ -229,7 +229,7 @@ impl Manager {
             }
             if pages == 0 {
                 // The others have their turn first.
-                self.state().filling.looked = Some(group.group);
+                self.state().backfill.looked = Some(group.group);
                 break;
             }
         }
@@ -237,51 +237,51 @@ impl Manager {
 
     /// Looks through no more than so many `pages` of what is owed.
     fn go_on_with(self: &Arc<Self>, group: &Group, policies: &[Policy], pages: &mut usize) -> Result<(), NsError> {
-        let (map, lost, given_up): (Arc<Map>, Vec<StoreId>, Vec<StoreId>) = {
+        let (map, lost, removed_as_lost): (Arc<Map>, Vec<StoreId>, Vec<StoreId>) = {
             let state = self.state();
             let stores = || group.members.iter().map(|member| member.store);
             let lost = stores().filter(|store| state.servers.is_to_leave(*store));
-            let given_up = stores().filter(|store| state.servers.is_given_up(*store));
-            (Arc::clone(state.servers.map()), lost.collect(), given_up.collect())
+            let removed_as_lost = stores().filter(|store| state.servers.is_removed_as_lost(*store));
+            (Arc::clone(state.servers.map()), lost.collect(), removed_as_lost.collect())
         };
         let goes = |store: StoreId| {
             lost.contains(&store) || group.members.iter().any(|member| member.store == store && member.is_leaving())
         };
-        let is_given_up = |store: StoreId| given_up.contains(&store);
-        let of = (group.epoch, lost.clone(), given_up.clone());
-        let before = self.state().filling.looking.remove(&group.group).filter(|before| before.of == of);
-        let before = before.unwrap_or_else(|| Keeping::begin(of, group, goes, is_given_up));
-        let found = self.namespace.read(|read| before.go_on(read, group, goes, is_given_up, pages))?;
+        let is_removed_as_lost = |store: StoreId| removed_as_lost.contains(&store);
+        let of = (group.epoch, lost.clone(), removed_as_lost.clone());
+        let before = self.state().backfill.looking.remove(&group.group).filter(|before| before.of == of);
+        let before = before.unwrap_or_else(|| Keeping::begin(of, group, goes, is_removed_as_lost));
+        let found = self.namespace.read(|read| before.go_on(read, group, goes, is_removed_as_lost, pages))?;
         if !found.is_done {
-            self.state().filling.looking.insert(group.group, found);
+            self.state().backfill.looking.insert(group.group, found);
             return Ok(());
         }
-        let Keeping { owed, kept, looked_through, .. } = found;
+        let Keeping { missing, kept, looked_through, .. } = found;
         let choose = |stay: &[StoreId], lost: StoreId| choose(&map, policies, group, stay, lost);
-        let going = Going {
+        let member_states = MemberStates {
             is_to_leave: &|store| lost.contains(&store),
-            is_given_up: &is_given_up,
+            is_removed_as_lost: &is_removed_as_lost,
             is_kept: &|store| kept.contains(&store),
         };
-        let next = next(group, &going, owed, choose);
-        if let Next::NoPlace(store, why) = next {
-            let before = self.state().filling.stuck.insert(group.group, (store, why.clone()));
+        let next = next(group, &member_states, missing, choose);
+        if let Next::NoLocation(store, why) = next {
+            let before = self.state().backfill.stuck.insert(group.group, (store, why.clone()));
             if before.is_none() {
                 tracing::warn!(group = %group.group, %store, %why, "nobody can take the place of a store that is to leave");
             }
             return Ok(());
         }
-        self.state().filling.stuck.remove(&group.group);
+        self.state().backfill.stuck.remove(&group.group);
         let (number, epoch) = (group.group, group.epoch);
         match next {
-            Next::Nothing | Next::Copies | Next::NoPlace(..) => {}
+            Next::Nothing | Next::Copies | Next::NoLocation(..) => {}
             Next::Join { store, in_place_of } => {
                 tracing::info!(group = %number, %store, %in_place_of, "a store takes another one's place");
                 self.change_group(number, JoinGroup { group: number, epoch, store, in_place_of }, None);
             }
             Next::Fill(store) => {
                 let pages = looked_through / PAGE / PART_FILLED;
-                self.change_group(number, FillMember { group: number, store, pages }, None);
+                self.change_group(number, BackfillMember { group: number, store, pages }, None);
             }
             Next::Leave(store) => self.change_group(number, LeaveGroup { group: number, store }, Some(store)),
         }
@@ -292,7 +292,7 @@ impl Manager {
     where
         O: Operation<Reply = ()> + Send + 'static,
     {
-        self.state().filling.changing.insert(group);
+        self.state().backfill.changing.insert(group);
         let this = Arc::clone(self);
         self.change(Durability::Synced, op, move |result| {
             let is_done = result.is_ok();
@@ -311,7 +311,7 @@ impl Manager {
                     Ok(None) => {}
                     Err(error) => tracing::error!(%group, %error, "cannot read who is in a group"),
                 }
-                state.filling.changing.remove(&group);
+                state.backfill.changing.remove(&group);
             }
             if let Some(store) = leaves.filter(|_| is_done) {
                 this.forget_member(group, store);
@@ -324,13 +324,13 @@ impl Manager {
 struct Keeping {
     /// The group's epoch, and which of its members are to leave, and were given up.
     of: (u32, Vec<StoreId>, Vec<StoreId>),
-    /// How many contents somebody who stays is owed and somebody who goes has, up to [`OWED_AT_A_TIME`]. What was lost is not counted: nothing else waits
+    /// How many contents somebody who stays is owed and somebody who goes has, up to [`MISSING_AT_A_TIME`]. What was lost is not counted: nothing else waits
     /// for it.
-    owed: usize,
+    missing: usize,
     /// Those from whom something is to be copied first, or without whom something would be gone. All, where so much is owed that not all was looked at.
     kept: BTreeSet<StoreId>,
     /// Up to where it was looked.
-    looked: Option<BodyId>,
+    looked: Option<ObjectId>,
     /// Contents that were looked at.
     looked_through: usize,
     /// Whether it need not be looked at more.
@@ -346,11 +346,11 @@ impl Keeping {
         of: (u32, Vec<StoreId>, Vec<StoreId>),
         group: &Group,
         goes: impl Fn(StoreId) -> bool,
-        is_given_up: impl Fn(StoreId) -> bool,
+        is_removed_as_lost: impl Fn(StoreId) -> bool,
     ) -> Self {
         let mut kept: BTreeSet<StoreId> = to_go(group, goes).into_iter().collect();
-        kept.retain(|store| !namespace::has_successors(&group.members, *store, &is_given_up));
-        Self { of, owed: 0, kept, looked: None, looked_through: 0, is_done: false }
+        kept.retain(|store| !namespace::has_successors(&group.members, *store, &is_removed_as_lost));
+        Self { of, missing: 0, kept, looked: None, looked_through: 0, is_done: false }
     }
 
     /// Looks through some more of what is owed. It may have changed meanwhile what was looked at before: whoever leaves is looked at once more with that.
@@ -359,30 +359,32 @@ impl Keeping {
         read: &dyn Read,
         group: &Group,
         goes: impl Fn(StoreId) -> bool,
-        is_given_up: impl Fn(StoreId) -> bool,
+        is_removed_as_lost: impl Fn(StoreId) -> bool,
         pages: &mut usize,
     ) -> Result<Self, NsError> {
         let (members, to_go) = (&group.members, to_go(group, &goes));
         while *pages > 0 {
             *pages -= 1;
-            let page = namespace::owed(read, group.group, self.looked, PAGE)?;
-            for (body, owed) in &page {
-                let is_needed =
-                    |store: &StoreId| namespace::is_needed(members, *body, owed, *store, &goes, &is_given_up);
-                let is_alone = |store: &StoreId| namespace::is_alone_with(members, *body, owed, *store, &is_given_up);
-                let is_copied =
-                    to_go.iter().any(is_needed) && namespace::is_on_others(members, *body, owed, &is_given_up);
-                self.owed += usize::from(is_copied);
+            let page = namespace::missing(read, group.group, self.looked, PAGE)?;
+            for (object, missing) in &page {
+                let is_needed = |store: &StoreId| {
+                    namespace::is_needed(members, *object, missing, *store, &goes, &is_removed_as_lost)
+                };
+                let is_alone =
+                    |store: &StoreId| namespace::is_alone_with(members, *object, missing, *store, &is_removed_as_lost);
+                let is_copied = to_go.iter().any(is_needed)
+                    && namespace::is_on_others(members, *object, missing, &is_removed_as_lost);
+                self.missing += usize::from(is_copied);
                 self.kept.extend(to_go.iter().filter(|store| is_needed(store) || is_alone(store)));
             }
             self.looked_through += page.len();
-            self.looked = page.last().map(|(body, _)| *body);
+            self.looked = page.last().map(|(object, _)| *object);
             if page.len() < PAGE {
                 return Ok(Self { is_done: true, ..self });
             }
-            if self.owed >= OWED_AT_A_TIME {
+            if self.missing >= MISSING_AT_A_TIME {
                 let kept = to_go.into_iter().collect();
-                return Ok(Self { owed: OWED_AT_A_TIME, kept, is_done: true, ..self });
+                return Ok(Self { missing: MISSING_AT_A_TIME, kept, is_done: true, ..self });
             }
         }
         Ok(self)
@@ -458,6 +460,6 @@ fn is_apart(map: &Map, stores: &[StoreId], spread: Spread) -> bool {
             Spread::Rack => 2,
             Spread::Site => 1,
         };
-        seen.insert(info.place.prefix(parts).as_str().to_owned())
+        seen.insert(info.location.prefix(parts).as_str().to_owned())
     })
 }

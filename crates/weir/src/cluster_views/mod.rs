@@ -75,9 +75,11 @@ fn store_meant(data: &Path, said: &str) -> Result<StoreId, Failure> {
 }
 
 fn the_store(stores: &[StoreView], said: &str) -> Result<StoreId, String> {
-    let is_at = |place: &str| place == said || place.strip_suffix(said).is_some_and(|before| before.ends_with('/'));
-    let found: Vec<&StoreView> = stores.iter().filter(|store| is_at(&store.place)).collect();
-    let shown = || found.iter().map(|view| format!("{} at {}", view.store, view.place)).collect::<Vec<_>>().join(", ");
+    let is_at =
+        |location: &str| location == said || location.strip_suffix(said).is_some_and(|before| before.ends_with('/'));
+    let found: Vec<&StoreView> = stores.iter().filter(|store| is_at(&store.location)).collect();
+    let shown =
+        || found.iter().map(|view| format!("{} at {}", view.store, view.location)).collect::<Vec<_>>().join(", ");
     match found.as_slice() {
         [one] => Ok(one.store),
         [] => Err(format!("there is no store {said}, nor one at such a place; `weir stores` lists them")),
@@ -99,11 +101,11 @@ mod tests {
 
     #[test]
     fn stores_are_meant_by_place_too() {
-        let store = |number: u64, place: &str| StoreView {
+        let store = |number: u64, location: &str| StoreView {
             store: StoreId(number),
             node: NodeId(2),
             name: String::new(),
-            place: place.into(),
+            location: location.into(),
             class: None,
             state: StoreState::Online,
             wanted: StoreState::Online,

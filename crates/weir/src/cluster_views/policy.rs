@@ -4,10 +4,10 @@ use std::io::Write as _;
 
 use super::show;
 use crate::Failure;
+use crate::admin_api::PolicyView;
 use crate::cli::{PolicyArgs, PolicyCommand};
 use crate::control::Ask;
 use crate::exit::Exit;
-use crate::manager_office::PolicyView;
 use crate::table::table_lines;
 
 /// Runs the command.

@@ -20,7 +20,7 @@ pub(crate) fn store(args: &StoreArgs) -> Result<Exit, Failure> {
     show(&one.manager, &ask, |stores: &Vec<StoreView>| {
         let found = stores.iter().find(|view| view.store == store);
         vec![match found {
-            Some(view) => format!("store {store} at {} is {}", view.place, view.state),
+            Some(view) => format!("store {store} at {} is {}", view.location, view.state),
             None => format!("store {store} is off the list; {} left", counted(stores.len() as u64, "store")),
         }]
     })

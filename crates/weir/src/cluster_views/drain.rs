@@ -65,11 +65,11 @@ fn in_words(view: &RepairView) -> Vec<String> {
 }
 
 fn standing(leaver: &LeaverView) -> String {
-    let LeaverView { store, place, groups, is_empty } = leaver;
+    let LeaverView { store, location, groups, is_empty } = leaver;
     match groups {
-        0 if *is_empty => format!("store {store} at {place} is empty: its disk can be taken away"),
-        0 => format!("store {store} at {place}: all of it is on others; what is left there is being deleted"),
-        _ => format!("store {store} at {place} is being emptied: {} on it", counted_groups(*groups)),
+        0 if *is_empty => format!("store {store} at {location} is empty: its disk can be taken away"),
+        0 => format!("store {store} at {location}: all of it is on others; what is left there is being deleted"),
+        _ => format!("store {store} at {location} is being emptied: {} on it", counted_groups(*groups)),
     }
 }
 
@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn how_far_it_is_and_what_is_in_the_way_is_said() {
-        let leaver = |groups, is_empty| LeaverView { store: "7".into(), place: "s/r/h".into(), groups, is_empty };
-        let owed = Counted { count: 3, and_more: true };
+        let leaver = |groups, is_empty| LeaverView { store: "7".into(), location: "s/r/h".into(), groups, is_empty };
+        let missing = Counted { count: 3, and_more: true };
         let stuck = vec![
             StuckView { group: 4, store: "7".into(), why: "no room".into() },
             StuckView { group: 5, store: "8".into(), why: "another one's".into() },
@@ -99,8 +99,8 @@ mod tests {
         let with = |leaver| RepairView {
             lost: Vec::new(),
             draining: vec![leaver],
-            filling: 1,
-            owed,
+            backfill: 1,
+            missing,
             copying: 2,
             stuck: stuck.clone(),
             failed: 0,

@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use crate::place::cut;
-use crate::{Place, PlaceError, PlacePrefix};
+use crate::location::cut;
+use crate::{Location, LocationError, LocationPrefix};
 
 /// Why a text is not a range of addresses with its place.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PlaceRangeError {
+pub enum LocationRangeError {
     /// Not two words.
     #[error("`{0}` is not a range and its place; write them with a space between, as in `10.1.0.0/16 cern/r12`")]
     NotTwo(String),
@@ -26,7 +26,7 @@ pub enum PlaceRangeError {
     },
     /// The second one is no place.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    Location(#[from] LocationError),
     /// The same range has two places.
     #[error("`{0}` is there twice")]
     Twice(String),
@@ -71,10 +71,10 @@ impl std::fmt::Display for Range {
 }
 
 impl FromStr for Range {
-    type Err = PlaceRangeError;
+    type Err = LocationRangeError;
 
-    fn from_str(text: &str) -> Result<Self, PlaceRangeError> {
-        let wrong = || PlaceRangeError::NotARange(cut(text));
+    fn from_str(text: &str) -> Result<Self, LocationRangeError> {
+        let wrong = || LocationRangeError::NotARange(cut(text));
         let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         // A client of IPv4 is known by that address, however it came: nobody is in a range of `::ffff:0:0/96`.
@@ -84,7 +84,7 @@ impl FromStr for Range {
         }
         let range = Self::around(address, bits.parse().map_err(|_| wrong())?).ok_or_else(wrong)?;
         if range.first() != address {
-            return Err(PlaceRangeError::Inside { given: cut(text), meant: range.to_string() });
+            return Err(LocationRangeError::Inside { given: cut(text), meant: range.to_string() });
         }
         Ok(range)
     }
@@ -92,37 +92,37 @@ impl FromStr for Range {
 
 /// Ranges of addresses, and where clients that have one of these stand. Of several that an address is in, the longest one counts.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct PlaceRanges {
-    places: HashMap<Range, PlacePrefix>,
+pub struct LocationRanges {
+    locations: HashMap<Range, LocationPrefix>,
     /// How many bits the ranges have, of which there are few.
     lengths: BTreeSet<u8>,
 }
 
-impl PlaceRanges {
+impl LocationRanges {
     /// From texts such as `10.1.0.0/16 cern/r12`: a range, a space, and a site, with rack and host if they are known.
     ///
     /// # Errors
     /// What is wrong with the first one that is.
-    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, PlaceRangeError> {
+    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, LocationRangeError> {
         let mut all = Self::default();
         for text in texts {
             let mut words = text.split_whitespace();
-            let (Some(range), Some(place), None) = (words.next(), words.next(), words.next()) else {
-                return Err(PlaceRangeError::NotTwo(cut(text)));
+            let (Some(range), Some(location), None) = (words.next(), words.next(), words.next()) else {
+                return Err(LocationRangeError::NotTwo(cut(text)));
             };
-            let (range, place): (Range, PlacePrefix) = (range.parse()?, place.parse()?);
+            let (range, location): (Range, LocationPrefix) = (range.parse()?, location.parse()?);
             all.lengths.insert(range.bits);
-            if all.places.insert(range, place).is_some() {
-                return Err(PlaceRangeError::Twice(range.to_string()));
+            if all.locations.insert(range, location).is_some() {
+                return Err(LocationRangeError::Twice(range.to_string()));
             }
         }
         Ok(all)
     }
 
-    /// Where a client at `address` stands ([`PlacePrefix::of_client`]); `None`: nobody has said.
+    /// Where a client at `address` stands ([`LocationPrefix::of_client`]); `None`: nobody has said.
     #[must_use]
-    pub fn place_of(&self, address: IpAddr) -> Option<Place> {
-        let longest = self.lengths.iter().rev().find_map(|bits| self.places.get(&Range::around(address, *bits)?))?;
+    pub fn location_of(&self, address: IpAddr) -> Option<Location> {
+        let longest = self.lengths.iter().rev().find_map(|bits| self.locations.get(&Range::around(address, *bits)?))?;
         longest.of_client(address)
     }
 }
@@ -131,15 +131,15 @@ impl PlaceRanges {
 mod tests {
     use super::*;
 
-    fn of(texts: &[&str]) -> Result<PlaceRanges, PlaceRangeError> {
-        PlaceRanges::parse(texts.iter().copied())
+    fn of(texts: &[&str]) -> Result<LocationRanges, LocationRangeError> {
+        LocationRanges::parse(texts.iter().copied())
     }
 
     #[test]
     fn the_longest_range_counts() {
         let texts = ["10.0.0.0/8 north", "10.1.0.0/16 cern/r1", "10.1.2.3/32 cern/r2/ds7", "2001:db8::/32 south/r9"];
         let ranges = of(&texts).unwrap();
-        for (address, place) in [
+        for (address, location) in [
             ("10.200.0.1", Some("north/10.200.0.1/10.200.0.1")),
             ("10.1.9.9", Some("cern/r1/10.1.9.9")),
             ("10.1.2.3", Some("cern/r2/ds7")),
@@ -147,25 +147,26 @@ mod tests {
             ("2001:db8:1::5", Some("south/r9/2001-db8-1--5")),
             ("2001:db9::5", None),
         ] {
-            let found = ranges.place_of(address.parse().unwrap());
-            assert_eq!(found.as_ref().map(Place::as_str), place, "{address}");
+            let found = ranges.location_of(address.parse().unwrap());
+            assert_eq!(found.as_ref().map(Location::as_str), location, "{address}");
         }
-        assert_eq!(PlaceRanges::default().place_of("10.1.2.3".parse().unwrap()), None);
+        assert_eq!(LocationRanges::default().location_of("10.1.2.3".parse().unwrap()), None);
     }
 
     #[test]
     fn a_range_of_all_is_of_one_kind_of_addresses() {
         let ranges = of(&["0.0.0.0/0 four", "::/0 six"]).unwrap();
-        let site = |address: &str| ranges.place_of(address.parse().unwrap()).map(|place| place.site().to_owned());
+        let site =
+            |address: &str| ranges.location_of(address.parse().unwrap()).map(|location| location.site().to_owned());
         assert_eq!((site("255.255.255.255"), site("::1")), (Some("four".into()), Some("six".into())));
-        assert_eq!(of(&["0.0.0.0/0 four"]).unwrap().place_of("::".parse().unwrap()), None);
+        assert_eq!(of(&["0.0.0.0/0 four"]).unwrap().location_of("::".parse().unwrap()), None);
     }
 
     #[test]
     fn what_is_wrong_is_said() {
         let wrong = |text: &str| of(&[text]).unwrap_err();
         for text in ["", "10.1.0.0/16", "10.1.0.0/16 a b", "10.1.0.0/16=a"] {
-            assert!(matches!(wrong(text), PlaceRangeError::NotTwo(_)), "{text}");
+            assert!(matches!(wrong(text), LocationRangeError::NotTwo(_)), "{text}");
         }
         for text in [
             "10.1.0.0 a",
@@ -178,11 +179,11 @@ mod tests {
             "10.0.0.0/ a",
             "::ffff:10.0.0.0/104 a",
         ] {
-            assert!(matches!(wrong(text), PlaceRangeError::NotARange(_)), "{text}");
+            assert!(matches!(wrong(text), LocationRangeError::NotARange(_)), "{text}");
         }
-        let inside = PlaceRangeError::Inside { given: "10.1.2.0/16".into(), meant: "10.1.0.0/16".into() };
+        let inside = LocationRangeError::Inside { given: "10.1.2.0/16".into(), meant: "10.1.0.0/16".into() };
         assert_eq!(wrong("10.1.2.0/16 a"), inside);
-        assert!(matches!(wrong("10.0.0.0/8 a/b/c/d"), PlaceRangeError::Place(_)));
-        assert_eq!(of(&["10.0.0.0/8 a", "10.0.0.0/8 b"]), Err(PlaceRangeError::Twice("10.0.0.0/8".into())));
+        assert!(matches!(wrong("10.0.0.0/8 a/b/c/d"), LocationRangeError::Location(_)));
+        assert_eq!(of(&["10.0.0.0/8 a", "10.0.0.0/8 b"]), Err(LocationRangeError::Twice("10.0.0.0/8".into())));
     }
 }

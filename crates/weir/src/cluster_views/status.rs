@@ -29,9 +29,9 @@ fn in_words(status: &StatusView) -> Vec<String> {
     lines.push(format!("{} free of {} on stores that take files", show_size(status.room), show_size(status.capacity)));
     lines.push(format!("{} being written", how_many(status.writers, "file")));
     let copying = if status.copying > 0 { format!(", {} just being made", status.copying) } else { String::new() };
-    lines.push(format!("{} owed{copying}", how_many(status.owed, "copy")));
-    if status.groups_lacking > 0 {
-        let all = counted(status.groups_lacking, "group");
+    lines.push(format!("{} owed{copying}", how_many(status.missing, "copy")));
+    if status.groups_under_replicated > 0 {
+        let all = counted(status.groups_under_replicated, "group");
         let without = match status.groups_without {
             0 => String::new(),
             count => format!(", {count} of them with none: what only they have cannot be read"),
@@ -67,7 +67,7 @@ fn row(node: &NodeView) -> Vec<String> {
             Some(Presence::Away) => "away".into(),
         },
         node.stores.to_string(),
-        node.places.join(" "),
+        node.locations.join(" "),
         node.clients.join(" "),
         node.nodes.join(" "),
     ]

@@ -12,7 +12,7 @@ use crate::datadir::DataDir;
 use crate::foundation::{INDEXES, JOURNAL_DIR, OpenError, disk_of, engine, journal_config};
 
 /// Makes both indexes follow the log that `repaired` is about.
-pub fn adopt(data: &DataDir, config: &Config, repaired: &Repaired) -> Result<(), OpenError> {
+pub fn repair_index(data: &DataDir, config: &Config, repaired: &Repaired) -> Result<(), OpenError> {
     let disk = disk_of(data)?;
     let (journal, _) = Journal::open(Arc::clone(&disk), JOURNAL_DIR, journal_config(config))?;
     for (which, dir) in INDEXES {

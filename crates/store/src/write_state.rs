@@ -1,4 +1,4 @@
-//! One span of writing of one piece, in memory. The same steps are taken when the log is replayed, so that what comes
+//! One span of writing of one replica, in memory. The same steps are taken when the log is replayed, so that what comes
 //! back after a stop is what was there before.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub(crate) struct Held {
 
 /// The state of a life.
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
+pub(crate) struct WriteState {
     pub(crate) birth: Birth,
     pub(crate) len: u64,
     /// Whether it has, or gets, a file of its own.
@@ -53,7 +53,7 @@ pub(crate) struct Life {
     pub(crate) failed: Option<String>,
 }
 
-impl Life {
+impl WriteState {
     pub(crate) fn new(birth: Birth, small_max: u64) -> Self {
         let large = birth.expected_len.is_some_and(|len| len > small_max);
         Self {
@@ -76,15 +76,15 @@ impl Life {
     }
 
     pub(crate) fn from_snapshot(snapshot: Snapshot, small_max: u64) -> Self {
-        let mut life = Self::new(snapshot.birth, small_max);
-        life.len = snapshot.len;
-        life.large |= snapshot.large;
-        life.written = snapshot.written;
-        life.in_file = snapshot.in_file;
+        let mut write_state = Self::new(snapshot.birth, small_max);
+        write_state.len = snapshot.len;
+        write_state.large |= snapshot.large;
+        write_state.written = snapshot.written;
+        write_state.in_file = snapshot.in_file;
         for (page, image, bytes) in snapshot.held {
-            life.held.insert(page, Held { bytes: bytes.into_boxed_slice(), image });
+            write_state.held.insert(page, Held { bytes: bytes.into_boxed_slice(), image });
         }
-        life
+        write_state
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

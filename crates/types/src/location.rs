@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 /// Longest name of a site, rack or host, in bytes.
-pub const PLACE_NAME_MAX: usize = 64;
+pub const LOCATION_NAME_MAX: usize = 64;
 
 /// Why a text is not a place.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PlaceError {
+pub enum LocationError {
     /// Not three names.
     #[error("`{0}` is not a place; write site/rack/host, as in `cern/r12/ds7`")]
     NotThree(String),
@@ -43,14 +43,14 @@ pub enum Shared {
 
 /// Where a machine stands, in canonical form. Two racks of the same name on two sites are two racks; so with hosts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place(PlacePrefix);
+pub struct Location(LocationPrefix);
 
-impl Place {
+impl Location {
     /// From the three names.
     ///
     /// # Errors
-    /// [`PlaceError::BadName`].
-    pub fn new(site: &str, rack: &str, host: &str) -> Result<Self, PlaceError> {
+    /// [`LocationError::BadName`].
+    pub fn new(site: &str, rack: &str, host: &str) -> Result<Self, LocationError> {
         format!("{site}/{rack}/{host}").parse()
     }
 
@@ -84,14 +84,14 @@ impl Place {
 
     /// The first `depth` names: 1 the site, 2 site and rack, 3 (or more) the whole place.
     #[must_use]
-    pub fn prefix(&self, depth: usize) -> PlacePrefix {
+    pub fn prefix(&self, depth: usize) -> LocationPrefix {
         let end = self.0.0.match_indices('/').nth(depth.max(1) - 1).map_or(self.0.0.len(), |(at, _)| at);
-        PlacePrefix(self.0.0[..end].into())
+        LocationPrefix(self.0.0[..end].into())
     }
 
     /// What this place and `other` have in common.
     #[must_use]
-    pub fn shared_with(&self, other: &Place) -> Shared {
+    pub fn shared_with(&self, other: &Location) -> Shared {
         if self == other {
             return Shared::Host;
         }
@@ -102,24 +102,24 @@ impl Place {
     }
 }
 
-impl FromStr for Place {
-    type Err = PlaceError;
-    fn from_str(text: &str) -> Result<Self, PlaceError> {
+impl FromStr for Location {
+    type Err = LocationError;
+    fn from_str(text: &str) -> Result<Self, LocationError> {
         if text.split('/').count() != 3 {
-            return Err(PlaceError::NotThree(cut(text)));
+            return Err(LocationError::NotThree(cut(text)));
         }
         check(text)?;
-        Ok(Self(PlacePrefix(text.into())))
+        Ok(Self(LocationPrefix(text.into())))
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -127,9 +127,9 @@ impl fmt::Debug for Place {
 
 /// The beginning of a place: `site`, `site/rack` or `site/rack/host`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PlacePrefix(Box<str>);
+pub struct LocationPrefix(Box<str>);
 
-impl PlacePrefix {
+impl LocationPrefix {
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -139,49 +139,49 @@ impl PlacePrefix {
     /// The place of a client at `address` of which no more than this is known. Rack and host are named by the address where it does not say them: they are
     /// those of nobody else.
     #[must_use]
-    pub fn of_client(&self, address: IpAddr) -> Option<Place> {
+    pub fn of_client(&self, address: IpAddr) -> Option<Location> {
         let own = address.to_string().replace([':', '%'], "-");
         let mut names = self.as_str().split('/').chain([own.as_str(), own.as_str()]);
-        Place::new(names.next()?, names.next()?, names.next()?).ok()
+        Location::new(names.next()?, names.next()?, names.next()?).ok()
     }
 
-    /// Whether `place` begins with it, name for name.
+    /// Whether `location` begins with it, name for name.
     #[must_use]
-    pub fn contains(&self, place: &Place) -> bool {
-        match place.as_str().strip_prefix(self.as_str()) {
+    pub fn contains(&self, location: &Location) -> bool {
+        match location.as_str().strip_prefix(self.as_str()) {
             Some(rest) => rest.is_empty() || rest.starts_with('/'),
             None => false,
         }
     }
 }
 
-impl FromStr for PlacePrefix {
-    type Err = PlaceError;
-    fn from_str(text: &str) -> Result<Self, PlaceError> {
+impl FromStr for LocationPrefix {
+    type Err = LocationError;
+    fn from_str(text: &str) -> Result<Self, LocationError> {
         if text.is_empty() || text.split('/').count() > 3 {
-            return Err(PlaceError::NotAPrefix(cut(text)));
+            return Err(LocationError::NotAPrefix(cut(text)));
         }
         check(text)?;
         Ok(Self(text.into()))
     }
 }
 
-impl fmt::Display for PlacePrefix {
+impl fmt::Display for LocationPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl fmt::Debug for PlacePrefix {
+impl fmt::Debug for LocationPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-fn check(text: &str) -> Result<(), PlaceError> {
-    match text.split('/').find(|name| !is_name(name, PLACE_NAME_MAX)) {
+fn check(text: &str) -> Result<(), LocationError> {
+    match text.split('/').find(|name| !is_name(name, LOCATION_NAME_MAX)) {
         None => Ok(()),
-        Some(name) => Err(PlaceError::BadName { whole: cut(text), name: cut(name) }),
+        Some(name) => Err(LocationError::BadName { whole: cut(text), name: cut(name) }),
     }
 }
 
@@ -204,55 +204,55 @@ pub(crate) fn cut(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn place(text: &str) -> Place {
+    fn location(text: &str) -> Location {
         text.parse().unwrap()
     }
 
     #[test]
     fn a_place_has_three_names() {
-        let here = place("cern/r12/ds7");
+        let here = location("cern/r12/ds7");
         assert_eq!((here.site(), here.rack(), here.host()), ("cern", "r12", "ds7"));
         assert_eq!(here.to_string(), "cern/r12/ds7");
-        assert_eq!(Place::new("cern", "r12", "ds7"), Ok(here));
-        assert!(matches!("".parse::<Place>(), Err(PlaceError::NotThree(_))));
-        assert!(matches!("cern/ds7".parse::<Place>(), Err(PlaceError::NotThree(_))));
-        assert!(matches!("cern/r/h/x".parse::<Place>(), Err(PlaceError::NotThree(_))));
-        assert!(Place::new("a/b", "c", "d").is_err());
+        assert_eq!(Location::new("cern", "r12", "ds7"), Ok(here));
+        assert!(matches!("".parse::<Location>(), Err(LocationError::NotThree(_))));
+        assert!(matches!("cern/ds7".parse::<Location>(), Err(LocationError::NotThree(_))));
+        assert!(matches!("cern/r/h/x".parse::<Location>(), Err(LocationError::NotThree(_))));
+        assert!(Location::new("a/b", "c", "d").is_err());
         for wrong in ["/r/h", "cern//h", "cern/r/", "c ern/r/h", "cern/r/h\n", "cern/r/ü"] {
-            assert!(matches!(wrong.parse::<Place>(), Err(PlaceError::BadName { .. })), "{wrong:?}");
+            assert!(matches!(wrong.parse::<Location>(), Err(LocationError::BadName { .. })), "{wrong:?}");
         }
     }
 
     #[test]
     fn names_have_64_bytes_at_most() {
         let (fits, long) = ("n".repeat(64), "n".repeat(65));
-        assert!(format!("{fits}/{fits}/{fits}").parse::<Place>().is_ok());
-        assert!(format!("{fits}/{long}/{fits}").parse::<Place>().is_err());
-        let error = "x".repeat(1 << 20).parse::<Place>().unwrap_err().to_string();
+        assert!(format!("{fits}/{fits}/{fits}").parse::<Location>().is_ok());
+        assert!(format!("{fits}/{long}/{fits}").parse::<Location>().is_err());
+        let error = "x".repeat(1 << 20).parse::<Location>().unwrap_err().to_string();
         assert!(error.len() < 400, "a long text is not repeated whole: {} bytes", error.len());
     }
 
     #[test]
     fn what_two_places_share() {
-        let here = place("a/r1/h1");
-        assert_eq!(here.shared_with(&place("a/r1/h1")), Shared::Host);
-        assert_eq!(here.shared_with(&place("a/r1/h2")), Shared::Rack);
-        assert_eq!(here.shared_with(&place("a/r2/h1")), Shared::Site, "the same host's name in another rack");
-        assert_eq!(here.shared_with(&place("b/r1/h1")), Shared::Nothing, "the same names on another site");
+        let here = location("a/r1/h1");
+        assert_eq!(here.shared_with(&location("a/r1/h1")), Shared::Host);
+        assert_eq!(here.shared_with(&location("a/r1/h2")), Shared::Rack);
+        assert_eq!(here.shared_with(&location("a/r2/h1")), Shared::Site, "the same host's name in another rack");
+        assert_eq!(here.shared_with(&location("b/r1/h1")), Shared::Nothing, "the same names on another site");
         assert!(Shared::Host > Shared::Rack && Shared::Rack > Shared::Site && Shared::Site > Shared::Nothing);
     }
 
     #[test]
     fn a_prefix_holds_whole_names() {
-        let prefix: PlacePrefix = "cern/r1".parse().unwrap();
-        assert!(prefix.contains(&place("cern/r1/h1")));
-        assert!(!prefix.contains(&place("cern/r12/h1")), "r1 is not the beginning of r12");
-        assert!("cern".parse::<PlacePrefix>().unwrap().contains(&place("cern/r12/h1")));
-        assert!("cern/r1/h1".parse::<PlacePrefix>().unwrap().contains(&place("cern/r1/h1")));
+        let prefix: LocationPrefix = "cern/r1".parse().unwrap();
+        assert!(prefix.contains(&location("cern/r1/h1")));
+        assert!(!prefix.contains(&location("cern/r12/h1")), "r1 is not the beginning of r12");
+        assert!("cern".parse::<LocationPrefix>().unwrap().contains(&location("cern/r12/h1")));
+        assert!("cern/r1/h1".parse::<LocationPrefix>().unwrap().contains(&location("cern/r1/h1")));
         for wrong in ["", "cern/", "/", "a/b/c/d"] {
-            assert!(wrong.parse::<PlacePrefix>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<LocationPrefix>().is_err(), "{wrong:?}");
         }
-        let here = place("cern/r1/h1");
+        let here = location("cern/r1/h1");
         let prefixes = [1, 2, 3, 4].map(|depth| here.prefix(depth).to_string());
         assert_eq!(prefixes, ["cern", "cern/r1", "cern/r1/h1", "cern/r1/h1"]);
     }

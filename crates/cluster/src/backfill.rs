@@ -6,7 +6,7 @@ use types::{Group, StoreId};
 use crate::placement::PlacementError;
 
 /// Contents of one group that are owed at a time: more are taken on when fewer are left. What was lost is not counted.
-pub const OWED_AT_A_TIME: usize = 256;
+pub const MISSING_AT_A_TIME: usize = 256;
 
 /// What is done next in a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,36 +27,36 @@ pub enum Next {
     /// Copies have to be made first.
     Copies,
     /// No store can take the place of this member.
-    NoPlace(StoreId, PlacementError),
+    NoLocation(StoreId, PlacementError),
 }
 
 /// What is known of the members of a group.
 #[derive(Clone, Copy)]
-pub struct Going<'a> {
+pub struct MemberStates<'a> {
     /// A store that is to leave: it was given up, or is being emptied.
     pub is_to_leave: &'a dyn Fn(StoreId) -> bool,
     /// One that is gone for good.
-    pub is_given_up: &'a dyn Fn(StoreId) -> bool,
+    pub is_removed_as_lost: &'a dyn Fn(StoreId) -> bool,
     /// One that has to stay for now: something is to be copied first, or would be gone without it.
     pub is_kept: &'a dyn Fn(StoreId) -> bool,
 }
 
-impl std::fmt::Debug for Going<'_> {
+impl std::fmt::Debug for MemberStates<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Going")
     }
 }
 
-/// Decides what is done next in `group`. `owed`: contents of which somebody who stays is owed a copy, and can be given one, counted up to
-/// [`OWED_AT_A_TIME`]. `choose` is asked for who takes a lost member's place beside those that remain.
+/// Decides what is done next in `group`. `missing`: contents of which somebody who stays is owed a copy, and can be given one, counted up to
+/// [`MISSING_AT_A_TIME`]. `choose` is asked for who takes a lost member's place beside those that remain.
 pub fn next(
     group: &Group,
-    going: &Going<'_>,
-    owed: usize,
+    member_states: &MemberStates<'_>,
+    missing: usize,
     choose: impl FnOnce(&[StoreId], StoreId) -> Result<StoreId, PlacementError>,
 ) -> Next {
-    let (members, goes) = (&group.members, going.is_to_leave);
-    let mut without_place = None;
+    let (members, goes) = (&group.members, member_states.is_to_leave);
+    let mut without_location = None;
     if let Some(lost) = members.iter().find(|member| goes(member.store) && !member.is_leaving()) {
         let stay = members.iter().filter(|member| !member.is_leaving() && !goes(member.store));
         let stay: Vec<StoreId> = stay.map(|member| member.store).collect();
@@ -64,39 +64,39 @@ pub fn next(
         let is_new = |store: &StoreId| members.iter().all(|member| member.store != *store);
         match choose(&stay, lost.store) {
             // Who takes the place of one that never had all has to wait until what it was the first to have is on others.
-            Ok(_) if !lost.is_current() && (going.is_kept)(lost.store) => {}
+            Ok(_) if !lost.is_current() && (member_states.is_kept)(lost.store) => {}
             Ok(store) if is_new(&store) => return Next::Join { store, in_place_of: lost.store },
             Ok(_) => {}
-            Err(error) => without_place = Some(Next::NoPlace(lost.store, error)),
+            Err(error) => without_location = Some(Next::NoLocation(lost.store, error)),
         }
     }
     // Of one that is being emptied, or was given up, nobody else may have something: it is owed the rest first, and its place is taken then.
-    let is_filled = |store: StoreId| !(going.is_given_up)(store) || (going.is_kept)(store);
-    let filling = members.iter().find(|member| !member.is_current() && is_filled(member.store));
+    let is_filled = |store: StoreId| !(member_states.is_removed_as_lost)(store) || (member_states.is_kept)(store);
+    let backfill = members.iter().find(|member| !member.is_current() && is_filled(member.store));
     let mut leaving = members.iter().filter(|member| member.is_leaving()).peekable();
-    let next = match (filling, leaving.peek().is_some()) {
-        (Some(member), _) if owed < OWED_AT_A_TIME => Next::Fill(member.store),
+    let next = match (backfill, leaving.peek().is_some()) {
+        (Some(member), _) if missing < MISSING_AT_A_TIME => Next::Fill(member.store),
         (Some(_), _) => Next::Copies,
         (None, true) if members.iter().any(|member| !member.is_current()) => Next::Copies,
         (None, true) => leaving
-            .find(|member| !(going.is_kept)(member.store))
+            .find(|member| !(member_states.is_kept)(member.store))
             .map_or(Next::Copies, |member| Next::Leave(member.store)),
         (None, false) => Next::Nothing,
     };
     match next {
-        Next::Nothing | Next::Copies => without_place.unwrap_or(next),
+        Next::Nothing | Next::Copies => without_location.unwrap_or(next),
         next => next,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use types::{BodyId, GroupId, Member, Spread};
+    use types::{GroupId, Member, ObjectId, Spread};
 
     use super::*;
 
     fn member(store: u64, since: u64, through: u64) -> Member {
-        Member { store: StoreId(store), since: BodyId(since), through: BodyId(through) }
+        Member { store: StoreId(store), since: ObjectId(since), through: ObjectId(through) }
     }
 
     fn group(members: Vec<Member>) -> Group {
@@ -108,18 +108,19 @@ mod tests {
     }
 
     /// Store 2 was given up.
-    const LOST: Going<'_> = Going { is_to_leave: &is_two, is_given_up: &is_two, is_kept: &|_| false };
+    const LOST: MemberStates<'_> =
+        MemberStates { is_to_leave: &is_two, is_removed_as_lost: &is_two, is_kept: &|_| false };
 
-    fn going(members: Vec<Member>, going: &Going<'_>, owed: usize) -> Next {
-        next(&group(members), going, owed, |stay, lost| {
+    fn member_states(members: Vec<Member>, member_states: &MemberStates<'_>, missing: usize) -> Next {
+        next(&group(members), member_states, missing, |stay, lost| {
             assert!(!stay.contains(&lost));
             Ok(StoreId(3))
         })
     }
 
     /// With store 2 lost, and store 3 to take its place.
-    fn decide(members: Vec<Member>, owed: usize) -> Next {
-        going(members, &Going { is_kept: &|_| owed > 0, ..LOST }, owed)
+    fn decide(members: Vec<Member>, missing: usize) -> Next {
+        member_states(members, &MemberStates { is_kept: &|_| missing > 0, ..LOST }, missing)
     }
 
     const LEAVES: u64 = Member::LEAVES.0;
@@ -130,13 +131,13 @@ mod tests {
         let join = Next::Join { store: StoreId(3), in_place_of: StoreId(2) };
         assert_eq!(decide(vec![all, member(2, 1, 0)], 0), join);
         assert_eq!(decide(vec![all, member(2, 1, 0)], 9), join, "whatever is owed to others");
-        let filling = |through| vec![all, member(2, 1, LEAVES), member(3, 100, through)];
-        assert_eq!(decide(filling(0), 0), Next::Fill(StoreId(3)));
-        assert_eq!(decide(filling(40), OWED_AT_A_TIME - 1), Next::Fill(StoreId(3)));
-        assert_eq!(decide(filling(40), OWED_AT_A_TIME), Next::Copies);
+        let backfill = |through| vec![all, member(2, 1, LEAVES), member(3, 100, through)];
+        assert_eq!(decide(backfill(0), 0), Next::Fill(StoreId(3)));
+        assert_eq!(decide(backfill(40), MISSING_AT_A_TIME - 1), Next::Fill(StoreId(3)));
+        assert_eq!(decide(backfill(40), MISSING_AT_A_TIME), Next::Copies);
         // All is owed, and not all is there.
-        assert_eq!(decide(filling(99), 1), Next::Copies);
-        assert_eq!(decide(filling(99), 0), Next::Leave(StoreId(2)));
+        assert_eq!(decide(backfill(99), 1), Next::Copies);
+        assert_eq!(decide(backfill(99), 0), Next::Leave(StoreId(2)));
         assert_eq!(decide(vec![all, member(3, 100, 99)], 0), Next::Nothing);
         assert_eq!(decide(vec![all, member(3, 100, 99)], 5), Next::Nothing, "what is owed otherwise is nobody's hurry");
     }
@@ -144,11 +145,11 @@ mod tests {
     #[test]
     fn what_was_lost_with_one_keeps_no_other() {
         // On store 2, which was given up, is something that nobody else has. Store 4 is being emptied.
-        let both = Going { is_to_leave: &|store| [2, 4].contains(&store.0), is_kept: &is_two, ..LOST };
+        let both = MemberStates { is_to_leave: &|store| [2, 4].contains(&store.0), is_kept: &is_two, ..LOST };
         let members =
             |through| vec![member(2, 1, LEAVES), member(3, 100, 99), member(4, 1, LEAVES), member(5, 100, through)];
-        assert_eq!(going(members(40), &both, 0), Next::Fill(StoreId(5)));
-        assert_eq!(going(members(99), &both, 0), Next::Leave(StoreId(4)));
+        assert_eq!(member_states(members(40), &both, 0), Next::Fill(StoreId(5)));
+        assert_eq!(member_states(members(99), &both, 0), Next::Leave(StoreId(4)));
     }
 
     #[test]
@@ -164,23 +165,25 @@ mod tests {
     #[test]
     fn without_a_place_all_stays_as_it_is() {
         let error = PlacementError::NoReplacement { lost: StoreId(2), spread: Spread::Host, class: None };
-        let none = |members: Vec<Member>, going: &Going<'_>| next(&group(members), going, 0, |_, _| Err(error.clone()));
-        let stuck = Next::NoPlace(StoreId(2), error.clone());
+        let none = |members: Vec<Member>, member_states: &MemberStates<'_>| {
+            next(&group(members), member_states, 0, |_, _| Err(error.clone()))
+        };
+        let stuck = Next::NoLocation(StoreId(2), error.clone());
         assert_eq!(none(vec![member(1, 1, 0), member(2, 1, 0)], &LOST), stuck);
         // But what can be done is done.
         assert_eq!(none(vec![member(2, 1, 0), member(4, 1, LEAVES), member(3, 9, 0)], &LOST), Next::Fill(StoreId(3)));
         assert_eq!(none(vec![member(1, 1, 0), member(3, 1, 0)], &LOST), Next::Nothing);
         // Its place was taken by one that is to go itself: it stays as long as something is on it alone.
         let members = || vec![member(4, 1, LEAVES), member(2, 100, 99)];
-        assert_eq!(none(members(), &Going { is_kept: &|store| store == StoreId(4), ..LOST }), stuck);
+        assert_eq!(none(members(), &MemberStates { is_kept: &|store| store == StoreId(4), ..LOST }), stuck);
         assert_eq!(none(members(), &LOST), Next::Leave(StoreId(4)));
     }
 
     #[test]
     fn one_that_is_emptied_before_it_was_given_all_is_replaced_at_once_unless_something_is_on_it_alone() {
-        let emptied = Going { is_given_up: &|_| false, ..LOST };
+        let emptied = MemberStates { is_removed_as_lost: &|_| false, ..LOST };
         let members = || vec![member(4, 1, LEAVES), member(2, 100, 40)];
-        assert_eq!(going(members(), &emptied, 0), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
-        assert_eq!(going(members(), &Going { is_kept: &is_two, ..emptied }, 0), Next::Fill(StoreId(2)));
+        assert_eq!(member_states(members(), &emptied, 0), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
+        assert_eq!(member_states(members(), &MemberStates { is_kept: &is_two, ..emptied }, 0), Next::Fill(StoreId(2)));
     }
 }

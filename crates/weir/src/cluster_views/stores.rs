@@ -28,7 +28,7 @@ fn row(store: &StoreView) -> Vec<String> {
     // Nothing is known of its disk before its node has been heard of.
     let size = |bytes: u64| if store.capacity == 0 { "?".into() } else { show_size(bytes) };
     vec![
-        store.place.clone(),
+        store.location.clone(),
         store.node.to_string(),
         store.class.clone().unwrap_or_default(),
         store.state.to_string(),

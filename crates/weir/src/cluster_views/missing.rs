@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use roles::{Lack, MissingFile, MissingPage};
+use roles::{MissingFile, MissingPage, Shortage};
 
 use super::{asked, counted};
 use crate::Failure;
@@ -26,12 +26,12 @@ pub(crate) fn run(args: &MissingArgs) -> Result<Exit, Failure> {
         // A reader that has gone away (`| head`) is no error.
         Err(Stopped::Printing(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Exit::Done),
         Err(Stopped::Printing(error)) => Err(Failure::new(Exit::Failed, error)),
-        Err(Stopped::Asking(failure)) => Err(failure),
+        Err(Stopped::OpenRequest(failure)) => Err(failure),
     }
 }
 
 enum Stopped {
-    Asking(Failure),
+    OpenRequest(Failure),
     Printing(std::io::Error),
 }
 
@@ -48,7 +48,7 @@ fn print(args: &MissingArgs, out: &mut impl std::io::Write) -> Result<(), Stoppe
     }
     loop {
         let ask = Ask::Missing { after, unreadable: args.unreadable };
-        let page: MissingPage = asked(&args.manager.data, &ask).map_err(Stopped::Asking)?;
+        let page: MissingPage = asked(&args.manager.data, &ask).map_err(Stopped::OpenRequest)?;
         for file in &page.files {
             sums.add(file);
             if args.manager.json {
@@ -80,9 +80,9 @@ fn in_words(file: &MissingFile) -> String {
         _ => format!(", units {}", units.join(", ")),
     };
     let what = match lacks {
-        Lack::Lost => "lost: all stores that had it were given up".to_owned(),
-        Lack::Away => "cannot be read: no store that has it is there".to_owned(),
-        Lack::Copies => format!("{copies} of {of} copies"),
+        Shortage::Lost => "lost: all stores that had it were given up".to_owned(),
+        Shortage::Away => "cannot be read: no store that has it is there".to_owned(),
+        Shortage::Copies => format!("{copies} of {of} copies"),
     };
     let stores = if stores.is_empty() { "none".to_owned() } else { stores.join(", ") };
     format!("{path}: {what}{units}; without {stores}")
@@ -91,9 +91,9 @@ fn in_words(file: &MissingFile) -> String {
 impl Sums {
     fn add(&mut self, file: &MissingFile) {
         match file.lacks {
-            Lack::Lost => self.lost += 1,
-            Lack::Away => self.away += 1,
-            Lack::Copies => self.copies += 1,
+            Shortage::Lost => self.lost += 1,
+            Shortage::Away => self.away += 1,
+            Shortage::Copies => self.copies += 1,
         }
     }
 
@@ -125,13 +125,14 @@ mod tests {
             of: 2,
             stores: vec!["store 7 at s/r/h (node 2)".into()],
         };
-        assert_eq!(in_words(&file(Lack::Copies, &[])), "/a: 1 of 2 copies; without store 7 at s/r/h (node 2)");
+        assert_eq!(in_words(&file(Shortage::Copies, &[])), "/a: 1 of 2 copies; without store 7 at s/r/h (node 2)");
         assert!(
-            in_words(&file(Lack::Lost, &[3])).starts_with("/a: lost: all stores that had it were given up, unit 3;")
+            in_words(&file(Shortage::Lost, &[3]))
+                .starts_with("/a: lost: all stores that had it were given up, unit 3;")
         );
-        assert!(in_words(&file(Lack::Away, &[0, 3])).contains("is there, units 0, 3; without"));
+        assert!(in_words(&file(Shortage::Away, &[0, 3])).contains("is there, units 0, 3; without"));
         let mut sums = Sums::default();
-        for lacks in [Lack::Lost, Lack::Copies, Lack::Copies] {
+        for lacks in [Shortage::Lost, Shortage::Copies, Shortage::Copies] {
             sums.add(&file(lacks, &[]));
         }
         assert_eq!(

@@ -1,20 +1,20 @@
-//! What is done on a piece's disk, one work after the other, and what a change is made of.
+//! What is done on a replica's disk, one work after the other, and what a change is made of.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cluster::message::Original;
-use cluster::replication::Whole;
-use cluster::server::{By, Did, Work};
+use cluster::replication::ObjectDigest;
+use cluster::server::{Work, WorkPurpose, WorkResult};
 use parking_lot::{Mutex, MutexGuard};
-use store::{Completed, NewPiece, PageSum, PieceState, PieceStatus, StoreError, Writer};
-use types::{ErrorCode, Incarnation, PieceId};
+use store::{Completed, NewReplica, PageSum, ReplicaState, ReplicaStatus, StoreError, Writer};
+use types::{ErrorCode, Incarnation, ReplicaId};
 
 use super::store_shell::StoreAt;
 use crate::bulk::BulkBytes;
-use crate::message::{About, ChangeHead};
+use crate::message::{ChangeHead, ReplicaOrigin};
 
-/// A change of a piece.
+/// A change of a replica.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) head: ChangeHead,
@@ -49,23 +49,23 @@ pub(super) struct AtHand<'a> {
     pub(super) number: u64,
     pub(super) bytes: &'a [u8],
     pub(super) sums: Option<&'a [PageSum]>,
-    /// Its client is told nothing of it before the piece is complete.
+    /// Its client is told nothing of it before the replica is complete.
     pub(super) is_ahead: bool,
 }
 
-/// A piece that something is done with.
-pub(super) struct Piece {
-    pub(super) piece: PieceId,
+/// A replica that something is done with.
+pub(super) struct Replica {
+    pub(super) replica: ReplicaId,
     queue: Mutex<Queue>,
     /// Held by who does the works.
     turn: Mutex<()>,
     writer: Mutex<Option<Arc<Writer>>>,
-    about: Mutex<About>,
+    about: Mutex<ReplicaOrigin>,
 }
 
 #[derive(Default)]
 struct Queue {
-    works: VecDeque<(By, Work<Change>)>,
+    works: VecDeque<(WorkPurpose, Work<Change>)>,
     /// The work before them is done when the log is synced, and nothing else is done until then.
     is_held: bool,
 }
@@ -73,7 +73,7 @@ struct Queue {
 /// What a work has come to.
 pub(super) enum Done {
     /// This.
-    Now(Did<Change>),
+    Now(WorkResult<Change>),
     /// It is complete as soon as the log is synced up to there, which those that are complete at one time share.
     WhenSynced(Completed),
 }
@@ -81,10 +81,10 @@ pub(super) enum Done {
 /// The right to do the works.
 pub(super) type Turn<'a> = MutexGuard<'a, ()>;
 
-impl Piece {
-    pub(super) fn new(piece: PieceId) -> Self {
+impl Replica {
+    pub(super) fn new(replica: ReplicaId) -> Self {
         Self {
-            piece,
+            replica,
             queue: Mutex::default(),
             turn: Mutex::default(),
             writer: Mutex::default(),
@@ -92,20 +92,20 @@ impl Piece {
         }
     }
 
-    /// What a new piece is made with.
-    pub(super) fn set_about(&self, about: About) {
+    /// What a new replica is made with.
+    pub(super) fn set_about(&self, about: ReplicaOrigin) {
         *self.about.lock() = about;
     }
 
-    pub(super) fn about(&self) -> About {
+    pub(super) fn about(&self) -> ReplicaOrigin {
         self.about.lock().clone()
     }
 
-    pub(super) fn push(&self, by: By, work: Work<Change>) {
+    pub(super) fn push(&self, by: WorkPurpose, work: Work<Change>) {
         self.queue.lock().works.push_back((by, work));
     }
 
-    pub(super) fn pop(&self) -> Option<(By, Work<Change>)> {
+    pub(super) fn pop(&self) -> Option<(WorkPurpose, Work<Change>)> {
         let mut queue = self.queue.lock();
         if queue.is_held { None } else { queue.works.pop_front() }
     }
@@ -116,7 +116,7 @@ impl Piece {
         !queue.is_held && !queue.works.is_empty()
     }
 
-    /// From now on nothing is done until [`Piece::go_on`]. For who has the turn.
+    /// From now on nothing is done until [`Replica::go_on`]. For who has the turn.
     pub(super) fn hold(&self) {
         self.queue.lock().is_held = true;
     }
@@ -163,59 +163,59 @@ impl Piece {
     ) -> Done {
         Done::Now(match work {
             Work::Open { may_make } => {
-                Did::Opened(self.open(at, incarnation, may_make).map_err(|error| told(at, &error)))
+                WorkResult::Opened(self.open(at, incarnation, may_make).map_err(|error| told(at, &error)))
             }
             Work::Renew => {
-                let About { path, expected_len } = self.about();
-                let new = NewPiece { path_hint: &path, expected_len, incarnation };
-                let begun = at.store.begin_anew(self.piece, new).map(|writer| *self.writer.lock() = Some(writer));
-                Did::Opened(begun.map_err(|error| told(at, &error)))
+                let ReplicaOrigin { path, expected_len } = self.about();
+                let new = NewReplica { path_hint: &path, expected_len, incarnation };
+                let begun = at.store.begin_anew(self.replica, new).map(|writer| *self.writer.lock() = Some(writer));
+                WorkResult::Opened(begun.map_err(|error| told(at, &error)))
             }
             Work::Apply { seq, change } => {
                 let applied = self.apply(&change, at_hand);
-                Did::Applied(seq, applied.map_err(|error| told(at, &error)))
+                WorkResult::Applied(seq, applied.map_err(|error| told(at, &error)))
             }
             Work::Sync => {
                 let synced = self.with_writer(|writer| writer.sync().map(drop));
-                Did::Synced(synced.map_err(|error| told(at, &error)))
+                WorkResult::Synced(synced.map_err(|error| told(at, &error)))
             }
             Work::Complete => match self.complete(at) {
-                Ok(Ok(whole)) => Did::Completed(Ok(whole)),
+                Ok(Ok(whole)) => WorkResult::Completed(Ok(whole)),
                 Ok(Err(completed)) => return Done::WhenSynced(completed),
-                Err(error) => Did::Completed(Err(told(at, &error))),
+                Err(error) => WorkResult::Completed(Err(told(at, &error))),
             },
-            Work::Interrupt => Did::Interrupted(self.interrupt(at).map_err(|error| told(at, &error))),
-            Work::Look { whole } => Did::Looked(
-                whole_of(at, self.piece).map(|found| found == Some(whole)).map_err(|error| told(at, &error)),
+            Work::Interrupt => WorkResult::Interrupted(self.interrupt(at).map_err(|error| told(at, &error))),
+            Work::Look { whole } => WorkResult::Looked(
+                whole_of(at, self.replica).map(|found| found == Some(whole)).map_err(|error| told(at, &error)),
             ),
-            Work::Read { original, offset, len } => Did::Read(self.read(at, original, offset, len)),
+            Work::Read { original, offset, len } => WorkResult::Read(self.read(at, original, offset, len)),
             Work::Delete => {
                 *self.writer.lock() = None;
-                let deleted = match at.store.delete(self.piece) {
+                let deleted = match at.store.delete(self.replica) {
                     Err(StoreError::NotFound { .. }) => Ok(()),
                     result => result,
                 };
-                Did::Deleted(deleted.and_then(|()| at.store.sync_log()).map_err(|error| told(at, &error)))
+                WorkResult::Deleted(deleted.and_then(|()| at.store.sync_log()).map_err(|error| told(at, &error)))
             }
         })
     }
 
     fn open(&self, at: &StoreAt, incarnation: Incarnation, may_make: bool) -> Result<(), StoreError> {
-        let opened = match at.store.status(self.piece)? {
+        let opened = match at.store.status(self.replica)? {
             None if may_make => {
-                let About { path, expected_len } = self.about();
-                let new = NewPiece { path_hint: &path, expected_len, incarnation };
-                at.store.create(self.piece, new)?
+                let ReplicaOrigin { path, expected_len } = self.about();
+                let new = NewReplica { path_hint: &path, expected_len, incarnation };
+                at.store.create(self.replica, new)?
             }
-            None => return Err(StoreError::NotFound { piece: self.piece }),
-            Some(_) => at.store.reopen(self.piece)?,
+            None => return Err(StoreError::NotFound { replica: self.replica }),
+            Some(_) => at.store.reopen(self.replica)?,
         };
         *self.writer.lock() = Some(opened);
         Ok(())
     }
 
     fn with_writer<T>(&self, op: impl FnOnce(&Writer) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let writer = self.writer().ok_or(StoreError::NotFound { piece: self.piece })?;
+        let writer = self.writer().ok_or(StoreError::NotFound { replica: self.replica })?;
         op(&writer)
     }
 
@@ -230,15 +230,15 @@ impl Piece {
                     (Some(AtHand { bytes, sums: None, .. }), _) => writer.write(offset, bytes),
                     (None, Some(bytes)) => writer.write(offset, (**bytes).as_ref()),
                     // Its bytes have gone with who had them.
-                    (None, None) => Err(StoreError::NotFound { piece: self.piece }),
+                    (None, None) => Err(StoreError::NotFound { replica: self.replica }),
                 }
             }
         })
     }
 
     /// What it is, if it was complete already; otherwise what it is once the log is synced.
-    fn complete(&self, at: &StoreAt) -> Result<Result<Whole, Completed>, StoreError> {
-        if let Some(whole) = whole_of(at, self.piece)? {
+    fn complete(&self, at: &StoreAt) -> Result<Result<ObjectDigest, Completed>, StoreError> {
+        if let Some(whole) = whole_of(at, self.replica)? {
             *self.writer.lock() = None;
             return Ok(Ok(whole));
         }
@@ -248,7 +248,7 @@ impl Piece {
     }
 
     fn interrupt(&self, at: &StoreAt) -> Result<u64, StoreError> {
-        let kept_len = at.store.interrupt(self.piece)?;
+        let kept_len = at.store.interrupt(self.replica)?;
         *self.writer.lock() = None;
         at.store.sync_log()?;
         Ok(kept_len)
@@ -256,11 +256,11 @@ impl Piece {
 
     fn read(&self, at: &StoreAt, original: Original, offset: u64, len: u32) -> Result<Change, ErrorCode> {
         let read = || -> Result<Option<BulkBytes>, StoreError> {
-            if !is_it(at, self.piece, original)? {
+            if !is_it(at, self.replica, original)? {
                 return Ok(None);
             }
             let len = original.len().saturating_sub(offset).min(u64::from(len));
-            let reader = at.store.open_read(self.piece)?;
+            let reader = at.store.open_read(self.replica)?;
             let mut bytes = BulkBytes::new(usize::try_from(len).unwrap_or(0));
             let read = reader.read(offset, bytes.as_mut())?;
             bytes.truncate(read);
@@ -277,23 +277,24 @@ impl Piece {
     }
 }
 
-/// What the piece is, if it is whole.
-pub(super) fn whole_of(at: &StoreAt, piece: PieceId) -> Result<Option<Whole>, StoreError> {
-    let status = at.store.status(piece)?;
+/// What the replica is, if it is whole.
+pub(super) fn whole_of(at: &StoreAt, replica: ReplicaId) -> Result<Option<ObjectDigest>, StoreError> {
+    let status = at.store.status(replica)?;
     Ok(status.and_then(|status| match status.state {
-        PieceState::Complete { adler32, crc32c } => Some(Whole { len: status.len, crc32c, adler32 }),
+        ReplicaState::Complete { adler32, crc32c } => Some(ObjectDigest { len: status.len, crc32c, adler32 }),
         _ => None,
     }))
 }
 
-/// Whether the piece is the original that somebody else wants a copy of.
-fn is_it(at: &StoreAt, piece: PieceId, original: Original) -> Result<bool, StoreError> {
+/// Whether the replica is the original that somebody else wants a copy of.
+fn is_it(at: &StoreAt, replica: ReplicaId, original: Original) -> Result<bool, StoreError> {
     match original {
-        Original::Whole(whole) => Ok(whole_of(at, piece)? == Some(whole)),
+        Original::ObjectDigest(whole) => Ok(whole_of(at, replica)? == Some(whole)),
         // Nothing else is known of it.
         Original::Kept { len, .. } => {
-            let has = |status: PieceStatus| !matches!(status.state, PieceState::InMaking { .. }) && status.len >= len;
-            Ok(at.store.status(piece)?.is_some_and(has))
+            let has =
+                |status: ReplicaStatus| !matches!(status.state, ReplicaState::InMaking { .. }) && status.len >= len;
+            Ok(at.store.status(replica)?.is_some_and(has))
         }
     }
 }

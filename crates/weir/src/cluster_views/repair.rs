@@ -22,9 +22,9 @@ fn in_words(view: &RepairView) -> Vec<String> {
         .lost
         .iter()
         .map(|lost| match lost.groups {
-            0 => format!("store {} at {} is replaced: no group counts on it any more", lost.store, lost.place),
+            0 => format!("store {} at {} is replaced: no group counts on it any more", lost.store, lost.location),
             groups => {
-                format!("store {} at {} is lost; {} count on it", lost.store, lost.place, counted(groups, "group"))
+                format!("store {} at {} is lost; {} count on it", lost.store, lost.location, counted(groups, "group"))
             }
         })
         .collect();
@@ -39,9 +39,12 @@ fn in_words(view: &RepairView) -> Vec<String> {
 
 /// What is just being done.
 pub(super) fn under_way(view: &RepairView) -> String {
-    let more = if view.owed.and_more { "more than " } else { "" };
-    let groups = counted(view.filling, "group");
-    format!("{groups} being filled; copies that are owed: {more}{}, {} just being made", view.owed.count, view.copying)
+    let more = if view.missing.and_more { "more than " } else { "" };
+    let groups = counted(view.backfill, "group");
+    format!(
+        "{groups} being filled; copies that are owed: {more}{}, {} just being made",
+        view.missing.count, view.copying
+    )
 }
 
 /// What could not be copied, if anything.
@@ -62,13 +65,13 @@ mod tests {
 
     #[test]
     fn what_is_lost_what_is_under_way_and_what_cannot_be_done_is_said() {
-        let lost = |groups| LeaverView { store: "7".into(), place: "s/r/h".into(), groups, is_empty: false };
-        let owed = Counted { count: 3, and_more: false };
+        let lost = |groups| LeaverView { store: "7".into(), location: "s/r/h".into(), groups, is_empty: false };
+        let missing = Counted { count: 3, and_more: false };
         let view = RepairView {
             lost: vec![lost(2)],
             draining: Vec::new(),
-            filling: 1,
-            owed,
+            backfill: 1,
+            missing,
             copying: 2,
             stuck: Vec::new(),
             failed: 0,

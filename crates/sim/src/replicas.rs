@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::message::Original;
-use cluster::replication::Whole;
+use cluster::replication::ObjectDigest;
 use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, LoggedIndex, MemoryEngine};
 use namespace::AtRest;
-use store::{NewPiece, PieceState, Store, StoreConfig, StoreError, Writer};
-use types::{BootId, ErrorCode, Incarnation, PieceId};
+use store::{NewReplica, ReplicaState, Store, StoreConfig, StoreError, Writer};
+use types::{BootId, ErrorCode, Incarnation, ReplicaId};
 
 use crate::message::Bytes;
 
-pub(crate) struct Pieces {
+pub(crate) struct Replicas {
     journal: Arc<Journal>,
     records: Arc<LoggedIndex>,
     store: Arc<Store>,
-    writers: BTreeMap<PieceId, Arc<Writer>>,
+    writers: BTreeMap<ReplicaId, Arc<Writer>>,
 }
 
-impl Pieces {
+impl Replicas {
     /// On a disk that a store may have been on before.
     pub(crate) fn open(disk: &SimDisk) -> Result<Self, String> {
         let text = |error: &dyn std::error::Error| error.to_string();
@@ -71,65 +71,69 @@ impl Pieces {
         let _ = self.records.sweep_now().and_then(|_| self.records.checkpoint_now());
     }
 
-    /// Gets a piece ready for writing; a new one if there is none and `may_make`.
-    pub(crate) fn open_piece(&mut self, piece: PieceId, may_make: bool) -> Result<(), ErrorCode> {
-        let status = self.store.status(piece).map_err(|error| error.code())?;
+    /// Gets a replica ready for writing; a new one if there is none and `may_make`.
+    pub(crate) fn open_replica(&mut self, replica: ReplicaId, may_make: bool) -> Result<(), ErrorCode> {
+        let status = self.store.status(replica).map_err(|error| error.code())?;
         let writer = match status {
             None if may_make => {
-                let new = NewPiece { path_hint: b"/", expected_len: None, incarnation: Incarnation(1) };
-                self.store.create(piece, new)
+                let new = NewReplica { path_hint: b"/", expected_len: None, incarnation: Incarnation(1) };
+                self.store.create(replica, new)
             }
             None => return Err(ErrorCode::NotFound),
-            Some(_) => self.store.reopen(piece),
+            Some(_) => self.store.reopen(replica),
         };
         let writer = writer.map_err(|error| error.code())?;
-        self.writers.insert(piece, writer);
+        self.writers.insert(replica, writer);
         Ok(())
     }
 
-    fn write<T>(&mut self, piece: PieceId, op: impl FnOnce(&Writer) -> Result<T, StoreError>) -> Result<T, ErrorCode> {
-        let writer = self.writers.get(&piece).ok_or(ErrorCode::Stale)?;
+    fn write<T>(
+        &mut self,
+        replica: ReplicaId,
+        op: impl FnOnce(&Writer) -> Result<T, StoreError>,
+    ) -> Result<T, ErrorCode> {
+        let writer = self.writers.get(&replica).ok_or(ErrorCode::Stale)?;
         op(writer).map_err(|error| error.code())
     }
 
-    pub(crate) fn apply(&mut self, piece: PieceId, bytes: &Bytes) -> Result<(), ErrorCode> {
-        self.write(piece, |writer| writer.write(bytes.offset, &bytes.bytes))
+    pub(crate) fn apply(&mut self, replica: ReplicaId, bytes: &Bytes) -> Result<(), ErrorCode> {
+        self.write(replica, |writer| writer.write(bytes.offset, &bytes.bytes))
     }
 
-    pub(crate) fn sync(&mut self, piece: PieceId) -> Result<(), ErrorCode> {
-        self.write(piece, |writer| writer.sync().map(drop))
+    pub(crate) fn sync(&mut self, replica: ReplicaId) -> Result<(), ErrorCode> {
+        self.write(replica, |writer| writer.sync().map(drop))
     }
 
-    pub(crate) fn complete(&mut self, piece: PieceId) -> Result<Whole, ErrorCode> {
-        if let Some(whole) = self.whole(piece)? {
+    pub(crate) fn complete(&mut self, replica: ReplicaId) -> Result<ObjectDigest, ErrorCode> {
+        if let Some(whole) = self.whole(replica)? {
             return Ok(whole);
         }
-        let completed = self.write(piece, Writer::complete)?;
-        self.writers.remove(&piece);
+        let completed = self.write(replica, Writer::complete)?;
+        self.writers.remove(&replica);
         self.journal.sync_to(completed.seq).map_err(|_| ErrorCode::Io)?;
-        Ok(Whole { len: completed.len, crc32c: completed.crc32c, adler32: completed.adler32 })
+        Ok(ObjectDigest { len: completed.len, crc32c: completed.crc32c, adler32: completed.adler32 })
     }
 
     /// Ready for writing and empty, whatever is there.
-    pub(crate) fn renew(&mut self, piece: PieceId) -> Result<(), ErrorCode> {
-        let new = NewPiece { path_hint: b"/", expected_len: None, incarnation: Incarnation(1) };
-        let writer = self.store.begin_anew(piece, new).map_err(|error| error.code())?;
-        self.writers.insert(piece, writer);
+    pub(crate) fn renew(&mut self, replica: ReplicaId) -> Result<(), ErrorCode> {
+        let new = NewReplica { path_hint: b"/", expected_len: None, incarnation: Incarnation(1) };
+        let writer = self.store.begin_anew(replica, new).map_err(|error| error.code())?;
+        self.writers.insert(replica, writer);
         Ok(())
     }
 
     /// Ends it without making it whole: how much is kept.
-    pub(crate) fn interrupt(&mut self, piece: PieceId) -> Result<u64, ErrorCode> {
-        let kept = self.store.interrupt(piece).map_err(|error| error.code())?;
-        self.writers.remove(&piece);
+    pub(crate) fn interrupt(&mut self, replica: ReplicaId) -> Result<u64, ErrorCode> {
+        let kept = self.store.interrupt(replica).map_err(|error| error.code())?;
+        self.writers.remove(&replica);
         self.sync_log()?;
         Ok(kept)
     }
 
     /// Takes it away.
-    pub(crate) fn delete(&mut self, piece: PieceId) -> Result<(), ErrorCode> {
-        self.store.delete(piece).map_err(|error| error.code())?;
-        self.writers.remove(&piece);
+    pub(crate) fn delete(&mut self, replica: ReplicaId) -> Result<(), ErrorCode> {
+        self.store.delete(replica).map_err(|error| error.code())?;
+        self.writers.remove(&replica);
         self.sync_log()
     }
 
@@ -138,51 +142,57 @@ impl Pieces {
     }
 
     /// A part of it, if it is this.
-    pub(crate) fn part(&self, piece: PieceId, original: Original, offset: u64, len: u32) -> Result<Bytes, ErrorCode> {
+    pub(crate) fn part(
+        &self,
+        replica: ReplicaId,
+        original: Original,
+        offset: u64,
+        len: u32,
+    ) -> Result<Bytes, ErrorCode> {
         match original {
-            Original::Whole(whole) => self.holds(piece, whole).map_err(|_| ErrorCode::NotFound)?,
+            Original::ObjectDigest(whole) => self.holds(replica, whole).map_err(|_| ErrorCode::NotFound)?,
             Original::Kept { len, .. } => {
-                let status = self.store.status(piece).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
-                if matches!(status.state, PieceState::InMaking { .. }) || status.len < len {
+                let status = self.store.status(replica).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
+                if matches!(status.state, ReplicaState::InMaking { .. }) || status.len < len {
                     return Err(ErrorCode::NotFound);
                 }
             }
         }
-        let content = self.content(piece, false)?;
+        let content = self.content(replica, false)?;
         let content = &content[..content.len().min(usize::try_from(original.len()).unwrap_or(usize::MAX))];
         let start = usize::try_from(offset).map_or(content.len(), |start| start.min(content.len()));
         let end = content.len().min(start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX)));
         Ok(Bytes { offset, bytes: content[start..end].into() })
     }
 
-    /// What the piece is, if it is whole.
-    pub(crate) fn whole(&self, piece: PieceId) -> Result<Option<Whole>, ErrorCode> {
-        let status = self.store.status(piece).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
+    /// What the replica is, if it is whole.
+    pub(crate) fn whole(&self, replica: ReplicaId) -> Result<Option<ObjectDigest>, ErrorCode> {
+        let status = self.store.status(replica).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
         Ok(match status.state {
-            PieceState::Complete { adler32, crc32c } => Some(Whole { len: status.len, crc32c, adler32 }),
+            ReplicaState::Complete { adler32, crc32c } => Some(ObjectDigest { len: status.len, crc32c, adler32 }),
             _ => None,
         })
     }
 
-    /// All pieces that there are.
-    pub(crate) fn all(&self) -> Result<Vec<PieceId>, String> {
-        let pieces = self.store.pieces(None, usize::MAX).map_err(|error| error.to_string())?;
-        Ok(pieces.into_iter().map(|(piece, _)| piece).collect())
+    /// All replicas that there are.
+    pub(crate) fn all(&self) -> Result<Vec<ReplicaId>, String> {
+        let replicas = self.store.replicas(None, usize::MAX).map_err(|error| error.to_string())?;
+        Ok(replicas.into_iter().map(|(replica, _)| replica).collect())
     }
 
-    /// Whether the piece is whole, with this content; otherwise what it is.
-    pub(crate) fn holds(&self, piece: PieceId, whole: Whole) -> Result<(), String> {
-        if self.whole(piece) == Ok(Some(whole)) {
+    /// Whether the replica is whole, with this content; otherwise what it is.
+    pub(crate) fn holds(&self, replica: ReplicaId, whole: ObjectDigest) -> Result<(), String> {
+        if self.whole(replica) == Ok(Some(whole)) {
             return Ok(());
         }
-        let status = self.store.status(piece).map_err(|error| error.to_string())?;
+        let status = self.store.status(replica).map_err(|error| error.to_string())?;
         let found = status.map(|status| (status.len, status.state));
-        Err(format!("{found:?} of piece {piece}, and not {whole:?}"))
+        Err(format!("{found:?} of piece {replica}, and not {whole:?}"))
     }
 
-    /// For the checks: so much of a piece, with what is not durable; fewer bytes where it ends before.
-    pub(crate) fn written(&self, piece: PieceId, offset: u64, len: usize) -> Result<Vec<u8>, ErrorCode> {
-        let reader = self.store.open_read_of_writer(piece).map_err(|error| error.code())?;
+    /// For the checks: so much of a replica, with what is not durable; fewer bytes where it ends before.
+    pub(crate) fn written(&self, replica: ReplicaId, offset: u64, len: usize) -> Result<Vec<u8>, ErrorCode> {
+        let reader = self.store.open_read_of_writer(replica).map_err(|error| error.code())?;
         let mut bytes = vec![0; len];
         let read = reader.read(offset, &mut bytes).map_err(|error| error.code())?;
         bytes.truncate(read);
@@ -190,22 +200,22 @@ impl Pieces {
     }
 
     /// For the checks: whether a content at rest is here.
-    pub(crate) fn keeps(&self, piece: PieceId, at_rest: &AtRest) -> Result<(), String> {
-        let status = self.store.status(piece).map_err(|error| error.to_string())?;
+    pub(crate) fn keeps(&self, replica: ReplicaId, at_rest: &AtRest) -> Result<(), String> {
+        let status = self.store.status(replica).map_err(|error| error.to_string())?;
         let is_it = status.as_ref().is_some_and(|status| match (&status.state, at_rest.sums) {
-            (PieceState::Complete { crc32c, .. }, Some(sums)) if at_rest.is_whole => {
+            (ReplicaState::Complete { crc32c, .. }, Some(sums)) if at_rest.is_whole => {
                 (status.len, *crc32c) == (at_rest.len, sums.crc32c)
             }
-            (PieceState::InMaking { .. }, _) => false,
+            (ReplicaState::InMaking { .. }, _) => false,
             _ => status.len >= at_rest.len,
         });
         let found = status.map(|status| (status.len, status.state));
-        if is_it { Ok(()) } else { Err(format!("{found:?} of piece {piece}, and not {at_rest:?}")) }
+        if is_it { Ok(()) } else { Err(format!("{found:?} of piece {replica}, and not {at_rest:?}")) }
     }
 
-    /// All of a piece; `by_writer`: with what is not durable.
-    pub(crate) fn content(&self, piece: PieceId, by_writer: bool) -> Result<Arc<[u8]>, ErrorCode> {
-        let reader = if by_writer { self.store.open_read_of_writer(piece) } else { self.store.open_read(piece) };
+    /// All of a replica; `by_writer`: with what is not durable.
+    pub(crate) fn content(&self, replica: ReplicaId, by_writer: bool) -> Result<Arc<[u8]>, ErrorCode> {
+        let reader = if by_writer { self.store.open_read_of_writer(replica) } else { self.store.open_read(replica) };
         let reader = reader.map_err(|error| error.code())?;
         let mut bytes = vec![0; usize::try_from(reader.len()).map_err(|_| ErrorCode::TooLarge)?];
         let read = reader.read(0, &mut bytes).map_err(|error| error.code())?;

@@ -51,7 +51,7 @@ fn in_words(path: &str, file: &FileView) -> Vec<String> {
 }
 
 fn of_content(content: &ContentView) -> String {
-    let ContentView { body, group, len, generation, .. } = content;
+    let ContentView { object, group, len, generation, .. } = content;
     let state = match content.state {
         ContentState::Complete => "complete",
         ContentState::Writing => "being written",
@@ -70,7 +70,7 @@ fn of_content(content: &ContentView) -> String {
         Some(_) => String::new(),
         None => format!(" of group {group}"),
     };
-    format!("{state}{len}, content {:016x}{group}, generation {generation}{sums}", body.0)
+    format!("{state}{len}, content {:016x}{group}, generation {generation}{sums}", object.0)
 }
 
 /// A row for each of a unit's copies, or one that says that it has none.
@@ -80,7 +80,7 @@ fn rows_of_unit((number, unit): (u8, &ContentView)) -> Vec<Vec<String>> {
         ContentState::Interrupted => format!("{}, interrupted", show_size(unit.len)),
         ContentState::Complete | ContentState::Updating => show_size(unit.len),
     };
-    let begin = [number.to_string(), len, format!("{:016x}", unit.body.0)];
+    let begin = [number.to_string(), len, format!("{:016x}", unit.object.0)];
     if unit.copies.is_empty() {
         return vec![[&begin[..], &["on no store".to_owned()]].concat()];
     }
@@ -90,13 +90,13 @@ fn rows_of_unit((number, unit): (u8, &ContentView)) -> Vec<Vec<String>> {
 fn row(copy: &CopyView) -> Vec<String> {
     let unknown = || "not known any more".to_owned();
     vec![
-        copy.place.clone().unwrap_or_else(unknown),
+        copy.location.clone().unwrap_or_else(unknown),
         copy.node.map(|node| node.to_string()).unwrap_or_default(),
         copy.state.map(|state| state.to_string()).unwrap_or_default(),
         match copy.has {
-            CopyState::Whole if copy.state == Some(StoreState::Lost) => "not to be had",
-            CopyState::Whole => "there",
-            CopyState::Owed => "owed",
+            CopyState::ObjectDigest if copy.state == Some(StoreState::Lost) => "not to be had",
+            CopyState::ObjectDigest => "there",
+            CopyState::MissingReplica => "owed",
             CopyState::BeingMade => "being made",
             CopyState::Primary => "primary of its writing",
             CopyState::TakesPart => "takes part in its writing",

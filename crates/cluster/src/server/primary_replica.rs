@@ -1,0 +1,262 @@
+//! Pieces that this store is the primary of: clients' requests become the machine's, and what it wants becomes work and messages.
+
+use std::collections::BTreeMap;
+
+use types::{ErrorCode, GroupId, InSyncReplica, ReplicaId, SessionId, Timestamp, WriterToken};
+
+use super::part::At;
+use super::{Grant, GrantRights, Note, StorePart, Work, WorkPurpose, WorkResult};
+use crate::Time;
+use crate::message::{BetweenStores, ClosedBy, FromStore};
+use crate::replication::{Ask, Epoch, Primary, PrimaryEffect, PrimaryInput, Seq, Takes, ToReplica};
+
+/// The primary of a replica.
+#[derive(Clone, Debug)]
+pub(super) struct PrimaryReplica<C, B> {
+    writer: WriterToken,
+    group: GroupId,
+    in_sync: Vec<InSyncReplica>,
+    session: SessionId,
+    may_make: bool,
+    /// Who waits for it to be open.
+    pub(super) opener: C,
+    /// There is one when the replica is open.
+    pub(super) machine: Option<Primary>,
+    asked: BTreeMap<Ask, C>,
+    asks: u64,
+    /// What may have to be told again.
+    pub(super) changes: BTreeMap<Seq, B>,
+    next: Seq,
+    /// What the close said.
+    pub(super) closing: (Option<Timestamp>, ClosedBy),
+    /// When it was over with it.
+    pub(super) ended: Option<Time>,
+}
+
+impl<C, B> PrimaryReplica<C, B> {
+    pub(super) fn epoch(&self) -> Epoch {
+        Epoch(self.writer.epoch)
+    }
+}
+
+impl<C: Copy, B: Clone> StorePart<C, B> {
+    /// A client comes with what the manager gave it.
+    pub(super) fn attach(&mut self, by: C, replica: ReplicaId, grant: Grant, at: &mut At<'_, C, B>) {
+        let GrantRights::Write { writer, in_sync, may_make } = grant.rights else {
+            return at.answer(by, Err(ErrorCode::Denied));
+        };
+        let epoch = Epoch(writer.epoch);
+        let is_here = grant.store == self.store && writer.object == replica.object;
+        let refusal = if !is_here || at.view.lease.session != Some(grant.session) || epoch < self.floor(replica).writes
+        {
+            Some(ErrorCode::Stale)
+        } else {
+            match self.leads.get(&replica) {
+                Some(primary_replica) if primary_replica.epoch() > epoch => Some(ErrorCode::Stale),
+                // The same again: it goes on where it was.
+                Some(primary_replica) if primary_replica.epoch() == epoch => match &primary_replica.machine {
+                    Some(machine) if machine.is_fenced() => Some(ErrorCode::Stale),
+                    Some(_) => return at.answer(by, Ok(())),
+                    None => Some(ErrorCode::Overloaded),
+                },
+                _ => None,
+            }
+        };
+        if let Some(why) = refusal {
+            return at.answer(by, Err(why));
+        }
+        // Whoever was before is fenced by this.
+        self.fence(replica, epoch, at);
+        let primary_replica = PrimaryReplica {
+            writer,
+            group: grant.group,
+            in_sync,
+            session: grant.session,
+            may_make,
+            opener: by,
+            machine: None,
+            asked: BTreeMap::new(),
+            asks: 0,
+            changes: BTreeMap::new(),
+            next: Seq(0),
+            closing: (None, ClosedBy::Client),
+            ended: None,
+        };
+        self.leads.insert(replica, primary_replica);
+        at.work(replica, WorkPurpose::Lead(epoch), Work::Open { may_make });
+    }
+
+    /// The answer is for nobody: if this is lost, the manager asks again.
+    pub(super) fn nothing_kept(&mut self, replica: ReplicaId, grant: &Grant, at: &mut At<'_, C, B>) {
+        let GrantRights::Write { writer, .. } = grant.rights else { return };
+        let is_led = self.leads.contains_key(&replica);
+        if at.view.lease.session == Some(grant.session) && Epoch(writer.epoch) >= self.floor(replica).writes && !is_led
+        {
+            at.tell_manager(FromStore::Interrupt { replica, writer, kept_len: 0, holders: Vec::new(), request: 0 });
+        }
+    }
+
+    pub(super) fn change(&mut self, by: C, replica: ReplicaId, epoch: Epoch, change: B, at: &mut At<'_, C, B>) {
+        let primary_replica = self.leads.get(&replica).filter(|primary_replica| primary_replica.epoch() == epoch);
+        let refusal =
+            primary_replica.and_then(|primary_replica| primary_replica.machine.as_ref()).and_then(Primary::refusal);
+        // A change that is refused gets no number.
+        if let Some(why) = refusal {
+            return at.answer(by, Err(why));
+        }
+        self.ask(by, replica, epoch, at, |primary_replica, ask| {
+            primary_replica.next = primary_replica.next.next();
+            primary_replica.changes.insert(primary_replica.next, change);
+            PrimaryInput::Change(ask)
+        });
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        by: C,
+        replica: ReplicaId,
+        epoch: Epoch,
+        at: &mut At<'_, C, B>,
+        input: impl FnOnce(&mut PrimaryReplica<C, B>, Ask) -> PrimaryInput,
+    ) {
+        let primary_replica = self
+            .leads
+            .get_mut(&replica)
+            .filter(|primary_replica| primary_replica.epoch() == epoch && primary_replica.machine.is_some());
+        let Some(primary_replica) = primary_replica else {
+            return at.answer(by, Err(ErrorCode::Stale));
+        };
+        primary_replica.asks += 1;
+        let ask = Ask(primary_replica.asks);
+        primary_replica.asked.insert(ask, by);
+        let input = input(primary_replica, ask);
+        self.primary_replica(replica, input, at);
+    }
+
+    pub(super) fn lead_of(&mut self, replica: ReplicaId, epoch: Epoch, input: PrimaryInput, at: &mut At<'_, C, B>) {
+        if self.leads.get(&replica).is_some_and(|primary_replica| primary_replica.epoch() == epoch) {
+            self.primary_replica(replica, input, at);
+        }
+    }
+
+    pub(super) fn primary_replica(&mut self, replica: ReplicaId, input: PrimaryInput, at: &mut At<'_, C, B>) {
+        let Some(machine) = self.leads.get_mut(&replica).and_then(|primary_replica| primary_replica.machine.as_mut())
+        else {
+            return;
+        };
+        let mut out = Vec::new();
+        machine.step(at.now, at.view.lease, input, &mut out);
+        self.do_all(replica, out, at);
+    }
+
+    /// Does what the machine wants, and sees whether it is over with it.
+    pub(super) fn do_all(&mut self, replica: ReplicaId, out: Vec<PrimaryEffect>, at: &mut At<'_, C, B>) {
+        for effect in out {
+            self.do_one(replica, effect, at);
+        }
+        let Some(primary_replica) = self.leads.get_mut(&replica) else { return };
+        let Some(machine) = primary_replica.machine.as_ref().filter(|machine| machine.is_over()) else { return };
+        if primary_replica.ended.is_none() {
+            primary_replica.ended = Some(at.now);
+        }
+        if machine.is_fenced() {
+            // Whoever comes again with the same finds out from the manager what became of it: the floor says so, and nothing else of it is needed. Where
+            // many small files are written, there are more that have ended than can be looked at with each tick.
+            let epoch = primary_replica.epoch();
+            self.leads.remove(&replica);
+            if self.floor(replica).writes <= epoch {
+                self.raise(replica, epoch, epoch.next(), at.now);
+            }
+            self.floors.entry(replica).or_default().has_led = true;
+        }
+    }
+
+    fn do_one(&mut self, replica: ReplicaId, effect: PrimaryEffect, at: &mut At<'_, C, B>) {
+        let from = self.store;
+        let Some(primary_replica) = self.leads.get_mut(&replica) else { return };
+        let (by, writer) = (WorkPurpose::Lead(primary_replica.epoch()), primary_replica.writer);
+        match effect {
+            PrimaryEffect::Apply(seq) => {
+                if let Some(change) = primary_replica.changes.get(&seq).cloned() {
+                    at.work(replica, by, Work::Apply { seq, change });
+                }
+            }
+            PrimaryEffect::Tell(to, told) => {
+                let change = match told {
+                    ToReplica::Change { seq, .. } => primary_replica.changes.get(&seq).cloned(),
+                    _ => None,
+                };
+                at.tell_store(to, BetweenStores::ToReplica { from, replica, told }, change);
+            }
+            PrimaryEffect::Release(upto) => primary_replica.changes = primary_replica.changes.split_off(&upto.next()),
+            PrimaryEffect::Answer(ask, result) => {
+                if let Some(to) = primary_replica.asked.remove(&ask) {
+                    at.answer(to, result);
+                }
+            }
+            PrimaryEffect::Place(request, in_sync) => {
+                let left_out = primary_replica.in_sync.len().saturating_sub(in_sync.len());
+                if left_out > 0 {
+                    primary_replica.in_sync.clone_from(&in_sync);
+                    at.note(replica, Note::LeftOut(left_out));
+                }
+                if let Some(session) = at.view.lease.session {
+                    at.tell_manager(FromStore::Place { session, replica, writer, in_sync, request });
+                }
+            }
+            PrimaryEffect::SyncOwn => at.work(replica, by, Work::Sync),
+            PrimaryEffect::CompleteOwn => at.work(replica, by, Work::Complete),
+            PrimaryEffect::InterruptOwn => at.work(replica, by, Work::Interrupt),
+            PrimaryEffect::Commit(request, whole, holders) => {
+                let (group, (mtime, by)) = (primary_replica.group, primary_replica.closing);
+                at.tell_manager(FromStore::Commit { replica, group, writer, whole, holders, mtime, by, request });
+            }
+            PrimaryEffect::Interrupt(request, kept_len, holders) => {
+                at.tell_manager(FromStore::Interrupt { replica, writer, kept_len, holders, request });
+            }
+            PrimaryEffect::Differs(store) => at.note(replica, Note::Differs(store)),
+        }
+    }
+
+    pub(super) fn did_lead(&mut self, replica: ReplicaId, epoch: Epoch, did: WorkResult<B>, at: &mut At<'_, C, B>) {
+        let input = match did {
+            WorkResult::Opened(result) => return self.is_open(replica, epoch, result, at),
+            WorkResult::Applied(seq, result) => PrimaryInput::Applied(seq, result),
+            WorkResult::Synced(result) => PrimaryInput::Synced(result),
+            WorkResult::Completed(result) => PrimaryInput::Completed(result),
+            WorkResult::Interrupted(result) => PrimaryInput::Interrupted(result),
+            WorkResult::Looked(_) | WorkResult::Read(_) | WorkResult::Deleted(_) => return,
+        };
+        self.lead_of(replica, epoch, input, at);
+    }
+
+    fn is_open(&mut self, replica: ReplicaId, epoch: Epoch, result: Result<(), ErrorCode>, at: &mut At<'_, C, B>) {
+        let is_it = |primary_replica: &&PrimaryReplica<C, B>| {
+            primary_replica.epoch() == epoch && primary_replica.machine.is_none()
+        };
+        let Some(primary_replica) = self.leads.get(&replica).filter(is_it) else { return };
+        let opener = primary_replica.opener;
+        let takes = Takes {
+            me: self.store,
+            boot_generation: at.view.boot_generation.unwrap_or_default(),
+            process_epoch: at.view.process_epoch,
+            epoch,
+            session: primary_replica.session,
+            in_sync: primary_replica.in_sync.clone(),
+            may_make: primary_replica.may_make,
+        };
+        match result.and_then(|()| self.new_primary(takes, at)) {
+            Ok((machine, out)) => {
+                if let Some(primary_replica) = self.leads.get_mut(&replica) {
+                    primary_replica.machine = Some(machine);
+                }
+                at.answer(opener, Ok(()));
+                self.do_all(replica, out, at);
+            }
+            Err(why) => {
+                self.leads.remove(&replica);
+                at.answer(opener, Err(why));
+            }
+        }
+    }
+}
