@@ -10,9 +10,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use disk_server::{DiskServer, Granted, PlacedError};
+use manager::{SumError, Unsummed};
 use namespace::{Durability, FileState, KeepSums, Sums};
+use node::Whole;
+use node::{NotSummed, SumRequest};
 use parking_lot::{Condvar, Mutex};
-use roles::{DiskServer, Granted, NotSummed, PlacedError, SumError, SumRequest, Unsummed, Whole};
 use types::{BodyId, ErrorCode, Ino, NsPath, PieceId};
 use wire::ErrorNumber;
 

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use disk_server::Placed;
 use namespace::{
     Abandon, Commit, CommitReply, Committed, Completion, Durability, EndUnchanged, GraceEnd, GraceFacts, Interrupt,
     NsError, Sums, WriterToken,
 };
-use roles::Placed;
 use store::{Completed, PieceState, PieceStatus, StoreError};
 use types::{BodyId, ClientIdentity, PieceId};
 use wire::ErrorNumber;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use roles::DoorFigures;
+use disk_server::DoorFigures;
 use store::Space;
 use types::{Histogram, Timestamp};
 use wire::ErrorNumber;

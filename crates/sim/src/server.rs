@@ -12,7 +12,7 @@ use cluster::server::{
 use cluster::{Life, Time};
 use disk::SimDisk;
 use namespace::AtRest;
-use roles::{FromDisk, FromManager, Hello, StoreReport};
+use node::{FromDisk, FromManager, Hello, StoreReport};
 use types::capability::{Capability as Permission, CapabilityKey, CapabilityKeys, PathMark, Rights, Wanted};
 use types::{BodyId, BootId, ErrorCode, GroupId, NsPath, PieceId, SessionId, StoreId, WriterToken};
 
@@ -213,7 +213,7 @@ impl Server {
         let now = self.member.manager_time(env.now)?;
         let wanted = Wanted { server, path: PathMark::of(path), rights: Rights::READ, now };
         let permission = Permission::check(sealed.as_bytes(), self.keys.as_ref()?, &wanted).ok()?;
-        Some((PieceId::first(permission.body), roles::grant_of(&permission)?))
+        Some((PieceId::first(permission.body), node::grant_of(&permission)?))
     }
 
     fn of_manager(&mut self, message: FromManager, env: &mut Env<'_>) {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use cluster::CopyRate;
 use cluster::Life;
 use disk::{Access, Disk, DiskError, OpenOptions};
-use roles::{DiskNode, DiskServer, DiskSettings, Manager, ManagerNode, ManagerSettings, StoreAt};
+use disk_server::{DiskNode, DiskServer, DiskSettings, StoreAt};
+use manager::{Manager, ManagerNode, ManagerSettings};
 use server::{Server, ServerConfig};
 use types::BootId;
 

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Channel, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use disk_server::DiskServer;
 use link::{
     Arriving, Credentials, FileError, Fingerprint, Identity, IdentityError, JoinError, JoinToken, LinkError, NewKey,
     PeerIdentity, Role, Roles, Settings, Us, VALIDITY,
 };
+use node::desk::{self, DeskError, Registration, StoreClaim};
+use node::links::{Buffer, Links, Peer, Received, Receiver};
+use node::renewal::{LOOK_EVERY, Renewal, Renewing};
 use parking_lot::Mutex;
-use roles::DiskServer;
-use roles::desk::{self, DeskError, Registration, StoreClaim};
-use roles::links::{Buffer, Links, Peer, Received, Receiver};
-use roles::renewal::{LOOK_EVERY, Renewal, Renewing};
 use types::{BootId, ClusterId, NodeId, Place};
 
 use crate::cli::ServeArgs;

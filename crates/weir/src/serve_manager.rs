@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use disk::{Disk, DiskError};
 use link::{Authority, Credentials, Door, Identity, Listener, Roles, Settings, Us, VALIDITY};
+use manager::Manager;
+use manager::desk::ManagersDesk;
+use manager::tokens::{RevokeTokenError, Tokens};
 use namespace::{Actor, Durability, FIRST_NODE, FoundCluster};
-use roles::Manager;
-use roles::desk::ManagersDesk;
-use roles::links::Links;
-use roles::renewal::{LOOK_EVERY, Renewal, Renewing};
-use roles::tokens::{RevokeTokenError, Tokens};
+use node::links::Links;
+use node::renewal::{LOOK_EVERY, Renewal, Renewing};
 use store::Space;
 use types::{BootId, ClusterId, ErrorCode};
 

@@ -15,11 +15,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("namespace", &["kv"]),
     ("store", &["disk", "journal", "kv"]),
-    ("server", &["wire", "namespace", "store", "roles"]),
+    ("server", &["wire", "namespace", "store", "node", "manager", "disk-server"]),
     ("cluster", &[]),
-    ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster", "roles"]),
+    ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster", "node", "manager"]),
     ("link", &[]),
-    ("roles", &["cluster", "link", "namespace", "store"]),
+    ("node", &["cluster", "link", "store"]),
+    ("manager", &["cluster", "link", "namespace", "node", "store"]),
+    ("disk-server", &["cluster", "link", "node", "store"]),
     ("client", &["wire"]),
     ("bench", &["client"]),
     (
@@ -36,7 +38,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "bench",
             "cluster",
             "link",
-            "roles",
+            "node",
+            "manager",
+            "disk-server",
         ],
     ),
 ];
@@ -47,7 +51,7 @@ const ARROWS_OF_TESTS: &[(&str, &[&str])] = &[
     ("server", &["journal", "kv", "disk"]),
     ("store", &["disk", "journal", "kv"]),
     ("kv", &["journal", "disk"]),
-    ("roles", &["kv"]),
+    ("manager", &["kv"]),
 ];
 
 /// Runtimes and their like, which none of the crates may use so far: there is no async code yet.

@@ -1,6 +1,8 @@
 //! Files of a cluster that the manager has this disk server read for their checksums.
 
-use roles::{Granted, NotSummed, PlacedError, StripedGrant, StripedRights, Whole};
+use disk_server::{Granted, PlacedError, StripedGrant};
+use node::Whole;
+use node::{NotSummed, StripedRights};
 use types::{Adler32, Crc32c, ErrorCode, NsPath};
 
 use crate::node::{Node, Role};

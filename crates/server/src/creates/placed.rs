@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use roles::{PlacedError, WriteGrant, Writing};
+use disk_server::{PlacedError, WriteGrant, Writing};
 use types::{NsPath, Timestamp};
 
 use super::{Creates, SIDE_BY_SIDE};

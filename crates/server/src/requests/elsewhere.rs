@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use disk_server::DiskServer;
+use manager::{Asking, Manager};
 use namespace::OpenWrite;
-use roles::{Asking, DiskServer, Manager};
 use types::direct::{DIRECT_KEY, STRIPED_KEY, UNITS_KEY, UnitAt};
 use types::lacking::{LACKING_KEY, Lacking};
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, parse_writer};
@@ -58,7 +59,7 @@ impl Connection {
             Err(refusal) => return reply.refuse(&refusal),
         };
         let asking = self.asking(&path, target);
-        let answer = move |result: Result<roles::Redirect, roles::OpeningError>| {
+        let answer = move |result: Result<manager::Redirect, manager::OpeningError>| {
             reply.refuse(&match result {
                 Ok(to) => redirect(to),
                 Err(error) => Refusal::of_opening(&path, &error),
@@ -152,7 +153,7 @@ fn is_permitted(target: &PathArg) -> bool {
 }
 
 /// Sends a client away; one that can go to the units of a striped file is told what that is.
-fn redirect(to: roles::Redirect) -> Refusal {
+fn redirect(to: manager::Redirect) -> Refusal {
     let (striped, units) = (to.striped, UnitAt::show_all(&to.units));
     let mut to = Redirect::from(to);
     if let Some(striped) = striped {
@@ -176,8 +177,8 @@ fn unit_of<T>(target: &PathArg, key: &str, parse: impl FnOnce(&str) -> Option<T>
     })
 }
 
-impl From<roles::Redirect> for Redirect {
-    fn from(to: roles::Redirect) -> Self {
+impl From<manager::Redirect> for Redirect {
+    fn from(to: manager::Redirect) -> Self {
         let opaque = types::capability::words(&to.capability, to.body);
         Self { host: to.host, port: to.port, opaque }
     }

@@ -113,7 +113,7 @@ impl Connection {
                 let reply = self.hand_on(stream)?;
                 let asking = Asking { path: opening.path.clone(), from: self.session.peer.ip(), origin };
                 let rendezvous = Arc::clone(&self.node.rendezvous);
-                let then = Box::new(move |allowed: Result<Option<roles::Granted>, Refusal>| {
+                let then = Box::new(move |allowed: Result<Option<disk_server::Granted>, Refusal>| {
                     opening.answer(allowed.map(|_| Copying::ForAnother), reply);
                 });
                 rendezvous.ask(&key, asking, Instant::now(), then);

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use manager::Unsummed;
 use namespace::{FileState, Inode, Sums};
-use roles::Unsummed;
 use types::NsPath;
 use wire::request::{FATTR_NAME_MAX, FATTR_VALUE_MAX, Query, QueryKind};
 use wire::response::{ChecksumReply, ConfigReply, SpaceReply, StatFlags, checksum_text};

@@ -5,8 +5,8 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use disk_server::Granted;
 use parking_lot::Mutex;
-use roles::Granted;
 use types::NsPath;
 use wire::ErrorNumber;
 

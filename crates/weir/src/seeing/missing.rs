@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use roles::{Lack, MissingFile, MissingPage};
+use manager::{Lack, MissingFile, MissingPage};
 
 use super::{asked, counted};
 use crate::Failure;

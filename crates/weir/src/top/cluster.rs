@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cluster::Presence;
-use roles::{ActivityView, NodeView, TopView};
+use manager::{ActivityView, NodeView, TopView};
 
 use super::{Seen, Size, Source, screen};
 use crate::Failure;
@@ -67,7 +67,7 @@ fn totals(view: &TopView) -> Vec<String> {
         }
     }
     let stores: Vec<String> = status.stores.iter().map(|(state, count)| format!("{count} {state}")).collect();
-    let more = |counted: roles::Counted| format!("{}{}", counted.count, if counted.and_more { "+" } else { "" });
+    let more = |counted: manager::Counted| format!("{}{}", counted.count, if counted.and_more { "+" } else { "" });
     vec![
         format!("{here}   stores {}", if stores.is_empty() { "none".into() } else { stores.join(", ") }),
         format!(
@@ -136,7 +136,7 @@ fn age(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use roles::{Counted, StatusView};
+    use manager::{Counted, StatusView};
     use types::NodeId;
 
     use super::*;

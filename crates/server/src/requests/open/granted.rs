@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use roles::{Granted, Placed, PlacedError, ReadGrant, StripedGrant, StripedRights};
+use disk_server::{Granted, Placed, PlacedError, ReadGrant, StripedGrant};
+use node::StripedRights;
 use types::lacking::{LACKING_KEY, Lacking};
 use types::{BodyId, Ino, NsPath, Timestamp, WriterToken};
 use wire::request::{Open, OpenOptions};
