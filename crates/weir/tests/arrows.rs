@@ -22,6 +22,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("roles", &["cluster", "link", "namespace", "store"]),
     ("client", &["wire"]),
     ("bench", &["client"]),
+    ("console", &[]),
+    ("status-page", &["console"]),
+    ("foundation", &["console", "disk", "journal", "kv", "namespace", "store"]),
+    ("maintenance", &["console", "foundation", "disk", "journal", "kv", "namespace", "store"]),
     (
         "weir",
         &[
@@ -34,6 +38,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "server",
             "client",
             "bench",
+            "console",
+            "status-page",
+            "foundation",
+            "maintenance",
             "cluster",
             "link",
             "roles",

@@ -9,9 +9,9 @@ use bench::peer::Token;
 use bench::run::now_secs;
 
 use super::{failed, flows, say, settings, token};
+use crate::Failure;
 use crate::cli::AgentArgs;
 use crate::exit::Exit;
-use crate::failure::Failure;
 
 pub(super) fn run(args: &AgentArgs) -> Result<Exit, Failure> {
     let token =

@@ -11,9 +11,9 @@ use bench::network::{FarSettings, Listener, NetworkError, Program, serve_flow};
 use bench::peer::HelloError;
 
 use super::{failed, token, usage};
+use crate::Failure;
 use crate::cli::FlowsArgs;
 use crate::exit::Exit;
-use crate::failure::Failure;
 
 /// What makes this program do one flow.
 pub(super) fn program() -> Program {

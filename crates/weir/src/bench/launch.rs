@@ -3,9 +3,9 @@
 use std::io::Write as _;
 
 use super::{failed, usage};
+use crate::Failure;
 use crate::cli::{LaunchArgs, Launcher};
 use crate::exit::Exit;
-use crate::failure::Failure;
 
 /// Why there are no lines to print.
 #[derive(Debug, thiserror::Error)]

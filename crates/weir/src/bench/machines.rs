@@ -10,9 +10,9 @@ use bench::run::now_secs;
 
 use super::live::{Sight, Web};
 use super::{say, token};
+use crate::Failure;
 use crate::cli::MachinesArgs;
 use crate::exit::Exit;
-use crate::failure::Failure;
 
 /// The coordinator, where there is need of one.
 pub(super) struct Machines {

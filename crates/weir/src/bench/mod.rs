@@ -31,10 +31,10 @@ use bench::target::{Failure as Refused, Place};
 
 use self::live::Screen;
 use self::peers::Peers;
+use crate::Failure;
 use crate::cli::{BenchArgs, BenchCommand, CompareArgs, HowArgs, ReportArgs, RunArgs};
 use crate::config::units::{show_duration, show_size};
 use crate::exit::Exit;
-use crate::failure::Failure;
 
 pub use testbed::parse_link;
 
@@ -60,11 +60,11 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     }
 }
 
-fn usage(error: impl Into<anyhow::Error>) -> Failure {
+fn usage(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
     Failure::new(Exit::Usage, error)
 }
 
-fn failed(error: impl Into<anyhow::Error>) -> Failure {
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
     Failure::new(Exit::Failed, error)
 }
 

@@ -4,9 +4,9 @@ use bench::campaign::{Campaign, Work};
 use bench::network::Far;
 
 use super::{flows, token};
+use crate::Failure;
 use crate::cli::MachinesArgs;
 use crate::exit::Exit;
-use crate::failure::Failure;
 
 /// Each system's far side, in the order of the systems.
 pub(super) struct Peers(Vec<Option<Far>>);

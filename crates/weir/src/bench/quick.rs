@@ -3,9 +3,9 @@
 use bench::campaign::Campaign;
 
 use super::{default_folder, do_campaign, usage};
+use crate::Failure;
 use crate::cli::{HowArgs, QuickArgs};
 use crate::exit::Exit;
-use crate::failure::Failure;
 
 /// The work. Repeats are as many as the time allows.
 const WORK: &str = r#"

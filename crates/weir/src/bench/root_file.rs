@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use bench::rootfile::{Branch, Part, RootFile, Source, Tree, Unpacker};
 
 use super::{failed, usage};
+use crate::Failure;
 use crate::cli::RootFileArgs;
 use crate::config::units::show_size;
 use crate::exit::Exit;
-use crate::failure::Failure;
 
 pub(super) fn run(args: &RootFileArgs) -> Result<Exit, Failure> {
     let path = &args.file;

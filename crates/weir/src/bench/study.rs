@@ -9,10 +9,10 @@ use super::{
     SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE, default_folder, do_campaign, dry_run, failed, quick, read, text_of,
     usage,
 };
+use crate::Failure;
 use crate::cli::{StudyArgs, StudyName};
 use crate::config::units::{show_duration, show_size};
 use crate::exit::Exit;
-use crate::failure::Failure;
 
 pub(super) fn run(args: &StudyArgs) -> Result<Exit, Failure> {
     let study = match args.study {

@@ -8,9 +8,9 @@ use bench::peer::{Secret, Token, TokenError};
 use bench::run::now_secs;
 
 use super::failed;
+use crate::Failure;
 use crate::cli::TokenArgs;
 use crate::exit::Exit;
-use crate::failure::Failure;
 
 pub(super) fn make(args: &TokenArgs) -> Result<Exit, Failure> {
     let secret = Secret::draw().map_err(failed)?;

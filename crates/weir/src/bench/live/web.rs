@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 
 use super::Sight;
+use crate::Failure;
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::http::{Reply, Request, Responder};
-use crate::listen::{is_loopback, resolve};
+use status_page::listen::{is_loopback, resolve};
+use status_page::{Reply, Request, Responder};
 
 const PAGE: &str = include_str!("page.html");
 const HTML: &str = "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\nContent-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'\r\n";

@@ -15,9 +15,9 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 
 use super::failed;
+use crate::Failure;
 use crate::cli::{Peer, TestbedArgs, TestbedCommand};
 use crate::exit::Exit;
-use crate::failure::Failure;
 use network::Network;
 use plan::{Plan, Site};
 use state::{Made, State};
