@@ -7,12 +7,12 @@ use std::time::Duration;
 use foundation::Foundation;
 use journal::Seq;
 use kv::LoggedIndex;
+use maintenance::scrub::{Scrub, ScrubConfig};
 
 use crate::Failure;
 use crate::config::Config;
 use crate::control::{Ask, Control, Reply};
 use crate::exit::Exit;
-use maintenance::scrub::{Scrub, ScrubConfig};
 
 /// How long a stop waits for answers under way.
 const ANSWERS_PATIENCE: Duration = Duration::from_millis(500);

@@ -3,9 +3,10 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use foundation::{DataDir, IfNew};
+
 use crate::Failure;
 use crate::exit::Exit;
-use foundation::{DataDir, IfNew};
 
 /// Makes the data directory at `path`, if it is none yet.
 pub fn run(path: &Path) -> Result<Exit, Failure> {

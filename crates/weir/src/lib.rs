@@ -12,6 +12,7 @@ mod cluster_node;
 mod cluster_role;
 pub mod config;
 pub mod control;
+mod copy;
 mod demo;
 mod fetch;
 pub mod files;
@@ -34,7 +35,6 @@ mod striping;
 mod supervisor;
 mod token;
 mod top;
-pub mod transfer;
 
 pub use console::{Exit, Failure, exit};
 use console::{signals, table, time_text};
@@ -53,8 +53,8 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
         cli::Command::Init(args) => init::run(&args.data),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Fsck(args) => maintain::fsck(&args),
-        cli::Command::Cp(args) => transfer::run(&args),
-        cli::Command::Sync(args) => transfer::sync::run(&args),
+        cli::Command::Cp(args) => copy::copy(&args),
+        cli::Command::Sync(args) => copy::sync(&args),
         cli::Command::Generate(args) => generate::run(&args.folder),
         cli::Command::Files(command) => files::run(&command),
         cli::Command::Scrub(args) => scrub::run(&args),

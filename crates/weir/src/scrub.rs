@@ -2,6 +2,9 @@
 
 use std::io::Write as _;
 
+use maintenance::scrub::Status;
+use maintenance::scrub::position::Tally;
+
 use crate::Failure;
 use crate::cli::ScrubArgs;
 use crate::config::units::{parse_size, show_size};
@@ -10,8 +13,6 @@ use crate::control::client::{AskError, ask};
 use crate::exit::Exit;
 use crate::serve::now;
 use crate::time_text::show_time;
-use maintenance::scrub::Status;
-use maintenance::scrub::position::Tally;
 
 /// Runs the command.
 pub fn run(args: &ScrubArgs) -> Result<Exit, Failure> {

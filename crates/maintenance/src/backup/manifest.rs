@@ -1,9 +1,9 @@
 //! The texts in a folder of backups: whose they are, and what makes each of them count. Lines `key = value`, the last the sum of those before.
 
+use console::time_text::show_time;
 use types::{Crc32c, StoreId, Timestamp};
 
 use super::target::TargetError;
-use console::time_text::show_time;
 
 const FORMAT_VERSION: u64 = 1;
 

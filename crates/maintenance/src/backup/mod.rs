@@ -13,18 +13,16 @@ use std::fs::File;
 use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 
+use console::{Exit, Failure};
 use foundation::{DataDirError, Foundation, Purpose, Settings, datadir, refused};
 use journal::Seq;
 use kv::BackupHead;
-use types::Timestamp;
-
-use crate::{now, open_data_dir};
-use console::Exit;
-use console::Failure;
-use types::units::show_size;
-
 use manifest::{Kind, Manifest};
 use target::{Target, TargetError};
+use types::Timestamp;
+use types::units::show_size;
+
+use crate::{now, open_data_dir};
 
 /// What is backed up, and where to.
 #[derive(Clone, Debug)]

@@ -11,6 +11,9 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use console::table::table_lines;
+use console::time_text::parse_time;
+use console::{Exit, Failure};
 use disk::Disk;
 use foundation::datadir::Format;
 use foundation::layout::{JOURNAL_DIR, STORE_DIR};
@@ -18,6 +21,7 @@ use foundation::marks::{NewLog, RESTORING};
 use foundation::{DataDir, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
 use journal::{Journal, JournalError, Seq};
 use types::Incarnation;
+use types::units::show_size;
 
 use super::manifest::{Kind, Manifest};
 use super::place::{LogHere, fits_the_log, place, placed};
@@ -29,11 +33,6 @@ use crate::fsck::{self, FsckOptions};
 use crate::index_repair::new_log::{self, StoreIndex};
 use crate::index_repair::rebuild;
 use crate::now;
-use console::Exit;
-use console::Failure;
-use console::table::table_lines;
-use console::time_text::parse_time;
-use types::units::show_size;
 
 /// What is restored, and where to.
 #[derive(Clone, Default, Debug)]

@@ -15,6 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use console::Exit;
 use disk::{Access, Disk, DiskError, OpenOptions, RealDisk};
 use foundation::datadir::{Format, Lock, LockError};
 use journal::Seq;
@@ -22,7 +23,6 @@ use kv::{BackupHead, KvError};
 use types::{ErrorCode, StoreId, Timestamp};
 
 use super::manifest::{Kind, Manifest, Whose};
-use console::Exit;
 
 /// The file that makes a folder one for backups.
 const MARK: &str = "WEIR-BACKUP";

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use console::{Exit, Failure};
 use disk::{Disk, RealDisk};
 use foundation::layout::{JOURNAL_DIR, STORE_CHECKPOINT_DIR, STORE_DIR, STORE_INDEX_DIR};
 use foundation::{DataDir, OpenError, Settings, disk_of, engine};
@@ -19,8 +20,6 @@ use super::ExportOptions;
 use super::copy::{Copier, Facts};
 use super::out::{About, Out};
 use super::report::{Report, Trouble};
-use console::Exit;
-use console::Failure;
 
 /// Contents asked for at a time.
 const PAGE: usize = 1024;

@@ -4,6 +4,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use console::{Exit, Failure};
 use store::{PieceState, PieceStatus, Reader, Store, StoreError};
 use types::{Adler32, Crc32c, ErrorCode, PAGE_SIZE, PieceId};
 
@@ -11,8 +12,6 @@ use super::IfDamaged;
 use super::names::{DAMAGED, INTERRUPTED, UNNAMED, candidates};
 use super::out::{About, Out, Part, Refused};
 use super::report::{Report, Trouble};
-use console::Exit;
-use console::Failure;
 
 /// Bytes read in one step.
 const STEP: usize = 1 << 20;

@@ -15,16 +15,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use console::{Exit, Failure};
+use copy::Copier;
 use foundation::{DataDir, Foundation, OpenError, Purpose, Settings, refused};
+use out::Out;
+use report::Report;
 use types::Timestamp;
 
 use crate::{now, open_data_dir};
-use console::Exit;
-use console::Failure;
-
-use copy::Copier;
-use out::Out;
-use report::Report;
 
 /// What is exported, and where to.
 #[derive(Clone, Debug)]

@@ -3,9 +3,8 @@
 use std::io::Write;
 use std::path::Path;
 
-use serde_json::json;
-
 use console::table::table_lines;
+use serde_json::json;
 use types::units::show_size;
 
 /// What became of something.

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use console::{Exit, Failure};
 use foundation::Foundation;
 use kv::Read;
 use namespace::{FileState, Inode, Kind, ListEntry, NsError};
@@ -16,8 +17,6 @@ use super::names::below_target;
 use super::out::About;
 use super::report::{Report, Trouble};
 use super::system_time;
-use console::Exit;
-use console::Failure;
 
 /// Entries asked for at a time.
 const PAGE: usize = 1024;

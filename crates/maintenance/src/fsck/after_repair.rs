@@ -2,6 +2,7 @@
 //! contents that it has. So the namespace begins a new life above all numbers that can have been used, and the store's
 //! folders are listed by hand: nothing in them is cleared away.
 
+use console::{Exit, Failure};
 use disk::{Disk, DiskError};
 use foundation::Foundation;
 use foundation::layout::OBJECTS_DIR;
@@ -11,8 +12,6 @@ use types::{BodyId, Incarnation, Ino, PieceId, PieceIndex};
 use super::finding::{Finding, Problem};
 use super::report::Report;
 use crate::now;
-use console::Exit;
-use console::Failure;
 
 /// Numbers left free above the highest that is known: the namespace takes them in ranges of 2^20, and the cut log can
 /// have held the taking of many.

@@ -16,17 +16,16 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use check::{Counts, Progress};
+use console::{Exit, Failure};
+use finding::{Finding, Problem};
+use foundation::{DataDir, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
+use report::Report;
+use types::units::show_size;
+
 use crate::index_repair::new_log::{self, NewLogError, StoreIndex};
 use crate::index_repair::{rebuild, repair_journal};
 use crate::{now, open_data_dir};
-use console::Exit;
-use console::Failure;
-use foundation::{DataDir, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
-use types::units::show_size;
-
-use check::{Counts, Progress};
-use finding::{Finding, Problem};
-use report::Report;
 
 /// What is checked, and what is repaired.
 #[derive(Clone, Default, Debug)]

@@ -4,6 +4,7 @@
 //! refers to; that is a step of its own, because after a repaired journal such a content may be the only copy of a file
 //! whose name was lost.
 
+use console::{Exit, Failure};
 use foundation::Foundation;
 use namespace::{Actor, RecountTotals};
 use types::{BodyId, Ino, PieceId};
@@ -13,8 +14,6 @@ use super::finding::{Finding, Problem, ProblemKind};
 use super::report::Report;
 use crate::damage_mark;
 use crate::now;
-use console::Exit;
-use console::Failure;
 
 /// Findings held until the check is over.
 const WAITING_MAX: usize = 1_000_000;

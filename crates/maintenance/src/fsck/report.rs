@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use console::table::table_lines;
 use serde_json::json;
+use types::units::show_size;
 
 use super::check::Counts;
 use super::finding::{Finding, ProblemKind};
-use console::table::table_lines;
-use types::units::show_size;
 
 /// Counts all findings and keeps the first few of each kind.
 #[derive(Default)]

@@ -9,18 +9,16 @@ mod pace;
 pub mod position;
 
 use std::sync::Arc;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
 use disk::Disk;
 use namespace::Namespace;
-use store::{Scrubbed, Scrubber, Store, StoreError};
-use types::{ErrorCode, PieceId};
-
 use pace::Pace;
 use position::{Position, Tally};
+use store::{Scrubbed, Scrubber, Store, StoreError};
+use types::{ErrorCode, PieceId};
 
 /// How often the position is written while a pass is under way.
 const KEEP_INTERVAL: Duration = Duration::from_secs(30);

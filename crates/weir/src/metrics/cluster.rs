@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use cluster::Presence;
 use cluster::placement::StoreState;
+use monitor::exposition::{Exposition, Kind};
 use roles::{DiskServer, Manager, TopView};
 use store::Space;
-
-use super::exposition::{Exposition, Kind};
 
 /// States that a store can be in.
 const STORE_STATES: [StoreState; 6] = [

@@ -1,9 +1,7 @@
 //! `/metrics`: what the node does, for Prometheus and for `weir top`, on a port of its own.
 
 mod cluster;
-pub mod exposition;
 mod gather;
-mod process;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
