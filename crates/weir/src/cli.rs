@@ -2,6 +2,7 @@
 
 mod bench;
 mod client;
+mod filter;
 mod local;
 mod machines;
 mod seeing;

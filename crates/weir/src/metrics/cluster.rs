@@ -8,9 +8,8 @@ use cluster::Presence;
 use cluster::placement::StoreState;
 use disk_server::DiskServer;
 use manager::{Manager, TopView};
+use monitor::exposition::{Exposition, Kind};
 use store::Space;
-
-use super::exposition::{Exposition, Kind};
 
 /// States that a store can be in.
 const STORE_STATES: [StoreState; 6] = [
