@@ -31,6 +31,7 @@ mod check;
 mod codec;
 mod commit;
 mod context;
+mod damage_mark;
 mod deletion;
 mod end_unchanged;
 mod error;
@@ -83,6 +84,7 @@ pub use backfill::{
 pub use check::{CheckCounts, Finding, check};
 pub use commit::{Commit, CommitReply, Committed, Completion, commit, is_unlinked};
 pub use context::{Context, Limits, OpTag, Operation, RequestNumber, perform};
+pub use damage_mark::{CONTENT_OF, DAMAGED_MARK};
 pub use deletion::{DeletionDone, DueDeletion, deletion_done, due_deletions};
 pub use end_unchanged::{EndUnchanged, end_unchanged};
 pub use error::NsError;

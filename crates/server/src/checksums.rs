@@ -10,9 +10,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use disk_server::{DiskServer, PlacedError, VerifiedCapability};
+use manager::{SumError, Unsummed};
 use namespace::{Durability, FileState, KeepSums, Sums};
+use node::ObjectDigest;
+use node::{NotSummed, SumRequest};
 use parking_lot::{Condvar, Mutex};
-use roles::{DiskServer, NotSummed, ObjectDigest, PlacedError, SumError, SumRequest, Unsummed, VerifiedCapability};
 use types::{ErrorCode, Ino, NsPath, ObjectId, ReplicaId};
 use wire::ErrorNumber;
 

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use disk_server::Placed;
 use namespace::{
     Abandon, Commit, CommitReply, Committed, Completion, Durability, EndUnchanged, GraceEnd, GraceFacts, Interrupt,
     NsError, Sums, WriterToken,
 };
-use roles::Placed;
 use store::{Completed, ReplicaState, ReplicaStatus, StoreError};
 use types::{ClientIdentity, ObjectId, ReplicaId};
 use wire::ErrorNumber;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use roles::FrontEndFigures;
+use disk_server::FrontEndFigures;
 use store::Space;
 use types::{Histogram, Timestamp};
 use wire::ErrorNumber;

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use roles::{Placed, PlacedError};
+use disk_server::{Placed, PlacedError};
 use store::{CheckpointSize, PageSum, StoreError, Writer};
 
 use crate::refusal::Refusal;

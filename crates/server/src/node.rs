@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
+use disk_server::DiskServer;
+use manager::Manager;
 use namespace::{Context, Durability, Namespace, NsError, Operation};
 use parking_lot::{Mutex, RwLock};
-use roles::{DiskServer, Manager};
 use store::{Space, Store, StoreError};
 use types::{Incarnation, ReplicaId, Timestamp};
 

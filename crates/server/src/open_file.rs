@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use disk_server::Permit;
 use namespace::WriterToken;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use roles::Permit;
 use store::{AtRest, Reader};
 use types::{BootId, ClientIdentity, Crc32c, Ino, NsPath, ObjectId, PAGE_SIZE, Timestamp};
 use wire::ErrorNumber;

@@ -3,8 +3,9 @@
 
 use std::fmt::Display;
 
+use disk_server::PlacedError;
+use manager::{OpeningError, SumError};
 use namespace::NsError;
-use roles::{OpeningError, PlacedError, SumError};
 use store::StoreError;
 use types::{ErrorCode, NameError, NsPath};
 use wire::{ErrorNumber, WireError};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use roles::StripedGrant;
+use disk_server::StripedGrant;
 use types::{NsPath, Timestamp};
 use wire::ErrorNumber;
 

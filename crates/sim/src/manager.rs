@@ -12,13 +12,14 @@ use cluster::{CopyRate, LeaseTerms, Time};
 use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, Seq, StreamId};
 use kv::{Durability, IndexConfig, Inline, Kv, LoggedIndex, MemoryEngine};
+use manager::{ManagerSettings, OpenRequest, OpeningError, Redirect};
 use namespace::{
     Actor, FoundCluster, How, JoinNode, MakeToken, Namespace, NamespaceConfig, NsError, OpenWrite, Operation, PutStore,
     Remove, SetAddresses, SetPolicy, TokenEntry,
 };
+use node::{FromDisk, FromManager};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use roles::{FromDisk, FromManager, ManagerSettings, OpenRequest, OpeningError, Redirect};
 use types::capability::{Capability as Permission, CapabilityKey, CapabilityKeys, PathMark, Rights, Wanted};
 use types::{
     BootGeneration, BootId, ClientIdentity, ErrorCode, GroupId, Layout, Location, NodeId, NsPath, Policy, ReplicaId,
@@ -104,7 +105,7 @@ fn lock(outside: &Mutex<Outside>) -> MutexGuard<'_, Outside> {
     outside.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl roles::World for World {
+impl manager::World for World {
     fn now(&self) -> Time {
         lock(&self.0).now
     }
@@ -148,7 +149,7 @@ pub(crate) struct Manager {
     pub(crate) kv: Arc<dyn Kv>,
     pub(crate) ns: Arc<Namespace>,
     index: Arc<LoggedIndex>,
-    roles: Arc<roles::Manager>,
+    roles: Arc<manager::Manager>,
     outside: Arc<Mutex<Outside>>,
     /// What clients show was made with these.
     keys: BTreeMap<NodeId, CapabilityKeys>,
@@ -198,7 +199,7 @@ impl Manager {
             _ => settings.terms,
         };
         let of_manager = ManagerSettings { terms, grace: GRACE, copies: COPIES, ..ManagerSettings::default() };
-        let roles = roles::Manager::start(Arc::clone(&ns), of_manager, Box::new(World(Arc::clone(&outside))))
+        let roles = manager::Manager::start(Arc::clone(&ns), of_manager, Box::new(World(Arc::clone(&outside))))
             .map_err(|error| text(&error))?;
         let (keys, leads) = (BTreeMap::new(), BTreeMap::new());
         let (terms, planted) = (settings.terms, settings.planted);
@@ -401,7 +402,7 @@ impl Manager {
         let server = redirect.node;
         let wanted = Wanted { server, path: PathMark::of(&path), rights: Rights::READ, now: env.wall };
         let permission = Permission::check(redirect.capability.as_bytes(), keys, &wanted).ok()?;
-        let (replica, grant) = (ReplicaId::first(permission.object), roles::grant_of(&permission)?);
+        let (replica, grant) = (ReplicaId::first(permission.object), node::grant_of(&permission)?);
         if let GrantRights::Write { .. } = grant.rights {
             let before = self.leads.insert(replica, grant.store);
             env.counts.taken_over += u64::from(before.is_some_and(|before| before != grant.store));

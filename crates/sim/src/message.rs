@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cluster::message::BetweenStores;
 use cluster::replication::Epoch;
 use cluster::server::Grant;
-use roles::{FromDisk, FromManager};
+use node::{FromDisk, FromManager};
 use types::{ErrorCode, NsPath, ReplicaId, StoreId};
 
 /// Who.

@@ -13,7 +13,7 @@ use cluster::server::{
 use cluster::{ProcessEpoch, Time};
 use disk::SimDisk;
 use namespace::AtRest;
-use roles::{FromDisk, FromManager, Hello, StoreReport};
+use node::{FromDisk, FromManager, Hello, StoreReport};
 use types::capability::{Capability as Permission, CapabilityKey, CapabilityKeys, PathMark, Rights, Wanted};
 use types::{BootId, ErrorCode, GroupId, NsPath, ObjectId, ReplicaId, SessionId, StoreId, WriterToken};
 
@@ -215,7 +215,7 @@ impl Server {
         let now = self.member.manager_time(env.now)?;
         let wanted = Wanted { server, path: PathMark::of(path), rights: Rights::READ, now };
         let permission = Permission::check(sealed.as_bytes(), self.keys.as_ref()?, &wanted).ok()?;
-        Some((ReplicaId::first(permission.object), roles::grant_of(&permission)?))
+        Some((ReplicaId::first(permission.object), node::grant_of(&permission)?))
     }
 
     fn of_manager(&mut self, message: FromManager, env: &mut Env<'_>) {

@@ -12,14 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use foundation::{DataDir, Foundation, IfNew, Purpose};
 use namespace::{
     Actor, Commit, Committed, Completion, Durability, How, Mkdir, Namespace, NsError, OpenWrite, OpenedWrite, Sums,
 };
 use store::{NewReplica, Store};
 use types::{BootId, ClientIdentity, NsPath, Timestamp};
 use weir::config::Config;
-use weir::datadir::{DataDir, IfNew};
-use weir::foundation::{Foundation, Purpose};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -99,13 +98,13 @@ fn main() -> Result<(), Failure> {
         return Err("usage: fill_directory DATA /DIRECTORY FILES".into());
     };
     let data = DataDir::open(Path::new(data), IfNew::Make, now())?;
-    let foundation = Foundation::open(&data, &Config::defaults(), Purpose::Serve, now())?;
-    let namespace = Arc::clone(&foundation.namespace);
+    let foundation = Foundation::open(&data, &Config::defaults().foundation(), Purpose::Serve, now())?;
+    let namespace = Arc::clone(&foundation.names.namespace);
     let made = Mkdir { path: NsPath::parse(directory.as_bytes())?, mode: 0o755, parents: true };
     namespace.change_wait(Durability::Written, namespace.context(now(), &Actor::admin(), None), made)?;
     let filler = Arc::new(Filler {
         namespace,
-        store: Arc::clone(&foundation.store),
+        store: Arc::clone(&foundation.objects.store),
         directory: directory.clone(),
         next: AtomicU64::new(0),
         files: files.parse()?,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use manager::{Manager, MemberError, OpeningError};
 use namespace::{Actor, Durability, InheritedPolicy, NsError, RemovePolicy, SetPolicy};
-use roles::{Manager, MemberError, OpeningError};
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, Ino, NsPath, Policy, StoreId};
 

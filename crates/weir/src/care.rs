@@ -4,15 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foundation::Foundation;
 use journal::Seq;
 use kv::LoggedIndex;
+use maintenance::scrub::{Scrub, ScrubConfig};
 
 use crate::Failure;
 use crate::config::Config;
 use crate::control::{Ask, Control, Reply};
 use crate::exit::Exit;
-use crate::foundation::Foundation;
-use crate::scrub::{Scrub, ScrubConfig};
 
 /// How long a stop waits for answers under way.
 const ANSWERS_PATIENCE: Duration = Duration::from_millis(500);
@@ -31,11 +31,11 @@ impl Care {
             period: config.scrub_period,
             created: u64::try_from(foundation.made.0 / 1_000_000_000).unwrap_or(0),
         };
-        let (store, namespace) = (Arc::clone(&foundation.store), Arc::clone(&foundation.namespace));
+        let (store, namespace) = (Arc::clone(&foundation.objects.store), Arc::clone(&foundation.names.namespace));
         let scrub = Scrub::start(Arc::clone(&foundation.disk), store, namespace, scrub)
             .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the scrub"))?;
         let scrub = Arc::new(scrub);
-        let admin_api = AdminApi { scrub: Arc::clone(&scrub), namespace: Arc::clone(&foundation.namespace_index) };
+        let admin_api = AdminApi { scrub: Arc::clone(&scrub), namespace: Arc::clone(&foundation.names.index) };
         let answer = move |ask: Ask| admin_api.answer(ask);
         let control = config.data.as_deref().map(|data| Control::start(data, Box::new(answer)));
         let control = control.transpose().map_err(|error| Failure::new(Exit::Failed, error))?;
@@ -104,7 +104,7 @@ impl AdminApi {
                 return Reply::Refused(format!("the backup cannot be made: {error}"));
             }
         };
-        let head = crate::backup::head_value(&backup.head());
+        let head = crate::maintain::head_value(&backup.head());
         let write = move |out: &mut dyn io::Write| {
             backup.write_to(out).map_err(|error| {
                 tracing::warn!("a backup of the namespace broke off: {error}");

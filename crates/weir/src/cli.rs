@@ -3,6 +3,7 @@
 mod bench;
 mod client;
 mod cluster_views;
+mod filter;
 mod local;
 mod machines;
 

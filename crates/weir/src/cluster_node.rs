@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver as Signals, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use link::Listener;
-use roles::links::Receiver;
+use node::links::Receiver;
 use server::Server;
 use types::Timestamp;
 

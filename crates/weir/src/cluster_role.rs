@@ -6,7 +6,9 @@ use std::sync::Arc;
 use cluster::CopyRate;
 use cluster::ProcessEpoch;
 use disk::{Access, Disk, DiskError, OpenOptions};
-use roles::{DiskNode, DiskServer, DiskSettings, Manager, ManagerNode, ManagerSettings, StoreAt};
+use disk_server::{DiskNode, DiskServer, DiskSettings, StoreAt};
+use foundation::disk_of;
+use manager::{Manager, ManagerNode, ManagerSettings};
 use server::{Server, ServerConfig};
 use types::BootId;
 
@@ -14,7 +16,6 @@ use crate::Failure;
 use crate::cluster_node::Started;
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::foundation::disk_of;
 use crate::serve::{fetcher, not_served, set_bounds};
 use crate::serve_disk::DiskParts;
 use crate::serve_manager::ManagerParts;
@@ -37,8 +38,8 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(Started, Arc<Ma
     let ManagerParts { config, foundation, links, boot, listen } = parts;
     let copies = CopyRate { bytes_per_second: config.copies_rate, ..CopyRate::default() };
     let settings = ManagerSettings { grace: config.grace, copies, ..ManagerSettings::default() };
-    let node = ManagerNode::start(Arc::clone(&foundation.namespace), settings, links).map_err(not_started)?;
-    foundation.embedded.on_batch_done(Arc::new(server::batch_done));
+    let node = ManagerNode::start(Arc::clone(&foundation.names.namespace), settings, links).map_err(not_started)?;
+    foundation.names.embedded.on_batch_done(Arc::new(server::batch_done));
     let role = server::Role::Manager(Arc::clone(node.manager()));
     let server = Server::start(server_config(config, *listen, *boot), role).map_err(not_served)?;
     let at = config.advertise.clone().unwrap_or_else(|| server.address().to_string());
@@ -58,8 +59,8 @@ pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(Started, Arc<DiskServ
     // What was written and not synced is trusted as long as nothing was lost on any of its stores.
     let boot = stores.iter().fold(*boot, |boot, store| store.foundation.journal.boot(boot));
     let at = |store: &crate::serve_disk::ServedStore| StoreAt {
-        store_id: store.foundation.id(),
-        store: Arc::clone(&store.foundation.store),
+        store_id: store.foundation.objects.id,
+        store: Arc::clone(&store.foundation.objects.store),
     };
     let settings = DiskSettings { node: links.node(), process_epoch, boot };
     let node = DiskNode::start(settings, stores.iter().map(at).collect(), links).map_err(not_started)?;

@@ -130,7 +130,7 @@ fn receive(
     let mut buffers: Vec<AlignedBuf> = (0..WINDOW).map(|_| AlignedBuf::new(CHUNK)).collect();
     let mut asked = 0;
     // Answers of one connection come in order from most servers, and need not.
-    let mut parts = crate::transfer::SumOfParts::new(algorithm);
+    let mut parts = transfer::SumOfParts::new(algorithm);
     loop {
         while asked < len
             && let Some(buffer) = buffers.pop()

@@ -6,7 +6,6 @@
 //! (the ready line, `--json`), stderr what a person reads.
 
 mod admin_api;
-pub mod backup;
 mod bench;
 mod care;
 pub mod cli;
@@ -15,48 +14,31 @@ mod cluster_role;
 mod cluster_views;
 pub mod config;
 pub mod control;
-mod damage_mark;
-pub mod datadir;
+mod copy;
 mod demo;
-pub mod exit;
-pub mod export;
-mod failure;
 mod fetch;
 pub mod files;
-pub mod foundation;
-pub mod fsck;
 mod generate;
-mod http;
-pub mod listen;
+mod init;
 mod local;
 pub mod logging;
-pub mod manager_foundation;
+mod maintain;
 mod managers_file;
 pub mod metrics;
-mod new_log;
-pub mod rebuild;
 pub mod reload;
-mod repair_index;
-mod runs;
-pub mod scrub;
+mod scrub;
 pub mod serve;
 mod serve_disk;
 mod serve_manager;
-pub mod signals;
 mod space_watch;
-mod startup_report;
-pub mod store_foundation;
 mod striping;
 mod supervisor;
-mod table;
-mod time_text;
 mod token;
 mod top;
-pub mod transfer;
 
-pub use failure::Failure;
-
-use exit::Exit;
+pub use console::{Exit, Failure, exit};
+use console::{signals, table, time_text};
+use status_page::listen;
 
 /// Runs the command line `args` (the program's name first) and says how it ended. Errors go to stderr.
 pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
@@ -68,17 +50,17 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
     let result = match parsed.command {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Token(args) => token::run(&args),
-        cli::Command::Init(args) => datadir::init(&args.data),
+        cli::Command::Init(args) => init::run(&args.data),
         cli::Command::Demo(args) => demo::run(&args),
-        cli::Command::Fsck(args) => fsck::run(&args),
-        cli::Command::Cp(args) => transfer::run(&args),
-        cli::Command::Sync(args) => transfer::sync::run(&args),
+        cli::Command::Fsck(args) => maintain::fsck(&args),
+        cli::Command::Cp(args) => copy::copy(&args),
+        cli::Command::Sync(args) => copy::sync(&args),
         cli::Command::Generate(args) => generate::run(&args.folder),
         cli::Command::Files(command) => files::run(&command),
-        cli::Command::Scrub(args) => scrub::command::run(&args),
-        cli::Command::Export(args) => export::run(&args),
-        cli::Command::Backup(args) => backup::run(&args),
-        cli::Command::Restore(args) => backup::restore::run(&args),
+        cli::Command::Scrub(args) => scrub::run(&args),
+        cli::Command::Export(args) => maintain::export(&args),
+        cli::Command::Backup(args) => maintain::backup(&args),
+        cli::Command::Restore(args) => maintain::restore(&args),
         cli::Command::Status(args) => cluster_views::status(&args),
         cli::Command::Stores(args) => cluster_views::stores(&args),
         cli::Command::File(args) => cluster_views::file(&args),

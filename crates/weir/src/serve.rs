@@ -6,20 +6,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
+use foundation::startup_report::say_all;
+use foundation::{DataDir, DataDirError, DirRole, Foundation, IfNew, Purpose, refused};
 use types::{BootId, Timestamp};
 
 use crate::Failure;
 use crate::care::Care;
 use crate::cli::ServeArgs;
 use crate::config::{ClusterRole, Config};
-use crate::datadir::{DataDir, DataDirError, DirRole, IfNew};
 use crate::exit::Exit;
-use crate::foundation::{Foundation, OpenError, Purpose, ballast_bytes};
 use crate::metrics::{LogSource, Metrics, Sources};
 use crate::reload::Reload;
 use crate::signals::Asked;
 use crate::space_watch::SpaceWatch;
-use crate::startup_report::{in_words, say_all};
 use crate::{listen, logging, metrics, serve_disk, serve_manager, signals, supervisor};
 
 /// A clean stop is promised within 10 s; this much is left for closing the indexes and the log.
@@ -66,7 +65,8 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         data.format.created,
     );
     let mut clock = Clock::default(); // dropped after the foundation: closing that may hang too
-    let foundation = Foundation::open(&data, &config, Purpose::Serve, now()).map_err(|error| refused(&data, error))?;
+    let foundation =
+        Foundation::open(&data, &config.foundation(), Purpose::Serve, now()).map_err(|error| refused(&data, error))?;
     let mut server_config = server::ServerConfig::new(address, foundation.journal.boot(boot));
     server_config.keep_uploads = foundation.was_repaired;
     server_config.pull = fetcher(&config);
@@ -109,16 +109,18 @@ pub fn serve_on(
     reload: &mut dyn FnMut(&server::Server),
     clock: &mut Clock,
 ) -> Result<Exit, Failure> {
-    say_all(in_words(&foundation.found, config.grace.as_secs()));
-    foundation.embedded.on_batch_done(Arc::new(server::batch_done));
-    let store = Arc::clone(&foundation.store);
-    let mut space = SpaceWatch::of_store(store, &foundation.ballast, ballast_bytes(config));
+    say_all(foundation.startup_report(config.grace.as_secs()));
+    foundation.names.embedded.on_batch_done(Arc::new(server::batch_done));
+    let store = Arc::clone(&foundation.objects.store);
+    let mut space = SpaceWatch::of_store(store, &foundation.ballast, config.foundation().ballast_bytes());
     space.look();
 
     // An address that is not to be had is noticed before anybody is served.
     let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
-    let role =
-        server::Role::Alone { namespace: Arc::clone(&foundation.namespace), store: Arc::clone(&foundation.store) };
+    let role = server::Role::Alone {
+        namespace: Arc::clone(&foundation.names.namespace),
+        store: Arc::clone(&foundation.objects.store),
+    };
     let server = server::Server::start(server_config, role).map_err(not_served)?;
     let care = Care::start(foundation, config)?;
     let metrics = metrics_on.map(|listener| Metrics::start(listener, sources(foundation, &server))).transpose()?;
@@ -170,11 +172,11 @@ pub fn serve_on(
 
 fn sources(foundation: &Foundation, server: &server::Server) -> Sources {
     let indexes =
-        vec![("namespace", Arc::clone(&foundation.namespace_index)), ("store", Arc::clone(&foundation.store_index))];
+        vec![("namespace", Arc::clone(&foundation.names.index)), ("store", Arc::clone(&foundation.objects.index))];
     Sources {
         server: server.watch(),
         logs: vec![LogSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
-        embedded: Some(Arc::clone(&foundation.embedded)),
+        embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: None,
     }
 }
@@ -243,55 +245,6 @@ pub(crate) fn open_cluster_dir(path: Option<&PathBuf>, role: DirRole, if_new: If
     Ok(data)
 }
 
-/// Says what helps, where something does.
-pub fn refused(data: &DataDir, error: OpenError) -> Failure {
-    let exit = error.exit();
-    let data = data.path.display().to_string();
-    let damage = error.is_journal_damage();
-    let remedy = match &error {
-        OpenError::Journal(journal::JournalError::Missing { .. }) => Some(format!(
-            "The log is gone, although there are names or contents that it brought here. Is a disk not mounted on \
-             {data}/journal? Otherwise put the folder back from the same backup as the rest. If it is lost for good, \
-             `weir fsck --data {data} --begin-new-log` goes on with what the indexes hold, and without what they had not \
-             been given yet (docs/how-to/recover.md)"
-        )),
-        OpenError::NewLogUnfinished => {
-            Some(format!("Run `weir fsck --data {data} --begin-new-log` again: it goes on where it was interrupted"))
-        }
-        OpenError::RestoreInterrupted => {
-            Some(format!("Run `weir restore TARGET --data {data}` again: it goes on where it was interrupted"))
-        }
-        OpenError::Index { which: "namespace", source: kv::KvError::Lost(_) } => Some(format!(
-            "The namespace is lost. `weir restore TARGET --data {data}` puts a backup of it back, and loses nothing if the log has \
-             everything since; without one, `weir export --without-namespace` saves the contents (docs/how-to/recover.md)"
-        )),
-        OpenError::NewLogMark { .. } => {
-            Some("Put the file back as it was (docs/reference/formats.md), or from a backup".to_owned())
-        }
-        OpenError::OlderNamespace { .. } => Some(format!(
-            "Put journal, namespace and store back from one backup. To go on with this older namespace run \
-             `weir fsck --data {data} --repair-journal`: no number is then given out twice, no content is removed, and \
-             what the namespace does not know is listed (docs/how-to/recover.md)"
-        )),
-        error if error.is_lost_store() => Some(format!(
-            "Put {data}/store/checkpoint back from a backup of the same time as {data}/journal. If there is none run \
-             `weir fsck --data {data} --rebuild-store`: it makes the index anew from the files of contents (docs/how-to/recover.md)"
-        )),
-        _ => None,
-    };
-    let failure = Failure::new(exit, error);
-    if damage {
-        failure.while_doing(format!(
-            "the journal of {data} is damaged, and the node does not start, because acknowledged changes would be missing without a word. \
-             If the disk can be mended or a copy of the segment exists, put it back. Otherwise \
-             `weir fsck --data {data} --repair-journal` gives up what cannot be read, saves it aside, and lists what was lost (docs/how-to/recover.md)"
-        ))
-    } else {
-        let remedy = remedy.map_or_else(String::new, |remedy| format!(". {remedy}"));
-        failure.while_doing(format!("cannot open {data}{remedy}"))
-    }
-}
-
 enum Why {
     Asked,
     DiskFailed(String),
@@ -320,7 +273,7 @@ fn wait(
             return if reason == journal::WRITER_DIED { Why::Broken(reason) } else { Why::DiskFailed(reason) };
         }
         let died = server.broken().map(|name| format!("the {name} has died by a panic"));
-        if let Some(what) = foundation.embedded.broken().or(died) {
+        if let Some(what) = foundation.names.embedded.broken().or(died) {
             return Why::Broken(what);
         }
         space.look();

@@ -7,32 +7,30 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Channel, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use disk_server::DiskServer;
+use foundation::startup_report::say_all;
+use foundation::{DataDir, DataDirError, DirRole, IfNew, StoreFoundation};
 use link::{
     Arriving, Credentials, FileError, Fingerprint, Identity, IdentityError, JoinError, JoinToken, LinkError, LocalNode,
     NewKey, PeerIdentity, Role, Roles, Settings, VALIDITY,
 };
+use node::links::{Buffer, Links, Peer, Received, Receiver};
+use node::registration::{self, Registration, RegistrationError, StoreClaim};
+use node::renewal::{LOOK_EVERY, Renewal, Renewing};
 use parking_lot::Mutex;
-use roles::DiskServer;
-use roles::links::{Buffer, Links, Peer, Received, Receiver};
-use roles::registration::{self, Registration, RegistrationError, StoreClaim};
-use roles::renewal::{LOOK_EVERY, Renewal, Renewing};
 use types::{BootId, ClusterId, Location, NodeId};
 
 use crate::cli::ServeArgs;
 use crate::cluster_node::{End, LINKS_STOP, NodesAddress, Started, host_name, now, say_ready, wait};
 use crate::config::{Config, StoreTable};
 use crate::control::{Ask, Control, Reply};
-use crate::datadir::{DataDir, DataDirError, DirRole, IfNew};
 use crate::exit::Exit;
-use crate::foundation::ballast_bytes;
 use crate::logging::Logging;
 use crate::managers_file;
 use crate::metrics::{ClusterSource, LogSource, Metrics, Sources};
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir};
 use crate::space_watch::SpaceWatch;
-use crate::startup_report::say_all;
-use crate::store_foundation::StoreFoundation;
 use crate::{Failure, cluster_role, listen, metrics, signals, supervisor};
 
 const IDENTITY_FILE: &str = "node/identity";
@@ -46,6 +44,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// A store with what the configuration says of it.
 pub(crate) struct ServedStore {
     pub(crate) foundation: StoreFoundation,
+    _lock: DataDir,
     pub(crate) table: StoreTable,
     pub(crate) location: Location,
 }
@@ -88,7 +87,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         return Ok(Exit::Done);
     }
     // Without a token a new directory would be of no use.
-    let is_nothing = |path: &PathBuf| matches!(crate::datadir::format_of(path), Ok(None));
+    let is_nothing = |path: &PathBuf| matches!(foundation::datadir::format_of(path), Ok(None));
     if token.is_none() && config.data.as_ref().is_some_and(is_nothing) && !config.existing {
         return Err(not_joined());
     }
@@ -113,7 +112,11 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         .iter()
         .map(|store| {
             let foundation = &store.foundation;
-            SpaceWatch::of_store(Arc::clone(&foundation.store), &foundation.ballast, ballast_bytes(config))
+            SpaceWatch::of_store(
+                Arc::clone(&foundation.objects.store),
+                &foundation.ballast,
+                config.foundation().ballast_bytes(),
+            )
         })
         .collect();
     spaces.iter_mut().for_each(SpaceWatch::look);
@@ -186,9 +189,9 @@ fn refer(disk: &DiskServer, ask: &Ask) -> Reply {
 
 fn sources(stores: &[ServedStore], started: &Started, disk_server: Arc<DiskServer>) -> Sources {
     let log = |store: &ServedStore| LogSource {
-        store: Some(store.foundation.id()),
+        store: Some(store.foundation.objects.id),
         journal: Arc::clone(&store.foundation.journal),
-        indexes: vec![("store", Arc::clone(&store.foundation.index))],
+        indexes: vec![("store", Arc::clone(&store.foundation.objects.index))],
     };
     Sources {
         server: started.server.watch(),
@@ -288,7 +291,7 @@ fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity,
     }
     match data.format.cluster {
         0 => data
-            .replace_format(crate::datadir::Format { cluster: cluster.0, ..data.format.clone() })
+            .replace_format(foundation::datadir::Format { cluster: cluster.0, ..data.format.clone() })
             .map_err(refused)?,
         is if is != cluster.0 => {
             let path = data.path.clone();
@@ -344,9 +347,10 @@ fn open_stores(
     let mut seen: BTreeMap<_, PathBuf> = BTreeMap::new();
     let mut stores = Vec::with_capacity(tables.len());
     for table in tables {
-        let foundation = StoreFoundation::open(&table.dir, cluster, table.reserve, config, if_new, now())
-            .map_err(|error| Failure::new(error.exit(), error))?;
-        let (id, dir) = (foundation.id(), table.dir.clone());
+        let (lock, foundation) =
+            StoreFoundation::open_store(&table.dir, cluster, table.reserve, &config.foundation(), if_new, now())
+                .map_err(|error| Failure::new(error.exit(), error))?;
+        let (id, dir) = (foundation.objects.id, table.dir.clone());
         if let Some(other) = seen.insert(id, dir) {
             return Err(Failure::message(
                 Exit::DataDirectory,
@@ -358,17 +362,17 @@ fn open_stores(
             ));
         }
         tracing::info!("store {id} in {}", table.dir.display());
-        say_all(foundation.in_words(config.grace.as_secs()));
+        say_all(foundation.startup_report(config.grace.as_secs()));
         let location = table.location.clone().unwrap_or_else(|| default_location.clone());
         let class = table.class.clone().or_else(|| config.class.clone());
-        stores.push(ServedStore { foundation, location, table: StoreTable { class, ..table } });
+        stores.push(ServedStore { foundation, _lock: lock, location, table: StoreTable { class, ..table } });
     }
     Ok(stores)
 }
 
 fn registration(stores: &[ServedStore], nodes: &str, clients: String) -> Registration {
     let claim = |store: &ServedStore| StoreClaim {
-        store: store.foundation.id(),
+        store: store.foundation.objects.id,
         location: store.location.to_string(),
         class: store.table.class.as_ref().map(ToString::to_string),
     };

@@ -4,13 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use disk::{Disk, DiskError};
+use foundation::startup_report::say_all;
+use foundation::{DataDir, DirRole, IfNew, ManagerFoundation};
 use link::{Authority, Credentials, Door, Identity, Listener, LocalNode, Roles, Settings, VALIDITY};
+use manager::Manager;
+use manager::registration::ManagerRegistration;
+use manager::tokens::{RevokeTokenError, Tokens};
 use namespace::{Actor, Durability, FIRST_NODE, FoundCluster};
-use roles::Manager;
-use roles::links::Links;
-use roles::registration::ManagerRegistration;
-use roles::renewal::{LOOK_EVERY, Renewal, Renewing};
-use roles::tokens::{RevokeTokenError, Tokens};
+use node::links::Links;
+use node::renewal::{LOOK_EVERY, Renewal, Renewing};
 use store::Space;
 use types::{BootId, ClusterId, ErrorCode};
 
@@ -18,16 +20,12 @@ use crate::cli::ServeArgs;
 use crate::cluster_node::{End, LINKS_STOP, NodesAddress, Started, host_name, now, say_ready, wait};
 use crate::config::{ClusterRole, Config};
 use crate::control::{Ask, Control, Reply};
-use crate::datadir::{DataDir, DirRole, IfNew};
 use crate::exit::Exit;
-use crate::foundation::ballast_bytes;
 use crate::logging::Logging;
-use crate::manager_foundation::ManagerFoundation;
 use crate::metrics::{ClusterSource, LogSource, Metrics, Sources};
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir};
 use crate::space_watch::SpaceWatch;
-use crate::startup_report::say_all;
 use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
 
 /// In the data directory: the folder of what makes it this cluster's manager.
@@ -70,9 +68,9 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
     let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
     let mut clock = Clock::default(); // dropped after the foundation: closing that may hang too
-    let foundation =
-        ManagerFoundation::open(&data, config, rand::random(), now()).map_err(|error| cannot_open(&data, error))?;
-    say_all(foundation.in_words(config.grace.as_secs()));
+    let foundation = ManagerFoundation::open_names(&data, &config.foundation(), rand::random(), now())
+        .map_err(|error| cannot_open(&data, error))?;
+    say_all(foundation.startup_report(config.grace.as_secs()));
     let (authority, identity) = who_we_are(&data, &foundation)?;
     let listener = nodes.listen()?;
     let told = nodes.told(&listener);
@@ -90,7 +88,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
     let (started, manager) =
         cluster_role::start_manager(&ManagerParts { config, foundation: &foundation, links: &links, boot, listen })?;
-    let tokens = Tokens::new(Arc::clone(&foundation.namespace));
+    let tokens = Tokens::new(Arc::clone(&foundation.names.namespace));
     open_door(&links, &listener, &authority, &tokens, &foundation, &started)?;
     let renewal = renew(identity, &data.path, credentials, &authority)?;
     let sources = sources(&foundation, config, &started, &manager);
@@ -111,7 +109,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     };
     let watch = || {
         space.look();
-        let broken = || foundation.embedded.broken().map(End::Broken).or_else(|| started.broken());
+        let broken = || foundation.names.embedded.broken().map(End::Broken).or_else(|| started.broken());
         End::of_journal(&foundation.journal).or_else(broken)
     };
     let end = wait(&stop, reload, || None, watch);
@@ -125,7 +123,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     end.finish(&data.path, || foundation.close().map_err(|error| Failure::new(Exit::Unclean, error)))
 }
 
-fn cannot_open(data: &DataDir, error: crate::foundation::OpenError) -> Failure {
+fn cannot_open(data: &DataDir, error: foundation::OpenError) -> Failure {
     Failure::new(error.exit(), error).while_doing(format!("cannot open {}", data.path.display()))
 }
 
@@ -139,7 +137,8 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
         |error: namespace::NsError| Failure::new(Exit::Failed, error).while_doing("cannot read who is in the cluster");
     let (folder, file) = (data.path.join(CLUSTER_DIR), data.path.join(IDENTITY_FILE));
     let cluster = ClusterId(data.format.cluster);
-    let is_founded = foundation.namespace.read(|read| namespace::member(read, FIRST_NODE)).map_err(failed)?.is_some();
+    let is_founded =
+        foundation.names.namespace.read(|read| namespace::member(read, FIRST_NODE)).map_err(failed)?.is_some();
     let unusable = |error: link::AuthorityError| Failure::new(Exit::DataDirectory, error);
     // Made before anybody is a member: a crash in between leaves an authority that is found again.
     let authority = match Authority::open(&folder) {
@@ -179,8 +178,8 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
     }
     // It did not join with a key, so there is none to be known by.
     let founded = FoundCluster { roles: Roles::MANAGER.bits(), name: host_name(), key: [0; 32] };
-    let ctx = foundation.namespace.context(now(), &Actor::admin(), None);
-    foundation.namespace.change_wait(Durability::Synced, ctx, founded).map_err(|error| {
+    let ctx = foundation.names.namespace.context(now(), &Actor::admin(), None);
+    foundation.names.namespace.change_wait(Durability::Synced, ctx, founded).map_err(|error| {
         let exit = if error.code() == ErrorCode::NoSpace { Exit::NoSpace } else { Exit::Failed };
         Failure::new(exit, error).while_doing("cannot write down that this is the cluster's manager")
     })?;
@@ -190,7 +189,7 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
 fn space_watch<'a>(foundation: &'a ManagerFoundation, config: &Config) -> SpaceWatch<'a> {
     let floor = config.floor;
     let space = move || space_of(&*foundation.disk, floor).map_err(|error| error.to_string());
-    SpaceWatch::new(Box::new(space), &foundation.ballast, ballast_bytes(config))
+    SpaceWatch::new(Box::new(space), &foundation.ballast, config.foundation().ballast_bytes())
 }
 
 fn space_of(disk: &dyn Disk, floor: Option<u64>) -> Result<Space, DiskError> {
@@ -202,11 +201,11 @@ fn space_of(disk: &dyn Disk, floor: Option<u64>) -> Result<Space, DiskError> {
 
 fn sources(foundation: &ManagerFoundation, config: &Config, started: &Started, manager: &Arc<Manager>) -> Sources {
     let (disk, floor) = (Arc::clone(&foundation.disk), config.floor);
-    let indexes = vec![("namespace", Arc::clone(&foundation.index))];
+    let indexes = vec![("namespace", Arc::clone(&foundation.names.index))];
     Sources {
         server: started.server.watch(),
         logs: vec![LogSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
-        embedded: Some(Arc::clone(&foundation.embedded)),
+        embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: Some(ClusterSource::Manager {
             manager: Arc::clone(manager),
             space: Box::new(move || space_of(&*disk, floor).ok()),
@@ -223,7 +222,7 @@ fn open_door(
     started: &Started,
 ) -> Result<(), Failure> {
     let door = Door { authority: Arc::clone(authority), tokens: Arc::new(tokens.clone()), validity: VALIDITY };
-    let namespace = Arc::clone(&foundation.namespace);
+    let namespace = Arc::clone(&foundation.names.namespace);
     let registration = ManagerRegistration::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now));
     links
         .start(listener, Some(Arc::new(door)), Some(Arc::new(registration)), Arc::clone(&started.receiver))

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::{ClientError, Endpoint, Settings, StripedAt, StripedReader, StripedWriter, Url};
+use node::StripedRights;
 use parking_lot::Mutex;
-use roles::StripedRights;
 use server::{StripedError, StripedFile, StripedOpen, Striper};
 use types::{Stripe, Timestamp};
 use wire::ErrorNumber;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use roles::tokens::TokenView;
+use manager::tokens::TokenView;
 
 use crate::Failure;
 use crate::cli::{JoinTokenArgs, TokenCommand, TokenCreateArgs};

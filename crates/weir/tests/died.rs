@@ -14,15 +14,14 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use disk::{Disk, DiskOp, RealDisk};
+use foundation::{DataDir, Foundation, IfNew, Purpose};
 use kv::{Durability, Kv as _};
 use session::Session;
 use types::{BootId, Timestamp};
 use watched::Watched;
 use weir::Failure;
 use weir::config::Config;
-use weir::datadir::{DataDir, IfNew};
 use weir::exit::Exit;
-use weir::foundation::{Foundation, Purpose};
 use weir::serve::{Clock, serve_on};
 use wire::request::{Access, Open, OpenOptions as Options};
 use wire::{PathArg, Request, Response};
@@ -57,7 +56,7 @@ fn dies(victim: &'static str, kill: impl FnOnce(&Foundation, &AtomicBool)) -> (O
     });
     let disk = Arc::new(Watched { inner: real, watch });
     let config = Config::defaults();
-    let foundation = Arc::new(Foundation::open_on(disk, &data, &config, Purpose::Serve, now).unwrap());
+    let foundation = Arc::new(Foundation::open_on(disk, &data, &config.foundation(), Purpose::Serve, now).unwrap());
     let address: SocketAddr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (_never, stop) = channel();
     let (tell, ended) = channel();
@@ -92,7 +91,7 @@ fn is_told(answer: &Option<Response>, who: &str) {
 #[test]
 fn the_committer_dies_in_an_operation() {
     let (answer, failure) = dies("nobody", |foundation, _| {
-        foundation.embedded.submit(
+        foundation.names.embedded.submit(
             Durability::Written,
             Box::new(|_| {
                 explode();
@@ -116,7 +115,11 @@ fn the_committer_dies_while_it_writes_the_log() {
 #[test]
 fn the_responder_dies() {
     let (answer, failure) = dies("nobody", |foundation, _| {
-        foundation.embedded.submit(Durability::Written, Box::new(|_| kv::OpOutcome::Abort), Box::new(|_| explode()));
+        foundation.names.embedded.submit(
+            Durability::Written,
+            Box::new(|_| kv::OpOutcome::Abort),
+            Box::new(|_| explode()),
+        );
     });
     is_told(&answer, "responder");
     assert_eq!(failure.exit, Exit::Broken);

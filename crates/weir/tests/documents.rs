@@ -93,6 +93,6 @@ fn the_example_of_a_format_file_is_accepted() {
     let example = &text[start..start + text[start..].find("```").unwrap()];
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("FORMAT"), example).unwrap();
-    let data = weir::datadir::DataDir::open(place.path(), weir::datadir::IfNew::Refuse, types::Timestamp(0)).unwrap();
+    let data = foundation::DataDir::open(place.path(), foundation::IfNew::Refuse, types::Timestamp(0)).unwrap();
     assert_eq!(data.format.to_text(), example);
 }

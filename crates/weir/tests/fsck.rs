@@ -9,18 +9,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foundation::{DataDir, Foundation, IfNew, Purpose};
 use kv::{Batch, ScanOrder};
+use maintenance::fsck::FsckOptions;
+use maintenance::fsck::check::{Counts, How, Progress, check};
+use maintenance::fsck::finding::ProblemKind;
+use maintenance::fsck::report::Report;
 use namespace::{Actor, Content};
 use session::Session;
 use store::NewReplica;
 use types::{BootId, NsPath, ObjectId, ReplicaId, Timestamp};
-use weir::cli::FsckArgs;
 use weir::config::Config;
-use weir::datadir::{DataDir, IfNew};
-use weir::foundation::{Foundation, Purpose};
-use weir::fsck::check::{Counts, How, Progress, check};
-use weir::fsck::finding::ProblemKind;
-use weir::fsck::report::Report;
 use wire::request::OpenOptions;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
@@ -58,7 +57,7 @@ impl World {
     fn opened<T>(&self, what: impl FnOnce(&Foundation) -> T) -> T {
         let data = DataDir::open(&self.data(), IfNew::Make, NOW).unwrap();
         let config = Config { segment_size: 1 << 20, ..Config::defaults() };
-        let foundation = Foundation::open(&data, &config, Purpose::Check, NOW).unwrap();
+        let foundation = Foundation::open(&data, &config.foundation(), Purpose::Check, NOW).unwrap();
         let result = what(&foundation);
         foundation.close().unwrap();
         result
@@ -78,7 +77,7 @@ impl World {
         self.opened(|foundation| {
             let mut config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
             set(&mut config);
-            let (namespace, store) = (Arc::clone(&foundation.namespace), Arc::clone(&foundation.store));
+            let (namespace, store) = (Arc::clone(&foundation.names.namespace), Arc::clone(&foundation.objects.store));
             let server = server::Server::start(config, server::Role::Alone { namespace, store }).unwrap();
             let mut session = Session::open(server.address(), 4711);
             what(&mut session);
@@ -95,10 +94,10 @@ impl World {
         left
     }
 
-    fn look(&self, args: &FsckArgs) -> (Counts, Report) {
+    fn look(&self, args: &FsckOptions) -> (Counts, Report) {
         self.opened(|foundation| {
             let mut report = Report::new(100);
-            let counts = weir::fsck::look(foundation, args, &mut report).unwrap();
+            let counts = maintenance::fsck::look(foundation, args, &mut report).unwrap();
             (counts, report)
         })
     }
@@ -114,10 +113,10 @@ impl World {
         self.opened(|foundation| {
             let before = foundation.journal.oldest();
             for _ in 0..4 {
-                for index in [&foundation.namespace_index, &foundation.store_index] {
+                for index in [&foundation.names.index, &foundation.objects.index] {
                     while index.sweep_now().unwrap() || index.checkpoint_now().unwrap() {}
                 }
-                foundation.store.tick().unwrap();
+                foundation.objects.store.tick().unwrap();
                 synced(foundation);
             }
             assert!(foundation.journal.oldest() > before, "nothing was trimmed");
@@ -126,7 +125,7 @@ impl World {
 
     /// The findings' kinds and paths.
     fn findings(&self) -> Vec<(ProblemKind, String)> {
-        let args = FsckArgs { data: self.data(), ..FsckArgs::default() };
+        let args = FsckOptions::default();
         let (_, report) = self.look(&args);
         report.listed().iter().map(|finding| (finding.problem.kind(), finding.subject())).collect()
     }
@@ -173,7 +172,7 @@ fn parsed(path: &str) -> NsPath {
 
 fn content(foundation: &Foundation, path: &str) -> Content {
     let path = NsPath::parse(path.as_bytes()).unwrap();
-    let inode = foundation.namespace.read(|read| namespace::lookup(read, &Actor::admin(), &path)).unwrap();
+    let inode = foundation.names.namespace.read(|read| namespace::lookup(read, &Actor::admin(), &path)).unwrap();
     *inode.content().unwrap()
 }
 
@@ -188,11 +187,11 @@ fn synced(foundation: &Foundation) {
 #[test]
 fn what_is_whole_is_found_whole() {
     let world = World::new();
-    let (counts, report) = world.look(&FsckArgs { data: world.data(), ..FsckArgs::default() });
+    let (counts, report) = world.look(&FsckOptions::default());
     assert_eq!((report.found(), counts.replicas, counts.complete, counts.names), (0, 3, 3, 3));
     assert_eq!(counts.bytes, SMALL.len() as u64 + 600_000);
     assert_eq!(counts.bytes_read, counts.bytes, "every byte was read");
-    let (counts, report) = world.look(&FsckArgs { data: world.data(), quick: true, ..FsckArgs::default() });
+    let (counts, report) = world.look(&FsckOptions { quick: true, ..FsckOptions::default() });
     assert_eq!((report.found(), counts.bytes_read), (0, 0));
 }
 
@@ -217,11 +216,11 @@ fn a_recording_that_never_began() {
         session.create("/run/new");
     });
     world.opened(|foundation| {
-        let writers = foundation.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
-        let context = foundation.namespace.context(NOW, &Actor::admin(), None);
+        let writers = foundation.names.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
+        let context = foundation.names.namespace.context(NOW, &Actor::admin(), None);
         let interrupt = namespace::Interrupt { writer: writers[0].token(), kept_len: 0 };
-        foundation.namespace.change_wait(kv::Durability::Synced, context, interrupt).unwrap();
-        foundation.store.delete(writers[0].replica()).unwrap();
+        foundation.names.namespace.change_wait(kv::Durability::Synced, context, interrupt).unwrap();
+        foundation.objects.store.delete(writers[0].replica()).unwrap();
         synced(foundation);
     });
     assert_eq!(world.findings(), []);
@@ -231,7 +230,7 @@ fn a_recording_that_never_began() {
 fn content_that_is_gone() {
     let world = World::new();
     world.opened(|foundation| {
-        foundation.store.delete(replica(foundation, "/run/large")).unwrap();
+        foundation.objects.store.delete(replica(foundation, "/run/large")).unwrap();
         synced(foundation);
     });
     assert_eq!(world.findings(), [(ProblemKind::ContentMissing, "/run/large".into())]);
@@ -246,7 +245,7 @@ fn a_flipped_bit_in_a_large_file() {
     bytes[200_000] ^= 1;
     fs::write(&object, bytes).unwrap();
     assert_eq!(world.findings(), [(ProblemKind::Damaged, "/run/large".into())]);
-    let quick = world.look(&FsckArgs { data: world.data(), quick: true, ..FsckArgs::default() });
+    let quick = world.look(&FsckOptions { quick: true, ..FsckOptions::default() });
     assert_eq!(quick.1.found(), 0, "--quick does not read");
 }
 
@@ -281,9 +280,12 @@ fn content_that_nothing_refers_to_and_its_removal() {
     let world = World::new();
     world.opened(|foundation| {
         let replica = ReplicaId::first(ObjectId(1 << 40));
-        let new =
-            NewReplica { path_hint: b"/gone", expected_len: None, incarnation: foundation.namespace.incarnation() };
-        let writer = foundation.store.create(replica, new).unwrap();
+        let new = NewReplica {
+            path_hint: b"/gone",
+            expected_len: None,
+            incarnation: foundation.names.namespace.incarnation(),
+        };
+        let writer = foundation.objects.store.create(replica, new).unwrap();
         writer.write(0, b"nobody's").unwrap();
         writer.complete().unwrap();
         synced(foundation);
@@ -291,10 +293,10 @@ fn content_that_nothing_refers_to_and_its_removal() {
     let unreferenced = [(ProblemKind::Unreferenced, "content 0000010000000000".to_owned())];
     assert_eq!(world.findings(), unreferenced);
     // Plain repair leaves it: it could be the only copy of a file whose name was lost.
-    let args = FsckArgs { data: world.data(), repair: true, ..FsckArgs::default() };
+    let args = FsckOptions { repair: true, ..FsckOptions::default() };
     assert_eq!(world.look(&args).1.remaining(), 1);
     assert_eq!(world.findings(), unreferenced);
-    let args = FsckArgs { remove_unreferenced: true, ..args };
+    let args = FsckOptions { remove_unreferenced: true, ..args };
     let (_, report) = world.look(&args);
     assert_eq!((report.found(), report.remaining()), (1, 0));
     assert_eq!(world.findings(), []);
@@ -304,10 +306,10 @@ fn content_that_nothing_refers_to_and_its_removal() {
 fn a_content_that_was_changed_behind_the_namespace() {
     let world = World::new();
     world.opened(|foundation| {
-        let writer = foundation.store.reopen(replica(foundation, "/run/small")).unwrap();
+        let writer = foundation.objects.store.reopen(replica(foundation, "/run/small")).unwrap();
         writer.write(0, b"A").unwrap();
         writer.complete().unwrap();
-        let writer = foundation.store.reopen(replica(foundation, "/run/large")).unwrap();
+        let writer = foundation.objects.store.reopen(replica(foundation, "/run/large")).unwrap();
         writer.write(300_000, b"more").unwrap();
         writer.complete().unwrap();
         synced(foundation);
@@ -322,7 +324,7 @@ fn a_content_that_was_changed_behind_the_namespace() {
 fn a_content_that_is_whole_for_the_namespace_alone() {
     let world = World::new();
     world.opened(|foundation| {
-        let writer = foundation.store.reopen(replica(foundation, "/run/large")).unwrap();
+        let writer = foundation.objects.store.reopen(replica(foundation, "/run/large")).unwrap();
         writer.write(0, b"A").unwrap();
         writer.sync().unwrap();
     });
@@ -339,15 +341,15 @@ fn a_recording_and_an_upload_without_bytes() {
         session.write(over, 0, b"some");
     });
     world.opened(|foundation| {
-        let writers = foundation.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
+        let writers = foundation.names.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
         assert_eq!(writers.len(), 2);
         // One is made an interrupted upload first.
         let upload = writers.iter().find(|writer| matches!(writer.kind, namespace::WriterKind::Upload(_))).unwrap();
-        let context = foundation.namespace.context(NOW, &Actor::admin(), None);
+        let context = foundation.names.namespace.context(NOW, &Actor::admin(), None);
         let interrupt = namespace::Interrupt { writer: upload.token(), kept_len: 4 };
-        foundation.namespace.change_wait(kv::Durability::Synced, context, interrupt).unwrap();
+        foundation.names.namespace.change_wait(kv::Durability::Synced, context, interrupt).unwrap();
         for writer in writers {
-            foundation.store.delete(writer.replica()).unwrap();
+            foundation.objects.store.delete(writer.replica()).unwrap();
         }
         synced(foundation);
     });
@@ -370,25 +372,26 @@ fn an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage() {
         session.write(begun, 0, b"some");
         session.create("/run/newer");
     });
-    let (counts, report) = world.look(&FsckArgs { data: world.data(), ..FsckArgs::default() });
+    let (counts, report) = world.look(&FsckOptions::default());
     assert_eq!((counts.in_making, report.listed()), (4, &[][..]));
     // Where the log has lost something nobody knows that so little was cut off.
     world.opened(|foundation| {
-        let read = kv::Kv::snapshot(&*foundation.embedded);
+        let read = kv::Kv::snapshot(&*foundation.names.embedded);
         let found = |was_repaired| {
             let (how, mut found) = (How { quick: true, was_repaired }, 0);
-            check(&*read, &foundation.store, how, &mut Silent, &mut |_| found += 1).unwrap();
+            check(&*read, &foundation.objects.store, how, &mut Silent, &mut |_| found += 1).unwrap();
             found
         };
         assert_eq!(found(false), 0);
         assert!(found(true) >= 1);
     });
     world.opened(|foundation| {
-        let writers = foundation.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
-        let there = |writer: &&namespace::WriterRecord| foundation.store.status(writer.replica()).unwrap().is_some();
+        let writers = foundation.names.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
+        let there =
+            |writer: &&namespace::WriterRecord| foundation.objects.store.status(writer.replica()).unwrap().is_some();
         let there: Vec<_> = writers.iter().filter(there).map(|writer| writer.path.escape_ascii().to_string()).collect();
         assert!(there.contains(&"/run/begun".into()) && !there.contains(&"/run/newer".into()), "{there:?}");
-        foundation.store.delete(replica(foundation, "/run/begun")).unwrap();
+        foundation.objects.store.delete(replica(foundation, "/run/begun")).unwrap();
         synced(foundation);
     });
     assert_eq!(world.findings(), [(ProblemKind::WriterWithoutContent, "/run/begun".into())]);
@@ -408,7 +411,7 @@ fn records_of_the_namespace_that_disagree() {
         let world = World::new();
         world.opened(|foundation| {
             let mut keys = Vec::new();
-            let snapshot = foundation.namespace_index.snapshot();
+            let snapshot = foundation.names.index.snapshot();
             let mut visit = |key: &[u8], _: &[u8]| {
                 keys.push(key.to_vec());
                 std::ops::ControlFlow::Continue(())
@@ -417,7 +420,7 @@ fn records_of_the_namespace_that_disagree() {
             drop(snapshot);
             let mut batch = Batch::new();
             batch.delete(keys.last().unwrap());
-            foundation.namespace_index.append(&batch).unwrap();
+            foundation.names.index.append(&batch).unwrap();
             synced(foundation);
         });
         let findings = world.findings();
@@ -431,30 +434,38 @@ fn records_of_the_namespace_that_disagree() {
 fn totals_that_are_wrong() {
     let world = World::new();
     let right = world.opened(|foundation| {
-        let dir =
-            foundation.namespace.read(|read| namespace::stat(read, &Actor::admin(), &parsed("/run"))).unwrap().ino;
-        let right = foundation.namespace.read(|read| namespace::totals(read, dir)).unwrap();
+        let dir = foundation
+            .names
+            .namespace
+            .read(|read| namespace::stat(read, &Actor::admin(), &parsed("/run")))
+            .unwrap()
+            .ino;
+        let right = foundation.names.namespace.read(|read| namespace::totals(read, dir)).unwrap();
         let mut batch = Batch::new();
         let mut shard = vec![1];
         shard.extend_from_slice(&7_i64.to_be_bytes());
         shard.extend_from_slice(&(-3_i64).to_be_bytes());
         batch.put(&[b"A".as_slice(), &dir.0.to_be_bytes(), &5_u16.to_be_bytes()].concat(), &shard);
-        foundation.namespace_index.append(&batch).unwrap();
+        foundation.names.index.append(&batch).unwrap();
         synced(foundation);
         right
     });
     let wrong = [(ProblemKind::Keys, "/run".to_owned())];
     assert_eq!(world.findings(), wrong);
     assert_eq!(world.findings(), wrong, "looking alone changes nothing");
-    let args = FsckArgs { data: world.data(), repair: true, ..FsckArgs::default() };
+    let args = FsckOptions { repair: true, ..FsckOptions::default() };
     let (_, report) = world.look(&args);
     assert_eq!((report.found(), report.remaining()), (1, 0), "{:?}", report.listed());
     assert_eq!(report.listed()[0].repaired.as_deref(), Some("counted anew: 3 entries and 600017 bytes"));
     assert_eq!(world.findings(), []);
     let mended = world.opened(|foundation| {
-        let dir =
-            foundation.namespace.read(|read| namespace::stat(read, &Actor::admin(), &parsed("/run"))).unwrap().ino;
-        foundation.namespace.read(|read| namespace::totals(read, dir)).unwrap()
+        let dir = foundation
+            .names
+            .namespace
+            .read(|read| namespace::stat(read, &Actor::admin(), &parsed("/run")))
+            .unwrap()
+            .ino;
+        foundation.names.namespace.read(|read| namespace::totals(read, dir)).unwrap()
     });
     assert_eq!(mended, right);
 }
@@ -468,10 +479,10 @@ fn a_file_that_no_record_speaks_of() {
         let mut key = vec![b'p'];
         key.extend_from_slice(&replica.object.0.to_be_bytes());
         key.extend_from_slice(&replica.index.0.to_be_bytes());
-        assert!(foundation.store_index.snapshot().get(&key).unwrap().is_some(), "the key of the store's record");
+        assert!(foundation.objects.index.snapshot().get(&key).unwrap().is_some(), "the key of the store's record");
         let mut batch = Batch::new();
         batch.delete(&key);
-        foundation.store_index.append(&batch).unwrap();
+        foundation.objects.index.append(&batch).unwrap();
         synced(foundation);
         replica
     });
@@ -506,12 +517,13 @@ fn repair_marks_damaged_files_and_keeps_them() {
     let mut bytes = fs::read(&object).unwrap();
     bytes[5] ^= 1;
     fs::write(&object, &bytes).unwrap();
-    let args = FsckArgs { data: world.data(), repair: true, ..FsckArgs::default() };
+    let args = FsckOptions { repair: true, ..FsckOptions::default() };
     let (_, report) = world.look(&args);
     assert_eq!((report.found(), report.remaining()), (1, 0));
     world.opened(|foundation| {
         let path = NsPath::parse(b"/run/large").unwrap();
         let mark = foundation
+            .names
             .namespace
             .read(|read| namespace::get_xattr(read, &Actor::admin(), &path.clone().into(), b"weir.damaged"));
         assert!(String::from_utf8(mark.unwrap()).unwrap().contains("damaged"));
@@ -584,8 +596,8 @@ fn after_a_kill_and_a_repaired_journal() {
 
     // Every content has its name, or is listed; none was removed.
     let findings = world.findings();
-    let (_, report) = world.look(&FsckArgs { data: data.clone(), ..FsckArgs::default() });
-    let counts = world.look(&FsckArgs { data: data.clone(), ..FsckArgs::default() }).0;
+    let (_, report) = world.look(&FsckOptions::default());
+    let counts = world.look(&FsckOptions::default()).0;
     assert!(counts.names < 20, "the damage cost no name: {}", counts.names);
     assert!(report.found() + counts.names >= 20, "{} names, {findings:?}", counts.names);
     for _ in 0..2 {
@@ -613,7 +625,7 @@ fn indexes_come_back() {
     for which in ["namespace", "store"] {
         fs::remove_dir_all(world.data().join(which).join("index")).unwrap();
     }
-    let (counts, report) = world.look(&FsckArgs { data: world.data(), ..FsckArgs::default() });
+    let (counts, report) = world.look(&FsckOptions::default());
     assert_eq!((report.found(), counts.names), (0, 153));
     world.served(|session| {
         let handle = session.open_file("/run/small", OpenOptions::READ);
@@ -634,7 +646,7 @@ fn the_command_says_what_it_found() {
     assert!(said.ends_with("nothing wrong\n"), "{said}");
 
     world.opened(|foundation| {
-        foundation.store.delete(replica(foundation, "/run/large")).unwrap();
+        foundation.objects.store.delete(replica(foundation, "/run/large")).unwrap();
         synced(foundation);
     });
     let found = node::weir_ends(&["fsck", "--data", data]);
@@ -659,24 +671,28 @@ fn a_lost_index_of_the_store_is_made_anew() {
     let world = World::new();
     world.served(|session| session.put("/run/empty", b""));
     world.aged();
-    let before = world.opened(|foundation| foundation.store.replicas(None, 1000).unwrap());
+    let before = world.opened(|foundation| foundation.objects.store.replicas(None, 1000).unwrap());
     let data = || DataDir::open(&world.data(), IfNew::Refuse, NOW).unwrap();
     let config = Config { segment_size: 1 << 20, ..Config::defaults() };
-    assert_eq!(weir::rebuild::rebuild(&data(), &config).unwrap(), None, "nothing is lost yet");
+    assert_eq!(
+        maintenance::index_repair::rebuild::rebuild(&data(), &config.foundation()).unwrap(),
+        None,
+        "nothing is lost yet"
+    );
 
     for folder in ["index", "checkpoint"] {
         fs::remove_dir_all(world.data().join("store").join(folder)).unwrap();
     }
     let refused = |reason: &str| {
         let data = data();
-        let error = Foundation::open(&data, &config, Purpose::Serve, NOW).map(drop).unwrap_err();
+        let error = Foundation::open(&data, &config.foundation(), Purpose::Serve, NOW).map(drop).unwrap_err();
         assert!(error.is_lost_store() && error.to_string().contains(reason), "{error}");
-        let failure = weir::serve::refused(&data, error).to_string();
+        let failure = foundation::refused(&data, error).to_string();
         assert!(failure.contains("--rebuild-store"), "{failure}");
     };
     refused("cannot be built again");
     // Cut off before its end: the half of an index must not pass for a whole one.
-    assert!(weir::rebuild::rebuild(&data(), &config).unwrap().is_some());
+    assert!(maintenance::index_repair::rebuild::rebuild(&data(), &config.foundation()).unwrap().is_some());
     refused("was being rebuilt");
     let run = || {
         let args = ["weir", "fsck", "--rebuild-store", "--data"].map(std::ffi::OsString::from);
@@ -687,14 +703,14 @@ fn a_lost_index_of_the_store_is_made_anew() {
 
     assert_eq!(world.findings(), []);
     world.opened(|foundation| {
-        let after = foundation.store.replicas(None, 1000).unwrap();
+        let after = foundation.objects.store.replicas(None, 1000).unwrap();
         let known = |replicas: &[(ReplicaId, store::ReplicaStatus)]| -> Vec<_> {
             replicas.iter().map(|(replica, status)| (*replica, status.len, status.state.clone())).collect()
         };
         assert_eq!(known(&after), known(&before));
         assert!(foundation.was_repaired, "nothing is cleared away from now on");
         assert_eq!(content(foundation, "/run/empty").len, 0);
-        assert!(foundation.store.open_read(replica(foundation, "/run/empty")).is_ok());
+        assert!(foundation.objects.store.open_read(replica(foundation, "/run/empty")).is_ok());
     });
     world.served(|session| session.put("/run/new", SMALL));
     assert_eq!(run(), weir::exit::Exit::Done, "and nothing is lost any more");

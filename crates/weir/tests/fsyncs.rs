@@ -12,12 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use disk::{Disk, DiskOp, RealDisk};
+use foundation::{DataDir, Foundation, IfNew, Purpose};
 use session::Session;
 use types::{BootId, Timestamp};
 use watched::Watched;
 use weir::config::Config;
-use weir::datadir::{DataDir, IfNew};
-use weir::foundation::{Foundation, Purpose};
 
 struct World {
     server: server::Server,
@@ -40,13 +39,17 @@ impl World {
             }
         });
         let disk = Arc::new(Watched { inner: real, watch });
-        let foundation = Foundation::open_on(disk, &data, &Config::defaults(), Purpose::Serve, now).unwrap();
+        let foundation =
+            Foundation::open_on(disk, &data, &Config::defaults().foundation(), Purpose::Serve, now).unwrap();
         let mut config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
         // The timed sync has its own row; it must not come in between here.
         config.times.keeper = Duration::from_secs(3600);
         let server = server::Server::start(
             config,
-            server::Role::Alone { namespace: Arc::clone(&foundation.namespace), store: Arc::clone(&foundation.store) },
+            server::Role::Alone {
+                namespace: Arc::clone(&foundation.names.namespace),
+                store: Arc::clone(&foundation.objects.store),
+            },
         );
         Self { server: server.unwrap(), foundation, syncs, _place: place }
     }

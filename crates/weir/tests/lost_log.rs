@@ -10,16 +10,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foundation::{DataDir, Foundation, IfNew, Purpose};
+use maintenance::fsck::FsckOptions;
+use maintenance::fsck::finding::ProblemKind;
+use maintenance::fsck::report::Report;
 use namespace::{Actor, Commit, Committed, Completion, Durability, How, OpenWrite, Sums};
 use session::Session;
 use store::NewReplica;
 use types::{BootId, ClientIdentity, Ino, NsPath, ObjectId, ReplicaId, Timestamp};
-use weir::cli::FsckArgs;
 use weir::config::Config;
-use weir::datadir::{DataDir, IfNew};
-use weir::foundation::{Foundation, Purpose};
-use weir::fsck::finding::ProblemKind;
-use weir::fsck::report::Report;
 use wire::request::OpenOptions;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
@@ -49,7 +48,7 @@ impl World {
     fn opened<T>(&self, close: bool, what: impl FnOnce(&Foundation) -> T) -> T {
         let data = DataDir::open(&self.data(), IfNew::Make, NOW).unwrap();
         let config = Config { segment_size: 1 << 20, ballast: 1 << 20, ..Config::defaults() };
-        let foundation = Foundation::open(&data, &config, Purpose::Check, NOW).unwrap();
+        let foundation = Foundation::open(&data, &config.foundation(), Purpose::Check, NOW).unwrap();
         let result = what(&foundation);
         if close {
             foundation.close().unwrap();
@@ -60,7 +59,7 @@ impl World {
     fn served<T>(&self, close: bool, what: impl FnOnce(&Foundation, &mut Session) -> T) -> T {
         self.opened(close, |foundation| {
             let config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
-            let (namespace, store) = (Arc::clone(&foundation.namespace), Arc::clone(&foundation.store));
+            let (namespace, store) = (Arc::clone(&foundation.names.namespace), Arc::clone(&foundation.objects.store));
             let server = server::Server::start(config, server::Role::Alone { namespace, store }).unwrap();
             let result = what(foundation, &mut Session::open(server.address(), 4711));
             server.stop(Instant::now() + Duration::from_secs(5));
@@ -86,9 +85,9 @@ impl World {
     }
 
     fn findings(&self) -> Vec<(ProblemKind, String)> {
-        let args = FsckArgs { data: self.data(), ..FsckArgs::default() };
+        let args = FsckOptions::default();
         let mut report = Report::new(100);
-        self.opened(true, |foundation| weir::fsck::look(foundation, &args, &mut report)).unwrap();
+        self.opened(true, |foundation| maintenance::fsck::look(foundation, &args, &mut report)).unwrap();
         report.listed().iter().map(|finding| (finding.problem.kind(), finding.subject())).collect()
     }
 }
@@ -105,13 +104,13 @@ fn walk(root: &Path) -> Vec<PathBuf> {
 
 fn numbers(foundation: &Foundation, path: &str) -> (Ino, ObjectId) {
     let path = NsPath::parse(path.as_bytes()).unwrap();
-    let inode = foundation.namespace.read(|read| namespace::stat(read, &Actor::admin(), &path)).unwrap();
+    let inode = foundation.names.namespace.read(|read| namespace::stat(read, &Actor::admin(), &path)).unwrap();
     (inode.ino, inode.content().unwrap().object)
 }
 
 /// A small file whose bytes stay in the log: a server would settle them within a second.
 fn put_into_the_log(foundation: &Foundation, path: &str, bytes: &[u8]) -> (Ino, ObjectId) {
-    let namespace = &foundation.namespace;
+    let namespace = &foundation.names.namespace;
     let open = OpenWrite::new(
         NsPath::parse(path.as_bytes()).unwrap(),
         How::NewOnly,
@@ -121,7 +120,7 @@ fn put_into_the_log(foundation: &Foundation, path: &str, bytes: &[u8]) -> (Ino, 
     let context = || namespace.context(NOW, &Actor::admin(), None);
     let opened = namespace.change_wait(Durability::Synced, context(), open).unwrap();
     let new = NewReplica { path_hint: path.as_bytes(), expected_len: None, incarnation: namespace.incarnation() };
-    let writer = foundation.store.create(ReplicaId::first(opened.object), new).unwrap();
+    let writer = foundation.objects.store.create(ReplicaId::first(opened.object), new).unwrap();
     writer.write(0, bytes).unwrap();
     let completed = writer.complete().unwrap();
     let sums = Some(Sums { adler32: completed.adler32, crc32c: completed.crc32c });
@@ -145,7 +144,7 @@ fn after_a_clean_stop_all_is_there_but_bytes_that_only_the_log_had() {
         session.mkdir("/run");
         session.put("/run/large", &large());
         session.put("/run/settled", b"moved out of the log");
-        foundation.store.tick().unwrap();
+        foundation.objects.store.tick().unwrap();
     });
     let first = world.opened(true, |foundation| put_into_the_log(foundation, "/run/small", b"in the log alone"));
     let objects = walk(&world.data().join("store/objects"));
@@ -198,7 +197,7 @@ fn after_a_kill_the_indexes_are_behind() {
         session.mkdir("/run");
         session.put("/run/before", &large());
         session.put("/run/small", b"small");
-        foundation.store.tick().unwrap();
+        foundation.objects.store.tick().unwrap();
     });
     let node = node::Node::start(&world.data(), &[]);
     let mut session = Session::open(node.address.parse().unwrap(), 1);

@@ -11,13 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use disk::{Disk, DiskError, Entry, OpenOptions, RealDisk, Space};
+use foundation::{DataDir, Foundation, IfNew, OpenError, Purpose};
 use journal::JournalError;
 use session::Session;
 use types::{BootId, Timestamp};
 use weir::config::Config;
-use weir::datadir::{DataDir, IfNew};
 use weir::exit::Exit;
-use weir::foundation::{Foundation, OpenError, Purpose};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 
@@ -27,13 +26,13 @@ fn config() -> Config {
 
 fn open(at: &Path, purpose: Purpose) -> Result<Foundation, OpenError> {
     let data = DataDir::open(at, IfNew::Make, NOW).unwrap();
-    Foundation::open(&data, &config(), purpose, NOW)
+    Foundation::open(&data, &config().foundation(), purpose, NOW)
 }
 
 fn served(at: &Path, what: impl FnOnce(&mut Session)) {
     let foundation = open(at, Purpose::Serve).unwrap();
     let config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
-    let (namespace, store) = (Arc::clone(&foundation.namespace), Arc::clone(&foundation.store));
+    let (namespace, store) = (Arc::clone(&foundation.names.namespace), Arc::clone(&foundation.objects.store));
     let server = server::Server::start(config, server::Role::Alone { namespace, store }).unwrap();
     what(&mut Session::open(server.address(), 4711));
     server.stop(Instant::now() + Duration::from_secs(5));
@@ -146,7 +145,7 @@ fn who_only_looks_removes_nothing() {
     fs::create_dir_all(orphan.parent().unwrap()).unwrap();
     fs::write(&orphan, "bytes").unwrap();
     let foundation = open(data, Purpose::Check).unwrap();
-    assert_eq!(foundation.found.store.orphans_removed, 0);
+    assert_eq!(foundation.objects.found.orphans_removed, 0);
     drop(foundation); // not closed: the next opening is one after an unclean stop
     open(data, Purpose::Check).unwrap().close().unwrap();
     assert!(orphan.exists());
@@ -194,7 +193,7 @@ fn a_start_on_a_full_disk_gives_the_ballast_back_first() {
     assert!(data.join("ballast").exists(), "with room it stays");
     let locked = DataDir::open(data, IfNew::Make, NOW).unwrap();
     let full = Arc::new(Full(RealDisk::open(data).unwrap()));
-    let foundation = Foundation::open_on(full, &locked, &config(), Purpose::Serve, NOW).unwrap();
+    let foundation = Foundation::open_on(full, &locked, &config().foundation(), Purpose::Serve, NOW).unwrap();
     assert!(!data.join("ballast").exists());
     foundation.close().unwrap();
 }

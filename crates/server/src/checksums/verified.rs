@@ -1,6 +1,8 @@
 //! Files of a cluster that the manager has this disk server read for their checksums.
 
-use roles::{NotSummed, ObjectDigest, PlacedError, StripedGrant, StripedRights, VerifiedCapability};
+use disk_server::{PlacedError, StripedGrant, VerifiedCapability};
+use node::ObjectDigest;
+use node::{NotSummed, StripedRights};
 use types::{Adler32, Crc32c, ErrorCode, NsPath};
 
 use crate::node::{Node, Role};

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use roles::{PendingWrite, PlacedError, WriteGrant};
+use disk_server::{PendingWrite, PlacedError, WriteGrant};
 use types::{NsPath, Timestamp};
 
 use super::{Creates, SIDE_BY_SIDE};

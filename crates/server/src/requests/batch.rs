@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use disk_server::{DiskServer, VerifiedCapability, WriteGrant};
+use manager::{Manager, OpenRequest};
 use namespace::{Durability, How, OpenWrite, RemoveAny};
-use roles::{DiskServer, Manager, OpenRequest, VerifiedCapability, WriteGrant};
 use types::{Crc32c, NsPath};
 use wire::batch::{self, BYTES_MAX, DATA_MAX, ENTRIES_MAX, Entry, Limits, Op, Takes};
 use wire::request::Batch;

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use disk_server::DiskServer;
+use manager::{Manager, OpenRequest};
 use namespace::OpenWrite;
-use roles::{DiskServer, Manager, OpenRequest};
 use types::direct::{DIRECT_KEY, STRIPED_KEY, UNITS_KEY, UnitAt};
 use types::stale_replicas::{STALE_REPLICAS_KEY, StaleReplica};
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, parse_writer};
@@ -58,7 +59,7 @@ impl Connection {
             Err(refusal) => return reply.refuse(&refusal),
         };
         let open_request = self.open_request(&path, target);
-        let answer = move |result: Result<roles::Redirect, roles::OpeningError>| {
+        let answer = move |result: Result<manager::Redirect, manager::OpeningError>| {
             reply.refuse(&match result {
                 Ok(to) => redirect(to),
                 Err(error) => Refusal::of_opening(&path, &error),
@@ -158,7 +159,7 @@ fn is_permitted(target: &PathArg) -> bool {
 }
 
 /// Sends a client away; one that can go to the units of a striped file is told what that is.
-fn redirect(to: roles::Redirect) -> Refusal {
+fn redirect(to: manager::Redirect) -> Refusal {
     let (striped, units) = (to.striped, UnitAt::show_all(&to.units));
     let mut to = Redirect::from(to);
     if let Some(striped) = striped {
@@ -182,8 +183,8 @@ fn unit_of<T>(target: &PathArg, key: &str, parse: impl FnOnce(&str) -> Option<T>
     })
 }
 
-impl From<roles::Redirect> for Redirect {
-    fn from(to: roles::Redirect) -> Self {
+impl From<manager::Redirect> for Redirect {
+    fn from(to: manager::Redirect) -> Self {
         let opaque = types::capability::words(&to.capability, to.object);
         Self { host: to.host, port: to.port, opaque }
     }

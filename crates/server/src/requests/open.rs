@@ -113,7 +113,7 @@ impl Connection {
                 let reply = self.hand_on(stream)?;
                 let open_request = OpenRequest { path: opening.path.clone(), from: self.session.peer.ip(), origin };
                 let rendezvous = Arc::clone(&self.node.rendezvous);
-                let then = Box::new(move |allowed: Result<Option<roles::VerifiedCapability>, Refusal>| {
+                let then = Box::new(move |allowed: Result<Option<disk_server::VerifiedCapability>, Refusal>| {
                     opening.answer(allowed.map(|_| Copying::ForAnother), reply);
                 });
                 rendezvous.ask(&key, open_request, Instant::now(), then);

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use manager::Unsummed;
 use namespace::{FileState, Inode, Sums};
-use roles::Unsummed;
 use types::NsPath;
 use wire::request::{FATTR_NAME_MAX, FATTR_VALUE_MAX, Query, QueryKind};
 use wire::response::{ChecksumReply, ConfigReply, SpaceReply, StatFlags, checksum_text};
@@ -18,11 +18,7 @@ use crate::refusal::Refusal;
 use crate::requests::read::{READV_SEGMENT_MAX, READV_SEGMENTS_MAX};
 use crate::requests::{own, parse_path};
 
-/// The extended attribute of a file that a scrub or `weir fsck --repair` has found damaged. Its value: what was found, [`CONTENT_OF`], the
-/// content's number.
-pub const DAMAGED_MARK: &[u8] = b"weir.damaged";
-/// Stands in the value of [`DAMAGED_MARK`] before the content's number.
-pub const CONTENT_OF: &str = "; content ";
+pub use namespace::{CONTENT_OF, DAMAGED_MARK};
 
 /// The checksums that weir keeps of every complete file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

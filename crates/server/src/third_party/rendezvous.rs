@@ -5,8 +5,8 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use disk_server::VerifiedCapability;
 use parking_lot::Mutex;
-use roles::VerifiedCapability;
 use types::NsPath;
 use wire::ErrorNumber;
 

@@ -15,7 +15,7 @@ use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights, ReadView, View};
 use journal::Seq;
 use namespace::{Actor, NsError, WriterRecord};
-use roles::{FromDisk, FromManager};
+use node::{FromDisk, FromManager};
 use types::{NsPath, ReplicaId, SessionId, StoreId};
 
 use super::World;

@@ -125,7 +125,7 @@ pub enum TestbedCommand {
         #[arg(required = true, value_name = "SYSTEM")]
         peers: Vec<Peer>,
         /// How fast the link between this machine and each of them is, each way: 100mbit, 1gbit [default: as fast as the machine].
-        #[arg(long, value_name = "RATE", value_parser = crate::bench::parse_link)]
+        #[arg(long, value_name = "RATE", value_parser = bench_run::parse_link)]
         link: Option<u64>,
     },
     /// Takes systems down, all of them if none is named: processes, mounts, networks and all their files.

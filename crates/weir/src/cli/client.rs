@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::filter::FilterArgs;
+
 /// Arguments of `weir cp`.
 #[derive(Args, Debug, Clone)]
 pub struct CpArgs {
@@ -42,7 +44,7 @@ pub struct TransferArgs {
     pub preserve: bool,
     /// Which names in trees.
     #[command(flatten)]
-    pub filter: crate::transfer::Filter,
+    pub filter: FilterArgs,
     /// Do not compare checksums.
     #[arg(long)]
     pub no_verify: bool,
@@ -60,7 +62,7 @@ pub struct TransferArgs {
     pub window: u16,
     /// Past the page cache on this machine: where it pays, always for large files, or never.
     #[arg(long, value_enum, default_value = "auto")]
-    pub direct: crate::transfer::Direct,
+    pub direct: DirectArg,
     /// Give up on a server that says nothing for this long, or sends less than 32 KiB in it while more is due.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: u64,
@@ -76,6 +78,17 @@ pub struct TransferArgs {
     /// Show no progress, and nothing but errors.
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// Whether to go past the page cache.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectArg {
+    /// Where it pays: large files; for reading, those that are not in the page cache already.
+    Auto,
+    /// For all files that are large enough to be worth it.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// Commands on names. A place is a local path or `root://HOST[:PORT]//PATH`.
@@ -267,7 +280,7 @@ pub struct FindArgs {
     pub name: Option<glob::Pattern>,
     /// Only such: f (files) or d (directories).
     #[arg(long = "type", value_name = "f|d", value_parser = kind)]
-    pub kind: Option<crate::files::tree::Kind>,
+    pub kind: Option<transfer::tree::Kind>,
     /// Files larger than this, as in 10MiB.
     #[arg(long, value_name = "SIZE", value_parser = crate::config::units::parse_size)]
     pub larger: Option<u64>,
@@ -368,10 +381,10 @@ fn octal(text: &str) -> Result<u16, String> {
     mode.ok_or_else(|| format!("`{text}` is no octal number up to 777"))
 }
 
-fn kind(text: &str) -> Result<crate::files::tree::Kind, String> {
+fn kind(text: &str) -> Result<transfer::tree::Kind, String> {
     match text {
-        "f" => Ok(crate::files::tree::Kind::File),
-        "d" => Ok(crate::files::tree::Kind::Directory),
+        "f" => Ok(transfer::tree::Kind::File),
+        "d" => Ok(transfer::tree::Kind::Directory),
         _ => Err("write f for files or d for directories".to_owned()),
     }
 }

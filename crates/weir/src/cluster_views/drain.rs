@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use roles::{LeaverView, RepairView};
+use manager::{LeaverView, RepairView};
 use types::StoreId;
 
 use super::repair::{failed, under_way};
@@ -84,7 +84,7 @@ fn stuck(view: &RepairView, leaver: &LeaverView) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use roles::{Counted, StuckView};
+    use manager::{Counted, StuckView};
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! `weir file`.
 
 use cluster::placement::StoreState;
-use roles::{ContentState, ContentView, CopyState, CopyView, FileView};
+use manager::{ContentState, ContentView, CopyState, CopyView, FileView};
 
 use super::show;
 use crate::Failure;

@@ -1,6 +1,6 @@
 //! `weir store` and `weir node`: what an administrator says of them.
 
-use roles::{StatusView, StoreView};
+use manager::{StatusView, StoreView};
 
 use super::{counted, show, store_meant};
 use crate::Failure;

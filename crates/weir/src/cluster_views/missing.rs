@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use roles::{MissingFile, MissingPage, Shortage};
+use manager::{MissingFile, MissingPage, Shortage};
 
 use super::{asked, counted};
 use crate::Failure;

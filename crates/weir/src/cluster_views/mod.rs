@@ -12,7 +12,7 @@ mod stores;
 use std::io::Write as _;
 use std::path::Path;
 
-use roles::StoreView;
+use manager::StoreView;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use types::StoreId;

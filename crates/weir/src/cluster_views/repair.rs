@@ -1,6 +1,6 @@
 //! `weir repair`.
 
-use roles::{FailedCopyView, RepairView, StuckView};
+use manager::{FailedCopyView, RepairView, StuckView};
 
 use super::{counted, show, store_meant};
 use crate::Failure;
@@ -59,7 +59,7 @@ pub(super) fn failed(view: &RepairView) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use roles::{Counted, LeaverView};
+    use manager::{Counted, LeaverView};
 
     use super::*;
 

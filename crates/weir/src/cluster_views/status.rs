@@ -1,7 +1,7 @@
 //! `weir status`.
 
 use cluster::Presence;
-use roles::{Counted, NodeView, StatusView};
+use manager::{Counted, NodeView, StatusView};
 
 use super::{counted, show};
 use crate::Failure;

@@ -1,6 +1,6 @@
 //! `weir stores`.
 
-use roles::StoreView;
+use manager::StoreView;
 
 use super::{counted, show};
 use crate::Failure;

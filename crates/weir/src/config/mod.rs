@@ -65,6 +65,19 @@ pub struct Config {
 }
 
 impl Config {
+    /// What it says of the parts of a data directory.
+    #[must_use]
+    pub fn foundation(&self) -> foundation::Settings {
+        foundation::Settings {
+            segment_bytes: self.segment_size,
+            ballast: self.ballast,
+            overlay: self.overlay,
+            cache: self.cache,
+            floor: self.floor,
+            uploads_kept: self.uploads_kept,
+        }
+    }
+
     /// What holds when nothing is set: each key's default, read by the same code that reads the file.
     #[must_use]
     pub fn defaults() -> Self {

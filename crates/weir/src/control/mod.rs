@@ -57,7 +57,7 @@ pub enum Ask {
     /// Files that lack copies, some of them.
     Missing {
         /// Where an earlier answer ended.
-        after: Option<roles::MissingAfter>,
+        after: Option<manager::MissingAfter>,
         /// Only those that nobody can read just now.
         unreadable: bool,
     },

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use roles::{FileView, StatusView};
+use manager::{FileView, StatusView};
 
 use super::Trouble;
 use super::child::{self, Outcome, Stop};

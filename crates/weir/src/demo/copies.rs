@@ -1,7 +1,7 @@
 //! What the manager says of a file, as far as the demo asks for it.
 
 use cluster::placement::StoreState;
-use roles::{ContentState, CopyState, CopyView, FileView};
+use manager::{ContentState, CopyState, CopyView, FileView};
 
 use super::Trouble;
 

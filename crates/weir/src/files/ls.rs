@@ -1,13 +1,13 @@
 //! `weir ls`, `weir find` and `weir du`: what directories hold.
 
 use serde_json::json;
+use transfer::tree::{Entry, Info, Kind, Tree};
+use transfer::{Place, TransferError};
+use types::units::show_size;
 
 use super::output::Output;
 use super::show::{long_line, printable};
-use super::tree::{Entry, Info, Kind, Tree};
 use crate::cli::{DuArgs, FindArgs, LsArgs};
-use crate::config::units::show_size;
-use crate::transfer::{Place, TransferError};
 
 /// Directories below directories that are gone into.
 const DEPTH_MAX: usize = 256;

@@ -4,22 +4,20 @@
 mod ls;
 mod names;
 mod output;
-mod remove;
 mod show;
-pub mod tree;
 
+use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use client::{Client, Settings};
+use output::Output;
+use transfer::TransferError;
+use transfer::tree::Tree;
 
 use crate::Failure;
 use crate::cli::FileCommand;
 use crate::exit::Exit;
 use crate::logging;
-use crate::transfer::TransferError;
-
-use output::Output;
-use tree::Tree;
 
 /// Does one of them.
 pub fn run(command: &FileCommand) -> Result<Exit, Failure> {
@@ -34,7 +32,10 @@ pub fn run(command: &FileCommand) -> Result<Exit, Failure> {
         FileCommand::Cat(args) => names::cat(&mut tree, args, &mut out),
         FileCommand::Mkdir(args) => names::mkdir(&mut tree, args),
         FileCommand::Mv(args) => names::mv(&mut tree, args),
-        FileCommand::Rm(args) => return Ok(remove::rm(&mut tree, args)),
+        FileCommand::Rm(args) => {
+            let mut say = |error: &TransferError| _ = writeln!(std::io::stderr(), "weir rm: {error}");
+            return Ok(transfer::remove(&mut tree, &args.places, args.recursive, args.force, &mut say));
+        }
         FileCommand::Df(args) => names::df(&mut tree, args, &mut out),
         FileCommand::Checksum(args) => names::checksum(&mut tree, args, &mut out),
         FileCommand::Touch(args) => names::touch(&mut tree, args),

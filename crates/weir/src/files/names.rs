@@ -1,20 +1,17 @@
 //! `weir stat`, `mkdir`, `mv`, `rm`, `ln`, `touch`, `xattr`, `checksum`, `df`, `cat`: each name by itself.
 
-use client::{Algorithm, Client, Opened};
+use client::Algorithm;
 use serde_json::json;
-use wire::request::OpenOptions;
+use transfer::tree::{Kind, Tree};
+use transfer::{Place, TransferError, read_all};
+use types::units::show_size;
 
 use super::output::Output;
 use super::show::{civil_time, mode_text, printable};
-use super::tree::{Kind, Tree};
 use crate::cli::{CatArgs, ChecksumArgs, DfArgs, LnArgs, MkdirArgs, MvArgs, StatArgs, TouchArgs, XattrCommand};
-use crate::config::units::show_size;
-use crate::transfer::{Place, TransferError};
 
 /// Names that are asked for at a time.
 const AT_ONCE: usize = 512;
-/// Bytes that are read at a time.
-const PART: usize = 1 << 20;
 
 pub(super) fn place(text: &str) -> Result<Place, TransferError> {
     Ok(Place::parse(text).map_err(client::ClientError::from)?)
@@ -64,7 +61,7 @@ pub fn mv(tree: &mut Tree, args: &MvArgs) -> Result<(), TransferError> {
     let to = place(target)?;
     let into = match tree.info(&to) {
         Ok(info) => info.kind == Kind::Directory,
-        Err(error) if error.exit() == crate::exit::Exit::NotFound => false,
+        Err(error) if error.exit() == console::Exit::NotFound => false,
         Err(error) => return Err(error),
     };
     if sources.len() > 1 && !into {
@@ -76,7 +73,7 @@ pub fn mv(tree: &mut Tree, args: &MvArgs) -> Result<(), TransferError> {
         if !args.force {
             match tree.info(&to) {
                 Ok(_) => return Err(TransferError::Exists { path: to.to_string() }),
-                Err(error) if error.exit() == crate::exit::Exit::NotFound => {}
+                Err(error) if error.exit() == console::Exit::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
@@ -223,67 +220,4 @@ pub fn cat(tree: &mut Tree, args: &CatArgs, out: &mut Output) -> Result<(), Tran
         let at = place(text)?;
         read_all(&mut tree.client, &at, &mut |part| out.bytes(part))
     })
-}
-
-/// Reads a file from its beginning to its end; one that is being written as far as it reaches.
-fn read_all(
-    client: &mut Client,
-    at: &Place,
-    each: &mut dyn FnMut(&[u8]) -> Result<(), TransferError>,
-) -> Result<(), TransferError> {
-    use std::io::Read as _;
-    let mut buffer = vec![0; PART];
-    match at {
-        Place::Remote(url) => {
-            let mut offset = 0;
-            match client.open_direct(url, OpenOptions::READ, 0)? {
-                Opened::File(mut file) => {
-                    loop {
-                        let got = file.read_at(offset, &mut buffer)?;
-                        if got == 0 {
-                            break;
-                        }
-                        each(&buffer[..got])?;
-                        offset += got as u64;
-                    }
-                    client.give_back(file.close()?, url);
-                }
-                Opened::Units(units) => {
-                    let reader = units.open_reader()?;
-                    // A bit of each unit at a time.
-                    buffer.resize(PART * usize::from(units.stripe().width()), 0);
-                    let end = units.stat().size;
-                    while offset < end {
-                        let wanted = usize::try_from(end - offset).unwrap_or(usize::MAX).min(buffer.len());
-                        let got = reader.read(offset, &mut buffer[..wanted])?;
-                        if got == 0 {
-                            return Err(TransferError::Changed { from: at.to_string(), expected: end, found: offset });
-                        }
-                        each(&buffer[..got])?;
-                        offset += got as u64;
-                    }
-                }
-            }
-            Ok(())
-        }
-        Place::Local(path) => {
-            let mut file = std::fs::File::open(path).map_err(TransferError::local("open", path))?;
-            loop {
-                match file.read(&mut buffer).map_err(TransferError::local("read", path))? {
-                    0 => return Ok(()),
-                    got => each(&buffer[..got])?,
-                }
-            }
-        }
-        Place::Standard => {
-            let mut input = std::io::stdin().lock();
-            loop {
-                let failed = |source| TransferError::Local { what: "read", path: "standard input".into(), source };
-                match input.read(&mut buffer).map_err(failed)? {
-                    0 => return Ok(()),
-                    got => each(&buffer[..got])?,
-                }
-            }
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 
-use crate::transfer::TransferError;
+use transfer::TransferError;
 
 /// Standard output, gathered. A reader that has gone away (`| head`) ends the command without a word.
 pub struct Output {

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use crate::config::units::show_size;
-
-use super::tree::{Info, Kind};
+use transfer::tree::{Info, Kind};
+use types::units::show_size;
 
 /// `drwxr-xr-x`
 #[must_use]

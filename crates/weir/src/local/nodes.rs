@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cluster::Presence;
 use cluster::placement::StoreState;
-use roles::{StatusView, StoreView};
+use manager::{StatusView, StoreView};
 use rustix::process::Signal;
 
 use super::LocalError;

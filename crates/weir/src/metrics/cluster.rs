@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use cluster::Presence;
 use cluster::placement::StoreState;
-use roles::{DiskServer, Manager, TopView};
+use disk_server::DiskServer;
+use manager::{Manager, TopView};
+use monitor::exposition::{Exposition, Kind};
 use store::Space;
-
-use super::exposition::{Exposition, Kind};
 
 /// States that a store can be in.
 const STORE_STATES: [StoreState; 6] = [
@@ -96,7 +96,7 @@ fn of_disk_server(out: &mut Exposition, disk: &DiskServer) {
     out.family("weir_load_ratio", Gauge, "How much of what it can move at a time it moved in the last second, 0 to 1")
         .sample(f64::from(figures.load_permille) / 1000.0);
     let stores: Vec<_> = figures.stores.iter().map(|store| (store.store.to_string(), store)).collect();
-    let mut each = |name, help, value: &dyn Fn(&roles::StoreFigures) -> Option<u64>| {
+    let mut each = |name, help, value: &dyn Fn(&disk_server::StoreFigures) -> Option<u64>| {
         out.family(name, Gauge, help);
         for (label, store) in &stores {
             if let Some(value) = value(store) {

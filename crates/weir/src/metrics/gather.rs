@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use journal::{Journal, JournalStats, SegmentInfo};
 use kv::{Embedded, LoggedIndex};
+use monitor::Process;
+use monitor::exposition::{Exposition, Kind, Scale};
 use types::{Histogram, StoreId};
 
 use super::cluster::ClusterSource;
-use super::exposition::{Exposition, Kind, Scale};
-use super::process::Process;
 
 /// The parts that are asked.
 pub struct Sources {

@@ -1,9 +1,7 @@
 //! `/metrics`: what the node does, for Prometheus and for `weir top`, on a port of its own.
 
 mod cluster;
-pub mod exposition;
 mod gather;
-mod process;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -13,11 +11,12 @@ pub use gather::{LogSource, Sources};
 
 use crate::Failure;
 use crate::exit::Exit;
-use crate::http::{Reply, Request, Responder};
+use status_page::{Request, Responder};
 
 /// The address meant by `given`: loopback, unless `insecure`. Listens on nothing.
 pub fn address(given: &str, insecure: bool) -> Result<SocketAddr, Failure> {
-    crate::listen::resolve(given, insecure).map_err(|error| Failure::new(error.exit(), error).while_doing(doing(given)))
+    status_page::listen::resolve(given, insecure)
+        .map_err(|error| Failure::new(error.exit(), error).while_doing(doing(given)))
 }
 
 /// Takes the address `given` for metrics.
@@ -32,22 +31,6 @@ fn doing(given: &str) -> String {
     format!("cannot tell metrics on {given}")
 }
 
-/// The page, to who asks for it.
-pub(crate) fn reply(request: Request<'_>, page: &dyn Fn() -> String) -> Reply {
-    match (request.method, request.path) {
-        ("GET" | "HEAD", "/metrics") => Reply {
-            status: "200 OK",
-            headers: "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n",
-            body: page(),
-        },
-        ("GET" | "HEAD", _) => Reply::text("404 Not Found", "The metrics are at /metrics\n"),
-        _ => Reply {
-            headers: "Allow: GET, HEAD\r\n",
-            ..Reply::text("405 Method Not Allowed", "The metrics are read with GET\n")
-        },
-    }
-}
-
 /// The running endpoint. Ends when dropped.
 pub struct Metrics {
     _responder: Responder,
@@ -56,7 +39,7 @@ pub struct Metrics {
 impl Metrics {
     /// Serves what `sources` say to who connects to `listener`.
     pub fn start(listener: TcpListener, sources: Sources) -> Result<Self, Failure> {
-        let page = Arc::new(move |request: Request<'_>| reply(request, &|| gather::page(&sources)));
+        let page = Arc::new(move |request: Request<'_>| status_page::metrics(request, &|| gather::page(&sources)));
         let responder = Responder::start("metrics", listener, page).map_err(|error| {
             Failure::new(Exit::Failed, error).while_doing("cannot start the thread that tells the metrics")
         })?;

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use cluster::Presence;
-use roles::{ActivityView, NodeView, TopView};
+use manager::{ActivityView, NodeView, TopView};
+use monitor::{Seen, Size, Source, fitted};
+use types::units::show_size;
 
-use super::{Seen, Size, Source, screen};
 use crate::Failure;
 use crate::cluster_views::asked;
-use crate::config::units::show_size;
 use crate::control::Ask;
 use crate::table::table_lines;
 
@@ -26,19 +26,22 @@ impl Cluster {
 impl Source for Cluster {
     fn look(&mut self) -> Result<Option<Box<dyn Seen>>, Failure> {
         let view: TopView = asked(&self.data, &Ask::Top)?;
-        Ok(Some(Box::new(view)))
+        Ok(Some(Box::new(SeenCluster(view))))
     }
 }
 
-impl Seen for TopView {
+/// A cluster as its manager knew it at one moment.
+struct SeenCluster(TopView);
+
+impl Seen for SeenCluster {
     fn json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        serde_json::to_string(&self.0).unwrap_or_default()
     }
 
     fn lines(&self, size: Option<Size>) -> Vec<String> {
-        let mut lines = totals(self);
+        let mut lines = totals(&self.0);
         let bold = [0, lines.len()];
-        let mut nodes: Vec<&NodeView> = self.status.nodes.iter().collect();
+        let mut nodes: Vec<&NodeView> = self.0.status.nodes.iter().collect();
         // The manager, then those that somebody should look at: they are seen where not all fit.
         nodes.sort_by_key(|node| match node.presence {
             None => 0,
@@ -50,7 +53,7 @@ impl Seen for TopView {
         let heading = ["node", "at", "here", "open", "writing", "in", "out", "load", "free", "heard"];
         lines.extend(table_lines(&heading, &rows));
         match size {
-            Some(size) => screen::fitted(lines, size, &bold),
+            Some(size) => fitted(lines, size, &bold),
             None => lines,
         }
     }
@@ -67,7 +70,7 @@ fn totals(view: &TopView) -> Vec<String> {
         }
     }
     let stores: Vec<String> = status.stores.iter().map(|(state, count)| format!("{count} {state}")).collect();
-    let more = |counted: roles::Counted| format!("{}{}", counted.count, if counted.and_more { "+" } else { "" });
+    let more = |counted: manager::Counted| format!("{}{}", counted.count, if counted.and_more { "+" } else { "" });
     vec![
         format!("{here}   stores {}", if stores.is_empty() { "none".into() } else { stores.join(", ") }),
         format!(
@@ -136,7 +139,7 @@ fn age(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use roles::{Counted, StatusView};
+    use manager::{Counted, StatusView};
     use types::NodeId;
 
     use super::*;
@@ -207,7 +210,7 @@ mod tests {
             node(3, Some(Presence::Away), Some(said(130_000))),
             node(4, Some(Presence::Away), None),
         ];
-        let lines = view(nodes).lines(None);
+        let lines = SeenCluster(view(nodes)).lines(None);
         assert_eq!(lines[0], "1 of 3 disk servers online, 2 away   stores 1 online");
         assert!(lines[1].starts_with("in 3.00 MiB/s   out 0 B/s"), "{}", lines[1]);
         assert!(lines[2].contains("copies owed 10000+, being made 8, made 5 (5.00 MiB)"), "{}", lines[2]);
@@ -225,7 +228,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_said() {
         let nodes = (1..=100).map(|number| node(number, Some(Presence::Online), Some(said(0)))).collect();
-        let lines = view(nodes).lines(Some(Size { columns: 60, rows: 20 }));
+        let lines = SeenCluster(view(nodes)).lines(Some(Size { columns: 60, rows: 20 }));
         assert_eq!(lines.len(), 20);
         assert!(lines[19].contains("87 lines more"), "{}", lines[19]);
         assert!(lines.iter().all(|line| line.chars().count() <= 60 + 8));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use roles::{Placed, PlacedError, ReadGrant, StripedGrant, StripedRights, VerifiedCapability};
+use disk_server::{Placed, PlacedError, ReadGrant, StripedGrant, VerifiedCapability};
+use node::StripedRights;
 use types::stale_replicas::{STALE_REPLICAS_KEY, StaleReplica};
 use types::{Ino, NsPath, ObjectId, Timestamp, WriterToken};
 use wire::request::{Open, OpenOptions};

@@ -1,0 +1,137 @@
+//! What is seen of a run while it goes on: a line or a table on the terminal, and a web page. From both it can be stopped.
+
+mod keys;
+mod table;
+mod web;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bench::coordinate::View;
+use bench::measure::Progress;
+
+use self::keys::Keys;
+pub(super) use self::web::Web;
+use types::units::{show_duration, show_size};
+
+/// A table is drawn anew no more often.
+const DRAW_EACH: Duration = Duration::from_millis(450);
+
+/// What is done just now, in words.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct Doing {
+    /// The trial, and which one of how many.
+    pub(super) trial: String,
+    /// Its phase.
+    pub(super) phase: String,
+}
+
+/// What there is to see, for all who look.
+#[derive(Clone, Default)]
+pub(super) struct Sight {
+    doing: Arc<Mutex<Doing>>,
+    /// The machines; none where this one works by itself, and nobody is watched.
+    machines: Option<Arc<Mutex<View>>>,
+}
+
+impl Sight {
+    pub(super) fn new(machines: Option<Arc<Mutex<View>>>) -> Self {
+        Self { doing: Arc::default(), machines }
+    }
+
+    fn doing(&self) -> Doing {
+        self.doing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn view(&self) -> Option<View> {
+        self.machines.as_ref().map(|view| view.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+/// The terminal.
+pub(super) struct Screen {
+    sight: Sight,
+    is_on: bool,
+    /// Lines that stand there, on the last of which the cursor is.
+    shown: usize,
+    drawn: Option<Instant>,
+    keys: Option<Keys>,
+}
+
+impl Screen {
+    /// `stop` is set when `q` is pressed.
+    pub(super) fn new(quiet: bool, sight: Sight, stop: &Arc<AtomicBool>) -> Self {
+        let is_on = !quiet && std::io::stderr().is_terminal();
+        let keys = if is_on { Keys::listen(stop) } else { None };
+        Self { sight, is_on, shown: 0, drawn: None, keys }
+    }
+
+    /// Shows how far it is.
+    pub(super) fn show(&mut self, trial: &str, phase: &str, progress: Progress) {
+        *self.sight.doing.lock().unwrap_or_else(PoisonError::into_inner) =
+            Doing { trial: trial.to_owned(), phase: phase.to_owned() };
+        if !self.is_on {
+            return;
+        }
+        match self.sight.view() {
+            None => self.draw(&[line(trial, phase, progress)]),
+            Some(view) if self.drawn.is_none_or(|drawn| drawn.elapsed() >= DRAW_EACH) => {
+                self.drawn = Some(Instant::now());
+                let title = format!("{trial}: {phase} {}", show_duration(progress.elapsed));
+                let hint = if self.keys.is_some() { "q: stop" } else { "" };
+                self.draw(&table::lines(&title, hint, &view, size()));
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn draw(&mut self, lines: &[String]) {
+        let text = format!("{}{}", self.erased(), lines.join("\r\n"));
+        // Nobody is left to tell when stderr is gone.
+        let _ = write!(std::io::stderr(), "{text}");
+        self.shown = lines.len();
+    }
+
+    fn erased(&self) -> String {
+        match self.shown {
+            0 | 1 => "\r\x1b[J".to_owned(),
+            lines => format!("\r\x1b[{}A\x1b[J", lines - 1),
+        }
+    }
+
+    /// Leaves nothing on the terminal.
+    pub(super) fn clear(&mut self) {
+        if self.shown > 0 {
+            let _ = write!(std::io::stderr(), "{}", self.erased());
+            self.shown = 0;
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// All that there is to say of one machine.
+fn line(trial: &str, phase: &str, progress: Progress) -> String {
+    let rate = if progress.last.bytes > 0 {
+        format!("{}/s", show_size(progress.last.bytes))
+    } else {
+        format!("{} /s", progress.last.operations)
+    };
+    let failures =
+        if progress.done.failures > 0 { format!(", {} failed", progress.done.failures) } else { String::new() };
+    format!("{trial}: {phase} {} {rate}{failures}", show_duration(progress.elapsed))
+}
+
+/// The terminal's columns and rows.
+fn size() -> (usize, usize) {
+    match rustix::termios::tcgetwinsize(std::io::stderr()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (usize::from(size.ws_col), usize::from(size.ws_row)),
+        _ => (80, 24),
+    }
+}

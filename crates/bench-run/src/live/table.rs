@@ -1,0 +1,137 @@
+//! The table of all machines, cut to the terminal.
+
+use bench::coordinate::{Line, View};
+use console::table::table_lines;
+use types::units::show_size;
+
+/// Lines that a terminal of `size` (columns, rows) holds. Where there are more agents than fit the slowest are shown.
+pub(super) fn lines(title: &str, hint: &str, view: &View, (columns, rows): (usize, usize)) -> Vec<String> {
+    let gap = columns.saturating_sub(title.chars().count() + hint.chars().count());
+    let mut lines = vec![format!("{title}{}{hint}", " ".repeat(gap.max(1)))];
+    let servers = if view.servers.is_empty() { Vec::new() } else { servers(view) };
+    // The title, the heading and its rule, the total, a line of how many are left out, and the last line of the terminal.
+    let room = rows.saturating_sub(6 + servers.len() + view.gone.len().min(3)).max(1);
+    lines.extend(agents(view, room));
+    lines.extend(servers);
+    let gone = view.gone.iter().rev().take(3).map(|who| format!("lost: {who}"));
+    lines.extend(gone);
+    lines.truncate(rows.saturating_sub(1).max(1));
+    lines.iter().map(|line| line.chars().take(columns).collect()).collect()
+}
+
+fn agents(view: &View, room: usize) -> Vec<String> {
+    let mut shown: Vec<&Line> = view.agents.iter().collect();
+    let left_out = shown.len().saturating_sub(room);
+    if left_out > 0 {
+        shown.sort_by_key(|line| (line.bytes, line.operations));
+        shown.truncate(room);
+    }
+    let mut table: Vec<Vec<String>> = shown.into_iter().map(agent).collect();
+    let total = view.total();
+    table.push(vec!["total".to_owned(), rate(total.bytes), total.operations.to_string(), total.failures.to_string()]);
+    let heading =
+        ["agent", "rate", "ops/s", "failed/s", "cpu", "wait", "in", "out", "retrans/s", "dropped/s", "memory"];
+    let mut lines = table_lines(&heading, &table);
+    if left_out > 0 {
+        lines.push(format!("the slowest; {left_out} more"));
+    }
+    lines
+}
+
+fn agent(line: &Line) -> Vec<String> {
+    vec![
+        line.name.clone(),
+        rate(line.bytes),
+        line.operations.to_string(),
+        line.failures.to_string(),
+        percent(line.cpu),
+        percent(line.iowait),
+        speed(line.received),
+        speed(line.sent),
+        format!("{:.0}", line.retransmitted),
+        format!("{:.0}", line.dropped),
+        show_size(line.memory),
+    ]
+}
+
+fn servers(view: &View) -> Vec<String> {
+    let server = |line: &Line| {
+        vec![
+            format!("{} ({})", line.name, line.system.as_deref().unwrap_or_default()),
+            percent(line.cpu),
+            percent(line.iowait),
+            speed(line.received),
+            speed(line.sent),
+            format!("{:.0}", line.retransmitted),
+            format!("{:.0}", line.dropped),
+            speed(line.disk_read),
+            speed(line.disk_written),
+            percent(line.disk_busy),
+            show_size(line.memory),
+        ]
+    };
+    let heading =
+        ["server", "cpu", "wait", "in", "out", "retrans/s", "dropped/s", "disk read", "written", "busy", "memory"];
+    let table: Vec<Vec<String>> = view.servers.iter().map(server).collect();
+    std::iter::once(String::new()).chain(table_lines(&heading, &table)).collect()
+}
+
+fn rate(bytes: u64) -> String {
+    format!("{}/s", show_size(bytes))
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate, and never less than nothing
+fn speed(bytes: f64) -> String {
+    rate(bytes.max(0.0) as u64)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use bench::load::Reading;
+    use bench::sampling::Sample;
+
+    use super::*;
+
+    fn view(agents: usize, servers: usize) -> View {
+        let line = |number: usize, system: Option<&str>| {
+            let bytes = 1000 * number as u64;
+            Line::new(
+                &format!("n{number}"),
+                system,
+                Reading { operations: 1, bytes, failures: 0 },
+                Some(&Sample::default()),
+            )
+        };
+        View {
+            planned: agents,
+            agents: (0..agents).map(|number| line(number, None)).collect(),
+            servers: (0..servers).map(|number| line(number, Some("weir"))).collect(),
+            gone: vec!["n99 (connection lost)".into()],
+            ..View::default()
+        }
+    }
+
+    #[test]
+    fn all_machines_and_a_total() {
+        let lines = lines("1/2 large on weir: write 3 s", "q: stop", &view(3, 1), (160, 40));
+        assert!(lines[0].starts_with("1/2 large") && lines[0].ends_with("q: stop"));
+        let text = lines.join("\n");
+        for part in ["n0 ", "n2 ", "total", "n0 (weir)", "lost: n99 (connection lost)", "2.93 KiB/s"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_small_terminal_shows_the_slowest() {
+        for (columns, rows) in [(80, 24), (40, 10), (10, 3), (1, 1)] {
+            let lines = lines("title", "q: stop", &view(1000, 2), (columns, rows));
+            assert!(lines.len() <= rows && lines.iter().all(|line| line.chars().count() <= columns));
+        }
+        let text = lines("title", "", &view(1000, 0), (120, 24)).join("\n");
+        assert!(text.contains("n0 ") && !text.contains("n999") && text.contains("more"), "{text}");
+    }
+}

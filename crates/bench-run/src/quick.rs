@@ -1,0 +1,76 @@
+//! `weir bench quick`: a campaign that says something of most systems in three minutes.
+
+use bench::campaign::Campaign;
+use console::{Exit, Failure};
+
+use super::{default_folder, do_campaign, usage};
+use crate::options::{HowOptions, QuickOptions};
+
+/// The work. Repeats are as many as the time allows.
+const WORK: &str = r#"
+repeats = 30
+
+[[streams]]
+name = "large files"
+phases = ["write", "read", "reread"]
+file = "256MiB"
+block = "1MiB"
+streams = [1, 4]
+window = 4
+durability = "close"
+
+[[streams]]
+name = "random access"
+phases = ["write", "random-read"]
+file = "64MiB"
+block = "16KiB"
+window = 4
+
+[[small]]
+name = "small files"
+clients = 8
+files = 100
+file = "4KiB"
+"#;
+
+pub(super) fn run(args: &QuickOptions) -> Result<Exit, Failure> {
+    let mut source = String::from("name = \"quick\"\n");
+    source.push_str(WORK);
+    for (number, place) in args.places.iter().enumerate() {
+        // A string of TOML is a string of JSON, as far as places go.
+        let place = serde_json::to_string(place).map_err(usage)?;
+        let name = serde_json::to_string(&name(&args.places, number)).map_err(usage)?;
+        source.push_str(&format!("\n[[system]]\nname = {name}\nplace = {place}\n"));
+    }
+    let campaign = Campaign::parse(&source).map_err(usage)?;
+    // A run of its own each time: figures of another day, or of other settings, are no repeats of these.
+    let folder = || default_folder(&format!("quick {}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
+    let how = HowOptions { results: Some(args.how.results.clone().unwrap_or_else(folder)), ..args.how.clone() };
+    do_campaign(&campaign, &source, &how, Some(args.time))
+}
+
+/// What a place is called in the table: its last part, or all of it where that is not enough to tell it from others.
+pub(super) fn name(places: &[String], number: usize) -> String {
+    let short = |place: &str| place.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+    let name = short(&places[number]);
+    let alike = places.iter().filter(|place| short(place) == name).count();
+    if name.is_empty() || alike > 1 { format!("{} ({})", places[number], number + 1) } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_have_names_that_tell_them_apart() {
+        let places = ["/mnt/a", "root://h//a", "/mnt/b/", "/"].map(str::to_owned);
+        let names: Vec<_> = (0..4).map(|number| name(&places, number)).collect();
+        assert_eq!(names, ["/mnt/a (1)", "root://h//a (2)", "b", "/ (4)"]);
+    }
+
+    #[test]
+    fn the_work_is_a_campaign() {
+        let source = format!("name = \"quick\"\n{WORK}\n[[system]]\nname = \"a\"\nplace = \"/a\"\n");
+        assert_eq!(Campaign::parse(&source).unwrap().works().len(), 4);
+    }
+}

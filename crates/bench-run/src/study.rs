@@ -1,0 +1,92 @@
+//! `weir bench study`: the shipped campaigns, on systems that are named on the command line.
+
+use std::io::Write as _;
+
+use bench::campaign::{Campaign, estimate};
+use bench::study::{Asked, Prepared, system, systems_of, table};
+use console::{Exit, Failure};
+use types::units::{show_duration, show_size};
+
+use super::{
+    SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE, default_folder, do_campaign, dry_run, failed, quick, read, text_of,
+    usage,
+};
+use crate::options::StudyOptions;
+
+pub(super) fn run(args: &StudyOptions) -> Result<Exit, Failure> {
+    let study = args.study;
+    let root_file = args.root_file.as_deref().map(std::path::absolute).transpose().map_err(usage)?;
+    let mut systems = match &args.systems {
+        Some(file) => {
+            let text = text_of("systems", file)?;
+            systems_of(&text).map_err(|error| usage(error).while_doing(format!("read {}", file.display())))?
+        }
+        None => Vec::new(),
+    };
+    systems.extend(named(&args.targets).iter().map(|(name, place)| system(name, place)));
+    let (scale, repeats) = (args.scale, args.repeats);
+    let asked = Asked { systems, scale, repeats, root_file: root_file.as_deref() };
+    let prepared = study.prepare(&asked).map_err(usage)?;
+    if args.dry_run {
+        dry_run(&prepared.campaign)?;
+        tell(&prepared, args.scale)?;
+        return Ok(Exit::Done);
+    }
+    if !args.how.json {
+        tell(&prepared, args.scale)?;
+    }
+    let exit = do_campaign(&prepared.campaign, &prepared.source, &args.how, None)?;
+    if !args.how.json {
+        let path = args.how.results.clone().unwrap_or_else(|| default_folder(&prepared.campaign.name));
+        let (_, _, summary) = read(&path)?;
+        let text = table(&prepared, &summary, args.rate);
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "\n{text}").map_err(failed)?;
+    }
+    Ok(exit)
+}
+
+/// Names and places of targets: `NAME=PLACE`, or a place that is called as `weir bench quick` would call it.
+fn named(targets: &[String]) -> Vec<(String, String)> {
+    let own = |target: &String| {
+        let (name, place) = target.split_once('=')?;
+        // A path or a URL may hold a `=`, and begins otherwise.
+        let is_name = !name.is_empty() && !name.contains(['/', ':', '?']);
+        is_name.then(|| (name.to_owned(), place.to_owned()))
+    };
+    let places: Vec<String> =
+        targets.iter().map(|target| own(target).map_or(target.clone(), |(_, place)| place)).collect();
+    let one = |(number, target): (usize, &String)| {
+        own(target).unwrap_or_else(|| (quick::name(&places, number), target.clone()))
+    };
+    targets.iter().enumerate().map(one).collect()
+}
+
+/// What it takes, and what all of the study would.
+fn tell(prepared: &Prepared, scale: f64) -> Result<(), Failure> {
+    let say = |campaign: &Campaign| {
+        let found = estimate(campaign, SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE);
+        let (moved, room, time) = (show_size(found.moved), show_size(found.room), show_duration(found.time));
+        format!("{} trials, {moved} moved in all, {room} on a system at a time, about {time}", found.trials)
+    };
+    let mut out = std::io::stdout().lock();
+    let rates = format!("{}/s and {SUPPOSED_OPERATION_RATE} small operations a second", show_size(SUPPOSED_BYTE_RATE));
+    let mut told = writeln!(out, "{}\nthis run:   {}", prepared.about.title, say(&prepared.campaign));
+    if scale > 1.0 {
+        told = told.and_then(|()| writeln!(out, "full study: {}", say(&prepared.full)));
+    }
+    told.and_then(|()| writeln!(out, "(at {rates}; scale {scale})\n")).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_names_of_their_own_or_those_of_their_places() {
+        let targets = ["xrootd=root://h//d", "/mnt/a=b", "/mnt/c", "http://h/x=1"].map(str::to_owned);
+        let found = named(&targets);
+        let expected = [("xrootd", "root://h//d"), ("a=b", "/mnt/a=b"), ("c", "/mnt/c"), ("x=1", "http://h/x=1")];
+        assert_eq!(found, expected.map(|(name, place)| (name.to_owned(), place.to_owned())));
+    }
+}

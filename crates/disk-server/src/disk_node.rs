@@ -1,0 +1,260 @@
+//! A disk server with its connections and threads.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cluster::Time;
+use link::{Arriving, Bulk, LinkError, PeerIdentity, Role};
+use parking_lot::{Condvar, Mutex, RwLock};
+use types::NodeId;
+
+use crate::{DiskServer, DiskSettings, DiskWorld, StoreAt};
+use node::BulkBytes;
+use node::links::{Buffer, Links, Peer, Received, Receiver};
+use node::sending::Sending;
+use node::ticker::{Clock, TICK, Ticker};
+use node::{FromDisk, Message, PeerMessage};
+
+/// Threads that do disk work for other nodes.
+const WORKERS: usize = 8;
+/// How often the manager is told how the stores are.
+const REPORT: Duration = Duration::from_secs(1);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Jobs for some threads.
+#[derive(Default)]
+struct Jobs {
+    queue: Mutex<(VecDeque<Job>, bool)>,
+    work: Condvar,
+}
+
+impl Jobs {
+    fn push(&self, job: Job) {
+        self.queue.lock().0.push_back(job);
+        self.work.notify_one();
+    }
+
+    fn run(&self) {
+        loop {
+            let mut queue = self.queue.lock();
+            let job = loop {
+                if let Some(job) = queue.0.pop_front() {
+                    break job;
+                }
+                if queue.1 {
+                    return;
+                }
+                self.work.wait(&mut queue);
+            };
+            drop(queue);
+            job();
+        }
+    }
+
+    fn stop(&self) {
+        self.queue.lock().1 = true;
+        self.work.notify_all();
+    }
+}
+
+/// A running disk server.
+pub struct DiskNode {
+    server: Arc<DiskServer>,
+    ticker: Mutex<Option<Ticker>>,
+    outside: Arc<Outside>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Outside {
+    sending: Sending,
+    clock: Clock,
+    jobs: Jobs,
+    /// What stores of this server tell each other, in order.
+    own: Jobs,
+    server: RwLock<Option<Arc<DiskServer>>>,
+    manager: RwLock<Option<NodeId>>,
+}
+
+impl Outside {
+    fn links(&self) -> &Arc<Links> {
+        &self.sending.links
+    }
+}
+
+impl DiskWorld for Outside {
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn to_manager(&self, message: FromDisk) {
+        if let Some(manager) = *self.manager.read() {
+            self.sending.tell(manager, &Message::FromDisk(message), None);
+        }
+    }
+
+    fn to_node(&self, node: NodeId, message: PeerMessage, bulk: Option<Arc<BulkBytes>>) {
+        if node != self.links().node() {
+            self.sending.tell(node, &Message::PeerMessage(message), bulk);
+            return;
+        }
+        let Some(server) = self.server.read().clone() else { return };
+        let generation = server.generation();
+        self.own.push(Box::new(move || {
+            server.receive_own(generation, message, bulk);
+        }));
+    }
+
+    fn keep(&self, node: NodeId, address: &str) {
+        self.links().keep(node, address);
+    }
+
+    fn forget(&self, node: NodeId) {
+        let links = self.links();
+        links.forget(node);
+        let Some(peer) = links.peer(node) else { return };
+        if !peer.identity().name.roles.contain(Role::Manager) {
+            peer.cut("it is no disk server of this cluster any more, as far as the manager says");
+        }
+    }
+
+    fn cut_others(&self) {
+        for peer in self.links().connected() {
+            if !peer.name.roles.contain(Role::Manager)
+                && let Some(peer) = self.links().peer(peer.name.node)
+            {
+                peer.cut("a new session with the manager begins");
+            }
+        }
+    }
+
+    fn run(&self, job: Job) {
+        self.jobs.push(job);
+    }
+}
+
+struct Inbox(Arc<Outside>);
+
+impl Inbox {
+    fn server(&self) -> Option<Arc<DiskServer>> {
+        self.0.server.read().clone()
+    }
+}
+
+impl Receiver for Inbox {
+    fn buffer(&self, _from: NodeId, arriving: &Arriving<'_>) -> Option<Buffer> {
+        self.server().map(|server| server.room_for(arriving.header.bulk_len as usize))
+    }
+
+    /// A certificate says who somebody is, and not that it still belongs to the cluster: of disk servers the manager says which do. One that has
+    /// just joined may come before it has said so; it dials again and again.
+    fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
+        let node = peer.name.node;
+        if peer.name.roles.contain(Role::Manager) || self.server().is_some_and(|server| server.knows(node)) {
+            return Ok(());
+        }
+        Err(format!("the manager has not told node {} that node {node} is in the cluster", self.0.links().node()))
+    }
+
+    fn connected(&self, node: NodeId, peer: &Peer) {
+        if peer.identity().name.roles.contain(Role::Manager) {
+            *self.0.manager.write() = Some(node);
+            if let Some(server) = self.server() {
+                server.manager_connected();
+            }
+        } else if let Some(server) = self.server() {
+            server.node_connected(node);
+        }
+    }
+
+    fn received(&self, node: NodeId, received: Received) {
+        // Nobody asks a disk server for an answer.
+        let Received::OneWay { message, bulk } = received else { return };
+        let bulk = match bulk {
+            Bulk::Here { mut buffer, length } => {
+                buffer.truncate(length);
+                Some(Arc::new(buffer))
+            }
+            Bulk::None | Bulk::Dropped { .. } => None,
+        };
+        let Some(server) = self.server() else { return };
+        match link::decode::<Message>(&message) {
+            Ok(Message::FromManager(message)) if *self.0.manager.read() == Some(node) => server.receive(message),
+            Ok(Message::PeerMessage(message)) => server.receive_of_node(node, message, bulk),
+            Ok(_) => tracing::warn!(%node, "a node sends what it may not tell a disk server"),
+            Err(error) => tracing::warn!(%node, %error, "a node sends what is no message"),
+        }
+    }
+
+    fn ended(&self, node: NodeId, why: &LinkError) {
+        tracing::info!(%node, %why, "a node is not connected any more");
+        let mut manager = self.0.manager.write();
+        if *manager == Some(node) {
+            *manager = None;
+        }
+    }
+}
+
+impl DiskNode {
+    /// Begins. Its [`DiskNode::receiver`] is to be given to `links`, which the caller has keep the managers.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub fn start(settings: DiskSettings, stores: Vec<StoreAt>, links: &Arc<Links>) -> io::Result<Self> {
+        let outside = Arc::new(Outside {
+            sending: Sending::new(links),
+            clock: Clock::start(),
+            jobs: Jobs::default(),
+            own: Jobs::default(),
+            server: RwLock::new(None),
+            manager: RwLock::new(None),
+        });
+        let server = DiskServer::new(settings, stores, Arc::clone(&outside) as Arc<dyn DiskWorld>);
+        *outside.server.write() = Some(Arc::clone(&server));
+        let mut threads = Vec::new();
+        for number in 0..=WORKERS {
+            let (name, outside) = (if number == 0 { "own" } else { "piece" }, Arc::clone(&outside));
+            let run = move || if number == 0 { outside.own.run() } else { outside.jobs.run() };
+            threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        }
+        let ticking = Arc::clone(&server);
+        let mut since = Duration::ZERO;
+        let ticker = Ticker::start("disk server", move || {
+            ticking.tick();
+            since += TICK;
+            if since >= REPORT {
+                since = Duration::ZERO;
+                ticking.report();
+            }
+        })?;
+        Ok(Self { server, ticker: Mutex::new(Some(ticker)), outside, threads: Mutex::new(threads) })
+    }
+
+    /// What decides.
+    #[must_use]
+    pub fn server(&self) -> &Arc<DiskServer> {
+        &self.server
+    }
+
+    /// Who is to be told what comes from other nodes.
+    #[must_use]
+    pub fn receiver(&self) -> Arc<dyn Receiver> {
+        Arc::new(Inbox(Arc::clone(&self.outside)))
+    }
+
+    /// Nothing is done by itself any more. Connections are the caller's to end, before this.
+    pub fn stop(&self) {
+        drop(self.ticker.lock().take());
+        self.outside.jobs.stop();
+        self.outside.own.stop();
+        *self.outside.server.write() = None;
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the disk server had panicked");
+            }
+        }
+    }
+}

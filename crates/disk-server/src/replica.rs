@@ -1,0 +1,309 @@
+//! What is done on a replica's disk, one work after the other, and what a change is made of.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cluster::message::Original;
+use cluster::replication::ObjectDigest;
+use cluster::server::{Work, WorkPurpose, WorkResult};
+use parking_lot::{Mutex, MutexGuard};
+use store::{Completed, NewReplica, PageSum, ReplicaState, ReplicaStatus, StoreError, Writer};
+use types::{ErrorCode, Incarnation, ReplicaId};
+
+use super::store_shell::StoreAt;
+use node::BulkBytes;
+use node::{ChangeHead, ReplicaOrigin};
+
+/// A change of a replica.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub(super) head: ChangeHead,
+    /// The bytes that are written; `None`: whoever makes the change has them at hand, and nobody else needs them.
+    pub(super) bytes: Option<Arc<BulkBytes>>,
+    /// Tells those changes apart of which the bytes are at hand; 0: of none.
+    pub(super) number: u64,
+}
+
+/// The machine compares nothing of it.
+impl PartialEq for Change {
+    fn eq(&self, other: &Self) -> bool {
+        self.head == other.head && self.number == other.number
+    }
+}
+
+impl Change {
+    /// One that another server has sent; `None`: what came does not belong together.
+    pub(super) fn received(head: ChangeHead, bulk: Option<Arc<BulkBytes>>) -> Option<Self> {
+        let len = bulk.as_ref().map_or(0, |bulk| (**bulk).as_ref().len()) as u64;
+        let is_right = match head {
+            ChangeHead::Write { len: said, .. } => len == u64::from(said),
+            ChangeHead::Truncate { .. } => len == 0,
+        };
+        is_right.then(|| Self { head, bytes: bulk, number: 0 })
+    }
+}
+
+/// The bytes of a change that the caller has at hand.
+#[derive(Clone, Copy)]
+pub(super) struct AtHand<'a> {
+    pub(super) number: u64,
+    pub(super) bytes: &'a [u8],
+    pub(super) sums: Option<&'a [PageSum]>,
+    /// Its client is told nothing of it before the replica is complete.
+    pub(super) is_ahead: bool,
+}
+
+/// A replica that something is done with.
+pub(super) struct Replica {
+    pub(super) replica: ReplicaId,
+    queue: Mutex<Queue>,
+    /// Held by who does the works.
+    turn: Mutex<()>,
+    writer: Mutex<Option<Arc<Writer>>>,
+    about: Mutex<ReplicaOrigin>,
+}
+
+#[derive(Default)]
+struct Queue {
+    works: VecDeque<(WorkPurpose, Work<Change>)>,
+    /// The work before them is done when the log is synced, and nothing else is done until then.
+    is_held: bool,
+}
+
+/// What a work has come to.
+pub(super) enum Done {
+    /// This.
+    Now(WorkResult<Change>),
+    /// It is complete as soon as the log is synced up to there, which those that are complete at one time share.
+    WhenSynced(Completed),
+}
+
+/// The right to do the works.
+pub(super) type Turn<'a> = MutexGuard<'a, ()>;
+
+impl Replica {
+    pub(super) fn new(replica: ReplicaId) -> Self {
+        Self {
+            replica,
+            queue: Mutex::default(),
+            turn: Mutex::default(),
+            writer: Mutex::default(),
+            about: Mutex::default(),
+        }
+    }
+
+    /// What a new replica is made with.
+    pub(super) fn set_about(&self, about: ReplicaOrigin) {
+        *self.about.lock() = about;
+    }
+
+    pub(super) fn about(&self) -> ReplicaOrigin {
+        self.about.lock().clone()
+    }
+
+    pub(super) fn push(&self, by: WorkPurpose, work: Work<Change>) {
+        self.queue.lock().works.push_back((by, work));
+    }
+
+    pub(super) fn pop(&self) -> Option<(WorkPurpose, Work<Change>)> {
+        let mut queue = self.queue.lock();
+        if queue.is_held { None } else { queue.works.pop_front() }
+    }
+
+    /// Is there something that can be done now?
+    pub(super) fn has_work(&self) -> bool {
+        let queue = self.queue.lock();
+        !queue.is_held && !queue.works.is_empty()
+    }
+
+    /// From now on nothing is done until [`Replica::go_on`]. For who has the turn.
+    pub(super) fn hold(&self) {
+        self.queue.lock().is_held = true;
+    }
+
+    pub(super) fn go_on(&self) {
+        self.queue.lock().is_held = false;
+    }
+
+    /// Waits for the turn.
+    pub(super) fn turn(&self) -> Turn<'_> {
+        self.turn.lock()
+    }
+
+    /// The turn, if nobody has it.
+    pub(super) fn try_turn(&self) -> Option<Turn<'_>> {
+        self.turn.try_lock()
+    }
+
+    /// The store's side, while it is open for writing.
+    pub(super) fn writer(&self) -> Option<Arc<Writer>> {
+        self.writer.lock().clone()
+    }
+
+    /// The store has it open for writing.
+    pub(super) fn is_open(&self) -> bool {
+        self.writer.lock().is_some()
+    }
+
+    /// Nothing is to be remembered of it.
+    pub(super) fn is_idle(&self) -> bool {
+        let queue = self.queue.lock();
+        let is_done = !queue.is_held && queue.works.is_empty();
+        drop(queue);
+        is_done && self.writer.lock().is_none()
+    }
+
+    /// Does a work. It may wait for the disk.
+    pub(super) fn work(
+        &self,
+        at: &StoreAt,
+        incarnation: Incarnation,
+        work: Work<Change>,
+        at_hand: Option<AtHand<'_>>,
+    ) -> Done {
+        Done::Now(match work {
+            Work::Open { may_make } => {
+                WorkResult::Opened(self.open(at, incarnation, may_make).map_err(|error| told(at, &error)))
+            }
+            Work::Renew => {
+                let ReplicaOrigin { path, expected_len } = self.about();
+                let new = NewReplica { path_hint: &path, expected_len, incarnation };
+                let begun = at.store.begin_anew(self.replica, new).map(|writer| *self.writer.lock() = Some(writer));
+                WorkResult::Opened(begun.map_err(|error| told(at, &error)))
+            }
+            Work::Apply { seq, change } => {
+                let applied = self.apply(&change, at_hand);
+                WorkResult::Applied(seq, applied.map_err(|error| told(at, &error)))
+            }
+            Work::Sync => {
+                let synced = self.with_writer(|writer| writer.sync().map(drop));
+                WorkResult::Synced(synced.map_err(|error| told(at, &error)))
+            }
+            Work::Complete => match self.complete(at) {
+                Ok(Ok(whole)) => WorkResult::Completed(Ok(whole)),
+                Ok(Err(completed)) => return Done::WhenSynced(completed),
+                Err(error) => WorkResult::Completed(Err(told(at, &error))),
+            },
+            Work::Interrupt => WorkResult::Interrupted(self.interrupt(at).map_err(|error| told(at, &error))),
+            Work::Look { whole } => WorkResult::Looked(
+                whole_of(at, self.replica).map(|found| found == Some(whole)).map_err(|error| told(at, &error)),
+            ),
+            Work::Read { original, offset, len } => WorkResult::Read(self.read(at, original, offset, len)),
+            Work::Delete => {
+                *self.writer.lock() = None;
+                let deleted = match at.store.delete(self.replica) {
+                    Err(StoreError::NotFound { .. }) => Ok(()),
+                    result => result,
+                };
+                WorkResult::Deleted(deleted.and_then(|()| at.store.sync_log()).map_err(|error| told(at, &error)))
+            }
+        })
+    }
+
+    fn open(&self, at: &StoreAt, incarnation: Incarnation, may_make: bool) -> Result<(), StoreError> {
+        let opened = match at.store.status(self.replica)? {
+            None if may_make => {
+                let ReplicaOrigin { path, expected_len } = self.about();
+                let new = NewReplica { path_hint: &path, expected_len, incarnation };
+                at.store.create(self.replica, new)?
+            }
+            None => return Err(StoreError::NotFound { replica: self.replica }),
+            Some(_) => at.store.reopen(self.replica)?,
+        };
+        *self.writer.lock() = Some(opened);
+        Ok(())
+    }
+
+    fn with_writer<T>(&self, op: impl FnOnce(&Writer) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let writer = self.writer().ok_or(StoreError::NotFound { replica: self.replica })?;
+        op(&writer)
+    }
+
+    fn apply(&self, change: &Change, at_hand: Option<AtHand<'_>>) -> Result<(), StoreError> {
+        self.with_writer(|writer| match change.head {
+            ChangeHead::Truncate { len } => writer.truncate(len),
+            ChangeHead::Write { offset, .. } => {
+                let at_hand = at_hand.filter(|at_hand| change.number != 0 && at_hand.number == change.number);
+                match (at_hand, &change.bytes) {
+                    (Some(AtHand { bytes, is_ahead: true, .. }), _) => writer.write_ahead(offset, bytes),
+                    (Some(AtHand { bytes, sums: Some(sums), .. }), _) => writer.write_summed(offset, bytes, sums),
+                    (Some(AtHand { bytes, sums: None, .. }), _) => writer.write(offset, bytes),
+                    (None, Some(bytes)) => writer.write(offset, (**bytes).as_ref()),
+                    // Its bytes have gone with who had them.
+                    (None, None) => Err(StoreError::NotFound { replica: self.replica }),
+                }
+            }
+        })
+    }
+
+    /// What it is, if it was complete already; otherwise what it is once the log is synced.
+    fn complete(&self, at: &StoreAt) -> Result<Result<ObjectDigest, Completed>, StoreError> {
+        if let Some(whole) = whole_of(at, self.replica)? {
+            *self.writer.lock() = None;
+            return Ok(Ok(whole));
+        }
+        let done = self.with_writer(Writer::complete)?;
+        *self.writer.lock() = None;
+        Ok(Err(done))
+    }
+
+    fn interrupt(&self, at: &StoreAt) -> Result<u64, StoreError> {
+        let kept_len = at.store.interrupt(self.replica)?;
+        *self.writer.lock() = None;
+        at.store.sync_log()?;
+        Ok(kept_len)
+    }
+
+    fn read(&self, at: &StoreAt, original: Original, offset: u64, len: u32) -> Result<Change, ErrorCode> {
+        let read = || -> Result<Option<BulkBytes>, StoreError> {
+            if !is_it(at, self.replica, original)? {
+                return Ok(None);
+            }
+            let len = original.len().saturating_sub(offset).min(u64::from(len));
+            let reader = at.store.open_read(self.replica)?;
+            let mut bytes = BulkBytes::new(usize::try_from(len).unwrap_or(0));
+            let read = reader.read(offset, bytes.as_mut())?;
+            bytes.truncate(read);
+            Ok(Some(bytes))
+        };
+        match read() {
+            Ok(Some(bytes)) => {
+                let len = u32::try_from(bytes.as_ref().len()).unwrap_or(u32::MAX);
+                Ok(Change { head: ChangeHead::Write { offset, len }, bytes: Some(Arc::new(bytes)), number: 0 })
+            }
+            Ok(None) => Err(ErrorCode::NotFound),
+            Err(error) => Err(told(at, &error)),
+        }
+    }
+}
+
+/// What the replica is, if it is whole.
+pub(super) fn whole_of(at: &StoreAt, replica: ReplicaId) -> Result<Option<ObjectDigest>, StoreError> {
+    let status = at.store.status(replica)?;
+    Ok(status.and_then(|status| match status.state {
+        ReplicaState::Complete { adler32, crc32c } => Some(ObjectDigest { len: status.len, crc32c, adler32 }),
+        _ => None,
+    }))
+}
+
+/// Whether the replica is the original that somebody else wants a copy of.
+fn is_it(at: &StoreAt, replica: ReplicaId, original: Original) -> Result<bool, StoreError> {
+    match original {
+        Original::ObjectDigest(whole) => Ok(whole_of(at, replica)? == Some(whole)),
+        // Nothing else is known of it.
+        Original::Kept { len, .. } => {
+            let has =
+                |status: ReplicaStatus| !matches!(status.state, ReplicaState::InMaking { .. }) && status.len >= len;
+            Ok(at.store.status(replica)?.is_some_and(has))
+        }
+    }
+}
+
+/// Others get a code; the words stay here.
+pub(super) fn told(at: &StoreAt, error: &StoreError) -> ErrorCode {
+    let code = error.code();
+    if !matches!(code, ErrorCode::NotFound | ErrorCode::Stale) {
+        tracing::warn!(store = %at.store_id, %error, "a work on a piece failed");
+    }
+    code
+}

@@ -1,0 +1,206 @@
+//! One store of a disk server: its machine, the replicas that something is done with, and who waits for answers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cluster::message::BetweenStores;
+use cluster::server::{Effect, Input, Note, PartTerms, StorePart};
+use parking_lot::Mutex;
+use store::Store;
+use types::{ErrorCode, ReplicaId, StoreId};
+
+use super::DiskServer;
+use super::completing::Completing;
+use super::replica::{AtHand, Change, Done, Replica, Turn};
+use node::{PeerMessage, StoreReport};
+
+/// A store, and what is said of it.
+#[derive(Clone)]
+pub struct StoreAt {
+    /// Which.
+    pub store_id: StoreId,
+    /// The bytes.
+    pub store: Arc<Store>,
+}
+
+/// Who waits for an answer.
+pub(super) type Waiter = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
+
+#[derive(Default)]
+struct Waiters {
+    by_number: HashMap<u64, Waiter>,
+    /// Nobody waits any more.
+    are_let_go: bool,
+}
+
+pub(super) struct StoreShell {
+    pub(super) at: StoreAt,
+    pub(super) machine: Mutex<StorePart<u64, Change>>,
+    replicas: Mutex<BTreeMap<ReplicaId, Arc<Replica>>>,
+    waiters: Mutex<Waiters>,
+    numbers: AtomicU64,
+    pub(super) completing: Completing,
+}
+
+impl StoreShell {
+    pub(super) fn new(at: StoreAt) -> Self {
+        Self {
+            machine: Mutex::new(StorePart::new(at.store_id, PartTerms::default())),
+            at,
+            replicas: Mutex::default(),
+            waiters: Mutex::default(),
+            numbers: AtomicU64::new(1),
+            completing: Completing::default(),
+        }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn replica(&self, replica: ReplicaId) -> Arc<Replica> {
+        Arc::clone(self.replicas.lock().entry(replica).or_insert_with(|| Arc::new(Replica::new(replica))))
+    }
+
+    /// `waiter` is told what is answered to the request `number`.
+    pub(super) fn wait_for(&self, number: u64, waiter: Waiter) {
+        let mut waiters = self.waiters.lock();
+        if waiters.are_let_go {
+            drop(waiters);
+            return waiter(Err(ErrorCode::Unavailable));
+        }
+        waiters.by_number.insert(number, waiter);
+    }
+
+    fn let_go(&self) {
+        let waiting = {
+            let mut waiters = self.waiters.lock();
+            waiters.are_let_go = true;
+            std::mem::take(&mut waiters.by_number)
+        };
+        for waiter in waiting.into_values() {
+            waiter(Err(ErrorCode::Unavailable));
+        }
+    }
+
+    /// Forgets replicas that nothing is done with.
+    pub(super) fn forget_idle(&self) {
+        self.replicas.lock().retain(|_, replica| Arc::strong_count(replica) > 1 || !replica.is_idle());
+    }
+
+    /// Pieces that are open for writing.
+    pub(super) fn open_replicas(&self) -> usize {
+        self.replicas.lock().values().filter(|replica| replica.is_open()).count()
+    }
+
+    /// Those of them whose changes another server orders.
+    pub(super) fn replicas_written_elsewhere(&self) -> usize {
+        let open: Vec<ReplicaId> =
+            self.replicas.lock().iter().filter(|(_, replica)| replica.is_open()).map(|(replica, _)| *replica).collect();
+        let machine = self.machine.lock();
+        open.iter().filter(|replica| machine.leads(**replica).is_none()).count()
+    }
+
+    /// `load_permille`: how busy its server is.
+    /// One whose space cannot be looked at takes nothing, and is there all the same.
+    pub(super) fn report(&self, load_permille: u16) -> StoreReport {
+        let space = self.at.store.space().inspect_err(|error| {
+            tracing::error!(store = %self.at.store_id, %error, "cannot look at the space of a store");
+        });
+        let (capacity, reserve, free) = space.map_or((0, 0, 0), |space| (space.total, space.floor, space.free));
+        StoreReport { store: self.at.store_id, capacity, reserve, free, load_permille }
+    }
+}
+
+impl DiskServer {
+    /// Whoever waits for something is told that nobody knows what becomes of it, now and from now on: the connections with the other nodes have ended, and
+    /// what only they can answer is answered no more.
+    pub fn let_go(&self) {
+        self.stores.values().for_each(|shell| shell.let_go());
+    }
+
+    /// Steps the machine of a store and does what it says; `turn`: the replica whose works the caller does itself.
+    pub(super) fn step(self: &Arc<Self>, shell: &Arc<StoreShell>, input: Input<u64, Change>, turn: Option<&Replica>) {
+        let mut answers = Vec::new();
+        let mut kick = Vec::new();
+        {
+            let mut machine = shell.machine.lock();
+            let now = self.world.now();
+            let mut out = Vec::new();
+            machine.step(now, self.view(now), input, &mut out);
+            for effect in out {
+                match effect {
+                    Effect::ToManager(message) => self.to_manager(shell.at.store_id, message),
+                    Effect::ToStore { to, message, change } => self.tell_store(shell, to, message, change),
+                    Effect::Answer { to, result } => answers.push((to, result)),
+                    Effect::Work { replica, by, work } => {
+                        let replica = shell.replica(replica);
+                        replica.push(by, work);
+                        let is_own = turn.is_some_and(|own| own.replica == replica.replica);
+                        if !is_own && !kick.iter().any(|known: &Arc<Replica>| known.replica == replica.replica) {
+                            kick.push(replica);
+                        }
+                    }
+                    Effect::Note(replica, Note::LeftOut(count)) => {
+                        tracing::warn!(%replica, count, "stores that do not answer are left out of a writing");
+                    }
+                    Effect::Note(replica, Note::Differs(store)) => {
+                        tracing::error!(%replica, %store, "a copy is not like its primary's, and counts for nothing");
+                    }
+                }
+            }
+        }
+        for (to, result) in answers {
+            let waiter = shell.waiters.lock().by_number.remove(&to);
+            if let Some(waiter) = waiter {
+                waiter(result);
+            }
+        }
+        for replica in kick {
+            let (this, shell) = (Arc::clone(self), Arc::clone(shell));
+            self.world.run(Box::new(move || this.work_off(&shell, &replica)));
+        }
+    }
+
+    fn tell_store(&self, shell: &StoreShell, to: StoreId, message: BetweenStores, change: Option<Change>) {
+        let about = match &message {
+            // It may have to make the replica.
+            BetweenStores::ToReplica { replica, told: cluster::replication::ToReplica::Begin { .. }, .. } => {
+                Some(shell.replica(*replica).about())
+            }
+            _ => None,
+        };
+        let (change, bytes) = match change {
+            Some(Change { head, bytes, .. }) => (Some(head), bytes),
+            None => (None, None),
+        };
+        self.to_store(to, PeerMessage { to, message, change, about }, bytes);
+    }
+
+    /// Does the works of a replica until there are none, unless somebody does already.
+    pub(super) fn work_off(self: &Arc<Self>, shell: &Arc<StoreShell>, replica: &Arc<Replica>) {
+        while replica.has_work() {
+            let Some(turn) = replica.try_turn() else { return };
+            self.work_in_turn(shell, replica, &turn, None);
+        }
+    }
+
+    /// The same, by who has the turn. Works that come afterwards are done by whoever brings them, or finds them when it gives its turn back.
+    pub(super) fn work_in_turn(
+        self: &Arc<Self>,
+        shell: &Arc<StoreShell>,
+        replica: &Arc<Replica>,
+        _turn: &Turn<'_>,
+        at_hand: Option<AtHand<'_>>,
+    ) {
+        while let Some((by, work)) = replica.pop() {
+            match replica.work(&shell.at, self.incarnation(), work, at_hand) {
+                Done::Now(did) => {
+                    self.step(shell, Input::WorkResult { replica: replica.replica, by, did }, Some(replica))
+                }
+                Done::WhenSynced(completed) => self.complete_when_synced(shell, replica, by, completed),
+            }
+        }
+    }
+}

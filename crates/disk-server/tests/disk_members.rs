@@ -1,0 +1,132 @@
+//! A disk server lets those in that its manager has told it of, and those alone: over real sockets.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use cluster::ProcessEpoch;
+use disk_server::{DiskNode, DiskSettings};
+use link::{Authority, Credentials, Identity, LinkError, Listener, LocalNode, Roles, Settings};
+use node::links::{Buffer, Links, Peer, Received};
+use node::{FromManager, StoreAddress, StoreAddressPage};
+use tempfile::TempDir;
+use types::{BootId, ClusterId, NodeId, StoreId, Timestamp};
+
+const SOON: Duration = Duration::from_secs(20);
+const OWN: NodeId = NodeId(2);
+
+struct Cluster {
+    _folder: TempDir,
+    authority: Authority,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::create(folder.path(), ClusterId(1), now()).unwrap();
+        Self { _folder: folder, authority }
+    }
+
+    fn us(&self, node: NodeId, roles: Roles) -> LocalNode {
+        let identity = Identity::issue(&self.authority, node, roles, now(), Duration::from_secs(86_400)).unwrap();
+        LocalNode::new(Arc::new(Credentials::new(&identity).unwrap()), Settings::default())
+    }
+}
+
+fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+/// A disk server without stores.
+struct Disk {
+    links: Arc<Links>,
+    node: DiskNode,
+    address: SocketAddr,
+}
+
+impl Disk {
+    fn new(cluster: &Cluster) -> Self {
+        let links = Links::new(cluster.us(OWN, Roles::DISK));
+        let settings = DiskSettings { node: OWN, process_epoch: ProcessEpoch(1), boot: BootId(1) };
+        let node = DiskNode::start(settings, Vec::new(), &links).unwrap();
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        links.start(&listener, None, None, node.receiver()).unwrap();
+        Self { links, node, address: listener.address() }
+    }
+
+    /// Its manager says which disk servers there are. Nobody answers where they are.
+    fn hears_of(&self, number: u64, nodes: &[u64]) {
+        let way =
+            |node: &u64| StoreAddress { store: StoreId(*node), node: NodeId(*node), nodes_at: "127.0.0.1:1".into() };
+        let addresses = nodes.iter().map(way).collect();
+        self.node.server().receive(FromManager::StoreAddresses(StoreAddressPage {
+            number,
+            page: 0,
+            is_last: true,
+            addresses,
+        }));
+    }
+
+    /// Somebody connects.
+    fn met_by(&self, us: &LocalNode) -> Result<Peer, LinkError> {
+        let ready = link::connect(us, self.address, link::Expect::default())?;
+        let peer = ready.peer().clone();
+        std::thread::spawn(move || ready.run(&Deaf));
+        Ok(peer)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.links.stop("the test is over", SOON);
+        self.node.stop();
+    }
+}
+
+struct Deaf;
+
+impl link::Handler for Deaf {
+    type Buffer = Buffer;
+    fn buffer(&self, _: &link::PeerIdentity, _: &link::Arriving<'_>) -> Option<Buffer> {
+        None
+    }
+    fn received(&self, _: &Peer, _: Received) {}
+}
+
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + SOON;
+    while !is_so() {
+        assert!(Instant::now() < until, "not {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn nobody_comes_in_whom_the_manager_has_not_named() {
+    let cluster = Cluster::new();
+    let (disk, other) = (Disk::new(&cluster), cluster.us(NodeId(5), Roles::DISK));
+    let refused = disk.met_by(&other).unwrap_err();
+    assert!(refused.to_string().contains("has not told node 2 that node 5 is in the cluster"), "{refused}");
+    disk.met_by(&cluster.us(NodeId(1), Roles::MANAGER)).unwrap();
+    disk.hears_of(1, &[2, 4]);
+    assert!(disk.met_by(&other).is_err());
+    // It has just joined.
+    disk.hears_of(2, &[2, 4, 5]);
+    disk.met_by(&other).unwrap();
+}
+
+#[test]
+fn who_was_removed_is_cut_off_by_the_others_too() {
+    let cluster = Cluster::new();
+    let (disk, other) = (Disk::new(&cluster), cluster.us(NodeId(5), Roles::DISK));
+    disk.hears_of(1, &[2, 5]);
+    let peer = disk.met_by(&other).unwrap();
+    wait_for("connected", || disk.links.peer(NodeId(5)).is_some());
+    let manager = disk.met_by(&cluster.us(NodeId(1), Roles::MANAGER)).unwrap();
+    disk.hears_of(2, &[2]);
+    wait_for("cut off", || peer.ended().is_some());
+    assert!(disk.met_by(&other).is_err());
+    assert!(manager.ended().is_none());
+}

@@ -1,0 +1,166 @@
+//! What indexes stand on: the disk, the log and the ballast of one directory, and how indexes, namespace and store open on them.
+
+use std::sync::Arc;
+
+use disk::{Disk, DiskError, RealDisk};
+use journal::{Ballast, Journal, JournalConfig, Opened, StreamId};
+use kv::{Embedded, EmbeddedConfig, IndexConfig, KvError, LoggedIndex, Recovery};
+use namespace::{Namespace, NamespaceConfig};
+use store::{Store, StoreConfig, StoreRecovery};
+use types::Timestamp;
+
+use crate::datadir::DataDir;
+use crate::error::OpenError;
+use crate::layout::{
+    BALLAST_FILE, JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, NAMESPACE_INDEX_DIR, STORE_CHECKPOINT_DIR, STORE_DIR,
+    STORE_INDEX_DIR,
+};
+use crate::marks::{self, NewLog};
+use crate::open::Purpose;
+use crate::settings::Settings;
+
+/// The disk of a data directory.
+///
+/// # Errors
+/// The directory cannot be opened.
+pub fn disk_of(data: &DataDir) -> Result<Arc<dyn Disk>, DiskError> {
+    Ok(Arc::new(RealDisk::open(&data.path)?))
+}
+
+/// What indexes stand on: disk, log and ballast of one directory.
+pub(crate) struct Ground {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) opened: Opened,
+    pub(crate) ballast: Ballast,
+    /// Whether a damaged log was cut once, or a new one begun in the place of a lost one.
+    pub(crate) was_repaired: bool,
+    purpose: Purpose,
+    index_config: IndexConfig,
+}
+
+impl Ground {
+    /// Opens the log of `streams` on `disk`, recovering what an unclean stop left.
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        settings: &Settings,
+        purpose: Purpose,
+        streams: &[StreamId],
+    ) -> Result<Self, OpenError> {
+        if purpose != Purpose::Repair && marks::is_rebuilding(&*disk)? {
+            return Err(OpenError::RebuildInterrupted);
+        }
+        if purpose != Purpose::Repair && marks::is_restoring(&*disk)? {
+            return Err(OpenError::RestoreInterrupted);
+        }
+        let new_log = NewLog::read(&*disk)?;
+        if purpose != Purpose::Repair && new_log.is_some_and(|mark| !mark.finished) {
+            return Err(OpenError::NewLogUnfinished);
+        }
+        let ballast = Ballast::new(Arc::clone(&disk), BALLAST_FILE);
+        // Recovery writes to the log and to the indexes. On a full disk this is what the ballast is for.
+        if disk.space()?.free < settings.segment_bytes.saturating_mul(2) && ballast.release()? {
+            tracing::warn!("the disk is full: the ballast was given back, so that the node can start");
+        }
+        // Where indexes or contents are, a missing log is a lost one, not a first start.
+        let must_exist = holds_anything(&*disk)?;
+        let journal_config = JournalConfig { must_exist, streams: streams.to_vec(), ..settings.journal() };
+        let (journal, opened) = Journal::open(Arc::clone(&disk), JOURNAL_DIR, journal_config)?;
+        let index_config = IndexConfig {
+            overlay_bytes_max: usize::try_from(settings.overlay).unwrap_or(usize::MAX),
+            background: purpose == Purpose::Serve,
+            log_ended_at: Some(opened.last),
+            ..IndexConfig::default()
+        };
+        let was_repaired = was_repaired(&*disk)? || new_log.is_some();
+        Ok(Self { disk, journal: Arc::new(journal), opened, ballast, was_repaired, purpose, index_config })
+    }
+
+    pub(crate) fn namespace_index(
+        &self,
+        data: &DataDir,
+        settings: &Settings,
+    ) -> Result<(Arc<LoggedIndex>, Recovery), OpenError> {
+        self.index("namespace", StreamId::NAMESPACE, data, NAMESPACE_INDEX_DIR, NAMESPACE_CHECKPOINT_DIR, settings)
+    }
+
+    pub(crate) fn store_index(
+        &self,
+        data: &DataDir,
+        settings: &Settings,
+    ) -> Result<(Arc<LoggedIndex>, Recovery), OpenError> {
+        self.index("store", StreamId::STORE_INDEX, data, STORE_INDEX_DIR, STORE_CHECKPOINT_DIR, settings)
+    }
+
+    fn index(
+        &self,
+        which: &'static str,
+        stream: StreamId,
+        data: &DataDir,
+        dir: &str,
+        checkpoint: &str,
+        settings: &Settings,
+    ) -> Result<(Arc<LoggedIndex>, Recovery), OpenError> {
+        let failed = |source| OpenError::Index { which, source };
+        let engine = engine(data, dir, settings).map_err(failed)?;
+        let (journal, disk) = (Arc::clone(&self.journal), Arc::clone(&self.disk));
+        LoggedIndex::open(journal, stream, engine, disk, checkpoint, self.index_config.clone()).map_err(failed)
+    }
+
+    /// The store over its index. `was_repaired`: it may have forgotten contents whose files are the only copy.
+    pub(crate) fn store(
+        &self,
+        index: &Arc<LoggedIndex>,
+        floor: Option<u64>,
+        was_repaired: bool,
+    ) -> Result<(Arc<Store>, StoreRecovery), OpenError> {
+        let store_config = StoreConfig {
+            floor,
+            // After a clean stop there is nothing to look for. After a repaired log the store may have forgotten contents
+            // whose files are the only copy: then nothing is cleared away. Nor is it by who only looks.
+            find_orphans: (self.purpose != Purpose::Serve || !self.opened.clean) && !was_repaired,
+            clear_away: self.purpose == Purpose::Serve && !was_repaired,
+            ..StoreConfig::default()
+        };
+        let (journal, index) = (Arc::clone(&self.journal), Arc::clone(index) as Arc<dyn store::RecordIndex>);
+        Ok(Store::open(Arc::clone(&self.disk), STORE_DIR, journal, index, store_config)?)
+    }
+}
+
+/// The namespace over its index, with the thread that commits. `objects_passed_over`: see [`NamespaceConfig`].
+pub(crate) fn open_namespace(
+    index: &Arc<LoggedIndex>,
+    settings: &Settings,
+    objects_passed_over: u64,
+    now: Timestamp,
+) -> Result<(Arc<Embedded>, Arc<Namespace>), OpenError> {
+    let failed = |source| OpenError::Index { which: "namespace", source };
+    let embedded = Arc::new(Embedded::new(Arc::clone(index), EmbeddedConfig::default()).map_err(failed)?);
+    let limits = namespace::Limits { upload_keep: settings.uploads_kept, ..namespace::Limits::default() };
+    let namespace_config = NamespaceConfig { limits, objects_passed_over, ..NamespaceConfig::default() };
+    let namespace = Namespace::open(Arc::clone(&embedded) as Arc<dyn kv::Kv>, now, namespace_config)?;
+    Ok((embedded, namespace))
+}
+
+/// Whether there is anything that only a log can have brought here.
+/// # Errors
+/// Of the disk.
+pub fn holds_anything(disk: &dyn Disk) -> Result<bool, DiskError> {
+    let root = disk.list("")?;
+    let is_there = |name: &str| root.iter().any(|entry| entry.is_dir && entry.name == name);
+    Ok(is_there("namespace") || is_there("store"))
+}
+
+/// Whether the log was cut once because it was damaged: what was cut lies beside it.
+fn was_repaired(disk: &dyn Disk) -> Result<bool, DiskError> {
+    Ok(disk.list(JOURNAL_DIR)?.iter().any(|entry| entry.is_dir && entry.name.starts_with("damaged-")))
+}
+
+/// The tables of the index in `dir` of the data directory.
+///
+/// # Errors
+/// What the tables say, or the system.
+pub fn engine(data: &DataDir, dir: &str, settings: &Settings) -> Result<Box<dyn kv::Engine>, KvError> {
+    let lsm = kv::LsmConfig { cache_bytes: settings.cache, ..kv::LsmConfig::default() };
+    Ok(Box::new(kv::LsmEngine::open(&data.path.join(dir), lsm)?))
+}

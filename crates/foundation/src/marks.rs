@@ -1,0 +1,112 @@
+//! Marks: files that say that a repair of the whole directory is under way. A repair writes its mark before its first change, and no
+//! start goes on until the mark is gone, or says that all is done. The repairs themselves are those of the crate `maintenance`.
+
+use disk::{Access, Disk, DiskError, OpenOptions};
+use journal::{Beginning, Seq};
+use types::Crc32c;
+
+use crate::error::OpenError;
+use crate::layout::STORE_DIR;
+
+/// The mark of a log that began in the place of a lost one.
+pub const NEW_LOG: &str = "store/NEW-LOG";
+/// The mark of a store's index that is being made again from the files of objects.
+pub const REBUILDING: &str = "store/REBUILDING";
+/// The mark of a restore of the namespace.
+pub const RESTORING: &str = "RESTORING";
+const TEXT_MAX: usize = 256;
+
+/// Whether a rebuild of the store's index was begun and not finished.
+///
+/// # Errors
+/// Of the disk.
+pub fn is_rebuilding(disk: &dyn Disk) -> Result<bool, DiskError> {
+    Ok(disk.len_of(REBUILDING)?.is_some())
+}
+
+/// Whether a restore of the namespace was begun and not finished.
+///
+/// # Errors
+/// Of the disk.
+pub fn is_restoring(disk: &dyn Disk) -> Result<bool, DiskError> {
+    Ok(disk.len_of(RESTORING)?.is_some())
+}
+
+/// What the mark says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewLog {
+    /// How the new log begins.
+    pub beginning: Beginning,
+    /// Whether everything has followed it. Until then the node does not start.
+    pub finished: bool,
+}
+
+impl NewLog {
+    fn to_text(self) -> String {
+        let Beginning { first, segment, incarnation } = self.beginning;
+        let finished = u8::from(self.finished);
+        let text = format!("first {first}\nsegment {segment}\nincarnation {incarnation}\nfinished {finished}\n");
+        let crc = Crc32c::of(text.as_bytes()).0;
+        format!("{text}crc32c {crc:08x}\n")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let mut number = |field: &str| lines.next()?.strip_prefix(field)?.trim().parse::<u64>().ok();
+        let first = Seq(number("first ")?);
+        let beginning = Beginning { first, segment: number("segment ")?, incarnation: number("incarnation ")? };
+        let mark = Self { beginning, finished: number("finished ")? == 1 };
+        (mark.to_text() == text).then_some(mark)
+    }
+
+    /// Reads the mark; `None`: no log was ever begun in the place of a lost one.
+    ///
+    /// # Errors
+    /// Of the disk, and [`OpenError::NewLogMark`] where the mark does not read back.
+    pub fn read(disk: &dyn Disk) -> Result<Option<Self>, OpenError> {
+        if disk.len_of(NEW_LOG)?.is_none() {
+            return Ok(None);
+        }
+        let mut bytes = [0; TEXT_MAX];
+        let got = disk.open(NEW_LOG, OpenOptions { access: Access::Read, direct: false })?.read_at(&mut bytes, 0)?;
+        let text = String::from_utf8_lossy(&bytes[..got]);
+        Self::parse(&text).map(Some).ok_or_else(|| OpenError::NewLogMark { text: text.escape_debug().to_string() })
+    }
+
+    /// Writes the mark; durable when it returns.
+    ///
+    /// # Errors
+    /// Of the disk.
+    pub fn write(self, disk: &dyn Disk) -> Result<(), DiskError> {
+        disk.create_dir_all(STORE_DIR)?;
+        disk.sync_dir("")?;
+        disk::replace_file(disk, NEW_LOG, self.to_text().as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else() {
+        let temp = tempfile::tempdir().unwrap();
+        let disk = disk::RealDisk::open(temp.path()).unwrap();
+        assert_eq!(NewLog::read(&disk).unwrap(), None);
+        let beginning = Beginning { first: Seq(1 << 21), segment: 7, incarnation: u64::MAX };
+        for finished in [false, true] {
+            let mark = NewLog { beginning, finished };
+            mark.write(&disk).unwrap();
+            assert_eq!(NewLog::read(&disk).unwrap(), Some(mark));
+        }
+        let text = NewLog { beginning, finished: true }.to_text();
+        assert_eq!(text, "first 2097152\nsegment 7\nincarnation 18446744073709551615\nfinished 1\ncrc32c 30b6bf4a\n");
+        for end in 0..text.len() {
+            assert_eq!(NewLog::parse(&text[..end]), None);
+        }
+        std::fs::write(temp.path().join(NEW_LOG), text.replace("finished 1", "finished 0")).unwrap();
+        assert!(matches!(NewLog::read(&disk), Err(OpenError::NewLogMark { .. })));
+    }
+}

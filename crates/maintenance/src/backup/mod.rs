@@ -1,0 +1,140 @@
+//! `weir backup` and `weir restore`: the namespace of a node, as of one record of its log, in a folder elsewhere.
+//!
+//! A backup is complete in itself: a full one, then what changed since, each file checksummed and read back before it counts. The bytes of
+//! files are not in it. [`target`] is the folder, [`restore`] the way back.
+
+pub mod manifest;
+mod place;
+pub mod restore;
+pub mod target;
+mod under_way;
+
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::path::{Path, PathBuf};
+
+use console::{Exit, Failure};
+use foundation::{DataDirError, Foundation, Purpose, Settings, datadir, refused};
+use journal::Seq;
+use kv::BackupHead;
+use manifest::{Kind, Manifest};
+use target::{Target, TargetError};
+use types::Timestamp;
+use types::units::show_size;
+
+use crate::{now, open_data_dir};
+
+/// What is backed up, and where to.
+#[derive(Clone, Debug)]
+pub struct BackupOptions {
+    /// The folder that the backups are kept in.
+    pub target: PathBuf,
+    /// The data directory of the node.
+    pub data: PathBuf,
+    /// Everything, even if only what changed since the last backup would do.
+    pub full: bool,
+    /// Then keep only this many full backups and what follows them.
+    pub keep: Option<u32>,
+    /// Print what was made as JSON.
+    pub json: bool,
+}
+
+/// Asks the running node for its namespace: all of it, or what changed since a record of a log's incarnation. Gives the head of the backup and
+/// its bytes; `None` where no node is running.
+pub type AskNode<'a> = dyn FnMut(Option<(Seq, u64)>) -> Result<Option<(BackupHead, Box<dyn Read>)>, Failure> + 'a;
+
+/// Takes a backup, and prints what it took: of the running node that `ask` reaches, or else of the stopped one in the data directory, whose
+/// parts are opened with `settings`.
+///
+/// # Errors
+/// The folder or the directory was refused, or the backup broke off; it may be run again.
+pub fn run(args: &BackupOptions, settings: &Settings, ask: &mut AskNode<'_>) -> Result<Exit, Failure> {
+    let missing = || DataDirError::Missing { path: args.data.clone() };
+    let format = datadir::format_of(&args.data)
+        .and_then(|format| format.ok_or_else(missing))
+        .map_err(|error| Failure::new(error.exit(), error))?;
+    let mut target = Target::open(&args.target, Some(&format)).map_err(of_target)?;
+    let since = if args.full { None } else { target.continues_at() };
+    let made = match ask(since)? {
+        Some((head, mut content)) => take(&mut target, head, now(), &mut |file| io::copy(&mut content, file).map(drop)),
+        None => stopped_node(args, settings, &mut target, since),
+    }?;
+    let removed = args.keep.map_or(Ok(0), |keep| target.keep(keep)).map_err(of_target)?;
+    say(args, &made, removed).map_err(|error| Failure::new(Exit::Failed, error))?;
+    Ok(Exit::Done)
+}
+
+/// Of a node that is not running, from its data directory.
+fn stopped_node(
+    args: &BackupOptions,
+    settings: &Settings,
+    target: &mut Target,
+    since: Option<(Seq, u64)>,
+) -> Result<Manifest, Failure> {
+    let data = open_data_dir(&args.data)?;
+    let foundation = Foundation::open(&data, settings, Purpose::Check, now()).map_err(|error| refused(&data, error))?;
+    let backup = foundation.names.index.backup(since);
+    let backup = backup.map_err(|error| {
+        Failure::new(Exit::Damaged, error).while_doing("the backup cannot be made; `weir fsck` says more")
+    })?;
+    let head = backup.head();
+    let mut backup = Some(backup);
+    let made = take(target, head, now(), &mut |file| match backup.take() {
+        Some(backup) => backup.write_to(file).map_err(|error| io::Error::other(error.to_string())),
+        None => Ok(()),
+    });
+    foundation
+        .close()
+        .map_err(|error| Failure::new(error.exit(), error).while_doing("cannot close the data directory"))?;
+    made
+}
+
+/// Takes one backup in: written, synced, read back, and only then counted.
+fn take(
+    target: &mut Target,
+    head: BackupHead,
+    taken: Timestamp,
+    content: &mut dyn FnMut(&mut File) -> io::Result<()>,
+) -> Result<Manifest, Failure> {
+    target.add(head, taken, content).map_err(|error| {
+        of_target(error)
+            .while_doing("the backup was not taken; the ones before it are as they were, and this may be run again")
+    })
+}
+
+fn of_target(error: TargetError) -> Failure {
+    Failure::new(error.exit(), error)
+}
+
+fn say(args: &BackupOptions, made: &Manifest, removed: usize) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    if args.json {
+        let mut value = made.to_json();
+        if let Some(object) = value.as_object_mut() {
+            object.insert("removed".into(), removed.into());
+        }
+        writeln!(stdout, "{value}")?;
+        return stdout.flush();
+    }
+    let what = match made.kind {
+        Kind::Full => "everything".to_owned(),
+        Kind::Delta => format!("what changed after record {}", made.after),
+    };
+    writeln!(
+        stdout,
+        "backup {} in {}: {what}, as of record {}; {} keys, {}, read back and whole",
+        made.number,
+        show(&args.target),
+        made.upto,
+        made.entries,
+        show_size(made.bytes)
+    )?;
+    if removed > 0 {
+        writeln!(stdout, "{removed} older backups were removed")?;
+    }
+    stdout.flush()
+}
+
+fn show(path: &Path) -> std::path::Display<'_> {
+    path.display()
+}

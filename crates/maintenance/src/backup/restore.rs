@@ -1,0 +1,450 @@
+//! `weir restore`: the namespace of a data directory as a backup has it.
+//!
+//! The contents stay as they are. Where the log is there and has everything since the backup, the namespace is brought up to the log's end and
+//! nothing is lost. Otherwise it is as of the backup, and begins a new life above all numbers that can have been used; what it names and the
+//! store has not, and the other way round, is listed as `weir fsck` does.
+//!
+//! Each step can be interrupted anywhere and done again. The namespace that was there is moved aside first ([`super::place`]). Then a mark says
+//! that a restore is under way ([`super::under_way`]), and no start goes on until it is gone.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use console::table::table_lines;
+use console::time_text::parse_time;
+use console::{Exit, Failure};
+use disk::Disk;
+use foundation::datadir::Format;
+use foundation::layout::{JOURNAL_DIR, STORE_DIR};
+use foundation::marks::{NewLog, RESTORING};
+use foundation::{DataDir, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
+use journal::{Journal, JournalError, Seq};
+use types::Incarnation;
+use types::units::show_size;
+
+use super::manifest::{Kind, Manifest};
+use super::place::{LogHere, fits_the_log, place, placed};
+use super::target::{Target, TargetError};
+use super::under_way::UnderWay;
+use crate::fsck::after_repair::begin_new_life;
+use crate::fsck::report::Report;
+use crate::fsck::{self, FsckOptions};
+use crate::index_repair::new_log::{self, StoreIndex};
+use crate::index_repair::rebuild;
+use crate::now;
+
+/// What is restored, and where to.
+#[derive(Clone, Default, Debug)]
+pub struct RestoreOptions {
+    /// The folder that the backups are in.
+    pub target: PathBuf,
+    /// The data directory that gets the namespace.
+    pub data: Option<PathBuf>,
+    /// The newest state not after this time, or the one at this record of the log.
+    pub until: Option<String>,
+    /// List the backups and do nothing else.
+    pub list: bool,
+    /// The same, after reading all of them through.
+    pub verify: bool,
+    /// Print the result as JSON.
+    pub json: bool,
+    /// List at most this many findings of each kind.
+    pub list_max: usize,
+}
+
+/// Restores a namespace, or lists backups, and prints what was done. `settings` are those of the node.
+///
+/// # Errors
+/// The folder or the directory was refused, or the restore was not brought to its end; it may be run again.
+pub fn run(args: &RestoreOptions, settings: &Settings) -> Result<Exit, Failure> {
+    let target = Target::open(&args.target, None).map_err(of_target)?;
+    let until = args.until.as_deref().map(Until::parse).transpose();
+    let until = until.map_err(|why| Failure::message(Exit::Usage, format!("--until: {why}")))?;
+    if args.list || args.verify {
+        return look(args, &target);
+    }
+    let Some(path) = &args.data else {
+        return Err(Failure::message(
+            Exit::Usage,
+            "no data directory given; say --data DIR, or --list to see the backups",
+        ));
+    };
+    let chain = choose(&target, until).map_err(of_target)?;
+    // All of it, before anything is touched.
+    chain.iter().try_for_each(|manifest| target.verify(manifest)).map_err(of_target)?;
+    let whose = target.whose();
+    let mut data = DataDir::for_restore(path, whose.cluster, whose.store, whose.created)
+        .map_err(|error| Failure::new(error.exit(), error))?;
+    restore(args, settings, &target, &chain, until, &mut data)
+}
+
+/// Which state is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Until {
+    /// Taken no later.
+    Time(types::Timestamp),
+    /// No record of the log after this one.
+    Record(Seq),
+}
+
+impl Until {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(record) => Ok(Self::Record(Seq(record))),
+            Err(_) => {
+                parse_time(text).map(Self::Time).map_err(|why| format!("{why}; or the number of a record of the log"))
+            }
+        }
+    }
+
+    fn takes(self, manifest: &Manifest) -> bool {
+        match self {
+            Self::Time(time) => manifest.taken <= time,
+            Self::Record(seq) => Seq(manifest.upto) <= seq,
+        }
+    }
+}
+
+/// The newest backup that is wanted, and what leads to it.
+fn choose(target: &Target, until: Option<Until>) -> Result<Vec<Manifest>, TargetError> {
+    let mut newest = target.backups().iter().rev().filter(|manifest| until.is_none_or(|until| until.takes(manifest)));
+    let last = newest.next().ok_or_else(|| {
+        TargetError::NoSuch(match until {
+            None => "in this folder".into(),
+            Some(_) => "from before the time, or the record, that --until names".into(),
+        })
+    })?;
+    target.chain(last)
+}
+
+/// What there is of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Log {
+    /// These records.
+    There { oldest: Seq, last: Seq },
+    /// Nothing.
+    Gone,
+}
+
+/// How far a backup is followed by the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// To its end: nothing is lost.
+    ToTheEnd,
+    /// Up to this record, which somebody wants.
+    ToTheRecord(Seq),
+    /// Not at all.
+    AsOfTheBackup,
+}
+
+impl Way {
+    /// What is wanted, of a backup that stands at `upto`, beside a log that ends at `end`; `follows`: it has all that came after the backup.
+    /// `branched`: what it has behind that is none of the namespace's history. Records tell no time: with one, it is a backup's.
+    fn of(until: Option<Until>, upto: Seq, end: Seq, follows: bool, branched: bool) -> Self {
+        let all = if branched { Way::ToTheRecord(end) } else { Way::ToTheEnd };
+        match until {
+            None if follows => all,
+            // There is nothing after it that could be lost.
+            Some(Until::Record(record)) if follows && record >= end => all,
+            Some(Until::Record(record)) if follows && record > upto => Way::ToTheRecord(record),
+            _ => Way::AsOfTheBackup,
+        }
+    }
+}
+
+fn log_of(disk: &dyn Disk, settings: &Settings) -> Result<Log, JournalError> {
+    match Journal::check(disk, JOURNAL_DIR, &settings.journal()) {
+        Ok(found) => Ok(Log::There { oldest: found.oldest, last: found.last }),
+        Err(JournalError::Missing { .. }) => Ok(Log::Gone),
+        // Not even a folder.
+        Err(JournalError::Disk(error)) if error.source.kind() == io::ErrorKind::NotFound => Ok(Log::Gone),
+        Err(error) => Err(error),
+    }
+}
+
+fn restore(
+    args: &RestoreOptions,
+    settings: &Settings,
+    target: &Target,
+    chain: &[Manifest],
+    until: Option<Until>,
+    data: &mut DataDir,
+) -> Result<Exit, Failure> {
+    let failed = |error: OpenError| refused_restore(data, error);
+    let disk = disk_of(data).map_err(|error| failed(error.into()))?;
+    if marks::is_rebuilding(&*disk).map_err(|error| failed(error.into()))? {
+        return Err(failed(OpenError::RebuildInterrupted));
+    }
+    let Some(last) = chain.last() else { return Ok(Exit::Failed) };
+    let unfinished = NewLog::read(&*disk).map_err(failed)?.is_some_and(|mark| !mark.finished);
+    let found = if unfinished { Log::Gone } else { log_of(&*disk, settings).map_err(|error| failed(error.into()))? };
+    let upto = Seq(last.upto);
+    let before = UnderWay::read(&*disk).map_err(|error| failed(error.into()))?;
+    let here = match found {
+        Log::Gone => None,
+        Log::There { oldest, .. } => Some(log_here(&disk, settings, oldest).map_err(failed)?),
+    };
+    // What an interrupted restore has put in place already needs no log any more, which may have been trimmed since.
+    let fits = before.is_some_and(|mark| mark.placed.is_some())
+        && fits_the_log(data, &disk, settings, here).map_err(failed)?;
+    let there = before.and_then(|mark| mark.placed).filter(|_| fits);
+    let is_there = |way| there == Some(placed(last, way, here));
+    // What is to be done is decided before anything of the namespace is changed.
+    let (mark, end, way) = match (here, found) {
+        (Some(log), Log::There { last: found_last, .. }) => {
+            let mark = UnderWay::beside(before, log.incarnation, log.end);
+            let end = mark.end.min(log.end);
+            let follows = log.oldest <= upto.next() && upto <= found_last.min(end) && log.incarnation == last.log;
+            let way = |follows| Way::of(until, upto, end, follows, mark.branched);
+            (mark, end, if is_there(way(true)) { way(true) } else { way(follows) })
+        }
+        _ => (before.unwrap_or(UnderWay::first(0, upto)), upto, Way::AsOfTheBackup),
+    };
+    let at = here.filter(|_| way != Way::ToTheEnd).map_or(upto, |log| log.end);
+    let whole = way == Way::ToTheEnd;
+    let aside = if is_there(way) {
+        None
+    } else {
+        let placed = placed(last, way, here);
+        place(data, &disk, settings, (target, chain), at, placed, mark).map_err(failed)?
+    };
+    let format =
+        Format { incarnation: Incarnation(data.format.incarnation.0 + u64::from(!whole)), ..data.format.clone() };
+    let mut report = Report::new(args.list_max);
+    if found == Log::Gone {
+        new_log::begin_new_log(data, settings, StoreIndex::MayBeMadeAnew)
+            .map_err(|error| not_brought_to_its_end(new_log::refused(data, error)))?;
+        for folder in ["objects", "segments"] {
+            disk.create_dir_all(&format!("{STORE_DIR}/{folder}")).map_err(|error| failed(error.into()))?;
+        }
+        for file in rebuild::catch_up(data, settings).map_err(failed)?.unreadable {
+            report.add(fsck::finding::Finding::general(fsck::finding::Problem::UnexplainedFile { file }));
+        }
+    }
+    let foundation = Foundation::open(data, settings, Purpose::Repair, now()).map_err(failed)?;
+    if !whole {
+        let _ = writeln!(io::stderr(), "{}", begin_new_life(&foundation)?);
+        foundation.accept_older().map_err(failed)?;
+        rebuild::restore_empty(&foundation, false).map_err(failed)?;
+    }
+    new_log::finish(&*disk).map_err(failed)?;
+    let quick = FsckOptions { quick: true, list: args.list_max, json: args.json, ..FsckOptions::default() };
+    let counts = fsck::look(&foundation, &quick, &mut report)?;
+    foundation.close().map_err(failed)?;
+    if format != data.format {
+        data.replace_format(format).map_err(|error| Failure::new(error.exit(), error))?;
+    }
+    disk.remove(RESTORING).and_then(|()| disk.sync_dir("")).map_err(|error| refused_restore(data, error.into()))?;
+
+    let done = Restored { last, until, way, end, mark, aside };
+    let mut stdout = io::stdout().lock();
+    let printed = if args.json {
+        let mut value = report.to_json(&counts, true);
+        if let Some(object) = value.as_object_mut() {
+            object.insert("backup".into(), last.to_json());
+            object.insert("nothing_lost".into(), done.nothing_lost().into());
+            object.insert("record".into(), done.as_of().0.into());
+            object.insert("moved_aside".into(), done.aside.clone().into());
+        }
+        writeln!(stdout, "{value}")
+    } else {
+        done.in_words()
+            .iter()
+            .try_for_each(|line| writeln!(stdout, "{line}"))
+            .and_then(|()| report.print(&mut stdout, &counts, true))
+    };
+    printed.and_then(|()| stdout.flush()).map_err(|error| Failure::new(Exit::Failed, error))?;
+    Ok(if report.remaining() == 0 { Exit::Done } else { Exit::Wrong })
+}
+
+/// The log as it is once an unsynced tail was cut as at any start.
+fn log_here(disk: &Arc<dyn Disk>, settings: &Settings, oldest: Seq) -> Result<LogHere, OpenError> {
+    let (journal, _) = Journal::open(Arc::clone(disk), JOURNAL_DIR, settings.journal())?;
+    let here = LogHere { incarnation: journal.incarnation(), oldest, end: journal.appended() };
+    journal.close()?;
+    Ok(here)
+}
+
+/// What was made of what.
+struct Restored<'a> {
+    last: &'a Manifest,
+    until: Option<Until>,
+    way: Way,
+    /// Where the log ended, as far as it is known to be the namespace's history.
+    end: Seq,
+    mark: UnderWay,
+    /// Where the namespace is that was there.
+    aside: Option<String>,
+}
+
+impl Restored<'_> {
+    /// The record up to which the namespace has everything.
+    fn as_of(&self) -> Seq {
+        match self.way {
+            Way::ToTheRecord(record) => record,
+            Way::ToTheEnd => self.end,
+            Way::AsOfTheBackup => Seq(self.last.upto),
+        }
+    }
+
+    /// Whether that is for certain all that there was.
+    fn nothing_lost(&self) -> bool {
+        // The log's end may have to be named where another attempt has written behind it.
+        self.way != Way::AsOfTheBackup && self.mark.certain && self.as_of() >= self.mark.end
+    }
+
+    /// For people.
+    fn in_words(&self) -> Vec<String> {
+        let (number, record, then) = (self.last.number, self.as_of(), self.mark.end);
+        let mut words = vec![match self.way {
+            Way::AsOfTheBackup => format!(
+                "restored as of backup {number}, {}, record {record}; what was changed since is lost",
+                self.last.taken_text()
+            ),
+            Way::ToTheEnd if self.nothing_lost() => {
+                format!("restored from backup {number}, and brought up to the end of the log: nothing is lost")
+            }
+            Way::ToTheRecord(_) if self.nothing_lost() => format!(
+                "restored from backup {number}, and brought up to record {record}, the end of the log when an interrupted restore began: \
+                 nothing is lost"
+            ),
+            Way::ToTheEnd | Way::ToTheRecord(_) if record == self.end && record < then => format!(
+                "restored from backup {number}, and brought up to record {record}, the end of the log; it went on to record {then} when an \
+                 interrupted restore began, and what was changed since is lost"
+            ),
+            Way::ToTheEnd | Way::ToTheRecord(_) if record == self.end => format!(
+                "restored from backup {number}, and brought up to record {record}, the end of the log as it was found. An interrupted \
+                 restore has left no word of where it had ended before: whether anything is lost, or was written by that restore, is not known"
+            ),
+            Way::ToTheEnd | Way::ToTheRecord(_) => format!(
+                "restored from backup {number}, and brought up to record {record} of the log; what was changed since is lost"
+            ),
+        }];
+        match (self.until, self.way) {
+            (Some(Until::Record(wanted)), Way::AsOfTheBackup) if wanted > record => {
+                words.push(format!("the log does not have what was changed from there to record {wanted}"));
+            }
+            (Some(Until::Record(wanted)), Way::ToTheEnd | Way::ToTheRecord(_)) if wanted > self.end => {
+                words.push(format!("there is no record {wanted}: the log ends with {}", self.end));
+            }
+            _ => {}
+        }
+        words.extend(self.aside.iter().map(|aside| format!("the namespace that was there is in {aside}")));
+        words
+    }
+}
+
+fn look(args: &RestoreOptions, target: &Target) -> Result<Exit, Failure> {
+    let mut wrong = target.damaged().len();
+    let mut rows = Vec::new();
+    let mut values = Vec::new();
+    for manifest in target.backups() {
+        let trouble = match args.verify {
+            true => target.chain(manifest).and_then(|_| target.verify(manifest)).err().map(|error| error.to_string()),
+            false => None,
+        };
+        wrong += usize::from(trouble.is_some());
+        let kind = if manifest.kind == Kind::Full { "full" } else { "delta" };
+        let state = match (&trouble, args.verify) {
+            (Some(_), _) => "DAMAGED",
+            (None, true) => "whole",
+            (None, false) => "",
+        };
+        let numbers = [manifest.upto.to_string(), manifest.entries.to_string(), show_size(manifest.bytes)];
+        let mut row = vec![manifest.number.to_string(), kind.to_owned(), manifest.taken_text()];
+        row.extend(numbers);
+        row.push(state.to_owned());
+        rows.push(row);
+        let mut value = manifest.to_json();
+        if let Some(object) = value.as_object_mut() {
+            object.insert("trouble".into(), trouble.clone().into());
+        }
+        values.push(value);
+        if let Some(trouble) = trouble {
+            let _ = writeln!(io::stderr(), "{trouble}");
+        }
+    }
+    for name in target.damaged() {
+        let _ = writeln!(io::stderr(), "{name} does not read as it was written; the backup does not count");
+    }
+    let mut stdout = io::stdout().lock();
+    let printed = if args.json {
+        writeln!(stdout, "{}", serde_json::json!({ "backups": values, "damaged_manifests": target.damaged() }))
+    } else {
+        table_lines(&["backup", "kind", "taken", "record", "keys", "size", ""], &rows)
+            .iter()
+            .try_for_each(|line| writeln!(stdout, "{line}"))
+    };
+    printed.and_then(|()| stdout.flush()).map_err(|error| Failure::new(Exit::Failed, error))?;
+    Ok(if wrong == 0 { Exit::Done } else { Exit::Wrong })
+}
+
+fn of_target(error: TargetError) -> Failure {
+    Failure::new(error.exit(), error)
+}
+
+fn refused_restore(data: &DataDir, error: OpenError) -> Failure {
+    not_brought_to_its_end(refused(data, error))
+}
+
+fn not_brought_to_its_end(failure: Failure) -> Failure {
+    failure.while_doing("the restore was not brought to its end; it may be run again. The backup is as it was")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_follows_up_to_the_record_that_is_wanted() {
+        let record = |record| Some(Until::Record(Seq(record)));
+        let way = |until, follows| Way::of(until, Seq(10), Seq(20), follows, false);
+        assert_eq!([way(None, true), way(None, false)], [Way::ToTheEnd, Way::AsOfTheBackup]);
+        assert_eq!(way(record(15), true), Way::ToTheRecord(Seq(15)));
+        assert_eq!([way(record(20), true), way(record(99), true)], [Way::ToTheEnd, Way::ToTheEnd], "there is no more");
+        assert_eq!(way(record(15), false), Way::AsOfTheBackup);
+        // An interrupted restore of an older state has written behind the end.
+        let branched = |until| Way::of(until, Seq(10), Seq(20), true, true);
+        assert_eq!([None, record(20), record(99)].map(branched), [Way::ToTheRecord(Seq(20)); 3]);
+        assert_eq!(branched(record(15)), Way::ToTheRecord(Seq(15)));
+        assert_eq!(way(record(10), true), Way::AsOfTheBackup);
+        assert_eq!(way(Some(Until::Time(types::Timestamp(0))), true), Way::AsOfTheBackup);
+    }
+
+    #[test]
+    fn nothing_is_lost_only_where_that_is_known() {
+        let (number, kind, after, upto, log) = (1, Kind::Full, 0, 77, 5);
+        let taken = types::Timestamp(1_795_254_300_000_000_000);
+        let last = Manifest { number, kind, after, upto, log, taken, bytes: 1, entries: 1, sum: 1 };
+        let told = |way, end, mark| {
+            let done = Restored { last: &last, until: None, way, end: Seq(end), mark, aside: None };
+            assert_eq!(done.in_words()[0].contains("nothing is lost"), done.nothing_lost(), "{:?}", done.in_words());
+            (done.as_of().0, done.nothing_lost())
+        };
+        let known = UnderWay::first(5, Seq(99));
+        let branched = UnderWay { branched: true, ..known };
+        let to = |record| Way::ToTheRecord(Seq(record));
+        assert_eq!(told(Way::ToTheEnd, 99, known), (99, true));
+        assert_eq!(told(to(99), 99, branched), (99, true), "behind it is what an attempt has written");
+        assert_eq!(told(to(98), 99, branched), (98, false));
+        assert_eq!(told(Way::AsOfTheBackup, 99, known), (77, false));
+        // An older copy of the log was put back since.
+        assert_eq!([told(Way::ToTheEnd, 90, known), told(to(90), 90, branched)], [(90, false); 2]);
+        // The mark did not read, or the log is another one.
+        assert_eq!(told(to(99), 99, UnderWay { certain: false, ..branched }), (99, false));
+    }
+
+    #[test]
+    fn until_is_a_time_or_a_record() {
+        assert_eq!(Until::parse("77"), Ok(Until::Record(Seq(77))));
+        assert!(matches!(Until::parse("2026-11-21 09:45"), Ok(Until::Time(_))));
+        assert!(Until::parse("yesterday").is_err());
+        let (number, kind, after, upto, log) = (1, Kind::Full, 0, 77, 5);
+        let taken = types::Timestamp(1_795_254_300_000_000_000);
+        let manifest = Manifest { number, kind, after, upto, log, taken, bytes: 1, entries: 1, sum: 1 };
+        for (text, takes) in [("76", false), ("77", true), ("2026-11-21 09:44:59", false), ("2026-11-21 09:45", true)] {
+            assert_eq!(Until::parse(text).unwrap().takes(&manifest), takes, "{text}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! An export without the namespace: everything that the store has, under the paths at which it was made.
+//!
+//! The store's own index is used where it opens. Otherwise one is made anew from the files of contents, in the target, and thrown away
+//! afterwards; the data directory stays as it is.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use console::{Exit, Failure};
+use disk::{Disk, RealDisk};
+use foundation::layout::{JOURNAL_DIR, STORE_CHECKPOINT_DIR, STORE_DIR, STORE_INDEX_DIR};
+use foundation::{DataDir, OpenError, Settings, disk_of, engine};
+use journal::{Journal, JournalConfig, StreamId};
+use kv::{IndexConfig, KvError, LoggedIndex, LsmConfig, LsmEngine};
+use store::{Store, StoreConfig, StoreError};
+
+use super::ExportOptions;
+use super::copy::{Copier, Facts};
+use super::out::{About, Out};
+use super::report::{Report, Trouble};
+
+/// Contents asked for at a time.
+const PAGE: usize = 1024;
+/// Files that nobody knows the mode of.
+const MODE: u32 = 0o644;
+
+/// A store with what it stands on.
+struct Opened {
+    store: Arc<Store>,
+    index: Arc<LoggedIndex>,
+    journal: Arc<Journal>,
+}
+
+impl Opened {
+    fn close(&self) -> Result<(), OpenError> {
+        self.index.close().map_err(of_index)?;
+        Ok(self.journal.close()?)
+    }
+}
+
+/// Exports every content.
+pub fn export(
+    data: &DataDir,
+    settings: &Settings,
+    out: &Out,
+    args: &ExportOptions,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let failed = |error: OpenError| Failure::new(error.exit(), error).while_doing("the contents cannot be exported");
+    let disk = disk_of(data).map_err(|error| failed(error.into()))?;
+    let opened = match own(data, settings, &disk) {
+        Ok(opened) => opened,
+        Err(error) => {
+            let _ = writeln!(
+                std::io::stderr(),
+                "the store's index cannot be used ({error}): one is made anew from the files of contents. Small files that still lay in the log are not among them, and some that were removed lately may come back"
+            );
+            from_files(&disk, out, report).map_err(failed)?
+        }
+    };
+    let exported = all(&opened.store, &data.path, &mut Copier::new(&opened.store, out, args.damaged), report);
+    let closed = opened.close();
+    exported?;
+    closed.map_err(failed)
+}
+
+fn all(store: &Store, data: &Path, copier: &mut Copier<'_>, report: &mut Report) -> Result<(), Failure> {
+    let failed = |error: StoreError| {
+        Failure::new(Exit::Failed, error)
+            .while_doing("the store cannot be read; the export may be run again and goes on")
+    };
+    let mut before = None;
+    loop {
+        // The newest first: of several contents made at one path it gets the name.
+        let page = store.replicas_before(before, PAGE).map_err(failed)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        before = Some(*last);
+        for replica in page {
+            let facts = store.provenance(replica).map_err(failed)?;
+            let time = facts.file.and_then(|file| modified(&data.join(file))).unwrap_or(SystemTime::UNIX_EPOCH);
+            // The namespace knows whose it is, and what attributes it has.
+            let about = About { mode: MODE, time, owner: None, xattrs: Vec::new() };
+            copier.file(&Facts { path: &facts.path_hint, replica, about, interrupted: false }, report)?;
+        }
+    }
+}
+
+/// When a file of the store was last written to.
+fn modified(file: &Path) -> Option<SystemTime> {
+    file.metadata().and_then(|there| there.modified()).ok()
+}
+
+/// The store as it is.
+fn own(data: &DataDir, settings: &Settings, disk: &Arc<dyn Disk>) -> Result<Opened, OpenError> {
+    if foundation::marks::is_rebuilding(&**disk)? {
+        return Err(OpenError::RebuildInterrupted);
+    }
+    let journal_config = JournalConfig { must_exist: true, ..settings.journal() };
+    let (journal, opened) = Journal::open(Arc::clone(disk), JOURNAL_DIR, journal_config)?;
+    let journal = Arc::new(journal);
+    let engine = engine(data, STORE_INDEX_DIR, settings).map_err(of_index)?;
+    let index_config = IndexConfig { background: false, log_ended_at: Some(opened.last), ..IndexConfig::default() };
+    let (log, dir) = (Arc::clone(&journal), STORE_CHECKPOINT_DIR);
+    let (index, _) =
+        LoggedIndex::open(log, StreamId::STORE_INDEX, engine, Arc::clone(disk), dir, index_config).map_err(of_index)?;
+    open_store(disk, journal, index)
+}
+
+/// An index of what the files of contents say, in the target.
+fn from_files(disk: &Arc<dyn Disk>, out: &Out, report: &mut Report) -> Result<Opened, OpenError> {
+    let work = out.work();
+    let scratch: Arc<dyn Disk> = Arc::new(RealDisk::open(&work)?);
+    let streams = vec![StreamId::STORE_INDEX, StreamId::STORE_DATA];
+    let journal_config = JournalConfig { streams, ballast: None, ..JournalConfig::default() };
+    let (journal, _) = Journal::open(Arc::clone(&scratch), JOURNAL_DIR, journal_config)?;
+    let journal = Arc::new(journal);
+    let engine = Box::new(LsmEngine::open(&work.join("index"), LsmConfig::default()).map_err(of_index)?);
+    let log = Arc::clone(&journal);
+    let (index, _) =
+        LoggedIndex::open(log, StreamId::STORE_INDEX, engine, scratch, "checkpoint", IndexConfig::default())
+            .map_err(of_index)?;
+    let rebuilt = Store::rebuild_index(Arc::clone(disk), STORE_DIR, Arc::clone(&journal), Arc::clone(&index) as _)?;
+    for file in rebuilt.unreadable {
+        report.trouble(Trouble::Missing, &file, "cannot be read as contents");
+    }
+    open_store(disk, journal, index)
+}
+
+fn open_store(disk: &Arc<dyn Disk>, journal: Arc<Journal>, index: Arc<LoggedIndex>) -> Result<Opened, OpenError> {
+    let config = StoreConfig { find_orphans: false, clear_away: false, ..StoreConfig::default() };
+    let records = Arc::clone(&index) as Arc<dyn store::RecordIndex>;
+    let (store, _) = Store::open(Arc::clone(disk), STORE_DIR, Arc::clone(&journal), records, config)?;
+    Ok(Opened { store, index, journal })
+}
+
+fn of_index(source: KvError) -> OpenError {
+    OpenError::Index { which: "store", source }
+}

@@ -1,0 +1,127 @@
+//! `weir export`: the contents of a stopped node as plain files, every page and the whole compared with their checksums on the way.
+//!
+//! With the namespace: its tree, with modes and times, symbolic and hard links ([`tree`]). Without: every content that the store has, under
+//! the path at which it was made, as far as the store remembers it ([`contents`]). Nothing is ever written over; what an interrupted export has
+//! finished is not written again.
+
+mod contents;
+mod copy;
+mod names;
+mod out;
+mod report;
+mod tree;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use console::{Exit, Failure};
+use copy::Copier;
+use foundation::{DataDir, Foundation, OpenError, Purpose, Settings, refused};
+use out::Out;
+use report::Report;
+use types::Timestamp;
+
+use crate::{now, open_data_dir};
+
+/// What is exported, and where to.
+#[derive(Clone, Debug)]
+pub struct ExportOptions {
+    /// The folder that the files go to; made if it is not there.
+    pub target: PathBuf,
+    /// Export every object of the store, under the path at which it was made.
+    pub without_namespace: bool,
+    /// Give files and folders the numbers of their owners and groups.
+    pub owners: bool,
+    /// What to do with files of which pages are damaged.
+    pub damaged: IfDamaged,
+    /// Print the result as JSON.
+    pub json: bool,
+    /// List at most this many of each kind of trouble.
+    pub list: usize,
+}
+
+/// What an export does with a damaged file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IfDamaged {
+    /// Write it with `.weir-damaged` behind its name, and zeros where its damaged pages are.
+    Suffix,
+    /// Do not write it.
+    LeaveOut,
+}
+
+/// Exports the stopped node in `directory`, and prints what was done. `settings` are those of the node, `grace` how long its writers have to
+/// come back.
+///
+/// # Errors
+/// The directory or the target was refused, or the export could not be brought to its end; it may be run again.
+pub fn run(directory: &Path, settings: &Settings, grace: Duration, args: &ExportOptions) -> Result<Exit, Failure> {
+    let data = open_data_dir(directory)?;
+    refuse_within(directory, &args.target)?;
+    let out = Out::open(&args.target).map_err(|error| {
+        Failure::new(Exit::Failed, error).while_doing(format!("cannot export to {}", args.target.display()))
+    })?;
+    let mut report = Report::new(args.list);
+    if args.without_namespace {
+        contents::export(&data, settings, &out, args, &mut report)?;
+    } else {
+        with_names(&data, settings, grace, &out, args, &mut report)?;
+    }
+    out.close().map_err(|error| {
+        Failure::new(Exit::Failed, error).while_doing("what the export needed besides cannot be removed")
+    })?;
+    let mut stdout = std::io::stdout().lock();
+    let printed =
+        if args.json { writeln!(stdout, "{}", report.to_json()) } else { report.print(&mut stdout, &args.target) };
+    printed.and_then(|()| stdout.flush()).map_err(|error| Failure::new(Exit::Failed, error))?;
+    Ok(if report.is_good() { Exit::Done } else { Exit::Wrong })
+}
+
+fn with_names(
+    data: &DataDir,
+    settings: &Settings,
+    grace: Duration,
+    out: &Out,
+    args: &ExportOptions,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let foundation = Foundation::open(data, settings, Purpose::Check, now()).map_err(|error| {
+        let of_namespace = matches!(error, OpenError::Index { which: "namespace", .. } | OpenError::OlderNamespace { .. } | OpenError::Journal(_));
+        let failure = refused(data, error);
+        if of_namespace {
+            failure.while_doing(
+                "the namespace cannot be opened: `weir restore` puts a backup back. To export the contents without it, under the paths at which they were made, say --without-namespace",
+            )
+        } else {
+            failure
+        }
+    })?;
+    for words in foundation.startup_report(grace.as_secs()) {
+        let _ = writeln!(std::io::stderr(), "{}", words.text);
+    }
+    let exported =
+        tree::export(&foundation, &mut Copier::new(&foundation.objects.store, out, args.damaged), args.owners, report);
+    let closed = foundation.close();
+    exported?;
+    closed.map_err(|error| Failure::new(error.exit(), error).while_doing("cannot close the data directory"))
+}
+
+/// A target in the data directory would be taken for a part of it.
+fn refuse_within(data: &Path, target: &Path) -> Result<(), Failure> {
+    let real = |path: &Path| path.canonicalize();
+    let above = target.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let place = real(target).or_else(|_| real(above));
+    match (real(data), place) {
+        (Ok(data), Ok(place)) if place.starts_with(&data) => Err(Failure::message(
+            Exit::Usage,
+            format!("{} lies in the data directory; export to another place", target.display()),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A time as a file system takes it.
+fn system_time(time: Timestamp) -> std::time::SystemTime {
+    let nanos = u64::try_from(time.0).unwrap_or(0);
+    std::time::UNIX_EPOCH + Duration::from_nanos(nanos)
+}

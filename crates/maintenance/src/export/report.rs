@@ -1,0 +1,137 @@
+//! What an export says.
+
+use std::io::Write;
+use std::path::Path;
+
+use console::table::table_lines;
+use serde_json::json;
+use types::units::show_size;
+
+/// What became of something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trouble {
+    /// Pages of it do not match their checksums, or it does not as a whole.
+    Damaged,
+    /// The store does not have it.
+    Missing,
+    /// It could not be written.
+    Failed,
+    /// It could not get its own name.
+    Renamed,
+    /// The file system of the target did not take one of its extended attributes.
+    Attribute,
+}
+
+/// Counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Counts {
+    /// Whole files written.
+    pub files: u64,
+    /// Files that were there from an earlier run.
+    pub already_there: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Folders.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Further names of files.
+    pub hard_links: u64,
+    /// Of the files: left unfinished by their writers.
+    pub interrupted: u64,
+    /// Of the files: no path is known for them.
+    pub unnamed: u64,
+    /// Of the files: their name was taken, and they have another.
+    pub renamed: u64,
+    /// Damaged files.
+    pub damaged: u64,
+    /// Of these: not written.
+    pub left_out: u64,
+    /// Files whose content the store does not have.
+    pub missing: u64,
+    /// What could not be written.
+    pub failed: u64,
+    /// Extended attributes that could not be written.
+    pub attributes: u64,
+    /// Contents in the store that no name refers to; only known, and not written, with the namespace.
+    pub without_a_name: u64,
+}
+
+/// Everything that was done and not done.
+pub struct Report {
+    limit: usize,
+    /// How much.
+    pub counts: Counts,
+    listed: Vec<(Trouble, String, String)>,
+}
+
+impl Report {
+    /// Lists at most `limit` of a kind.
+    pub fn new(limit: usize) -> Self {
+        Self { limit, counts: Counts::default(), listed: Vec::new() }
+    }
+
+    /// Something did not go as it should.
+    pub fn trouble(&mut self, trouble: Trouble, path: &str, what: &str) {
+        match trouble {
+            Trouble::Damaged => self.counts.damaged += 1,
+            Trouble::Missing => self.counts.missing += 1,
+            Trouble::Failed => self.counts.failed += 1,
+            Trouble::Renamed => self.counts.renamed += 1,
+            Trouble::Attribute => self.counts.attributes += 1,
+        }
+        if self.listed.iter().filter(|(kind, ..)| *kind == trouble).count() < self.limit {
+            self.listed.push((trouble, path.to_owned(), what.to_owned()));
+        }
+    }
+
+    /// Whether everything is there as it was.
+    pub fn is_good(&self) -> bool {
+        self.counts.damaged + self.counts.missing + self.counts.failed + self.counts.attributes == 0
+    }
+
+    /// For people.
+    pub fn print(&self, out: &mut dyn Write, target: &Path) -> std::io::Result<()> {
+        for (_, path, what) in &self.listed {
+            writeln!(out, "{path}: {what}")?;
+        }
+        let counts = self.counts;
+        let rows = [
+            ("files", counts.files),
+            ("  already there", counts.already_there),
+            ("  unfinished by their writers", counts.interrupted),
+            ("  without a path", counts.unnamed),
+            ("  under another name, because theirs was taken", counts.renamed),
+            ("directories", counts.directories),
+            ("symbolic links", counts.symlinks),
+            ("further names of files", counts.hard_links),
+            ("! damaged", counts.damaged),
+            ("!   left out", counts.left_out),
+            ("! not in the store", counts.missing),
+            ("! could not be written", counts.failed),
+            ("! extended attributes that could not be written", counts.attributes),
+            ("contents that no name refers to (--without-namespace has them)", counts.without_a_name),
+        ];
+        let rows: Vec<Vec<String>> = rows
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(what, count)| vec![(*what).to_owned(), count.to_string()])
+            .collect();
+        for line in table_lines(&["exported", "number"], &rows) {
+            writeln!(out, "{line}")?;
+        }
+        writeln!(out, "{} written to {}", show_size(counts.bytes), target.display())
+    }
+
+    /// For programs: described in `docs/how-to/operate.md`.
+    pub fn to_json(&self) -> serde_json::Value {
+        let mut value = serde_json::to_value(self.counts).unwrap_or_default();
+        let listed: Vec<_> =
+            self.listed.iter().map(|(kind, path, what)| json!({ "kind": kind, "path": path, "what": what })).collect();
+        if let Some(object) = value.as_object_mut() {
+            object.insert("listed".into(), listed.into());
+        }
+        value
+    }
+}

@@ -1,0 +1,106 @@
+//! After a damaged log was cut, the namespace and the store may have forgotten numbers that they gave out, and the store
+//! contents that it has. So the namespace begins a new life above all numbers that can have been used, and the store's
+//! folders are listed by hand: nothing in them is cleared away.
+
+use console::{Exit, Failure};
+use disk::{Disk, DiskError};
+use foundation::Foundation;
+use foundation::layout::OBJECTS_DIR;
+use namespace::{Actor, RaiseIncarnation};
+use types::{Incarnation, Ino, ObjectId, ReplicaId, ReplicaIndex};
+
+use super::finding::{Finding, Problem};
+use super::report::Report;
+use crate::now;
+
+/// Numbers left free above the highest that is known: the namespace takes them in ranges of 2^20, and the cut log can
+/// have held the taking of many.
+const LEFT_FREE: u64 = 1 << 32;
+
+/// Begins the namespace's new life. Says in words what was done.
+pub fn begin_new_life(foundation: &Foundation) -> Result<String, Failure> {
+    let namespace = &foundation.names.namespace;
+    let refused = |error: namespace::NsError| {
+        Failure::new(Exit::Failed, error).while_doing("the namespace's numbers could not be raised after the repair")
+    };
+    let ino = namespace.ids().next_ino().map_err(refused)?;
+    let mut object = namespace.ids().next_object().map_err(refused)?;
+    let mut incarnation = namespace.incarnation();
+    let mut after = None;
+    loop {
+        let page = foundation.objects.store.replicas(after, 1024).map_err(|error| Failure::new(Exit::Failed, error))?;
+        let Some((last, _)) = page.last() else { break };
+        after = Some(*last);
+        for (replica, status) in page {
+            object = object.max(replica.object);
+            incarnation = incarnation.max(status.incarnation);
+        }
+    }
+    visit_objects(&*foundation.disk, &mut |_, replica| object = object.max(replica.object))
+        .map_err(|error| Failure::new(Exit::DiskFailed, error))?;
+    let request = RaiseIncarnation {
+        at_least: incarnation,
+        above_ino: Ino(ino.0.saturating_add(LEFT_FREE)),
+        above_object: ObjectId(object.0.saturating_add(LEFT_FREE)),
+    };
+    let context = namespace.context(now(), &Actor::admin(), None);
+    let Incarnation(life) = namespace.change_wait(kv::Durability::Synced, context, request).map_err(refused)?;
+    Ok(format!("the namespace begins its life {life}, so that no number that was given out before is given out again"))
+}
+
+/// Lists the files of contents that the store does not know.
+pub fn unknown_objects(foundation: &Foundation, report: &mut Report) -> Result<(), Failure> {
+    let mut unknown = Vec::new();
+    let mut trouble = None;
+    visit_objects(&*foundation.disk, &mut |file, replica| match foundation.objects.store.status(replica) {
+        Ok(Some(_)) => {}
+        Ok(None) => unknown.push(file.to_owned()),
+        Err(error) => trouble = Some(error),
+    })
+    .map_err(|error| Failure::new(Exit::DiskFailed, error))?;
+    if let Some(error) = trouble {
+        return Err(Failure::new(Exit::Failed, error).while_doing("the store could not be asked for its contents"));
+    }
+    for file in unknown {
+        report.add(Finding::general(Problem::UnexplainedFile { file }));
+    }
+    Ok(())
+}
+
+/// Visits all large contents' files (not their checksums' files), in order of their names.
+fn visit_objects(disk: &dyn Disk, visit: &mut dyn FnMut(&str, ReplicaId)) -> Result<(), DiskError> {
+    for above in disk.list(OBJECTS_DIR)?.into_iter().filter(|entry| entry.is_dir) {
+        let above = format!("{OBJECTS_DIR}/{}", above.name);
+        for folder in disk.list(&above)?.into_iter().filter(|entry| entry.is_dir) {
+            let folder = format!("{above}/{}", folder.name);
+            for file in disk.list(&folder)? {
+                if let Some(replica) = replica_of(&file.name) {
+                    visit(&format!("{folder}/{}", file.name), replica);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The content that a file is named after.
+fn replica_of(name: &str) -> Option<ReplicaId> {
+    let (object, index) = name.split_once('.')?;
+    let replica =
+        ReplicaId { object: ObjectId(u64::from_str_radix(object, 16).ok()?), index: ReplicaIndex(index.parse().ok()?) };
+    (replica.to_string() == name).then_some(replica)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_contents_alone() {
+        let replica = ReplicaId { object: ObjectId(0xabc), index: ReplicaIndex(2) };
+        assert_eq!(replica_of("0000000000000abc.2"), Some(replica));
+        for name in ["0000000000000abc.2.crc", "abc.2", "notes.txt", "0000000000000abc", ""] {
+            assert_eq!(replica_of(name), None, "{name}");
+        }
+    }
+}

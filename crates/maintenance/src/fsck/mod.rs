@@ -1,0 +1,259 @@
+//! `weir fsck`: the log, the indexes, the names, the contents, and the bytes of a node that is not running.
+//!
+//! Opening the data directory does what a start of the node does (an unsynced tail of the log is cut, the indexes are
+//! brought up to its end), because only then is there something consistent to look at; beyond that nothing is changed
+//! without `--repair`, `--repair-journal`, `--begin-new-log` or `--remove-unreferenced`.
+
+pub(crate) mod after_repair;
+pub mod check;
+pub mod compare;
+pub mod finding;
+mod paged;
+mod repair;
+pub mod report;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use check::{Counts, Progress};
+use console::{Exit, Failure};
+use finding::{Finding, Problem};
+use foundation::{DataDir, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
+use report::Report;
+use types::units::show_size;
+
+use crate::index_repair::new_log::{self, NewLogError, StoreIndex};
+use crate::index_repair::{rebuild, repair_journal};
+use crate::{now, open_data_dir};
+
+/// What is checked, and what is repaired.
+#[derive(Clone, Default, Debug)]
+pub struct FsckOptions {
+    /// Mark files whose bytes are gone or damaged, and count directories again whose totals are wrong.
+    pub repair: bool,
+    /// Remove objects that nothing refers to.
+    pub remove_unreferenced: bool,
+    /// Compare names, records and lengths alone.
+    pub quick: bool,
+    /// Cut a damaged log where the damage begins.
+    pub repair_journal: bool,
+    /// Make the store's index again, where it is lost.
+    pub rebuild_store: bool,
+    /// Begin a new log, where the log is lost.
+    pub begin_new_log: bool,
+    /// Print the result as JSON.
+    pub json: bool,
+    /// List at most this many findings of each kind.
+    pub list: usize,
+}
+
+/// Runs the check of the stopped node in `data`, and prints what it found. `settings` are those of the node, `grace` how long its writers have
+/// to come back.
+///
+/// # Errors
+/// The directory was refused, or the check or a repair could not be brought to its end.
+pub fn run(data: &Path, settings: &Settings, grace: Duration, args: &FsckOptions) -> Result<Exit, Failure> {
+    let data = open_data_dir(data)?;
+    let mut report = Report::new(args.list);
+    refuse_unfinished(&data, args)?;
+    let cut = args.repair_journal && cut_journal(&data, settings, &mut report)?;
+    if args.begin_new_log {
+        begin_log(&data, settings, &mut report)?;
+    }
+    let rebuilt = args.rebuild_store && rebuild_store(&data, settings, &mut report)?;
+    let asked = args.repair_journal || args.begin_new_log || rebuilt;
+    let purpose = if asked { Purpose::Repair } else { Purpose::Check };
+    let foundation = Foundation::open(&data, settings, purpose, now()).map_err(|error| refused(&data, error))?;
+    if !args.json {
+        for words in foundation.startup_report(grace.as_secs()) {
+            let _ = writeln!(std::io::stderr(), "{}", words.text);
+        }
+    }
+    if cut || args.begin_new_log || foundation.is_older {
+        let _ = writeln!(std::io::stderr(), "{}", after_repair::begin_new_life(&foundation)?);
+    }
+    if foundation.is_older {
+        foundation.accept_older().map_err(|error| refused(&data, error))?;
+    }
+    if rebuilt || args.begin_new_log {
+        // After a lost log the contents may be newer than their names.
+        let restored = rebuild::restore_empty(&foundation, rebuilt).map_err(|error| refused(&data, error))?;
+        let _ = writeln!(
+            std::io::stderr(),
+            "the store's index is whole again; files without a byte put into it: {restored}"
+        );
+    }
+    if rebuilt {
+        rebuild::finish(&*foundation.disk).map_err(|error| refused(&data, error.into()))?;
+    }
+    if args.begin_new_log {
+        new_log::finish(&*foundation.disk).map_err(|error| refused(&data, error))?;
+    }
+    let counts = look(&foundation, args, &mut report)?;
+    foundation
+        .close()
+        .map_err(|error| Failure::new(error.exit(), error).while_doing("cannot close the data directory"))?;
+
+    let mut stdout = std::io::stdout().lock();
+    let printed = if args.json {
+        writeln!(stdout, "{}", report.to_json(&counts, args.quick))
+    } else {
+        report.print(&mut stdout, &counts, args.quick)
+    };
+    printed.and_then(|()| stdout.flush()).map_err(|error| Failure::new(Exit::Failed, error))?;
+    Ok(if report.remaining() == 0 { Exit::Done } else { Exit::Wrong })
+}
+
+/// Looks at everything in `foundation`, repairs what was asked for, and tells `report`.
+pub fn look(foundation: &Foundation, args: &FsckOptions, report: &mut Report) -> Result<Counts, Failure> {
+    let failed = |error: check::CheckError| {
+        Failure::new(Exit::Failed, error).while_doing("the check could not be brought to its end")
+    };
+    for file in &foundation.objects.found.unexplained {
+        report.add(Finding::general(Problem::UnexplainedFile { file: format!("store/{file}") }));
+    }
+    if foundation.was_repaired {
+        after_repair::unknown_objects(foundation, report)?;
+    }
+    let (names, objects) = (&foundation.names.recovery, &foundation.objects.recovery);
+    for file in names.damaged_checkpoints.iter().chain(&objects.damaged_checkpoints) {
+        let finding = Finding::general(Problem::Checkpoint { what: format!("{file} does not read as it was written") });
+        report.add(Finding { repaired: Some("set aside".into()), ..finding });
+    }
+    for (which, index) in [("namespace", &foundation.names.index), ("store", &foundation.objects.index)] {
+        if let Err(error) = index.verify_checkpoints() {
+            let what = format!("the {which}'s index: {error}");
+            report.add(Finding::general(Problem::Checkpoint { what }));
+        }
+    }
+    let mut progress = Screen { last: Instant::now(), shown: std::io::stderr().is_terminal() && !args.json };
+    let mut repair = repair::Repair::new(foundation, args);
+    // One view for the whole check; repairs are made after it, from the list that it leaves.
+    let counts = {
+        let read = kv::Kv::snapshot(&*foundation.names.embedded);
+        let how = check::How { quick: args.quick, was_repaired: foundation.was_repaired };
+        check::check(&*read, &foundation.objects.store, how, &mut progress, &mut |found| repair.take(found, report))
+            .map_err(failed)?
+    };
+    progress.clear();
+    repair.finish(report)?;
+    Ok(counts)
+}
+
+/// `--repair-journal`. Says whether anything was cut.
+fn cut_journal(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<bool, Failure> {
+    let repaired = repair_journal(data, settings)
+        .map_err(|error| Failure::new(error.exit(), error).while_doing("the journal could not be repaired"))?;
+    let cut = repaired.is_some();
+    let text = match repaired {
+        None => "the journal is not damaged; nothing was cut".to_owned(),
+        Some(repaired) => {
+            let (first, last) = repaired.lost;
+            let text = format!(
+                "the journal now ends with record {}; records {first} to {last} are lost. All from the damage on is saved in {}",
+                repaired.last,
+                repaired.saved.join(", ")
+            );
+            let finding = Finding::general(Problem::Journal { what: text.clone() });
+            report.add(Finding {
+                repaired: Some("the node can start again; what was lost stays lost".into()),
+                ..finding
+            });
+            text
+        }
+    };
+    let _ = writeln!(std::io::stderr(), "{text}");
+    Ok(cut)
+}
+
+/// What was begun and not finished is finished first, by the command that began it.
+fn refuse_unfinished(data: &DataDir, args: &FsckOptions) -> Result<(), Failure> {
+    let unfinished = || -> Result<(), OpenError> {
+        let disk = disk_of(data)?;
+        if !args.rebuild_store && marks::is_rebuilding(&*disk)? {
+            return Err(OpenError::RebuildInterrupted);
+        }
+        if marks::is_restoring(&*disk)? {
+            return Err(OpenError::RestoreInterrupted);
+        }
+        if !args.begin_new_log && marks::NewLog::read(&*disk)?.is_some_and(|mark| !mark.finished) {
+            return Err(OpenError::NewLogUnfinished);
+        }
+        Ok(())
+    };
+    unfinished().map_err(|error| refused(data, error))
+}
+
+/// `--rebuild-store`. Says whether anything was rebuilt.
+fn rebuild_store(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<bool, Failure> {
+    let rebuilt = rebuild::rebuild(data, settings).map_err(|error| {
+        Failure::new(error.exit(), error).while_doing("the store's index could not be rebuilt; this may be run again")
+    })?;
+    let Some(rebuilt) = rebuilt else {
+        let _ = writeln!(std::io::stderr(), "the store's index is not lost; nothing was rebuilt");
+        return Ok(false);
+    };
+    for file in &rebuilt.unreadable {
+        report.add(Finding::general(Problem::UnexplainedFile { file: file.clone() }));
+    }
+    let what =
+        format!("the store's index was lost; {} small and {} large contents were found", rebuilt.small, rebuilt.large);
+    let _ = writeln!(std::io::stderr(), "{what}");
+    let finding = Finding::general(Problem::StoreIndex { what });
+    report.add(Finding { repaired: Some("made anew from the files of contents".into()), ..finding });
+    Ok(true)
+}
+
+/// `--begin-new-log`.
+fn begin_log(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<(), Failure> {
+    let begun = new_log::begin_new_log(data, settings, StoreIndex::MustBeThere).map_err(|error| match &error {
+        NewLogError::LogIsThere | NewLogError::PartOfLog { .. } => {
+            Failure::new(error.exit(), error).while_doing("no new log was begun")
+        }
+        _ => new_log::refused(data, error),
+    })?;
+    let aside = begun.aside.map_or_else(String::new, |aside| format!(". What was left of the old one is in {aside}"));
+    let what = format!(
+        "the log is lost; a new one begins with record {}, and the names and contents are those that the indexes hold{aside}",
+        begun.beginning.first
+    );
+    let _ = writeln!(std::io::stderr(), "{what}");
+    let finding = Finding::general(Problem::Journal { what });
+    report.add(Finding { repaired: Some("the node can start again; what was lost stays lost".into()), ..finding });
+    // Contents were moved, changed and settled after the index was last written to the disk: their files tell.
+    let rebuilt = rebuild::catch_up(data, settings).map_err(|error| refused(data, error))?;
+    for file in rebuilt.unreadable {
+        report.add(Finding::general(Problem::UnexplainedFile { file }));
+    }
+    Ok(())
+}
+
+/// A line that is rewritten while the check goes on.
+struct Screen {
+    last: Instant,
+    shown: bool,
+}
+
+impl Progress for Screen {
+    fn step(&mut self, counts: &Counts) {
+        if self.shown && self.last.elapsed() > Duration::from_millis(200) {
+            self.last = Instant::now();
+            let _ = write!(
+                std::io::stderr(),
+                "\r\x1b[K{} names, {} contents, {} read",
+                counts.names,
+                counts.replicas,
+                show_size(counts.bytes_read)
+            );
+        }
+    }
+}
+
+impl Screen {
+    fn clear(&self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

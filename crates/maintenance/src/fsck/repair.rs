@@ -1,0 +1,117 @@
+//! What `--repair` does, and only that: it marks files whose bytes are gone or damaged, so that they can be
+//! found: they are served as before, page by page against their checksums, but their checksum as a whole is refused; and
+//! it counts directories anew whose totals are wrong. With `--remove-unreferenced` it removes contents that nothing
+//! refers to; that is a step of its own, because after a repaired journal such a content may be the only copy of a file
+//! whose name was lost.
+
+use console::{Exit, Failure};
+use foundation::Foundation;
+use namespace::{Actor, RecountTotals};
+use types::{Ino, ObjectId, ReplicaId};
+
+use super::FsckOptions;
+use super::finding::{Finding, Problem, ProblemKind};
+use super::report::Report;
+use crate::damage_mark;
+use crate::now;
+
+/// Findings held until the check is over.
+const WAITING_MAX: usize = 1_000_000;
+
+/// Takes findings in, repairs some.
+pub struct Repair<'a> {
+    foundation: &'a Foundation,
+    mark: bool,
+    remove: bool,
+    waiting: Vec<Finding>,
+}
+
+impl<'a> Repair<'a> {
+    /// As `args` allows.
+    pub fn new(foundation: &'a Foundation, args: &FsckOptions) -> Self {
+        Self { foundation, mark: args.repair, remove: args.remove_unreferenced, waiting: Vec::new() }
+    }
+
+    /// Holds a finding back if it can be repaired, or passes it on.
+    pub fn take(&mut self, finding: Finding, report: &mut Report) {
+        if let Problem::Keys { totals_of: Some(_), .. } = finding.problem {
+            self.hold_if(self.mark, finding, report);
+            return;
+        }
+        let wanted = match finding.problem.kind() {
+            ProblemKind::ContentMissing
+            | ProblemKind::Damaged
+            | ProblemKind::WholeDiffers
+            | ProblemKind::LengthDiffers
+            | ProblemKind::SumsDiffer
+            | ProblemKind::Unreadable => self.mark && finding.path.is_some(),
+            ProblemKind::Unreferenced => self.remove && finding.object.is_some(),
+            _ => false,
+        };
+        self.hold_if(wanted, finding, report);
+    }
+
+    fn hold_if(&mut self, wanted: bool, finding: Finding, report: &mut Report) {
+        if wanted && self.waiting.len() < WAITING_MAX {
+            self.waiting.push(finding);
+        } else {
+            report.add(finding);
+        }
+    }
+
+    /// Repairs what was held back.
+    pub fn finish(self, report: &mut Report) -> Result<(), Failure> {
+        let mut changed = false;
+        for mut finding in self.waiting {
+            let done = match (&finding.problem, &finding.path, finding.object) {
+                (Problem::Unreferenced { .. }, _, Some(object)) => self
+                    .foundation
+                    .objects
+                    .store
+                    .delete(ReplicaId::first(object))
+                    .map(|()| "removed".to_owned())
+                    .map_err(|error| error.to_string()),
+                (Problem::Keys { totals_of: Some(dir), .. }, ..) => recount(self.foundation, *dir),
+                (problem, Some(path), object) => mark(self.foundation, path, &problem.in_words(), object),
+                _ => Err("there is nothing to hold on to".to_owned()),
+            };
+            changed = true;
+            match done {
+                Ok(done) => finding.repaired = Some(done),
+                Err(why) => tracing::warn!("{} could not be repaired: {why}", finding.subject()),
+            }
+            report.add(finding);
+        }
+        if changed {
+            let journal = &self.foundation.journal;
+            journal
+                .sync_to(journal.appended())
+                .and_then(|()| {
+                    self.foundation.objects.store.tick().unwrap_or_else(|error| tracing::warn!("{error}"));
+                    journal.sync_to(journal.appended())
+                })
+                .map_err(|error| {
+                    Failure::new(Exit::DiskFailed, error).while_doing("repairs could not be made durable")
+                })?;
+        }
+        Ok(())
+    }
+}
+
+/// Counts the directory's entries anew.
+fn recount(foundation: &Foundation, dir: Ino) -> Result<String, String> {
+    let namespace = &foundation.names.namespace;
+    let context = namespace.context(now(), &Actor::admin(), None);
+    namespace
+        .change_wait(kv::Durability::Synced, context, RecountTotals { dir })
+        .and_then(|()| namespace.read(|read| namespace::totals(read, dir)))
+        .map(|totals| format!("counted anew: {} entries and {} bytes", totals.entries, totals.bytes))
+        .map_err(|error| error.to_string())
+}
+
+/// Marks the file.
+fn mark(foundation: &Foundation, path: &[u8], what: &str, object: Option<ObjectId>) -> Result<String, String> {
+    damage_mark::mark(&foundation.names.namespace, path, what, object)
+        .map(|()| format!("marked with the extended attribute {}", damage_mark::NAME.escape_ascii()))
+        .map_err(|error| error.to_string())
+}

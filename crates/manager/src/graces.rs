@@ -1,0 +1,279 @@
+//! Writers that nobody leads any more: their disk server has begun anew, or is gone, and their client has not come back; or it has never come where it
+//! was sent. After a grace period the manager has each ended, by a store that surely knows all that was acknowledged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::server::GrantRights;
+use cluster::{Presence, Time};
+use namespace::{
+    Durability, How, Interrupt, InterruptPlaced, NsError, OpenWrite, UnitsWritten, WriterKey, WriterKind, WriterRecord,
+    WriterToken, WritersPage,
+};
+use types::capability::PathMark;
+use types::{GroupId, NodeId, NsPath, ObjectId, StoreId};
+
+use super::Manager;
+use super::opening::Permitted;
+use crate::open_request::{OpenRequest, OpeningError};
+use node::{EndWriter, FromManager};
+
+/// Writers that are looked at in one step.
+const PAGE: usize = 512;
+/// How often.
+const LOOK: Duration = Duration::from_secs(2);
+
+pub(super) struct Graces {
+    /// How long a writer that nobody leads is waited for.
+    pub(super) grace: Duration,
+    next_look: Time,
+    /// Up to where it was looked in this round.
+    looked: Option<(WriterKey, ObjectId)>,
+    /// Those of which nobody has said that it leads them, and since when.
+    alone: BTreeMap<(WriterKey, ObjectId), (u32, Time)>,
+    /// Of striped files those of which somebody has been seen to write a unit, in this epoch.
+    begun: BTreeMap<(WriterKey, ObjectId), u32>,
+    /// Of these it was said that they cannot be read.
+    damaged: BTreeSet<(WriterKey, ObjectId)>,
+}
+
+impl Manager {
+    /// Looks at some of those who write.
+    pub(super) fn look_at_writers(self: &Arc<Self>, now: Time) {
+        let after = {
+            let graces = &mut self.state().graces;
+            if now < graces.next_look {
+                return;
+            }
+            graces.next_look = now + LOOK;
+            graces.looked
+        };
+        let page = match self.namespace.read(|read| namespace::writers_page(read, after, PAGE)) {
+            Ok(page) => page,
+            Err(error) => return tracing::error!(%error, "cannot read who writes"),
+        };
+        let WritersPage { writers: found, damaged, next } = page;
+        let mut ask: BTreeMap<(NodeId, StoreId), Vec<WriterToken>> = BTreeMap::new();
+        let mut due = Vec::new();
+        // A striped file is written as long as one of its units is. When its client is gone, each unit's server has waited a grace period for it
+        // already. Somebody is waited for here only where all units are complete, as he may be about to say that the file is, and where no unit was
+        // seen to be written, as of one that is gone on with they have to be opened first.
+        let is_striped = |writer: &&WriterRecord| writer.placement.group == GroupId::STRIPED;
+        let units = |object| self.namespace.read(|read| namespace::units_written(read, object));
+        let striped: BTreeMap<ObjectId, UnitsWritten> = found
+            .iter()
+            .filter(is_striped)
+            .map(|writer| (writer.object, units(writer.object).unwrap_or(UnitsWritten::Still)))
+            .collect();
+        {
+            let mut state = self.state();
+            // Those that have ended otherwise are forgotten: whoever should be on this page and is not.
+            let there: BTreeSet<_> = found.iter().map(|writer| (writer.key, writer.object)).collect();
+            let is_here = |writer: &(WriterKey, ObjectId)| {
+                after.is_none_or(|after| *writer > after) && next.is_none_or(|next| *writer <= next)
+            };
+            state.graces.alone.retain(|writer, _| !is_here(writer) || there.contains(writer));
+            state.graces.begun.retain(|writer, _| !is_here(writer) || there.contains(writer));
+            state.graces.looked = next;
+            state.graces.step_over(&damaged);
+            for writer in found {
+                match striped.get(&writer.object) {
+                    Some(UnitsWritten::Still) => {
+                        state.graces.alone.remove(&(writer.key, writer.object));
+                        state.graces.begun.insert((writer.key, writer.object), writer.epoch);
+                        continue;
+                    }
+                    Some(UnitsWritten::NotAll)
+                        if state.graces.begun.get(&(writer.key, writer.object)) == Some(&writer.epoch) =>
+                    {
+                        due.push(writer);
+                        continue;
+                    }
+                    Some(UnitsWritten::NotAll | UnitsWritten::All) | None => {}
+                }
+                let primary = writer.primary().map(|one| one.store);
+                let is_there = primary.is_some_and(|store| {
+                    state.standing(now, store).is_some_and(|standing| standing.presence != Presence::Away)
+                });
+                if !is_there {
+                    state.graces.nobody_leads(now, &writer.token());
+                }
+                if let Some(store) = primary.filter(|_| is_there)
+                    && let Some(node) = state.node_of(store)
+                {
+                    // Its client may just have come back: who is there is asked, however long nobody has said that it leads this one.
+                    ask.entry((node, store)).or_default().push(writer.token());
+                } else if state.graces.is_over(now, &writer.token()) {
+                    due.push(writer);
+                }
+            }
+        }
+        for ((node, store), writers) in ask {
+            self.world.send(node, FromManager::WhoLeads { store, writers });
+        }
+        for writer in due {
+            match writer.placement.group {
+                GroupId::STRIPED => self.end_striped(&writer),
+                _ => self.end_writer(&writer),
+            }
+        }
+    }
+
+    /// A disk server says which of the writers that it was asked about it leads. Of those whose primary it has: it was asked about no others, and is
+    /// not believed what it says of them.
+    pub(super) fn led(self: &Arc<Self>, node: NodeId, asked: &[WriterToken], led: &[WriterToken]) {
+        let now = self.world.now();
+        let records = self.namespace.read(|read| {
+            let of = |writer: &WriterToken| namespace::writer_of(read, writer.key, writer.object);
+            asked.iter().take(PAGE).map(of).collect::<Result<Vec<_>, _>>()
+        });
+        let records = match records {
+            Ok(records) => records,
+            // It is asked again.
+            Err(error) => return tracing::error!(%error, "cannot read who writes"),
+        };
+        let mut over = Vec::new();
+        {
+            let mut state = self.state();
+            for (writer, record) in asked.iter().zip(records) {
+                let Some(record) = record else { continue };
+                if record.primary().and_then(|one| state.node_of(one.store)) != Some(node) {
+                    continue;
+                }
+                if led.contains(writer) {
+                    state.graces.alone.remove(&(writer.key, writer.object));
+                } else if state.graces.is_over(now, writer) && record.token() == *writer {
+                    over.push(record);
+                } else {
+                    state.graces.nobody_leads(now, writer);
+                }
+            }
+        }
+        over.iter().for_each(|writer| self.end_writer(writer));
+    }
+
+    /// As if its client came back: another epoch, so that nobody else goes on with it, and whoever knows all that was acknowledged. That one ends it.
+    fn end_writer(self: &Arc<Self>, writer: &WriterRecord) {
+        self.state().graces.forget(&writer.token());
+        let Ok(path) = NsPath::parse(&writer.path) else {
+            return tracing::error!(object = %writer.object, "a writer's path is none");
+        };
+        // Nobody can open it any more, and nothing of it is to be kept.
+        if self.namespace.read(|read| namespace::is_unlinked(read, writer)).unwrap_or(false) {
+            return self.end_with_nothing(
+                &path,
+                writer.token(),
+                "it was removed while it was written, and its writer has not come back",
+            );
+        }
+        tracing::info!(%path, client = %writer.client.host, "its writer has not come back: it is ended");
+        let nobody = std::net::Ipv4Addr::UNSPECIFIED.into();
+        let open_request = OpenRequest::new(self.world.wall(), path.clone(), nobody, namespace::Actor::admin());
+        let op = OpenWrite {
+            mode: 0,
+            expected_len: writer.expected_len,
+            only: Some(writer.token()),
+            ..OpenWrite::new(path.clone(), How::Update, writer.client.clone(), writer.boot)
+        };
+        let (this, expected_len, writer) = (Arc::clone(self), writer.expected_len, writer.clone());
+        self.open_write(open_request, op, move |result| match result {
+            Ok(to) => {
+                let end = EndWriter { capability: to.capability, path: path.as_bytes().to_vec(), expected_len };
+                this.world.send(to.node, FromManager::End(end));
+            }
+            Err(OpeningError::Lost) => this.end_what_is_left(&path, &writer),
+            // It is tried again, a grace period later.
+            Err(error) => tracing::info!(%path, %error, "it cannot be ended now"),
+        });
+    }
+
+    /// All who took part have begun anew. What was synced each of them has, and of what was changed in place all that was there before; one of them
+    /// ends it with that. Its client can go on with it no more than before: who takes part stands in the namespace as it did.
+    fn end_what_is_left(self: &Arc<Self>, path: &NsPath, writer: &WriterRecord) {
+        let now = self.world.now();
+        let stores: Vec<StoreId> = writer.placement.in_sync.iter().map(|one| one.store).collect();
+        let (there, may_come_back) = {
+            let state = self.state();
+            let may_come_back = stores.iter().any(|store| !state.servers.is_removed_as_lost(*store));
+            (state.in_sync(now, &state.lasting(&stores), 1), may_come_back)
+        };
+        let Some(one) = there.first().copied() else {
+            if !may_come_back {
+                let why = "all stores that it was written to were given up: nothing of it is kept";
+                self.end_with_nothing(path, writer.token(), why);
+            }
+            return;
+        };
+        let may_make = writer.kind != WriterKind::Update;
+        let rights = GrantRights::Write { writer: writer.token(), in_sync: there, may_make };
+        let (mtime, group, epoch) = (self.world.wall(), writer.placement.group, u64::from(writer.epoch));
+        let (replica, ino, shown_with) = (writer.replica(), writer.ino, PathMark::of(path));
+        let to = Permitted { path: shown_with, replica, ino, mode: 0, mtime, group, epoch, rights };
+        match self.permit(now, one.store, to) {
+            Ok(to) => {
+                tracing::warn!(%path, store = %one.store, "all stores that it was written to have begun anew: what was synced is kept");
+                // Something of it may be missing, however long it is.
+                let end = EndWriter { capability: to.capability, path: path.as_bytes().to_vec(), expected_len: None };
+                self.world.send(to.node, FromManager::End(end));
+            }
+            // It is tried again, a grace period later.
+            Err(error) => tracing::info!(%path, %error, "it cannot be ended now"),
+        }
+    }
+
+    fn end_with_nothing(&self, path: &NsPath, writer: WriterToken, why: &'static str) {
+        let op = InterruptPlaced { interrupt: Interrupt { writer, kept_len: 0 }, by: None, holders: Vec::new() };
+        let path = path.clone();
+        self.change(Durability::Synced, op, move |result: Result<_, NsError>| match result {
+            Ok(_) => tracing::warn!(%path, "{why}"),
+            Err(error) => tracing::error!(%path, %error, "a writing cannot be ended"),
+        });
+    }
+}
+
+impl Graces {
+    pub(super) fn new(grace: Duration) -> Self {
+        Self {
+            grace,
+            next_look: Time::default(),
+            looked: None,
+            alone: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            damaged: BTreeSet::new(),
+        }
+    }
+
+    /// Some cannot be read. Nobody can end them, and all others are to be ended all the same; it is said once of each.
+    fn step_over(&mut self, damaged: &[((WriterKey, ObjectId), NsError)]) {
+        for ((key, object), error) in damaged {
+            if self.damaged.insert((*key, *object)) {
+                tracing::error!(%object, %error, "what is kept of a writer cannot be read; it is stepped over, and its file stays as it is");
+            }
+        }
+    }
+
+    /// What is known of a writer that is being ended: where that comes to nothing, it is waited for anew.
+    pub(super) fn forget(&mut self, writer: &WriterToken) {
+        self.alone.remove(&(writer.key, writer.object));
+        self.begun.remove(&(writer.key, writer.object));
+    }
+
+    fn nobody_leads(&mut self, now: Time, writer: &WriterToken) {
+        let since = self.alone.entry((writer.key, writer.object)).or_insert((writer.epoch, now));
+        // Somebody has come back meanwhile.
+        if since.0 != writer.epoch {
+            *since = (writer.epoch, now);
+        }
+    }
+
+    /// Nobody has said yet that it leads this one, or nobody does any more: what it has written can be seen nowhere.
+    pub(super) fn is_alone(&self, writer: &WriterToken) -> bool {
+        self.alone.get(&(writer.key, writer.object)).is_some_and(|(epoch, _)| *epoch == writer.epoch)
+    }
+
+    fn is_over(&self, now: Time, writer: &WriterToken) -> bool {
+        let since = self.alone.get(&(writer.key, writer.object)).filter(|(epoch, _)| *epoch == writer.epoch);
+        since.is_some_and(|(_, since)| now.since(*since) >= self.grace)
+    }
+}

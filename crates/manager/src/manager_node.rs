@@ -1,0 +1,139 @@
+//! A manager with its connections.
+
+use std::io;
+use std::sync::Arc;
+
+use cluster::Time;
+use link::{Arriving, LinkError, Role};
+use namespace::{Namespace, NsError};
+use parking_lot::Mutex;
+use rand::Rng as _;
+use rand::TryRngCore as _;
+use rand::rngs::OsRng;
+use types::{NodeId, Timestamp};
+
+use crate::{Manager, ManagerSettings, World};
+use node::links::{Buffer, Links, Peer, Received, Receiver};
+use node::sending::Sending;
+use node::ticker::{Clock, Ticker, wall_clock};
+use node::{FromManager, Message};
+
+/// Why a manager does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// The namespace cannot be read.
+    #[error("the namespace cannot be read: {0}")]
+    Namespace(#[from] NsError),
+    /// No thread can be had.
+    #[error("cannot start: {0}")]
+    Start(#[from] io::Error),
+}
+
+/// A running manager.
+pub struct ManagerNode {
+    manager: Arc<Manager>,
+    ticker: Mutex<Option<Ticker>>,
+}
+
+struct Outside {
+    sending: Sending,
+    clock: Clock,
+}
+
+impl World for Outside {
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn wall(&self) -> Timestamp {
+        wall_clock()
+    }
+
+    fn random(&self) -> u64 {
+        rand::rng().random()
+    }
+
+    fn secret(&self) -> Option<[u8; 32]> {
+        let mut secret = [0; 32];
+        OsRng.try_fill_bytes(&mut secret).ok().map(|()| secret)
+    }
+
+    fn is_up(&self, node: NodeId) -> bool {
+        self.sending.links.is_up(node)
+    }
+
+    fn send(&self, to: NodeId, message: FromManager) -> bool {
+        self.sending.tell(to, &Message::FromManager(message), None)
+    }
+
+    fn cut(&self, node: NodeId, why: &str) {
+        if let Some(peer) = self.sending.links.peer(node) {
+            peer.cut(why);
+        }
+    }
+}
+
+struct Inbox(Arc<Manager>);
+
+impl Receiver for Inbox {
+    /// Nothing that a manager is told has any, so no room is made for it.
+    fn buffer(&self, _from: NodeId, _arriving: &Arriving<'_>) -> Option<Buffer> {
+        None
+    }
+
+    fn connected(&self, node: NodeId, peer: &Peer) {
+        if peer.identity().name.roles.contain(Role::Disk) {
+            self.0.connected(node, peer.identity().address.ip());
+        }
+    }
+
+    fn received(&self, node: NodeId, received: Received) {
+        // Whoever asks for an answer asks somebody else.
+        let Received::OneWay { message, .. } = received else { return };
+        match link::decode::<Message>(&message) {
+            Ok(Message::FromDisk(message)) => self.0.receive(node, message),
+            Ok(_) => tracing::warn!(%node, "a node sends what no disk server tells a manager"),
+            Err(error) => tracing::warn!(%node, %error, "a node sends what is no message"),
+        }
+    }
+
+    fn ended(&self, node: NodeId, why: &LinkError) {
+        tracing::info!(%node, %why, "a node is not connected any more");
+        self.0.disconnected(node);
+    }
+}
+
+impl ManagerNode {
+    /// Begins. Its [`ManagerNode::receiver`] is to be given to `links`.
+    ///
+    /// # Errors
+    /// [`ManagerError`].
+    pub fn start(
+        namespace: Arc<Namespace>,
+        settings: ManagerSettings,
+        links: &Arc<Links>,
+    ) -> Result<Self, ManagerError> {
+        let outside = Outside { sending: Sending::new(links), clock: Clock::start() };
+        let manager = Manager::start(namespace, settings, Box::new(outside))?;
+        let ticking = Arc::clone(&manager);
+        let ticker = Ticker::start("manager", move || ticking.tick())?;
+        Ok(Self { manager, ticker: Mutex::new(Some(ticker)) })
+    }
+
+    /// What decides.
+    #[must_use]
+    pub fn manager(&self) -> &Arc<Manager> {
+        &self.manager
+    }
+
+    /// Who is to be told what comes from other nodes.
+    #[must_use]
+    pub fn receiver(&self) -> Arc<dyn Receiver> {
+        Arc::new(Inbox(Arc::clone(&self.manager)))
+    }
+
+    /// Nothing is done by itself any more. Connections are the caller's to end.
+    pub fn stop(&self) {
+        drop(self.ticker.lock().take());
+    }
+}

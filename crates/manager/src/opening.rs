@@ -1,0 +1,498 @@
+//! Opens for writing: new contents get their stores, clients that come back get whoever knows all that was answered.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::placement::{Map, StoreState, choose_stores};
+use cluster::replication::Epoch;
+use cluster::server::{Grant, GrantRights};
+use cluster::{Reopening, Time, reopening};
+use namespace::{
+    Content, Durability, FileState, How, NsError, OpenKind, OpenWrite, OpenedWrite, SetInSyncReplicas, WriterKind,
+    WriterRecord, WriterToken,
+};
+use types::capability::{Capability, PathMark, Rights};
+use types::{
+    BootId, GroupId, InSyncReplica, Ino, Location, ObjectId, Placement, Policy, ReplicaId, StoreId, Timestamp,
+};
+
+use super::fencing::Ended;
+use super::writers_room::no_memory;
+use super::{Manager, State};
+use crate::open_request::{OpenRequest, OpeningError, Redirect};
+use node::{Layout, To};
+
+/// A cluster tells by eras, not by boots, what a node may have forgotten.
+pub(super) const ANY_BOOT: BootId = BootId(1);
+/// How long one who follows a writer may go to its server without asking here again: the writer may have been ended meanwhile.
+pub(super) const FOLLOW_LIFE: Duration = Duration::from_secs(20);
+
+/// For how long new files wait for stores whose lease has run out. Their writers may have another place to go to, and should not learn late of it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// So often stores are drawn for a new file, before one takes what has turned out.
+const DRAWS: usize = 32;
+
+/// Who is told what became of an open.
+pub(super) type Answer = Box<dyn FnOnce(Result<Redirect, OpeningError>) + Send>;
+
+/// An open for writing on its way.
+pub(super) struct Opening {
+    pub(super) open_request: OpenRequest,
+    pub(super) op: OpenWrite,
+    pub(super) answer: Answer,
+}
+
+impl Opening {
+    pub(super) fn refuse(self, error: impl Into<OpeningError>) {
+        (self.answer)(Err(error.into()));
+    }
+}
+
+impl Manager {
+    /// Opens for writing; `answer` is called once, perhaps in another thread, and must not wait.
+    pub fn open_write(
+        self: &Arc<Self>,
+        open_request: OpenRequest,
+        op: OpenWrite,
+        answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
+    ) {
+        let op = OpenWrite { boot: ANY_BOOT, ..op };
+        let opening = Opening { open_request, op, answer: Box::new(answer) };
+        if opening.op.how != How::Update {
+            return self.open_new(opening);
+        }
+        let own = self.namespace.read(|read| namespace::find_writer(read, &opening.op.client, &opening.op.path));
+        match own {
+            Ok(mut own) => {
+                match own.extract_if(.., |one| opening.op.only.is_none_or(|only| one.token() == only)).last() {
+                    Some(writer) if writer.placement.group == GroupId::STRIPED => self.reopen_striped(opening),
+                    Some(writer) => self.reopen(opening, &writer),
+                    None => self.update(opening),
+                }
+            }
+            Err(error) => opening.refuse(error),
+        }
+    }
+
+    /// Where the client stands, as far as anybody knows.
+    pub(super) fn location_of(&self, open_request: &OpenRequest) -> Option<Location> {
+        let said = open_request.location.clone();
+        // A disk server says of its own host more than a range of addresses does.
+        let said = said.or_else(|| self.state().servers.location_of(open_request.from));
+        said.or_else(|| self.client_locations.read().location_of(open_request.from))
+    }
+
+    fn open_new(self: &Arc<Self>, opening: Opening) {
+        let Opening { open_request, op, .. } = &opening;
+        let policy = self.namespace.read(|read| namespace::policy_for(read, &open_request.actor, &op.path));
+        let policy = match policy {
+            Ok(policy) => policy.unwrap_or_default(),
+            Err(error) => return opening.refuse(error),
+        };
+        if let Some(stripe) = policy.layout().stripe() {
+            if open_request.at_once {
+                return opening
+                    .refuse(OpeningError::Unsupported("its directory has striped files, which are opened one by one"));
+            }
+            return self.open_new_striped(opening, &policy, stripe);
+        }
+        let stores = match self.draw(open_request, &policy).map(|mut groups| groups.pop()) {
+            Ok(Some(stores)) => stores,
+            Ok(None) => return opening.refuse(OpeningError::wait("no stores were chosen for it")),
+            Err(error) => return opening.refuse(error),
+        };
+        let sync = usize::from(policy.layout().sync());
+        let this = Arc::clone(self);
+        self.with_group(stores.clone(), move |group| match group {
+            Ok(group) => this.open_placed(opening, group, &stores, sync),
+            Err(error) => opening.refuse(not_made(error)),
+        });
+    }
+
+    /// The stores of a new file, by its groups: if there are any, such that its client has not failed to reach, and whose servers are there. None that has
+    /// no memory for it.
+    pub(super) fn draw(&self, open_request: &OpenRequest, policy: &Policy) -> Result<Vec<Vec<StoreId>>, OpeningError> {
+        let at = self.location_of(open_request);
+        let map = Arc::clone(self.state().servers.map());
+        let preferred = policy.clone().with_near_client(false);
+        let anywhere = preferred.clone().with_prefer(None);
+        let mut second_best = None;
+        for draw in 0..DRAWS {
+            // For a client that cannot reach whoever its wishes lead to they are given up, one after the other.
+            let policy = match second_best {
+                Some(_) if draw >= DRAWS / 4 * 3 => &anywhere,
+                Some(_) if draw >= DRAWS / 2 => &preferred,
+                _ => policy,
+            };
+            let placed =
+                choose_stores(&map, policy, at.as_ref(), open_request.announced.unwrap_or(0), self.world.random());
+            let groups = match placed {
+                Ok(placed) => placed.groups,
+                Err(error) if self.may_come_back(&map) => {
+                    let why = format!("{error}; some may be back in seconds");
+                    return Err(OpeningError::Wait { seconds: 2, why });
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let mut state = self.state();
+            if !state.have_room(groups.iter().flatten(), open_request.announced) {
+                continue;
+            }
+            let tried = state.servers.stores_at(&open_request.tried);
+            let is_good = |store: &StoreId| !tried.contains(store) && self.is_up(&state, *store);
+            if groups.iter().filter_map(|stores| stores.first()).all(is_good) {
+                return Ok(groups);
+            }
+            second_best.get_or_insert(groups);
+        }
+        second_best.ok_or_else(no_memory)
+    }
+
+    /// Whether stores that take nothing just now may do so again soon. Also all of them at once, when this manager itself has stood still for longer
+    /// than a lease.
+    pub(super) fn may_come_back(&self, map: &Map) -> bool {
+        let (state, now) = (self.state(), self.world.now());
+        let absent = map.stores().iter().filter(|info| matches!(info.state, StoreState::Suspect | StoreState::Lost));
+        let absent: Vec<StoreId> = absent.map(|info| info.store).collect();
+        state.sessions.is_new(now) || Self::may_return(&state, now, &absent, PATIENCE)
+    }
+
+    fn open_placed(self: &Arc<Self>, mut opening: Opening, group: GroupId, stores: &[StoreId], sync: usize) {
+        let in_sync = {
+            let mut state = self.state();
+            let in_sync = state.in_sync(self.world.now(), stores, sync);
+            if in_sync.len() < sync.min(stores.len()) {
+                return opening.refuse(OpeningError::wait("the stores that were chosen for it have just gone"));
+            }
+            state.begin_writing(in_sync.iter().map(|one| &one.store), opening.open_request.announced);
+            in_sync
+        };
+        opening.op.placement = Placement { group, in_sync };
+        // A new name that a power failure takes away again is not there, and its client is told so. Whatever takes the place of something must not be
+        // forgotten: the client would find what was there before, and take it for its own.
+        let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
+        let durability = if is_new { Durability::Written } else { Durability::Synced };
+        self.open(opening, durability, None);
+    }
+
+    /// Its client comes back to what it was writing.
+    pub(super) fn reopen(self: &Arc<Self>, opening: Opening, writer: &WriterRecord) {
+        let (replica, in_sync) = (writer.replica(), writer.placement.in_sync.clone());
+        let group = writer.placement.group;
+        let decided = {
+            let state = self.state();
+            let now = self.world.now();
+            let tried = state.servers.stores_at(&opening.open_request.tried);
+            (!state.fences.guards(replica)).then(|| reopening(&in_sync, &tried, |store| state.standing(now, store)))
+        };
+        match decided {
+            None => opening.refuse(OpeningError::wait("another server is just taking it over")),
+            Some(Reopening::Same(_)) => self.open_for_update(opening, group, in_sync, None),
+            Some(Reopening::TakeOver(to)) => {
+                // What was there before is on all of them, and each could show it.
+                let first = match self.was_there(writer) {
+                    Ok(was_there) => {
+                        if was_there {
+                            in_sync.len()
+                        } else {
+                            1
+                        }
+                    }
+                    Err(error) => return opening.refuse(error),
+                };
+                let others = in_sync[..first].iter().filter(|one| **one != to).map(|one| one.store);
+                let (others, token): (Vec<StoreId>, _) = (others.collect(), writer.token());
+                tracing::info!(path = %opening.op.path, from = %in_sync[0].store, to = %to.store, "another store takes over");
+                self.once_fenced(&others, replica, Epoch(writer.epoch + 1), move |this, ended| {
+                    let mut opening = opening;
+                    let Some(ended) = ended else { return opening.refuse(unknown_server()) };
+                    let now = this.world.now();
+                    // It may have lost what it had meanwhile: then it is decided anew.
+                    let is_able = this
+                        .state()
+                        .standing(now, to.store)
+                        .is_some_and(|standing| standing.boot_generation == to.boot_generation);
+                    if !is_able {
+                        return opening.refuse(OpeningError::wait("the store that was to take over has begun anew"));
+                    }
+                    let op = SetInSyncReplicas { writer: token, in_sync: vec![to], takes_over: true };
+                    let that = Arc::clone(this);
+                    this.change(Durability::Synced, op, move |result| match result {
+                        Ok(now) => {
+                            // Whoever comes for this writing alone comes for it as it is now.
+                            opening.op.only = opening.op.only.map(|_| now);
+                            that.open_for_update(opening, group, vec![to], Some(ended));
+                        }
+                        // Its close has just come through, for one.
+                        Err(error) => opening.refuse(not_made(error)),
+                    });
+                });
+            }
+            Some(Reopening::Wait) => {
+                let shown: Vec<String> = in_sync.iter().map(|one| self.state().servers.shown(one.store)).collect();
+                let why = format!("those that know all that was written are away: {}", shown.join(", "));
+                opening.refuse(OpeningError::Wait { seconds: 3, why });
+            }
+            Some(Reopening::Lost) => opening.refuse(OpeningError::Lost),
+        }
+    }
+
+    /// A file is to be changed in place, or an interrupted one to be gone on with: whoever holds it and does not take part has to stop showing it
+    /// first.
+    fn update(self: &Arc<Self>, mut opening: Opening) {
+        let (actor, path) = (&opening.open_request.actor, &opening.op.path);
+        let found = self.namespace.read(|read| {
+            let inode = namespace::stat(read, actor, path)?;
+            let Some(content) = inode.content().copied() else {
+                return Err(NsError::IsDirectory(path.to_string()));
+            };
+            Ok((content, inode.access.mode))
+        });
+        let (content, mode) = match found {
+            Ok(found) => found,
+            Err(error) => return opening.refuse(error),
+        };
+        let is_empty = content.group == GroupId::STRIPED && content.state == FileState::Complete && content.len == 0;
+        if is_empty && opening.op.resume.is_none() {
+            // There is nothing in it that could be changed. Clients make a file, close it, and open it again to write it.
+            (opening.op.how, opening.op.mode) = (How::Replace, mode);
+            return self.open_new(opening);
+        }
+        let goes_on = opening.op.resume.is_some() && matches!(content.state, FileState::Interrupted(_));
+        if content.group == GroupId::STRIPED && goes_on {
+            return self.resume_striped(opening);
+        }
+        self.update_content(opening, content);
+    }
+
+    /// The same of a content that was found.
+    pub(super) fn update_content(self: &Arc<Self>, opening: Opening, content: Content) {
+        let found = self.namespace.read(|read| {
+            let record = namespace::object_record(read, content.group, content.object)?;
+            let holders = namespace::holders(read, content.group, content.object)?;
+            Ok::<_, NsError>((holders, record.map_or(0, |record| record.epoch)))
+        });
+        let (holders, epoch) = match found {
+            Ok(found) => found,
+            Err(error) => return opening.refuse(error),
+        };
+        let is_open = matches!(content.state, FileState::Open(_) | FileState::Updating(_));
+        let is_striped = content.group == GroupId::STRIPED;
+        if is_open || is_striped || opening.op.resume.is_none() && content.state != FileState::Complete {
+            // Somebody else writes it, or nobody any more, or it cannot be changed: the namespace has the words for it.
+            return self.open_for_update(opening, content.group, Vec::new(), None);
+        }
+        let replica = ReplicaId::first(content.object);
+        let (in_sync, is_guarded, have_left, no_copy) = {
+            let (state, now) = (self.state(), self.world.now());
+            // What is changed on stores alone that were given up would go with them, and with it what those had that are away just now.
+            let holders = state.lasting(&holders);
+            let in_sync = state.in_sync(now, &holders, usize::MAX);
+            let no_copy = in_sync.is_empty().then(|| Self::no_copy(&state, now, &holders));
+            (in_sync, state.fences.guards(replica), state.servers.have_left(content.group), no_copy)
+        };
+        if is_guarded {
+            return opening.refuse(OpeningError::wait("another server is just taking it over"));
+        }
+        if let Some(error) = no_copy {
+            return opening.refuse(error);
+        }
+        {
+            let (mut state, stores) = (self.state(), || in_sync.iter().map(|one| &one.store));
+            if !state.have_room(stores(), None) {
+                return opening.refuse(no_memory());
+            }
+            state.begin_writing(stores(), None);
+        }
+        // Who reads from a store that has left the group since may go on there until it is deleted.
+        let mut others: BTreeSet<StoreId> = holders.into_iter().chain(have_left).collect();
+        others.retain(|store| in_sync.iter().all(|one| one.store != *store));
+        let others: Vec<StoreId> = others.into_iter().collect();
+        self.once_fenced(&others, replica, Epoch(epoch + 1), move |this, ended| match ended {
+            Some(ended) => this.open_for_update(opening, content.group, in_sync, Some(ended)),
+            None => opening.refuse(unknown_server()),
+        });
+    }
+
+    fn open_for_update(
+        self: &Arc<Self>,
+        mut opening: Opening,
+        group: GroupId,
+        in_sync: Vec<InSyncReplica>,
+        ended: Option<Ended>,
+    ) {
+        opening.op.placement = Placement { group, in_sync };
+        // An epoch that was given must not be given again.
+        self.open(opening, Durability::Synced, ended);
+    }
+
+    fn open(self: &Arc<Self>, opening: Opening, durability: Durability, ended: Option<Ended>) {
+        let this = Arc::clone(self);
+        let Opening { open_request, op, answer } = opening;
+        // Who comes again with the same words must not be told that there is something.
+        let takes_back = op.how != How::Update && !op.restarted;
+        let (actor, mode) = (open_request.actor.clone(), op.mode);
+        self.change_as(&actor, durability, op, move |result| {
+            let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
+            drop(ended);
+            let opened = match result {
+                Ok(opened) => opened,
+                Err(error) => return answer(Err(not_made(error))),
+            };
+            let not_fenced = match this.holders_left_out(&opened, &fenced) {
+                Ok(not_fenced) => not_fenced,
+                Err(error) => return answer(Err(error.into())),
+            };
+            // From here on nobody gets a permission to read it but at its primary.
+            let epoch = Epoch(opened.writer.epoch);
+            this.once_fenced(&not_fenced, opened.replica, epoch, move |this, ended| {
+                let fenced = ended.map(drop).ok_or_else(unknown_server);
+                match fenced.and_then(|()| this.redirect_writer(&opened, mode, &open_request)) {
+                    Err(error) if takes_back && opened.kind == OpenKind::New => {
+                        this.take_back(opened.writer, move || answer(Err(error)));
+                    }
+                    redirected => answer(redirected),
+                }
+            });
+        });
+    }
+
+    /// A name was made, and its client is sent nowhere: it is to be as if it had not been asked for.
+    fn take_back(&self, writer: WriterToken, then: impl FnOnce() + Send + 'static) {
+        self.change(Durability::Written, namespace::Abandon { writer }, move |result| {
+            if let Err(error) = result {
+                tracing::warn!(%error, "a name that nobody was sent to write may stay for a grace period");
+            }
+            then();
+        });
+    }
+
+    /// Of a file that is changed in place: those that hold it and neither take part nor have been fenced, since they were given their copy after it was
+    /// looked who holds it; and those that have left its group since.
+    fn holders_left_out(&self, opened: &OpenedWrite, fenced: &[StoreId]) -> Result<Vec<StoreId>, NsError> {
+        if !matches!(opened.kind, OpenKind::Update | OpenKind::Resumed(_)) {
+            return Ok(Vec::new());
+        }
+        let mut holders = self.namespace.read(|read| namespace::holders(read, opened.group, opened.object))?;
+        holders.extend(self.state().servers.have_left(opened.group));
+        holders.sort_unstable();
+        holders.dedup();
+        holders.retain(|store| !fenced.contains(store) && opened.in_sync.iter().all(|one| one.store != *store));
+        Ok(holders)
+    }
+
+    fn redirect_writer(
+        &self,
+        opened: &OpenedWrite,
+        mode: u16,
+        open_request: &OpenRequest,
+    ) -> Result<Redirect, OpeningError> {
+        let primary = opened.in_sync.first().ok_or(OpeningError::Lost)?;
+        // Of what is there already the stores have something that must not be begun anew.
+        let may_make = match opened.kind {
+            OpenKind::New | OpenKind::Upload(_) => true,
+            OpenKind::Update => false,
+            OpenKind::Resumed(_) => {
+                let token = &opened.writer;
+                let record = self.namespace.read(|read| namespace::writer_of(read, token.key, token.object))?;
+                record.is_some_and(|record| record.kind != WriterKind::Update)
+            }
+        };
+        let rights = GrantRights::Write { writer: opened.writer, in_sync: opened.in_sync.clone(), may_make };
+        let (epoch, mtime, path) = (u64::from(opened.writer.epoch), open_request.now, PathMark::of(&open_request.path));
+        let (replica, ino, group) = (opened.replica, opened.ino, opened.group);
+        let to = Permitted { path, replica, ino, mode, mtime, group, epoch, rights };
+        self.permit(self.world.now(), primary.store, to)
+    }
+
+    /// Makes the permission.
+    pub(super) fn permit(&self, now: Time, store: StoreId, to: Permitted) -> Result<Redirect, OpeningError> {
+        let state = self.state();
+        if !self.is_up(&state, store) {
+            return Err(OpeningError::wait(format!("{} has just gone away", state.servers.shown(store))));
+        }
+        self.permit_by(&state, now, store, to)
+    }
+
+    /// See [`World::is_up`].
+    pub(super) fn is_up(&self, state: &State, store: StoreId) -> bool {
+        state.node_of(store).is_some_and(|node| self.world.is_up(node))
+    }
+
+    /// The same by what is known now: for who must not let go of that in between.
+    pub(super) fn permit_by(
+        &self,
+        state: &State,
+        now: Time,
+        store: StoreId,
+        to: Permitted,
+    ) -> Result<Redirect, OpeningError> {
+        let away = || OpeningError::wait(format!("{} is away", state.servers.shown(store)));
+        let session = state.node_of(store).and_then(|node| state.sessions.session(now, node)).ok_or_else(away)?;
+        let Permitted { path, replica, ino, mode, mtime, group, epoch, rights } = to;
+        let what = match rights {
+            GrantRights::Write { .. } => Rights::READ_WRITE,
+            GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => Rights::READ,
+        };
+        let process_epoch = match rights {
+            GrantRights::Follow => self.settings.capability_lifetime.min(FOLLOW_LIFE),
+            _ => self.settings.capability_lifetime,
+        };
+        let to = To::Replica(Grant { store, session, group, rights });
+        let layout = Layout { to, ino, mode, mtime };
+        let until = self.capabilities_time(now).plus(process_epoch);
+        seal(state, now, store, Sealed { path, object: replica.object, rights: what, epoch, layout, until })
+    }
+}
+
+/// What a permission says.
+pub(super) struct Sealed {
+    pub(super) path: PathMark,
+    pub(super) object: ObjectId,
+    pub(super) rights: Rights,
+    pub(super) epoch: u64,
+    pub(super) layout: Layout,
+    pub(super) until: Timestamp,
+}
+
+/// Makes a permission for the server of `store`, and says where that is.
+pub(super) fn seal(state: &State, now: Time, store: StoreId, what: Sealed) -> Result<Redirect, OpeningError> {
+    let away = || OpeningError::wait(format!("{} is away", state.servers.shown(store)));
+    let node = state.node_of(store).ok_or_else(away)?;
+    let session = state.sessions.session(now, node).ok_or_else(away)?;
+    let (host, port, key) = state.servers.way_to(node).ok_or_else(away)?;
+    let Sealed { path, object, rights, epoch, layout, until } = what;
+    let layout = layout.encode();
+    let capability = Capability { server: node, object, path, rights, epoch, session, expires: until, layout };
+    let capability = capability.seal(key).map_err(|error| {
+        tracing::error!(%error, "a permission cannot be made");
+        OpeningError::Unsupported("its stores do not fit into a redirect")
+    })?;
+    Ok(Redirect { node, host: host.to_owned(), port, capability, object, striped: None, units: Vec::new() })
+}
+
+/// What was decided on has changed meanwhile: it is decided anew when it is asked for again.
+pub(super) fn not_made(error: NsError) -> OpeningError {
+    match error {
+        NsError::Stale { why, .. } => OpeningError::wait(why),
+        error => error.into(),
+    }
+}
+
+/// What a client may do, before it is put into a form that it can carry.
+pub(super) struct Permitted {
+    /// The path that it is to be shown with.
+    pub(super) path: PathMark,
+    pub(super) replica: ReplicaId,
+    pub(super) ino: Ino,
+    pub(super) mode: u16,
+    pub(super) mtime: Timestamp,
+    pub(super) group: GroupId,
+    pub(super) epoch: u64,
+    pub(super) rights: GrantRights,
+}
+
+fn unknown_server() -> OpeningError {
+    OpeningError::Wait { seconds: 3, why: "one of its stores has not been heard of since the manager began".into() }
+}

@@ -1,0 +1,174 @@
+//! The manager's side of [`node::registration`]: it looks a node up, takes its registration into the namespace, and has its next certificate signed.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use link::{Authority, PeerIdentity};
+use namespace::{Actor, Durability, Namespace, NsError, Operation, PutStore, STORES_OF_NODE_MAX, SetAddresses};
+use node::links::RegistrationHandler;
+use node::registration::{Registration, Reply, Request, StoreClaim};
+use parking_lot::Mutex;
+use types::{Location, NodeId, StoreClass, Timestamp};
+
+/// Runs of a node that are remembered.
+const RUNS_KEPT: usize = 16;
+
+/// A manager's side.
+pub struct ManagerRegistration {
+    namespace: Arc<Namespace>,
+    authority: Arc<Authority>,
+    validity: Duration,
+    clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    /// The runs of each node, the present one last.
+    runs: Mutex<HashMap<NodeId, VecDeque<u64>>>,
+}
+
+/// A registration was not taken.
+enum NotTaken {
+    /// And will not be as it is.
+    Refused(String),
+    /// The manager cannot do it now.
+    Failed(NsError),
+}
+
+impl From<NsError> for NotTaken {
+    fn from(error: NsError) -> Self {
+        // A disk server that is refused stops: not for a manager whose disk is full, for example.
+        match error {
+            NsError::StoreElsewhere { .. }
+            | NsError::NotFound(..)
+            | NsError::TooMany { .. }
+            | NsError::TooLarge { .. } => Self::Refused(error.to_string()),
+            other => Self::Failed(other),
+        }
+    }
+}
+
+impl std::fmt::Debug for ManagerRegistration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ManagersDesk")
+    }
+}
+
+impl ManagerRegistration {
+    /// On the names and the authority of a cluster. Certificates are good for `validity`; `clock` is the time of day.
+    #[must_use]
+    pub fn new(
+        namespace: Arc<Namespace>,
+        authority: Arc<Authority>,
+        validity: Duration,
+        clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    ) -> Self {
+        Self { namespace, authority, validity, clock, runs: Mutex::default() }
+    }
+
+    fn change<O: Operation + Send + 'static>(&self, op: O) -> Result<O::Reply, NsError> {
+        let ctx = self.namespace.context((self.clock)(), &Actor::admin(), None);
+        self.namespace.change_wait(Durability::Synced, ctx, op)
+    }
+
+    /// Whether `run` is the present run of a node, or one that follows it. A run that another has followed does not come back, unless both are there.
+    fn is_alone(&self, node: NodeId, run: u64) -> bool {
+        let mut runs = self.runs.lock();
+        let runs = runs.entry(node).or_default();
+        if runs.back() == Some(&run) {
+            return true;
+        }
+        if runs.contains(&run) {
+            return false;
+        }
+        runs.push_back(run);
+        if runs.len() > RUNS_KEPT {
+            runs.pop_front();
+        }
+        true
+    }
+
+    fn register(&self, node: NodeId, registration: Registration) -> Result<(), NotTaken> {
+        let refused = NotTaken::Refused;
+        let Registration { run, for_nodes, for_clients, stores } = registration;
+        if stores.len() > STORES_OF_NODE_MAX {
+            return Err(refused(format!("it has {} stores; a node has at most {STORES_OF_NODE_MAX}", stores.len())));
+        }
+        if !self.is_alone(node, run) {
+            return Err(refused(format!(
+                "another process runs as node {node}, with the same identity: if its data directory was copied, take one of the copies away"
+            )));
+        }
+        if let Some(wrong) = for_nodes.iter().chain(&for_clients).find(|address| !is_address(address)) {
+            let wrong = link::printable(wrong.as_bytes());
+            return Err(refused(format!("`{wrong}` is not where a node can be reached: that is `host:port`")));
+        }
+        let mut puts = Vec::with_capacity(stores.len());
+        for StoreClaim { store, location, class } in stores {
+            let wrong = |error: &dyn std::error::Error| refused(format!("store {store}: {error}"));
+            let location: Location = location.parse().map_err(|error| wrong(&error))?;
+            let class: Option<StoreClass> =
+                class.map(|class| class.parse()).transpose().map_err(|error| wrong(&error))?;
+            puts.push(PutStore { store, node, location, class });
+        }
+        self.change(SetAddresses { node, for_nodes, for_clients })?;
+        puts.into_iter().try_for_each(|put| self.change(put)).map_err(NotTaken::from)
+    }
+}
+
+/// `host:port`: a name, an address, or an address in brackets. It is shown to people, and sent to clients.
+fn is_address(address: &str) -> bool {
+    let Some((host, port)) = address.rsplit_once(':') else { return false };
+    let is_port = port.parse::<u16>().is_ok_and(|port| port != 0) && port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(host) => host.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte)),
+    };
+    is_port && is_host
+}
+
+impl RegistrationHandler for ManagerRegistration {
+    fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
+        let node = peer.name.node;
+        match self.namespace.read(|read| namespace::member(read, node)) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(format!(
+                "node {node} is not in this cluster any more; let it join again with a new token (`weir token create` on a manager)"
+            )),
+            Err(error) => Err(format!("the manager cannot look it up: {error}")),
+        }
+    }
+
+    fn answer(&self, from: &PeerIdentity, request: &[u8]) -> Option<Vec<u8>> {
+        let reply = match link::decode(request) {
+            // It was a member when it connected.
+            Ok(Request::Renew(request)) => match self.admit(from) {
+                Err(reason) => Reply::Refused(reason),
+                Ok(()) => match self.authority.renew(&from.name, &request, (self.clock)(), self.validity) {
+                    Ok(answer) => {
+                        tracing::info!(node = %from.name.node, "its certificate was renewed");
+                        Reply::Renewed(answer)
+                    }
+                    Err(error) => Reply::Refused(error.to_string()),
+                },
+            },
+            Ok(Request::Register(registration)) => {
+                let stores = registration.stores.len();
+                match self.register(from.name.node, registration) {
+                    Ok(()) => {
+                        tracing::info!(node = %from.name.node, stores, from = %from.address, "a disk server is here");
+                        Reply::Registered
+                    }
+                    Err(NotTaken::Refused(reason)) => Reply::Refused(reason),
+                    Err(NotTaken::Failed(error)) => {
+                        tracing::error!(node = %from.name.node, %error, "a disk server could not be registered; it asks again");
+                        return None;
+                    }
+                }
+            }
+            Err(error) => Reply::Refused(error.to_string()),
+        };
+        if let Reply::Refused(reason) = &reply {
+            tracing::warn!(node = %from.name.node, from = %from.address, reason, "refused");
+        }
+        link::encode(&reply).ok()
+    }
+}

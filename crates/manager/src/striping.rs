@@ -1,0 +1,323 @@
+//! Striped files: their units are placed, opened and ended as all contents are; the file itself is opened at a disk server that puts it together,
+//! and that asks here for each unit as any client asks for a file.
+
+use std::sync::Arc;
+
+use cluster::Time;
+use namespace::{
+    Content, Durability, EndStriped, FileState, How, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, Resume,
+    WriterRecord,
+};
+use types::capability::{PathMark, Rights};
+use types::direct::{DirectRights, StripedFile, UnitAt};
+use types::striping::{StripedOpenWrite, WriteSecret};
+use types::{GroupId, NsPath, ObjectId, Placement, Policy, StoreId, Stripe, WriterToken};
+
+use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, not_made, seal};
+use super::reading::{Found, Nearest, PATIENCE_MAX};
+use super::{Manager, State};
+use crate::open_request::{OpenRequest, OpeningError, Redirect};
+use node::{Layout, Striped, StripedRights, To};
+
+/// Whoever waits for the groups of some lists of stores.
+type Then = Box<dyn FnOnce(Result<Vec<(GroupId, Vec<StoreId>)>, NsError>) + Send>;
+
+impl Manager {
+    /// A new file whose directory wants it striped: each unit gets stores of its own.
+    pub(super) fn open_new_striped(self: &Arc<Self>, opening: Opening, policy: &Policy, stripe: Stripe) {
+        let Opening { open_request, .. } = &opening;
+        let groups = match self.draw(open_request, policy) {
+            Ok(groups) => groups,
+            Err(error) => return opening.refuse(error),
+        };
+        let sync = usize::from(policy.layout().sync());
+        let this = Arc::clone(self);
+        let then = move |made: Result<Vec<_>, NsError>| match made {
+            Ok(made) => this.open_on_groups(opening, stripe, made, sync),
+            Err(error) => opening.refuse(not_made(error)),
+        };
+        self.with_groups(groups, Vec::new(), Box::new(then));
+    }
+
+    fn with_groups(self: &Arc<Self>, mut left: Vec<Vec<StoreId>>, mut made: Vec<(GroupId, Vec<StoreId>)>, then: Then) {
+        let Some(stores) = left.pop() else {
+            made.reverse();
+            return then(Ok(made));
+        };
+        let this = Arc::clone(self);
+        self.with_group(stores.clone(), move |group| match group {
+            Ok(group) => {
+                made.push((group, stores));
+                this.with_groups(left, made, then);
+            }
+            Err(error) => then(Err(error)),
+        });
+    }
+
+    fn open_on_groups(
+        self: &Arc<Self>,
+        mut opening: Opening,
+        stripe: Stripe,
+        groups: Vec<(GroupId, Vec<StoreId>)>,
+        sync: usize,
+    ) {
+        let wanted: Vec<usize> = groups.iter().map(|(_, stores)| sync.min(stores.len())).collect();
+        let units: Vec<Placement> = {
+            let (state, now) = (self.state(), self.world.now());
+            let unit = |(group, stores): (GroupId, Vec<StoreId>)| Placement {
+                group,
+                in_sync: state.in_sync(now, &stores, sync),
+            };
+            groups.into_iter().map(unit).collect()
+        };
+        if units.iter().zip(wanted).any(|(unit, wanted)| unit.in_sync.len() < wanted) {
+            return opening.refuse(OpeningError::wait("some of the stores that were chosen for it have just gone"));
+        }
+        let written = units.iter().flat_map(|unit| &unit.in_sync).map(|one| &one.store);
+        self.state().begin_writing(written, opening.open_request.announced);
+        let Some(secret) = self.world.secret() else {
+            return opening.refuse(OpeningError::wait("no random bytes are to be had for what its writer is told"));
+        };
+        let secret = WriteSecret(secret.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)));
+        opening.op.placement = Placement { group: GroupId::STRIPED, in_sync: Vec::new() };
+        opening.op.stripe = Some(NewStripe { stripe, units, secret });
+        let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
+        self.open_file(opening, if is_new { Durability::Written } else { Durability::Synced }, false);
+    }
+
+    /// Its client comes back to a striped file that it was writing. What was acknowledged of it is with the units: whoever goes on takes these over.
+    pub(super) fn reopen_striped(self: &Arc<Self>, opening: Opening) {
+        self.open_file(opening, Durability::Synced, false);
+    }
+
+    /// An interrupted one is gone on with, as somebody wishes.
+    pub(super) fn resume_striped(self: &Arc<Self>, opening: Opening) {
+        self.open_file(opening, Durability::Synced, true);
+    }
+
+    /// Opens the file itself, and sends its client to a server that puts it together.
+    fn open_file(self: &Arc<Self>, opening: Opening, durability: Durability, goes_on: bool) {
+        let this = Arc::clone(self);
+        let Opening { open_request, op, answer } = opening;
+        let (actor, mode) = (open_request.actor.clone(), op.mode);
+        self.change_as(&actor, durability, op, move |result| {
+            let opened = result.map_err(not_made);
+            answer(opened.and_then(|opened| this.redirect_striped_writer(&opened, goes_on, mode, &open_request)));
+        });
+    }
+
+    fn redirect_striped_writer(
+        &self,
+        opened: &OpenedWrite,
+        goes_on: bool,
+        mode: u16,
+        open_request: &OpenRequest,
+    ) -> Result<Redirect, OpeningError> {
+        let record =
+            self.namespace.read(|read| namespace::stripe_of(read, opened.object))?.ok_or(OpeningError::Lost)?;
+        let writing = StripedOpenWrite { writer: opened.writer, secret: record.secret };
+        let layout = |to| Layout { to, ino: opened.ino, mode, mtime: open_request.now };
+        let what = (Rights::READ_WRITE, StripedRights::Write { writing, goes_on });
+        self.redirect_striped(opened.object, open_request, what, layout)
+    }
+
+    /// Sends a reader to a server that puts a striped file together.
+    pub(super) fn redirect_striped_reader(
+        &self,
+        found: &Found,
+        open_request: &OpenRequest,
+    ) -> Result<Redirect, OpeningError> {
+        let (inode, content) = (&found.inode, &found.content);
+        let rights = match content.state {
+            FileState::Open(_) | FileState::Updating(_) => StripedRights::Follow,
+            FileState::Complete => StripedRights::Read { len: content.len, is_partial: false },
+            FileState::Interrupted(_) => StripedRights::Read { len: content.len, is_partial: true },
+        };
+        let layout = |to| Layout { to, ino: inode.ino, mode: inode.access.mode, mtime: inode.mtime };
+        self.all_units_are_there(content.object)?;
+        let to = self.redirect_striped(content.object, open_request, (Rights::READ, rights), layout)?;
+        Ok(Redirect { units: self.units_to_read(&to, open_request), ..to })
+    }
+
+    /// Where the units of a striped file can be read, as far as it has some: those that have something. None where one of them cannot be told: who asks for
+    /// that is told why.
+    fn units_to_read(&self, to: &Redirect, open_request: &OpenRequest) -> Vec<UnitAt> {
+        let Some(StripedFile { stripe, rights: DirectRights::Read { object, len, is_partial }, .. }) = to.striped
+        else {
+            return Vec::new();
+        };
+        let unit = |unit| {
+            let Redirect { host, port, capability, object, .. } =
+                self.open_read(open_request, &open_request.path, is_partial, Some((unit, object)))?;
+            Ok(UnitAt { host, port, capability, object })
+        };
+        let units: Result<Vec<UnitAt>, OpeningError> = (0..stripe.units_in(len)).map(unit).collect();
+        units.unwrap_or_default()
+    }
+
+    /// Whether each unit of a striped file can be had. Who puts the file together would find out too, but a stock client then comes back here for another
+    /// one to try, and so on.
+    fn all_units_are_there(&self, object: ObjectId) -> Result<(), OpeningError> {
+        let units = self.namespace.read(|read| stores_of_units(read, &namespace::units_of(read, object)?.1))?;
+        let (state, now) = (self.state(), self.world.now());
+        let mut stale_replicas =
+            units.iter().enumerate().filter(|(_, stores)| !self.can_any_show(&state, now, stores)).peekable();
+        if stale_replicas.peek().is_none() {
+            return Ok(());
+        }
+        let (mut may_return, mut shown) = (true, Vec::new());
+        for (number, stores) in stale_replicas {
+            may_return &= Self::may_return(&state, now, stores, PATIENCE_MAX);
+            shown.push(format!("unit {number} is on {}", Self::shown(&state, stores)));
+        }
+        let shown = shown.join("; ");
+        Err(match may_return {
+            true => OpeningError::wait(format!("some of its units may be back soon: {shown}")),
+            false => OpeningError::NoUnits(shown),
+        })
+    }
+
+    fn can_any_show(&self, state: &State, now: Time, stores: &[StoreId]) -> bool {
+        stores.iter().any(|store| self.can_show(state, now, *store))
+    }
+
+    fn redirect_striped(
+        &self,
+        object: ObjectId,
+        open_request: &OpenRequest,
+        (rights, striped): (Rights, StripedRights),
+        layout: impl FnOnce(To) -> Layout,
+    ) -> Result<Redirect, OpeningError> {
+        let (at, now) = (self.location_of(open_request), self.world.now());
+        let (stripe, units) = self.namespace.read(|read| namespace::units_of(read, object))?;
+        let stores = all_of(&self.namespace.read(|read| stores_of_units(read, &units))?);
+        let state = self.state();
+        let store = match self.nearest(&state, now, &stores, (at.as_ref(), &open_request.tried)) {
+            Some(Nearest { was_tried: true, .. }) if open_request.all_refused => {
+                return Err(OpeningError::AllRefused(Self::shown(&state, &stores)));
+            }
+            nearest => nearest,
+        };
+        // None of its stores is there: another one may still know how to wait for them.
+        let store = store.or_else(|| {
+            let all: Vec<StoreId> = state.servers.map().stores().iter().map(|info| info.store).collect();
+            self.nearest(&state, now, &all, (at.as_ref(), &open_request.tried))
+        });
+        let Some(Nearest { store, .. }) = store else { return Err(OpeningError::wait("no disk server is there")) };
+        let (epoch, process_epoch) = match striped {
+            StripedRights::Write { writing, .. } => (writing.writer.epoch, self.settings.capability_lifetime),
+            StripedRights::Read { .. } => (0, self.settings.capability_lifetime),
+            StripedRights::Follow => (0, self.settings.capability_lifetime.min(FOLLOW_LIFE)),
+        };
+        let layout = layout(To::Striped(Striped { width: stripe.width(), chunk: stripe.chunk(), rights: striped }));
+        let rights_of_units = match striped {
+            StripedRights::Write { writing, goes_on } => Some(DirectRights::Write { writing, goes_on }),
+            StripedRights::Read { len, is_partial } => Some(DirectRights::Read { object, len, is_partial }),
+            // How much of it is whole only somebody knows who asks all units again and again.
+            StripedRights::Follow => None,
+        };
+        let Layout { ino, mode, mtime, .. } = layout;
+        let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
+        let until = self.capabilities_time(now).plus(process_epoch);
+        let (path, epoch) = (PathMark::of(&open_request.path), u64::from(epoch));
+        let to = seal(&state, now, store, Sealed { path, object, rights, epoch, layout, until })?;
+        Ok(Redirect { striped: direct.filter(|_| open_request.is_direct), ..to })
+    }
+
+    /// Opens a unit of a striped file for who writes it, with `goes_on` also one that has ended; `answer` is called once, perhaps in another thread,
+    /// and must not wait.
+    pub fn open_unit_write(
+        self: &Arc<Self>,
+        open_request: OpenRequest,
+        (writing, unit, goes_on): (StripedOpenWrite, u8, bool),
+        answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
+    ) {
+        let of = writing.writer;
+        let found = self.namespace.read(|read| {
+            namespace::permit_writing(read, &writing)?;
+            find_unit(read, of, unit)
+        });
+        let (file, unit_content, writer) = match found {
+            Ok(found) => found,
+            Err(error) => return answer(Err(error.into())),
+        };
+        let path = match NsPath::parse(&file.path) {
+            Ok(path) => path,
+            Err(error) => return answer(Err(NsError::from(error).into())),
+        };
+        let op = OpenWrite {
+            mode: 0,
+            unit_of: Some(of),
+            ..OpenWrite::new(path, How::Update, namespace::unit_writer(of.object, unit), ANY_BOOT)
+        };
+        let answer = Box::new(answer);
+        match writer {
+            Some(writer) => {
+                let op = OpenWrite { expected_len: writer.expected_len, ..op };
+                self.reopen(Opening { open_request, op, answer }, &writer);
+            }
+            None if goes_on => {
+                let op = OpenWrite { expected_len: open_request.announced, resume: Some(Resume::Visible), ..op };
+                self.update_content(Opening { open_request, op, answer }, unit_content);
+            }
+            None => answer(Err(stale(of, unit, "it is written no more").into())),
+        }
+    }
+
+    /// The client of a striped file has not come back, and neither is a unit written any more: it is ended.
+    pub(super) fn end_striped(self: &Arc<Self>, writer: &WriterRecord) {
+        self.state().graces.forget(&writer.token());
+        let path = writer.path.escape_ascii().to_string();
+        self.change(Durability::Synced, EndStriped { writer: writer.token() }, move |result| match result {
+            Ok(true) => {
+                tracing::info!(path, "completed, as all that was announced is in its units: its writer went away")
+            }
+            Ok(false) => tracing::info!(path, "interrupted: its writer went away"),
+            // It is tried again, a grace period later.
+            Err(error) => tracing::info!(path, %error, "it cannot be ended now"),
+        });
+    }
+}
+
+fn stale(of: WriterToken, unit: u8, why: &'static str) -> NsError {
+    NsError::Stale { what: format!("unit {unit} of body {:016x}", of.object.0), why }
+}
+
+/// The record of a file's writer, as long as that is `of`; and of one of its units the content, and the writer, if it has one.
+fn find_unit(
+    read: &dyn Read,
+    of: WriterToken,
+    unit: u8,
+) -> Result<(WriterRecord, Content, Option<WriterRecord>), NsError> {
+    let file = namespace::writer_of(read, of.key, of.object)?.filter(|file| file.epoch == of.epoch);
+    let file = file.ok_or_else(|| stale(of, unit, "its writer has ended, or its client has opened it again since"))?;
+    let (_, units) = namespace::units_of(read, of.object)?;
+    let content = units.get(usize::from(unit)).and_then(Inode::content).copied();
+    let content =
+        content.ok_or_else(|| NsError::NotFound(format!("unit {unit} of body {:016x}", of.object.0), "unit"))?;
+    let writer = match content.state {
+        FileState::Open(by) | FileState::Updating(by) => namespace::writer_of(read, by, content.object)?,
+        FileState::Complete | FileState::Interrupted(_) => None,
+    };
+    Ok((file, content, writer))
+}
+
+/// Of each unit the stores that have it, the one that orders its changes where it is being written.
+pub(super) fn stores_of_units(read: &dyn Read, units: &[Inode]) -> Result<Vec<Vec<StoreId>>, NsError> {
+    let stores_of = |content: &Content| match content.state {
+        FileState::Open(by) | FileState::Updating(by) => {
+            let writer = namespace::writer_of(read, by, content.object)?;
+            Ok(writer.and_then(|writer| Some(writer.placement.in_sync.first()?.store)).into_iter().collect())
+        }
+        FileState::Complete | FileState::Interrupted(_) => namespace::holders(read, content.group, content.object),
+    };
+    units.iter().filter_map(Inode::content).map(stores_of).collect()
+}
+
+/// Each store once.
+pub(super) fn all_of(units: &[Vec<StoreId>]) -> Vec<StoreId> {
+    let mut stores = units.concat();
+    stores.sort_unstable();
+    stores.dedup();
+    stores
+}

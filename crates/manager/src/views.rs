@@ -1,0 +1,453 @@
+//! What people are shown of stores, files and policies: plain data, each answer as of one moment. Nothing is decided here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cluster::placement::{Load, Map, PlacementError, StoreInfo, StoreState, can_be_met};
+use namespace::{Actor, Content, FileState, Inode, Kind, NsError, Read, StoreEntry, WantedState, WriterRecord};
+use serde::{Deserialize, Serialize};
+use types::{ClientIdentity, GroupId, Ino, NodeId, NsPath, ObjectId, Policy, StoreId};
+
+use super::{Manager, State};
+use crate::open_request::OpeningError;
+
+/// A size that no policy asks for: whether a store is full just now does not matter to what it could take.
+const ROOMY: u64 = 1 << 50;
+
+/// A store.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StoreView {
+    /// Which. Text, since some programs that read JSON have no whole numbers of 64 bits.
+    #[serde(with = "decimal")]
+    pub store: StoreId,
+    /// Its node.
+    pub node: NodeId,
+    /// How people call that.
+    pub name: String,
+    /// `site/rack/host`.
+    pub location: String,
+    /// What its administrator calls its kind.
+    pub class: Option<String>,
+    /// Whether it can be used.
+    pub state: StoreState,
+    /// What its administrator wants it to be: online, read-only, draining or lost.
+    pub wanted: StoreState,
+    /// Bytes in all. 0 until its node has said it to this manager; so with the following.
+    pub capacity: u64,
+    /// Bytes that are not to be used.
+    pub reserve: u64,
+    /// Bytes free, those of the reserve among them.
+    pub free: u64,
+    /// How busy it is, in thousandths.
+    pub load_permille: u16,
+}
+
+/// A file, and where it is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FileView {
+    /// Its inode.
+    pub ino: Ino,
+    /// What kind of thing it is: `file`, `directory` or `link`.
+    pub kind: String,
+    /// The policy of what is made in its directory, or in it.
+    pub policy: String,
+    /// Of a file.
+    pub content: Option<ContentView>,
+}
+
+/// A content.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ContentView {
+    /// Its number, as the names of its replicas on the stores' disks begin.
+    #[serde(with = "hexadecimal")]
+    pub object: ObjectId,
+    /// The group of stores that has it.
+    pub group: GroupId,
+    /// Length in bytes, as committed.
+    pub len: u64,
+    /// Where it is in its life.
+    pub state: ContentState,
+    /// Counts commits of the file.
+    pub generation: u32,
+    /// Checksum of the whole, when known: hexadecimal digits.
+    pub adler32: Option<String>,
+    /// The same.
+    pub crc32c: Option<String>,
+    /// Of a content that is written: who writes.
+    pub writer: Option<WriterView>,
+    /// Each store that has or should have it. Of a striped one none: each unit has its own.
+    pub copies: Vec<CopyView>,
+    /// Of a striped one: bytes of a chunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<u64>,
+    /// Of a striped one: its units, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub units: Vec<ContentView>,
+}
+
+/// Where a content is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContentState {
+    /// Whole.
+    Complete,
+    /// Written for the first time.
+    Writing,
+    /// Whole, and being changed in place.
+    Updating,
+    /// Its writer went away.
+    Interrupted,
+}
+
+/// Who writes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WriterView {
+    /// The client.
+    pub client: String,
+    /// Since when, in seconds since 1970.
+    pub since: i64,
+    /// Raised by each opening again.
+    pub epoch: u32,
+}
+
+/// A copy that is on a store or should be.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CopyView {
+    /// The store.
+    #[serde(with = "decimal")]
+    pub store: StoreId,
+    /// Its node; `None`: nobody knows the store any more.
+    pub node: Option<NodeId>,
+    /// Where it stands.
+    pub location: Option<String>,
+    /// Whether it can be used.
+    pub state: Option<StoreState>,
+    /// What it has.
+    pub has: CopyState,
+}
+
+/// What a store has of a content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CopyState {
+    /// All of it.
+    ObjectDigest,
+    /// It is owed its copy.
+    MissingReplica,
+    /// Its copy is being made.
+    BeingMade,
+    /// It orders what is written, and has it.
+    Primary,
+    /// It has what is written, too.
+    TakesPart,
+    /// It gets its copy when the content is complete.
+    Later,
+}
+
+impl Manager {
+    /// All stores, in the order of their places.
+    ///
+    /// # Errors
+    /// When the namespace cannot be read.
+    pub fn stores_view(&self) -> Result<Vec<StoreView>, NsError> {
+        let (members, entries) =
+            self.namespace.read(|read| Ok((namespace::members(read)?, namespace::stores(read)?)))?;
+        let names: BTreeMap<_, _> = members.into_iter().map(|member| (member.node, member.name)).collect();
+        let wanted: BTreeMap<_, _> = entries.into_iter().map(|entry| (entry.store, entry.state)).collect();
+        let map = Arc::clone(self.state().servers.map());
+        Ok(map.stores().iter().map(|info| store_view(info, &names, &wanted)).collect())
+    }
+
+    /// A file, and where it is. A symbolic link is followed.
+    ///
+    /// # Errors
+    /// When there is none, or the namespace cannot be read.
+    pub fn file_view(&self, path: &NsPath) -> Result<FileView, NsError> {
+        let found = self.namespace.read(|read| look_up(read, path))?;
+        let content = found.content.map(|found| {
+            let state = self.state();
+            let view = |found: &FoundContent| {
+                let copy = |(store, has): &(StoreId, CopyState)| copy_view(&state, found.content.object, *store, *has);
+                content_view(found, found.copies.iter().map(copy).collect())
+            };
+            let units = found.units.iter().map(view).collect();
+            ContentView { units, ..view(&found) }
+        });
+        let kind = match found.inode.kind {
+            Kind::File(_) => "file",
+            Kind::Directory(_) => "directory",
+            Kind::Symlink(_) => "link",
+        };
+        Ok(FileView { ino: found.inode.ino, kind: kind.into(), policy: found.policy.to_string(), content })
+    }
+
+    /// Whether the stores that there are could meet a policy if all of them could be used. Says, in sentences for people, what keeps them from it at
+    /// present.
+    ///
+    /// # Errors
+    /// What they lack, or when the namespace cannot be read.
+    pub fn judge_policy(&self, policy: &Policy) -> Result<Vec<String>, OpeningError> {
+        let entries = self.namespace.read(namespace::stores)?;
+        let map = Arc::clone(self.state().servers.map());
+        Ok(judge(entries, &map, policy)?)
+    }
+}
+
+fn judge(entries: Vec<StoreEntry>, present: &Map, policy: &Policy) -> Result<Vec<String>, PlacementError> {
+    let stays = |entry: &StoreEntry| !matches!(entry.state, WantedState::Draining | WantedState::Lost);
+    let at_best = |entry: StoreEntry| StoreInfo {
+        store: entry.store,
+        node: entry.node,
+        location: entry.location,
+        class: entry.class,
+        capacity: ROOMY,
+        reserve: 0,
+        free: ROOMY,
+        load: Load::default(),
+        state: StoreState::Online,
+    };
+    let mut doubts = Vec::new();
+    match Map::new(entries.into_iter().filter(stays).map(at_best).collect()) {
+        Ok(best) => {
+            can_be_met(&best, policy)?;
+            if let Some(location) = policy.prefer().filter(|location| !best.has_place(location)) {
+                doubts.push(format!("there is no store at {location}, which it prefers"));
+            }
+        }
+        Err(error) => doubts.push(format!("nobody knows whether it can be met: {error}")),
+    }
+    if let Err(error) = can_be_met(present, policy) {
+        doubts.push(format!("at present no file can be made under it: {error}"));
+    }
+    Ok(doubts)
+}
+
+fn store_view(
+    info: &StoreInfo,
+    names: &BTreeMap<NodeId, String>,
+    wanted: &BTreeMap<StoreId, WantedState>,
+) -> StoreView {
+    let wanted = match wanted.get(&info.store) {
+        None | Some(WantedState::Online) => StoreState::Online,
+        Some(WantedState::ReadOnly) => StoreState::ReadOnly,
+        Some(WantedState::Draining) => StoreState::Draining,
+        Some(WantedState::Lost) => StoreState::Lost,
+    };
+    StoreView {
+        store: info.store,
+        node: info.node,
+        name: names.get(&info.node).cloned().unwrap_or_default(),
+        location: info.location.to_string(),
+        class: info.class.as_ref().map(ToString::to_string),
+        state: info.state,
+        wanted,
+        capacity: info.capacity,
+        reserve: info.reserve,
+        free: info.free,
+        load_permille: info.load.permille(),
+    }
+}
+
+fn copy_view(state: &State, object: ObjectId, store: StoreId, has: CopyState) -> CopyView {
+    let info = state.servers.map().store(store);
+    let is_made = || state.copies.values().any(|made| (made.done.object, made.done.store) == (object, store));
+    CopyView {
+        store,
+        node: info.map(|info| info.node),
+        location: info.map(|info| info.location.to_string()),
+        state: info.map(|info| info.state),
+        has: if has == CopyState::MissingReplica && is_made() { CopyState::BeingMade } else { has },
+    }
+}
+
+/// What the namespace says of a file.
+struct Found {
+    inode: Inode,
+    policy: Policy,
+    content: Option<FoundContent>,
+}
+
+struct FoundContent {
+    content: Content,
+    writer: Option<WriterRecord>,
+    copies: Vec<(StoreId, CopyState)>,
+    /// Of a striped content.
+    chunk: Option<u64>,
+    units: Vec<FoundContent>,
+}
+
+fn look_up(read: &dyn Read, path: &NsPath) -> Result<Found, NsError> {
+    let actor = Actor::admin();
+    let inode = namespace::stat(read, &actor, path)?;
+    let policy = if inode.is_dir() {
+        namespace::policy_of(read, inode.ino)?.map(|inherited| inherited.policy)
+    } else {
+        namespace::policy_for(read, &actor, path)?
+    };
+    let policy = policy.unwrap_or_default();
+    let content = inode.content().copied().map(|content| look_at_all(read, content)).transpose()?;
+    Ok(Found { inode, policy, content })
+}
+
+/// With its units, if it has some.
+fn look_at_all(read: &dyn Read, content: Content) -> Result<FoundContent, NsError> {
+    let found = look_at(read, content)?;
+    if content.group != GroupId::STRIPED {
+        return Ok(found);
+    }
+    let (stripe, units) = namespace::units_of(read, content.object)?;
+    let units = units.iter().filter_map(Inode::content).map(|unit| look_at(read, *unit)).collect::<Result<_, _>>()?;
+    Ok(FoundContent { chunk: Some(stripe.chunk()), units, ..found })
+}
+
+fn look_at(read: &dyn Read, content: Content) -> Result<FoundContent, NsError> {
+    let (group, object) = (content.group, content.object);
+    let writer = match content.state {
+        FileState::Open(by) | FileState::Updating(by) => namespace::writer_of(read, by, object)?,
+        FileState::Complete | FileState::Interrupted(_) => None,
+    };
+    let members = namespace::group(read, group)?.map(|group| group.members).unwrap_or_default();
+    let missing = namespace::missing_of(read, group, object)?;
+    let in_sync = writer.as_ref().map(|writer| writer.placement.in_sync.as_slice()).unwrap_or_default();
+    let has = |at: Option<usize>, missing: bool| match (at, &writer) {
+        (Some(0), _) => CopyState::Primary,
+        (Some(_), _) => CopyState::TakesPart,
+        (None, Some(_)) => CopyState::Later,
+        (None, None) if missing => CopyState::MissingReplica,
+        (None, None) => CopyState::ObjectDigest,
+    };
+    let mut copies: Vec<(StoreId, CopyState)> = members
+        .iter()
+        .map(|member| {
+            let at = in_sync.iter().position(|one| one.store == member.store);
+            (member.store, has(at, missing.contains(&member.store) || !member.has(object)))
+        })
+        .collect();
+    // Who takes part is a member; if not, it is shown all the more.
+    for (at, one) in in_sync.iter().enumerate() {
+        if copies.iter().all(|(store, _)| *store != one.store) {
+            copies.push((one.store, has(Some(at), false)));
+        }
+    }
+    copies.sort_by_key(|(_, has)| *has != CopyState::Primary);
+    Ok(FoundContent { content, writer, copies, chunk: None, units: Vec::new() })
+}
+
+fn content_view(found: &FoundContent, copies: Vec<CopyView>) -> ContentView {
+    let Content { object, group, len, state, sums, generation, .. } = found.content;
+    ContentView {
+        object,
+        group,
+        len,
+        state: match state {
+            FileState::Complete => ContentState::Complete,
+            FileState::Open(_) => ContentState::Writing,
+            FileState::Updating(_) => ContentState::Updating,
+            FileState::Interrupted(_) => ContentState::Interrupted,
+        },
+        generation,
+        adler32: sums.map(|sums| format!("{:08x}", sums.adler32.0)),
+        crc32c: sums.map(|sums| format!("{:08x}", sums.crc32c.0)),
+        writer: found.writer.as_ref().map(|writer| WriterView {
+            client: shown_client(&writer.client),
+            since: writer.opened.0.div_euclid(1_000_000_000),
+            epoch: writer.epoch,
+        }),
+        copies,
+        chunk: found.chunk,
+        units: Vec::new(),
+    }
+}
+
+/// As a client's log lines have it. It says its name itself, whatever bytes that has.
+fn shown_client(client: &ClientIdentity) -> String {
+    format!("{}.{}@{}", client.user.escape_debug(), client.pid, client.host)
+}
+
+/// Numbers of stores as text.
+mod decimal {
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+    use types::StoreId;
+
+    pub(super) fn serialize<S: Serializer>(store: &StoreId, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(store)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<StoreId, D::Error> {
+        String::deserialize(from)?.parse().map(StoreId).map_err(de::Error::custom)
+    }
+}
+
+/// Numbers of contents as text.
+mod hexadecimal {
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+    use types::ObjectId;
+
+    pub(super) fn serialize<S: Serializer>(object: &ObjectId, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_args!("{:016x}", object.0))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectId, D::Error> {
+        u64::from_str_radix(&String::deserialize(from)?, 16).map(ObjectId).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(store: u64, location: &str, class: Option<&str>, state: WantedState) -> StoreEntry {
+        let class = class.map(|class| class.parse().unwrap());
+        StoreEntry { store: StoreId(store), node: NodeId(store), location: location.parse().unwrap(), class, state }
+    }
+
+    /// Two sites; of the second one the store is being emptied, or its node is away.
+    fn two_sites(second: WantedState, present: StoreState) -> (Vec<StoreEntry>, Map) {
+        let entries = vec![
+            entry(1, "a/r/d1", Some("t1"), WantedState::Online),
+            entry(2, "a/r/d2", None, WantedState::ReadOnly),
+            entry(3, "b/r/d3", None, second),
+        ];
+        let state = |store: u64| if store == 3 { present } else { StoreState::Online };
+        let info = |entry: &StoreEntry| StoreInfo {
+            store: entry.store,
+            node: entry.node,
+            location: entry.location.clone(),
+            class: entry.class.clone(),
+            capacity: 1 << 40,
+            reserve: 0,
+            free: 1 << 40,
+            load: Load::default(),
+            state: state(entry.store.0),
+        };
+        let map = Map::new(entries.iter().map(info).collect()).unwrap();
+        (entries, map)
+    }
+
+    fn judged(second: WantedState, present: StoreState, policy: &str) -> Result<Vec<String>, PlacementError> {
+        let (entries, map) = two_sites(second, present);
+        judge(entries, &map, &policy.parse().unwrap())
+    }
+
+    #[test]
+    fn what_can_never_be_met_is_refused() {
+        let two = "replica(2) spread=site";
+        assert_eq!(judged(WantedState::Online, StoreState::Online, two), Ok(Vec::new()));
+        for goes in [WantedState::Draining, WantedState::Lost] {
+            let error = judged(goes, StoreState::Online, two).unwrap_err();
+            assert!(error.to_string().contains("on 2 different sites, and there are 1"), "{error}");
+        }
+        assert!(judged(WantedState::Online, StoreState::Online, "replica(3) spread=site").is_err());
+        assert!(judged(WantedState::Online, StoreState::Online, "replica(2) class=t1:2").is_err());
+        assert!(judge(Vec::new(), &Map::default(), &Policy::default()).is_err(), "no store at all");
+    }
+
+    #[test]
+    fn what_is_only_so_at_present_is_said() {
+        let doubts = judged(WantedState::Online, StoreState::Lost, "replica(2) spread=site").unwrap();
+        assert_eq!(doubts.len(), 1);
+        assert!(doubts[0].starts_with("at present no file can be made under it: replica(2)"), "{}", doubts[0]);
+        let doubts = judged(WantedState::Online, StoreState::Online, "replica(1) prefer=c").unwrap();
+        assert_eq!(doubts, ["there is no store at c, which it prefers"]);
+    }
+}

@@ -1,0 +1,743 @@
+//! What a manager does with what disk servers tell it, without connections: its clock and its ways to them are the test's.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::message::{FromStore, ToManager, ToServer, ToStore};
+use cluster::{Presence, ProcessEpoch, Register, Time};
+use kv::MemoryKv;
+use manager::{Manager, ManagerSettings, MemberError, OpenRequest, OpeningError, World as Outside};
+use namespace::{
+    Actor, Durability, FoundCluster, How, JoinNode, MakeToken, Namespace, NamespaceConfig, OpenWrite, OpenedWrite,
+    Operation, PutGroup, PutStore, SetAddresses, TokenEntry,
+};
+use node::{FromDisk, FromManager, Hello, StoreAddressPage, StoreReport};
+use parking_lot::Mutex;
+use types::{
+    BootGeneration, BootId, ClientIdentity, ErrorCode, Group, GroupId, InSyncReplica, Member, NodeId, NsPath, ObjectId,
+    Placement, SessionId, StoreId, Timestamp, WriterToken,
+};
+
+const GROUP: GroupId = GroupId(7);
+
+/// What the manager is handed, and what it has said.
+#[derive(Default)]
+struct Told {
+    now: Mutex<Time>,
+    /// By how many seconds the clock was set back.
+    set_back: Mutex<i64>,
+    sent: Mutex<Vec<(NodeId, FromManager)>>,
+    cut: Mutex<Vec<NodeId>>,
+    /// Messages for these do not go out.
+    full: Mutex<BTreeSet<NodeId>>,
+}
+
+struct World(Arc<Told>);
+
+impl Outside for World {
+    fn now(&self) -> Time {
+        *self.0.now.lock()
+    }
+    fn wall(&self) -> Timestamp {
+        Timestamp(1_000_000_000 * (1_800_000_000 - *self.0.set_back.lock()))
+    }
+    fn random(&self) -> u64 {
+        4 | 1 << 62
+    }
+    fn secret(&self) -> Option<[u8; 32]> {
+        Some([9; 32])
+    }
+    fn is_up(&self, _: NodeId) -> bool {
+        true
+    }
+    fn send(&self, to: NodeId, message: FromManager) -> bool {
+        let is_sent = !self.0.full.lock().contains(&to);
+        if is_sent {
+            self.0.sent.lock().push((to, message));
+        }
+        is_sent
+    }
+    fn cut(&self, node: NodeId, _: &str) {
+        self.0.cut.lock().push(node);
+    }
+}
+
+struct Cluster {
+    namespace: Arc<Namespace>,
+    told: Arc<Told>,
+    manager: Arc<Manager>,
+}
+
+impl Cluster {
+    /// With a manager and no disk server.
+    fn new() -> Self {
+        let config = NamespaceConfig::default();
+        let namespace = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), config).unwrap();
+        change(&namespace, FoundCluster { roles: 1, name: "mgr".into(), key: [0; 32] });
+        let told = Arc::new(Told::default());
+        let world = Box::new(World(Arc::clone(&told)));
+        let manager = Manager::start(Arc::clone(&namespace), ManagerSettings::default(), world).unwrap();
+        Self { namespace, told, manager }
+    }
+
+    /// A node joins, and registers a store of its number.
+    fn joins(&self, number: u8) -> NodeId {
+        let (id, key, expires) = ([number; 16], [number; 32], Timestamp(i64::MAX));
+        let token = TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, used: None };
+        change(&self.namespace, MakeToken { token: token.clone() });
+        let node = change(&self.namespace, JoinNode { token, roles: 2, name: format!("disk{number}"), key });
+        let (for_nodes, for_clients) = (vec![format!("disk{number}:2")], vec![format!("disk{number}:1")]);
+        change(&self.namespace, SetAddresses { node, for_nodes, for_clients });
+        self.has_store(node, u64::from(number));
+        node
+    }
+
+    fn has_store(&self, node: NodeId, store: u64) {
+        let location = format!("site/rack/host{store}").parse().unwrap();
+        change(&self.namespace, PutStore { store: StoreId(store), node, location, class: None });
+    }
+
+    /// A connection with it is up.
+    fn comes(&self, node: NodeId) {
+        self.comes_with(node, ObjectId(0));
+    }
+
+    /// The highest number of what is on its stores is this.
+    fn comes_with(&self, node: NodeId, newest: ObjectId) {
+        self.manager.connected(node, std::net::Ipv4Addr::LOCALHOST.into());
+        self.manager.receive(node, FromDisk::Hello(Hello { key: 0, stores: Vec::new(), newest }));
+    }
+
+    fn registers(&self, node: NodeId) -> Option<SessionId> {
+        self.boots(node, 1)
+    }
+
+    /// A run of a node's process, which is that of its kernel.
+    fn boots(&self, node: NodeId, run: u8) -> Option<SessionId> {
+        let request = Register { node, process_epoch: ProcessEpoch(run.into()), boot: BootId(run.into()), number: 1 };
+        self.manager.receive(node, FromDisk::Cluster(ToManager::Register(request)));
+        session_in(&self.sent(node))
+    }
+
+    /// A node says what it has: stores with room.
+    fn reports(&self, node: NodeId, stores: &[u64]) {
+        let report = |store: &u64| StoreReport {
+            store: StoreId(*store),
+            capacity: 1 << 40,
+            reserve: 0,
+            free: 1 << 40,
+            load_permille: 0,
+        };
+        self.manager.receive(node, FromDisk::Report(stores.iter().map(report).collect()));
+    }
+
+    /// The manager is killed, and started again.
+    fn begins_anew(&mut self) {
+        let world = Box::new(World(Arc::clone(&self.told)));
+        self.manager = Manager::start(Arc::clone(&self.namespace), ManagerSettings::default(), world).unwrap();
+    }
+
+    fn disk(&self, number: u8) -> (NodeId, SessionId) {
+        let node = self.joins(number);
+        self.comes(node);
+        (node, self.registers(node).unwrap())
+    }
+
+    /// What was said to a node since this was asked last.
+    fn sent(&self, to: NodeId) -> Vec<FromManager> {
+        let mut sent = self.told.sent.lock();
+        sent.extract_if(.., |(node, _)| *node == to).map(|(_, message)| message).collect()
+    }
+
+    /// The nodes that a node was told of last.
+    fn addresses(&self, to: NodeId) -> Option<Vec<u64>> {
+        let page = |message: FromManager| match message {
+            FromManager::StoreAddresses(page) => Some(page),
+            _ => None,
+        };
+        let last: StoreAddressPage = self.sent(to).into_iter().rev().find_map(page)?;
+        assert!(last.is_last && last.page == 0);
+        Some(last.addresses.iter().map(|way| way.node.0).collect())
+    }
+
+    fn passes(&self, secs: u64) {
+        let mut now = self.told.now.lock();
+        *now = *now + Duration::from_secs(secs);
+    }
+
+    /// Somebody writes a file on these stores of a group of three, the first the primary.
+    fn writes(&self, stores: &[u64]) -> OpenedWrite {
+        self.groups(&[1, 2, 3]);
+        self.opens("/f", stores)
+    }
+
+    fn groups(&self, stores: &[u64]) {
+        let member = |store: &u64| Member { store: StoreId(*store), since: ObjectId(1), through: ObjectId(0) };
+        let members = stores.iter().map(member).collect();
+        change(&self.namespace, PutGroup { group: Group { group: GROUP, epoch: 1, members } });
+    }
+
+    fn opens(&self, path: &str, stores: &[u64]) -> OpenedWrite {
+        let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+        let open = OpenWrite::new(NsPath::parse(path.as_bytes()).unwrap(), How::NewOnly, client, BootId(1));
+        let placement = Placement { group: GROUP, in_sync: in_sync(stores) };
+        change(&self.namespace, OpenWrite { placement, ..open })
+    }
+
+    /// Somebody opens a file to change it in place: who is told where.
+    fn updates(&self, path: &str) -> std::sync::mpsc::Receiver<Result<NodeId, OpeningError>> {
+        self.updates_as(path, None)
+    }
+
+    /// The same, and as this writer alone.
+    fn updates_as(
+        &self,
+        path: &str,
+        only: Option<WriterToken>,
+    ) -> std::sync::mpsc::Receiver<Result<NodeId, OpeningError>> {
+        let path = NsPath::parse(path.as_bytes()).unwrap();
+        let open_request =
+            OpenRequest::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin());
+        let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+        let op = OpenWrite { only, ..OpenWrite::new(path, How::Update, client, BootId(1)) };
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // Nobody may be there any more to hear it.
+        self.manager.open_write(open_request, op, move |result| drop(sender.send(result.map(|to| to.node))));
+        receiver
+    }
+
+    /// A file of stores 1 and 2 is written, and these have all of it.
+    fn has_file(&self, path: &str, holders: &[u64]) {
+        let content = namespace::Committed { len: 1, sums: None, mtime: None };
+        let writer = self.opens(path, &[1, 2]).writer;
+        let commit = namespace::Commit { writer, content, completion: namespace::Completion::ByClient };
+        let holders = holders.iter().copied().map(StoreId).collect();
+        change(&self.namespace, namespace::CommitPlaced { commit, group: GROUP, by: StoreId(1), holders });
+    }
+
+    fn says(&self, node: NodeId, store: u64, message: FromStore) -> Vec<FromManager> {
+        self.sent(node);
+        let store = StoreId(store);
+        self.manager.receive(node, FromDisk::Cluster(ToManager::OfStore { store, message }));
+        self.sent(node)
+    }
+
+    fn writers(&self) -> Vec<WriterToken> {
+        let writers = self.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
+        writers.iter().map(namespace::WriterRecord::token).collect()
+    }
+}
+
+/// Of nodes that were the first to come, in the order of these numbers.
+fn in_sync(stores: &[u64]) -> Vec<InSyncReplica> {
+    let boot_generation = |store: u64| BootGeneration(u32::try_from(store).unwrap());
+    stores
+        .iter()
+        .map(|store| InSyncReplica { store: StoreId(*store), boot_generation: boot_generation(*store) })
+        .collect()
+}
+
+fn change<O: Operation + Send + 'static>(namespace: &Namespace, op: O) -> O::Reply {
+    let ctx = namespace.context(Timestamp(1), &Actor::admin(), None);
+    namespace.change_wait(Durability::Synced, ctx, op).unwrap()
+}
+
+fn session_in(sent: &[FromManager]) -> Option<SessionId> {
+    sent.iter().find_map(|message| match message {
+        FromManager::Cluster(ToServer::Registered { registered, .. }) => Some(registered.session),
+        _ => None,
+    })
+}
+
+fn refusal(sent: &[FromManager]) -> Option<ErrorCode> {
+    sent.iter().find_map(|message| match message {
+        FromManager::Cluster(ToServer::ToStore {
+            message: ToStore::Placed { result, .. } | ToStore::Ended { result, .. },
+            ..
+        }) => result.err(),
+        _ => None,
+    })
+}
+
+#[test]
+fn what_a_disk_server_has_of_another_life_is_told_and_gets_no_name_of_ours() {
+    let cluster = Cluster::new();
+    let [first, second, damaged] = [1, 2, 3].map(|number| cluster.joins(number));
+    let is_older = || cluster.manager.status_view().unwrap().is_older_than_stores;
+    let next = || cluster.namespace.ids().next_object().unwrap();
+    let ours = next();
+    cluster.comes_with(first, ours);
+    cluster.comes_with(damaged, ObjectId(u64::MAX));
+    assert!(!is_older());
+    // All that it could have been given is of a range of 2^20.
+    let of_others = ObjectId(1 << 30);
+    cluster.comes_with(first, of_others);
+    assert!(is_older());
+    let above = next();
+    assert!(above > of_others);
+    cluster.comes_with(second, ObjectId(of_others.0 + 1));
+    assert!(next().0 == above.0 + 1, "nothing of that is to be handed out");
+}
+
+#[test]
+fn a_node_that_was_removed_is_cut_off_and_comes_back_as_nothing() {
+    let cluster = Cluster::new();
+    let (gone, _) = cluster.disk(1);
+    let (stays, _) = cluster.disk(2);
+    cluster.passes(100);
+    cluster.manager.remove_node("disk1").unwrap();
+    assert_eq!(*cluster.told.cut.lock(), [gone]);
+    assert_eq!(cluster.addresses(stays), Some(vec![stays.0]), "the others are told at once");
+    // Its connection was let in before.
+    cluster.comes(gone);
+    assert_eq!(cluster.registers(gone), None);
+    assert!(cluster.sent(gone).is_empty() && cluster.told.cut.lock().len() > 1);
+    cluster.passes(1);
+    cluster.manager.tick();
+    assert_eq!(cluster.registers(gone), None);
+    assert!(cluster.registers(stays).is_some());
+}
+
+#[test]
+fn a_node_is_removed_or_it_is_there_and_never_both() {
+    let cluster = Cluster::new();
+    let (node, _) = cluster.disk(1);
+    for _ in 0..20 {
+        cluster.passes(100);
+        let (removed, session) = std::thread::scope(|scope| {
+            let removing = scope.spawn(|| cluster.manager.remove_node("disk1"));
+            let session = cluster.registers(node);
+            (removing.join().unwrap(), session)
+        });
+        let presence = cluster.manager.status_view().unwrap().nodes.iter().find(|one| one.node == node).cloned();
+        match removed {
+            Ok(()) => return assert!(session.is_none() && presence.is_none(), "{session:?}"),
+            Err(MemberError::IsThere { .. }) => assert_eq!(presence.unwrap().presence, Some(Presence::Online)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn who_is_not_a_member_is_not_heard() {
+    let cluster = Cluster::new();
+    let stranger = NodeId(77);
+    cluster.comes(stranger);
+    assert_eq!(cluster.registers(stranger), None);
+    assert!(cluster.told.cut.lock().contains(&stranger) && cluster.sent(stranger).is_empty());
+}
+
+#[test]
+fn who_joins_is_heard_at_once_and_told_to_the_others() {
+    let cluster = Cluster::new();
+    let (first, _) = cluster.disk(1);
+    let (second, _) = cluster.disk(2);
+    cluster.passes(2);
+    cluster.manager.tick();
+    assert_eq!(cluster.addresses(first), Some(vec![first.0, second.0]));
+    // What could not be told is told later.
+    cluster.told.full.lock().insert(first);
+    let third = cluster.joins(3);
+    cluster.passes(2);
+    cluster.manager.tick();
+    assert_eq!(cluster.addresses(first), None);
+    cluster.told.full.lock().clear();
+    cluster.passes(2);
+    cluster.manager.tick();
+    assert_eq!(cluster.addresses(first), Some(vec![first.0, second.0, third.0]));
+    cluster.passes(2);
+    cluster.manager.tick();
+    assert_eq!(cluster.addresses(first), None, "and not again and again");
+}
+
+#[test]
+fn ten_thousand_stores_are_told_in_pages_that_fit() {
+    let cluster = Cluster::new();
+    let mut nodes = Vec::new();
+    for number in 1..=11 {
+        let node = cluster.joins(number);
+        let at = format!("{}:1", "h".repeat(240));
+        change(&cluster.namespace, SetAddresses { node, for_nodes: vec![at], for_clients: vec!["h:1".into()] });
+        (1..=920).for_each(|store| cluster.has_store(node, u64::from(number) << 48 | store));
+        nodes.push(node);
+    }
+    cluster.comes(nodes[0]);
+    let page = |message: FromManager| match message {
+        FromManager::StoreAddresses(page) => Some(page),
+        _ => None,
+    };
+    cluster.passes(2);
+    cluster.manager.tick();
+    let pages: Vec<StoreAddressPage> = cluster.sent(nodes[0]).into_iter().filter_map(page).collect();
+    let last = pages.last().unwrap().number;
+    let pages: Vec<StoreAddressPage> = pages.into_iter().filter(|page| page.number == last).collect();
+    assert!(pages.iter().zip(0..).all(|(page, number)| page.page == number));
+    assert_eq!(pages.iter().filter(|page| page.is_last).count(), 1);
+    assert_eq!(pages.iter().map(|page| page.addresses.len()).sum::<usize>(), 11 * 921);
+    for page in pages {
+        link::encode(&node::Message::FromManager(FromManager::StoreAddresses(page))).unwrap();
+    }
+}
+
+#[test]
+fn a_store_speaks_for_writings_of_its_own_alone() {
+    let cluster = Cluster::new();
+    let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
+    let opened = cluster.writes(&[1, 2]);
+    let (replica, writer) = (opened.replica, opened.writer);
+    let whole = cluster::replication::ObjectDigest { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
+    for other in [2, 3] {
+        let (node, session) = disks[other - 1];
+        let other = other as u64;
+        for named in [in_sync(&[1]), in_sync(&[other])] {
+            let location = FromStore::Place { session, replica, writer, in_sync: named, request: 1 };
+            assert_eq!(refusal(&cluster.says(node, other, location)), Some(ErrorCode::Stale));
+        }
+        let holders = vec![StoreId(other)];
+        let (mtime, by) = (None, cluster::message::ClosedBy::Client);
+        let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 2 };
+        assert_eq!(refusal(&cluster.says(node, other, commit)), Some(ErrorCode::Stale));
+        let interrupt = FromStore::Interrupt { replica, writer, kept_len: 0, holders: Vec::new(), request: 3 };
+        assert_eq!(refusal(&cluster.says(node, other, interrupt)), Some(ErrorCode::Stale));
+    }
+    assert_eq!(cluster.writers(), [writer]);
+    (1..).zip(&disks).for_each(|(number, (node, _))| cluster.reports(*node, &[number]));
+    // Said again after longer than the grace of somebody whom nobody leads, it is gone on with, to be ended.
+    let is_taken_on_by = |those: &[(NodeId, SessionId)]| {
+        let say = || {
+            for (node, _) in those {
+                cluster.manager.receive(*node, FromDisk::Leads { asked: vec![writer], led: Vec::new() });
+            }
+        };
+        say();
+        for _ in 0..100 {
+            cluster.passes(1);
+            for (node, session) in &disks {
+                let renew = ToManager::Renew { node: *node, session: *session, number: 2 };
+                cluster.manager.receive(*node, FromDisk::Cluster(renew));
+            }
+            cluster.manager.tick();
+        }
+        say();
+        // Names are changed by a thread of their own.
+        std::thread::sleep(Duration::from_millis(200));
+        // The third one holds it as far as anybody knows, and is to show nothing of it meanwhile.
+        cluster.sent(disks[2].0).iter().any(is_fence)
+    };
+    assert!(!is_taken_on_by(&disks[1..]), "nobody is believed about what he does not lead");
+    assert!(is_taken_on_by(&disks[..1]));
+    let writer = cluster.writers()[0];
+    let (node, session) = disks[0];
+    let location = FromStore::Place { session, replica, writer, in_sync: in_sync(&[1]), request: 1 };
+    assert_eq!(refusal(&cluster.says(node, 1, location)), None);
+    let holders = vec![StoreId(1), StoreId(3)];
+    let (mtime, by) = (None, cluster::message::ClosedBy::Client);
+    let commit = FromStore::Commit { replica, group: GroupId(99), writer, whole, holders, mtime, by, request: 2 };
+    assert_eq!(refusal(&cluster.says(node, 1, commit)), None);
+    assert!(cluster.writers().is_empty());
+    let holders = cluster.namespace.read(|read| namespace::holders(read, GROUP, opened.object)).unwrap();
+    assert_eq!(holders, [StoreId(1)], "what it says of a store that took no part does not count");
+}
+
+#[test]
+fn nobody_is_fenced_for_who_does_not_order_the_changes() {
+    let cluster = Cluster::new();
+    let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
+    let opened = cluster.writes(&[1, 2]);
+    let whole = cluster::replication::ObjectDigest { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
+    let (mtime, by, holders) = (None, cluster::message::ClosedBy::Client, vec![StoreId(1), StoreId(2)]);
+    let (replica, writer) = (opened.replica, opened.writer);
+    let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 2 };
+    assert_eq!(refusal(&cluster.says(disks[0].0, 1, commit)), None);
+    // It is changed in place: who is left out of that is fenced.
+    let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+    let open = OpenWrite::new(NsPath::parse(b"/f").unwrap(), How::Update, client, BootId(1));
+    let placement = Placement { group: GROUP, in_sync: in_sync(&[1, 2]) };
+    let writer = change(&cluster.namespace, OpenWrite { placement, ..open }).writer;
+    let are_fenced = || {
+        let sent = std::mem::take(&mut *cluster.told.sent.lock());
+        sent.iter().any(|(_, message)| is_fence(message))
+    };
+    let location = |by: usize, replica, named: &[u64]| {
+        let (node, session) = disks[by - 1];
+        let message = FromStore::Place { session, replica, writer, in_sync: in_sync(named), request: 1 };
+        cluster.manager.receive(node, FromDisk::Cluster(ToManager::OfStore { store: StoreId(by as u64), message }));
+    };
+    are_fenced();
+    location(2, replica, &[2]);
+    location(3, replica, &[3]);
+    location(1, types::ReplicaId::first(ObjectId(1 << 40)), &[1]);
+    assert!(!are_fenced());
+    location(1, replica, &[1]);
+    assert!(are_fenced());
+}
+
+fn is_fence(message: &FromManager) -> bool {
+    matches!(message, FromManager::Cluster(ToServer::ToStore { message: ToStore::Fence(_), .. }))
+}
+
+/// The copies that a node was told to make.
+fn copies(sent: &[FromManager]) -> Vec<(StoreId, cluster::CopyId)> {
+    let copy = |message: &FromManager| match message {
+        FromManager::Cluster(ToServer::ToStore { store, message: ToStore::Copy { copy, .. }, .. }) => {
+            Some((*store, *copy))
+        }
+        _ => None,
+    };
+    sent.iter().filter_map(copy).collect()
+}
+
+#[test]
+fn copies_that_were_ordered_before_a_server_began_anew_keep_no_others_waiting() {
+    let mut cluster = Cluster::new();
+    let nodes: Vec<NodeId> = (1..=3).map(|number| cluster.joins(number)).collect();
+    let opened = cluster.writes(&[1]);
+    // Groups that others have made are read when it begins.
+    cluster.begins_anew();
+    nodes.iter().for_each(|node| cluster.comes(*node));
+    let mut disks: Vec<(NodeId, SessionId)> =
+        nodes.iter().map(|node| (*node, cluster.registers(*node).unwrap())).collect();
+    let (replica, writer, holders) = (opened.replica, opened.writer, vec![StoreId(1)]);
+    let whole = cluster::replication::ObjectDigest { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
+    let (mtime, by) = (None, cluster::message::ClosedBy::Client);
+    let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 1 };
+    assert_eq!(refusal(&cluster.says(disks[0].0, 1, commit)), None);
+    let pass = |disks: &[(NodeId, SessionId)], secs: u64| {
+        for _ in 0..10 * secs {
+            let mut now = cluster.told.now.lock();
+            *now = *now + Duration::from_millis(100);
+            drop(now);
+            for (node, session) in disks {
+                let renew = ToManager::Renew { node: *node, session: *session, number: 2 };
+                cluster.manager.receive(*node, FromDisk::Cluster(renew));
+            }
+            cluster.manager.tick();
+        }
+    };
+    (1..).zip(&disks).for_each(|(number, (node, _))| cluster.reports(*node, &[number]));
+    pass(&disks, 1);
+    let ordered = copies(&cluster.sent(disks[1].0));
+    assert_eq!(ordered.len(), 1);
+    // Should the answer have been lost, it is said again. It is no other copy.
+    pass(&disks, 11);
+    assert_eq!(copies(&cluster.sent(disks[1].0)), ordered);
+    // Who has begun anew knows of no copy.
+    let request = Register { node: disks[1].0, process_epoch: ProcessEpoch(2), boot: BootId(1), number: 3 };
+    cluster.manager.receive(disks[1].0, FromDisk::Cluster(ToManager::Register(request)));
+    disks[1].1 = session_in(&cluster.sent(disks[1].0)).unwrap();
+    pass(&disks, 20);
+    let anew = copies(&cluster.sent(disks[1].0));
+    assert!(anew.first().is_some_and(|(store, copy)| *store == StoreId(2) && *copy > ordered[0].1), "{anew:?}");
+}
+
+#[test]
+fn what_permissions_end_by_goes_on_whatever_is_done_to_the_clock() {
+    let cluster = Cluster::new();
+    let (node, session) = cluster.disk(1);
+    let said = || {
+        let renew = ToManager::Renew { node, session, number: 2 };
+        cluster.manager.receive(node, FromDisk::Cluster(renew));
+        let wall = |message: FromManager| match message {
+            FromManager::Cluster(ToServer::Renewed { wall, .. }) => Some(wall),
+            _ => None,
+        };
+        cluster.sent(node).into_iter().find_map(wall).unwrap()
+    };
+    let before = said();
+    assert_eq!(before, Timestamp(1_800_000_000_000_000_000));
+    cluster.passes(3);
+    *cluster.told.set_back.lock() = 3600;
+    assert_eq!(said(), before.plus(Duration::from_secs(3)), "what had ended would be good again");
+}
+
+#[test]
+fn a_store_that_its_node_is_there_without_is_not_waited_for() {
+    let cluster = Cluster::new();
+    let (node, _) = cluster.disk(1);
+    for number in 2..=3 {
+        cluster.disk(number);
+    }
+    let opened = cluster.writes(&[1]);
+    let whole = cluster::replication::ObjectDigest { len: 5, crc32c: types::Crc32c(1), adler32: types::Adler32(2) };
+    let (mtime, by) = (None, cluster::message::ClosedBy::Client);
+    let (replica, writer, holders) = (opened.replica, opened.writer, vec![StoreId(1)]);
+    let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 1 };
+    assert_eq!(refusal(&cluster.says(node, 1, commit)), None);
+    let path = NsPath::parse(b"/f").unwrap();
+    let from = std::net::Ipv4Addr::LOCALHOST.into();
+    let open_request = OpenRequest::new(Timestamp(1), path.clone(), from, Actor::admin());
+    let open = || cluster.manager.open_read(&open_request, &path, false, None);
+    let report = |stores: &[u64]| cluster.reports(node, stores);
+    report(&[1]);
+    assert_eq!(open().unwrap().node, node);
+    report(&[]);
+    assert!(matches!(open(), Err(OpeningError::NoCopy(_))), "it may be so for good: {:?}", open());
+    report(&[1]);
+    assert_eq!(open().unwrap().node, node);
+}
+
+#[test]
+fn a_disk_on_its_way_to_another_node_is_waited_for_and_knows_no_more_than_it_has_on_itself() {
+    let cluster = Cluster::new();
+    let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
+    let opened = cluster.writes(&[1, 2]);
+    let reopened = || cluster.updates_as("/f", Some(opened.writer)).recv().unwrap();
+    let interrupted = || {
+        let (node, store) = (disks[1].0, 2);
+        let interrupt = FromStore::Interrupt {
+            replica: opened.replica,
+            writer: opened.writer,
+            kept_len: 0,
+            holders: vec![StoreId(store)],
+            request: 3,
+        };
+        refusal(&cluster.says(node, store, interrupt))
+    };
+    // All that was acknowledged is on the first one's disk or in its memory: the second one's has begun anew.
+    cluster.passes(100);
+    assert!(cluster.boots(disks[1].0, 2).is_some());
+    cluster.manager.remove_node("disk1").unwrap();
+    assert!(matches!(reopened(), Err(OpeningError::Wait { .. })), "{:?}", reopened());
+    assert_eq!(interrupted(), Some(ErrorCode::Stale), "it would be ended with what was synced");
+    // The disk comes back in another machine, which is there for the first time as the one before was.
+    let node = cluster.joins(4);
+    cluster.comes(node);
+    cluster.has_store(node, 1);
+    assert!(cluster.registers(node).is_some());
+    cluster.passes(2);
+    cluster.manager.tick();
+    assert!(matches!(reopened(), Err(OpeningError::Lost)), "{:?}", reopened());
+    assert_eq!(interrupted(), None);
+    assert!(cluster.writers().is_empty());
+}
+
+#[test]
+fn nothing_is_changed_on_a_store_alone_that_was_given_up() {
+    let mut cluster = Cluster::new();
+    let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.disk(number).0).collect();
+    cluster.groups(&[1, 2]);
+    cluster.has_file("/f", &[1, 2]);
+    cluster.begins_anew();
+    let is_there = |store: u64| {
+        let node = nodes[usize::try_from(store - 1).unwrap()];
+        cluster.comes(node);
+        cluster.reports(node, &[store]);
+        assert!(cluster.registers(node).is_some());
+    };
+    let opens = || cluster.updates("/f");
+    is_there(1);
+    cluster.manager.give_up_store(StoreId(1), true).unwrap();
+    // The other one, which is away just now, has all of it as well; it would be owed what was changed, by a store that is about to go.
+    let refused = opens().try_recv().unwrap();
+    assert!(matches!(&refused, Err(OpeningError::Wait { .. })), "{refused:?}");
+    assert!(refused.unwrap_err().to_string().contains("host2"), "that one is waited for");
+    assert!(cluster.writers().is_empty());
+    is_there(2);
+    cluster.sent(nodes[0]);
+    let opened = opens();
+    assert!(opened.try_recv().is_err(), "who does not take part stops to show it first");
+    assert!(cluster.sent(nodes[0]).iter().any(is_fence));
+    // Where there is nobody else, there is nobody to wait for.
+    let mut alone = Cluster::new();
+    let (node, _) = alone.disk(1);
+    alone.joins(2);
+    alone.groups(&[1, 2]);
+    alone.has_file("/f", &[1]);
+    alone.begins_anew();
+    alone.comes(node);
+    alone.reports(node, &[1]);
+    assert!(alone.registers(node).is_some());
+    alone.manager.give_up_store(StoreId(1), true).unwrap();
+    assert_eq!(alone.updates("/f").recv().unwrap().unwrap(), node);
+}
+
+#[test]
+fn who_has_left_a_group_stops_to_show_what_is_changed_whoever_has_seen_it_leave() {
+    for drains in [true, false] {
+        let mut cluster = Cluster::new();
+        let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.disk(number).0).collect();
+        cluster.groups(&[1, 2]);
+        cluster.has_file("/f", &[1, 2]);
+        if drains {
+            cluster.manager.drain_store(StoreId(2)).unwrap();
+        } else {
+            cluster.manager.give_up_store(StoreId(2), true).unwrap();
+        }
+        // It leaves, and the manager that has seen it is killed. Somebody may read there by a permission of that one.
+        let stays = Member { store: StoreId(1), since: ObjectId(1), through: ObjectId(0) };
+        change(&cluster.namespace, PutGroup { group: Group { group: GROUP, epoch: 2, members: vec![stays] } });
+        cluster.begins_anew();
+        for (store, node) in (1..).zip(&nodes) {
+            cluster.comes(*node);
+            cluster.reports(*node, &[store]);
+            assert!(cluster.registers(*node).is_some());
+        }
+        cluster.sent(nodes[1]);
+        let _opened = cluster.updates("/f");
+        assert!(cluster.sent(nodes[1]).iter().any(is_fence), "{drains}");
+    }
+}
+
+#[test]
+fn what_was_lost_holds_up_nothing_of_what_is_left() {
+    let mut cluster = Cluster::new();
+    let nodes: Vec<NodeId> = (1..=3).map(|number| cluster.disk(number).0).collect();
+    cluster.groups(&[1, 2]);
+    // More than is owed at a time.
+    (0..2 * cluster::backfill::MISSING_AT_A_TIME).for_each(|number| cluster.has_file(&format!("/lost{number}"), &[1]));
+    cluster.has_file("/both", &[1, 2]);
+    cluster.begins_anew();
+    for (store, node) in (1..).zip(&nodes) {
+        cluster.comes(*node);
+        cluster.reports(*node, &[store]);
+    }
+    cluster.manager.give_up_store(StoreId(1), true).unwrap();
+    let third = || {
+        let group = cluster.namespace.read(|read| namespace::group(read, GROUP)).unwrap().unwrap();
+        group.members.into_iter().find(|member| member.store == StoreId(3))
+    };
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !third().is_some_and(|member| member.is_current()) {
+        assert!(std::time::Instant::now() < until, "{:?} {:?}", third(), cluster.manager.repair_view());
+        cluster.passes(1);
+        for node in &nodes[1..] {
+            cluster.boots(*node, 1);
+        }
+        cluster.manager.tick();
+        // Names are changed by a thread of their own.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_copy_is_followed_by_the_next_one_at_once() {
+    let mut cluster = Cluster::new();
+    let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.joins(number)).collect();
+    cluster.groups(&[1, 2]);
+    (0..40).for_each(|number| cluster.has_file(&format!("/f{number}"), &[1]));
+    cluster.begins_anew();
+    let session = |(store, node): (u64, &NodeId)| {
+        cluster.comes(*node);
+        let session = cluster.registers(*node).unwrap();
+        cluster.reports(*node, &[store]);
+        session
+    };
+    let sessions: Vec<SessionId> = (1..).zip(&nodes).map(session).collect();
+    // One look finds them, and the next one begins to copy.
+    cluster.passes(1);
+    cluster.manager.tick();
+    cluster.manager.tick();
+    let (mut made, until) = (0, std::time::Instant::now() + Duration::from_secs(20));
+    while made < 40 {
+        assert!(std::time::Instant::now() < until, "{made}");
+        for (store, copy) in copies(&cluster.sent(nodes[1])) {
+            made += 1;
+            let message = FromStore::Copied { session: sessions[1], copy, is_there: true };
+            cluster.manager.receive(nodes[1], FromDisk::Cluster(ToManager::OfStore { store, message }));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,340 @@
+//! What nodes and their manager settle before the roles speak: tokens, registration, certificates, on a real namespace and over real sockets.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use kv::MemoryKv;
+use link::{
+    Authority, Credentials, Door, Identity, JoinToken, Joined, LinkError, Listener, LocalNode, NewKey, Roles, Settings,
+    TokenError, TokenRequest, TokenStore as _,
+};
+use manager::registration::ManagerRegistration;
+use manager::tokens::Tokens;
+use namespace::{Actor, Durability, FoundCluster, Namespace, NamespaceConfig, RemoveMember};
+use node::links::{Links, Peer, Received, Receiver};
+use node::registration::{self, Registration, RegistrationError, StoreClaim};
+use node::renewal::Renewing;
+use tempfile::TempDir;
+use types::{ClusterId, NodeId, StoreId, Timestamp};
+
+const SOON: Duration = Duration::from_secs(20);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+struct Quiet;
+
+impl Receiver for Quiet {
+    fn connected(&self, _: NodeId, _: &Peer) {}
+    fn received(&self, _: NodeId, _: Received) {}
+    fn ended(&self, _: NodeId, _: &LinkError) {}
+}
+
+/// A cluster with its first manager, which lets nodes in.
+struct Cluster {
+    _folder: TempDir,
+    authority: Arc<Authority>,
+    namespace: Arc<Namespace>,
+    tokens: Tokens,
+    links: Arc<Links>,
+    address: SocketAddr,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Arc::new(Authority::create(folder.path(), ClusterId(1), now()).unwrap());
+        let namespace = Namespace::open(Arc::new(MemoryKv::new()), now(), NamespaceConfig::default()).unwrap();
+        let found = FoundCluster { roles: 1, name: "mgr".into(), key: [0; 32] };
+        namespace.change_wait(Durability::Synced, namespace.context(now(), &Actor::admin(), None), found).unwrap();
+        let tokens = Tokens::new(Arc::clone(&namespace));
+        let identity = Identity::issue(&authority, NodeId(1), Roles::MANAGER, now(), DAY).unwrap();
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let links = Links::new(us(&identity));
+        let door = Door { authority: Arc::clone(&authority), tokens: Arc::new(tokens.clone()), validity: DAY };
+        let registration =
+            ManagerRegistration::new(Arc::clone(&namespace), Arc::clone(&authority), 2 * DAY, Box::new(now));
+        links.start(&listener, Some(Arc::new(door)), Some(Arc::new(registration)), Arc::new(Quiet)).unwrap();
+        let address = listener.address();
+        Self { _folder: folder, authority, namespace, tokens, links, address }
+    }
+
+    fn token(&self, roles: Roles) -> JoinToken {
+        let addresses = vec![self.address.to_string()];
+        let text = self.tokens.make(addresses, self.authority.fingerprint(), roles, HOUR, now()).unwrap();
+        JoinToken::parse(&text).unwrap()
+    }
+
+    fn disk(&self, name: &str) -> Identity {
+        link::join(&self.token(Roles::DISK), &NewKey::draw().unwrap(), Roles::DISK, name, &Settings::default()).unwrap()
+    }
+
+    fn remove(&self, node: NodeId) {
+        let ctx = self.namespace.context(now(), &Actor::admin(), None);
+        self.namespace.change_wait(Durability::Synced, ctx, RemoveMember { node }).unwrap();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.links.stop("the test is over", SOON);
+    }
+}
+
+fn us(identity: &Identity) -> LocalNode {
+    LocalNode::new(Arc::new(Credentials::new(identity).unwrap()), Settings::default())
+}
+
+/// A disk server that is connected with its manager.
+struct Disk(Arc<Links>);
+
+impl Disk {
+    fn new(cluster: &Cluster, us: LocalNode) -> Self {
+        let links = Links::new(us);
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        links.start(&listener, None, None, Arc::new(Quiet)).unwrap();
+        links.keep_manager(&cluster.address.to_string());
+        let until = Instant::now() + SOON;
+        while links.peer(NodeId(1)).is_none() {
+            assert!(Instant::now() < until, "it is not connected");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Self(links)
+    }
+
+    fn register(&self, registration: &Registration) -> Result<(), RegistrationError> {
+        registration::register(&self.0, NodeId(1), registration)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.0.stop("the test is over", SOON);
+    }
+}
+
+fn with_store(store: u64, location: &str) -> Registration {
+    let claim = StoreClaim { store: StoreId(store), location: location.into(), class: Some("t1".into()) };
+    Registration {
+        run: 1,
+        for_nodes: vec!["127.0.0.1:5".into()],
+        for_clients: vec!["127.0.0.1:6".into()],
+        stores: vec![claim],
+    }
+}
+
+#[test]
+fn nodes_join_with_tokens_that_the_namespace_keeps() {
+    let cluster = Cluster::new();
+    let identity = cluster.disk("disk1");
+    assert_eq!((identity.name().node, identity.name().roles), (NodeId(2), Roles::DISK));
+    let member = cluster.namespace.read(|read| namespace::member(read, NodeId(2))).unwrap().unwrap();
+    assert_eq!((member.name.as_str(), member.roles), ("disk1", Roles::DISK.bits()));
+    // A second node with a token that was used, and one that wants to be more than it may.
+    let (token, key) = (cluster.token(Roles::DISK), NewKey::draw().unwrap());
+    let wish = |key: &NewKey, roles| TokenRequest { roles, name: "disk2".into(), key: key.public() };
+    let take =
+        |wish: &TokenRequest, at| cluster.tokens.take(&token.presented(), wish, at).map_err(|error| error.to_string());
+    assert!(take(&wish(&key, Roles::MANAGER), now()).unwrap_err().contains("as disk, not as manager"));
+    assert!(take(&wish(&key, Roles::DISK), now().plus(2 * HOUR)).unwrap_err().contains("expired"));
+    let joined = Joined { node: NodeId(3), roles: Roles::DISK };
+    assert_eq!(take(&wish(&key, Roles::DISK), now()), Ok(joined));
+    assert_eq!(take(&wish(&key, Roles::DISK), now()), Ok(joined), "its answer was lost");
+    let other = NewKey::draw().unwrap();
+    assert!(take(&wish(&other, Roles::DISK), now()).unwrap_err().contains("was used already, by node 3"));
+}
+
+#[test]
+fn who_asks_again_is_what_it_has_joined_as_and_nothing_once_it_was_removed() {
+    let cluster = Cluster::new();
+    let (token, key) = (cluster.token(Roles::BOTH), NewKey::draw().unwrap());
+    let take = |roles| {
+        let wish = TokenRequest { roles, name: "disk1".into(), key: key.public() };
+        cluster.tokens.take(&token.presented(), &wish, now())
+    };
+    let joined = Joined { node: NodeId(2), roles: Roles::DISK };
+    assert_eq!(take(Roles::DISK), Ok(joined));
+    assert_eq!(take(Roles::BOTH), Ok(joined), "the token would have let it be more");
+    cluster.remove(NodeId(2));
+    let removed = take(Roles::DISK).unwrap_err();
+    assert!(removed.to_string().contains("used by node 2, which was removed from this cluster"), "{removed}");
+}
+
+#[test]
+fn a_token_is_not_revoked_under_a_node_that_joins_with_it() {
+    let cluster = Cluster::new();
+    for number in 0..20 {
+        let token = cluster.token(Roles::DISK);
+        let (joined, revoked) = std::thread::scope(|scope| {
+            let join = scope.spawn(|| {
+                let wish = TokenRequest { roles: Roles::DISK, name: "d".into(), key: NewKey::draw().unwrap().public() };
+                cluster.tokens.take(&token.presented(), &wish, now())
+            });
+            let revoked = cluster.tokens.revoke(&token.presented().id.to_string(), now());
+            (join.join().unwrap(), revoked)
+        });
+        assert!(joined.is_ok() != revoked.is_ok(), "{number}: {joined:?}, {revoked:?}");
+    }
+}
+
+#[test]
+fn of_many_machines_with_one_token_one_gets_in() {
+    let cluster = Cluster::new();
+    let token = cluster.token(Roles::DISK);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let join = |_| {
+            let (tokens, token) = (cluster.tokens.clone(), token.clone());
+            scope.spawn(move || {
+                let wish = TokenRequest { roles: Roles::DISK, name: "d".into(), key: NewKey::draw().unwrap().public() };
+                tokens.take(&token.presented(), &wish, now())
+            })
+        };
+        let threads: Vec<_> = (0..8).map(join).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let used =
+        |error: &link::TakeError| matches!(error, link::TakeError::Token(TokenError::Used { node: NodeId(2), .. }));
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
+    assert_eq!(results.iter().filter(|result| result.as_ref().is_err_and(used)).count(), 7, "{results:?}");
+    assert_eq!(cluster.namespace.read(namespace::members).unwrap().len(), 2);
+}
+
+#[test]
+fn a_disk_server_says_where_it_is_and_what_it_has() {
+    let cluster = Cluster::new();
+    let disk = Disk::new(&cluster, us(&cluster.disk("disk1")));
+    disk.register(&with_store(77, "cern/r1/d1")).unwrap();
+    disk.register(&with_store(77, "cern/r2/d1")).unwrap();
+    let store = cluster.namespace.read(|read| namespace::store(read, StoreId(77))).unwrap().unwrap();
+    assert_eq!((store.node, store.location.as_str()), (NodeId(2), "cern/r2/d1"));
+    let member = cluster.namespace.read(|read| namespace::member(read, NodeId(2))).unwrap().unwrap();
+    assert_eq!((member.for_nodes, member.for_clients), (vec!["127.0.0.1:5".into()], vec!["127.0.0.1:6".to_owned()]));
+    let nowhere = disk.register(&with_store(78, "cern")).unwrap_err();
+    assert!(nowhere.to_string().contains("`cern` is not a place"), "{nowhere}");
+    let one = with_store(1, "a/b/c").stores;
+    let many = Registration { stores: one.into_iter().cycle().take(1025).collect(), ..with_store(1, "a/b/c") };
+    assert!(matches!(disk.register(&many), Err(RegistrationError::Refused { .. })));
+}
+
+#[test]
+fn where_a_node_is_reached_has_to_be_an_address() {
+    let cluster = Cluster::new();
+    let disk = Disk::new(&cluster, us(&cluster.disk("disk1")));
+    for good in ["ds1.example.org:1095", "[2001:db8::1]:1", "10.0.0.1:65535"] {
+        disk.register(&Registration { for_clients: vec![good.into()], ..with_store(77, "a/b/c") }).unwrap();
+    }
+    for wrong in [
+        "ds1",
+        "ds1:",
+        ":5",
+        "ds1:0",
+        "ds1:65536",
+        "ds1:+5",
+        "ds 1:5",
+        "a\u{1b}[2J:5",
+        "::1:5",
+        "[x]:5",
+        "a/b:5",
+        "ä:5",
+    ] {
+        let node = Registration { for_nodes: vec![wrong.into()], ..with_store(77, "a/b/c") };
+        let client = Registration { for_clients: vec![wrong.into()], ..with_store(77, "a/b/c") };
+        for registration in [node, client] {
+            let refused = disk.register(&registration).unwrap_err();
+            assert!(
+                matches!(&refused, RegistrationError::Refused { reason, .. } if reason.contains("host:port")),
+                "{refused}"
+            );
+            assert!(!refused.to_string().contains('\u{1b}'), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn a_store_that_another_node_has_is_refused_with_its_name() {
+    let cluster = Cluster::new();
+    let one = Disk::new(&cluster, us(&cluster.disk("disk1")));
+    let two = Disk::new(&cluster, us(&cluster.disk("disk2")));
+    one.register(&with_store(77, "cern/r1/d1")).unwrap();
+    let refused = two.register(&with_store(77, "cern/r1/d2")).unwrap_err();
+    assert!(refused.to_string().contains("store 77 is at node 2 (disk1) already"), "{refused}");
+    two.register(&with_store(78, "cern/r1/d2")).unwrap();
+}
+
+#[test]
+fn two_processes_with_one_identity_do_not_both_stay() {
+    let cluster = Cluster::new();
+    let disk = Disk::new(&cluster, us(&cluster.disk("disk1")));
+    let of_run = |run| disk.register(&Registration { run, ..with_store(77, "cern/r1/d1") });
+    // Started again and again, and connected again in each run.
+    for run in [1, 1, 2, 2, 2, 3] {
+        of_run(run).unwrap();
+    }
+    let twin = of_run(2).unwrap_err();
+    assert!(twin.to_string().contains("another process runs as node 2"), "{twin}");
+    of_run(3).unwrap();
+}
+
+#[test]
+fn who_was_removed_is_told_so_and_stays_out() {
+    let cluster = Cluster::new();
+    let identity = cluster.disk("disk1");
+    drop(Disk::new(&cluster, us(&identity)));
+    cluster.remove(NodeId(2));
+    let refused = link::connect::<Vec<u8>>(&us(&identity), cluster.address, link::Expect::default()).unwrap_err();
+    assert!(refused.to_string().contains("node 2 is not in this cluster any more"), "{refused}");
+}
+
+#[test]
+fn who_was_removed_while_it_is_connected_gets_nothing_more_at_the_desk() {
+    let cluster = Cluster::new();
+    let identity = cluster.disk("disk1");
+    let disk = Disk::new(&cluster, us(&identity));
+    let request = NewKey::draw().unwrap().renewal(identity.name()).unwrap();
+    registration::renew(&disk.0, NodeId(1), &request).unwrap();
+    cluster.remove(NodeId(2));
+    let refused = registration::renew(&disk.0, NodeId(1), &request).unwrap_err();
+    assert!(refused.to_string().contains("node 2 is not in this cluster any more"), "{refused}");
+    assert!(matches!(disk.register(&with_store(77, "a/b/c")), Err(RegistrationError::Refused { .. })));
+}
+
+#[test]
+fn a_certificate_is_renewed_by_the_manager_and_kept() {
+    let cluster = Cluster::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("identity");
+    let identity = cluster.disk("disk1");
+    identity.write(&path).unwrap();
+    let (before, name) = (identity.expires(), *identity.name());
+    let disk = Disk::new(&cluster, us(&identity));
+    let links = Arc::clone(&disk.0);
+    let sign = move |request: &[u8]| registration::renew(&links, NodeId(1), request).map_err(|error| error.to_string());
+    let credentials = Arc::clone(&disk.0.us().credentials);
+    // A day is more than a third of two days.
+    let (validity, clock) = (2 * DAY, Box::new(now));
+    let mut renewing = Renewing { identity, path: path.clone(), credentials, validity, clock, sign: Box::new(sign) };
+    assert_eq!(renewing.look(), Ok(false));
+    renewing.clock = Box::new(|| now().plus(HOUR * 9));
+    assert_eq!(renewing.look(), Ok(true));
+    let kept = Identity::read(&path).unwrap();
+    assert!(kept.expires() > before && *kept.name() == name);
+    // Nobody signs: it goes on with what it has.
+    renewing.clock = Box::new(|| now().plus(47 * HOUR));
+    renewing.sign = Box::new(|_| Err("no manager is connected".into()));
+    assert_eq!(renewing.look(), Err("no manager is connected".into()));
+    assert_eq!(Identity::read(&path).unwrap().expires(), kept.expires());
+    // What was renewed is what connections are made with.
+    disk.0.peer(NodeId(1)).unwrap().cut("for a new one");
+    let until = Instant::now() + SOON;
+    while disk.0.peer(NodeId(1)).is_none() {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    disk.register(&with_store(77, "cern/r1/d1")).unwrap();
+}

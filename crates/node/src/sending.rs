@@ -1,0 +1,56 @@
+//! Messages on their way to other nodes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use link::{MessageError, Outgoing, Room, SharedBytes};
+use types::NodeId;
+
+use crate::bulk::BulkBytes;
+use crate::links::Links;
+use crate::message::Message;
+
+/// Hands messages to connections. It never waits.
+pub struct Sending {
+    /// The connections.
+    pub links: Arc<Links>,
+    /// It was said that a message is too long.
+    has_complained: AtomicBool,
+}
+
+impl Sending {
+    /// Over these connections.
+    #[must_use]
+    pub fn new(links: &Arc<Links>) -> Self {
+        Self { links: Arc::clone(links), has_complained: AtomicBool::new(false) }
+    }
+
+    /// Whether it was handed to a connection, with `bulk` behind it. Whether it arrives nobody knows.
+    pub fn tell(&self, to: NodeId, message: &Message, bulk: Option<Arc<BulkBytes>>) -> bool {
+        let bytes = match link::encode(message) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.complain(to, &error);
+                return false;
+            }
+        };
+        let outgoing = match bulk {
+            Some(bulk) => Outgoing::new(bytes).with_bulk(bulk as SharedBytes),
+            None => Outgoing::new(bytes),
+        };
+        let sent = self.links.tell(to, outgoing, Room::Try);
+        if let Err(error) = &sent {
+            tracing::debug!(node = %to, %error, "a message was not sent");
+        }
+        sent.is_ok()
+    }
+
+    /// That is a mistake of this program and no trouble of the network: the same comes again and again, and once is enough to say so.
+    fn complain(&self, to: NodeId, error: &MessageError) {
+        if self.has_complained.swap(true, Ordering::Relaxed) {
+            tracing::debug!(node = %to, %error, "a message cannot be sent");
+        } else {
+            tracing::error!(node = %to, %error, "a message cannot be sent, and it will not be said again; please report this");
+        }
+    }
+}

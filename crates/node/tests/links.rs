@@ -1,0 +1,374 @@
+//! Connections between nodes come about, are lost, and come back: over real sockets.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use link::{
+    Authority, Credentials, Identity, LinkError, Listener, LocalNode, Outgoing, PeerIdentity, Roles, Room, Settings,
+};
+use node::links::{Links, NotSent, Peer, Received, Receiver};
+use parking_lot::{Condvar, Mutex};
+use tempfile::TempDir;
+use types::{ClusterId, NodeId, Timestamp};
+
+/// Long enough for a busy machine, short enough for somebody who waits for a failing test.
+const SOON: Duration = Duration::from_secs(20);
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Timestamp(i64::try_from(since.as_nanos()).unwrap())
+}
+
+struct Cluster {
+    _folder: TempDir,
+    authority: Authority,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::create(folder.path(), ClusterId(1), now()).unwrap();
+        Self { _folder: folder, authority }
+    }
+
+    fn us(&self, node: u64, roles: Roles) -> LocalNode {
+        let identity = Identity::issue(&self.authority, NodeId(node), roles, now(), DAY).unwrap();
+        let settings = Settings {
+            alive_every: Duration::from_millis(100),
+            silence_max: Duration::from_millis(2500),
+            close_time: Duration::from_millis(500),
+            ..Settings::default()
+        };
+        LocalNode::new(Arc::new(Credentials::new(&identity).unwrap()), settings)
+    }
+
+    fn node(&self, node: u64, roles: Roles) -> Node {
+        Node::start(self.us(node, roles), "127.0.0.1:0".parse().unwrap())
+    }
+}
+
+/// What a node was told, in words.
+#[derive(Default)]
+struct Story {
+    lines: Mutex<Vec<String>>,
+    more: Condvar,
+    unwanted: Mutex<Option<NodeId>>,
+}
+
+impl Story {
+    fn add(&self, line: String) {
+        self.lines.lock().push(line);
+        self.more.notify_all();
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.lines.lock().clone()
+    }
+
+    fn wait(&self, what: &str, is_so: impl Fn(&[String]) -> bool) {
+        let until = Instant::now() + SOON;
+        let mut lines = self.lines.lock();
+        while !is_so(&lines) {
+            assert!(!self.more.wait_until(&mut lines, until).timed_out(), "not {what}: {lines:?}");
+        }
+    }
+
+    fn wait_for(&self, line: &str, times: usize) {
+        let what = format!("{times} x {line}");
+        self.wait(&what, |lines| lines.iter().filter(|seen| *seen == line).count() >= times);
+    }
+
+    /// Of one node: connected, what it sends, ended, connected again, and so on.
+    fn assert_in_order(&self, of: u64) {
+        let mut is_connected = false;
+        for line in self.lines() {
+            let Some(what) = line.strip_prefix(&format!("{of} ")) else { continue };
+            match what {
+                "connected" => assert!(!std::mem::replace(&mut is_connected, true), "{:?}", self.lines()),
+                "ended" => assert!(std::mem::replace(&mut is_connected, false), "{:?}", self.lines()),
+                _ => assert!(is_connected, "{:?}", self.lines()),
+            }
+        }
+    }
+}
+
+impl Receiver for Story {
+    fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
+        match *self.unwanted.lock() == Some(peer.name.node) {
+            true => Err(format!("node {} was removed", peer.name.node)),
+            false => Ok(()),
+        }
+    }
+
+    fn connected(&self, node: NodeId, _: &Peer) {
+        self.add(format!("{node} connected"));
+    }
+
+    fn received(&self, node: NodeId, received: Received) {
+        match received {
+            Received::OneWay { message, .. } => self.add(format!("{node} {}", String::from_utf8(message).unwrap())),
+            Received::Request { message, bulk, responder } => {
+                let bytes = bulk.bytes().to_vec();
+                responder.answer(Outgoing::new([message, bytes].concat())).unwrap();
+            }
+        }
+    }
+
+    fn ended(&self, node: NodeId, _: &LinkError) {
+        self.add(format!("{node} ended"));
+    }
+}
+
+struct Node {
+    us: LocalNode,
+    links: Arc<Links>,
+    story: Arc<Story>,
+    address: SocketAddr,
+}
+
+impl Node {
+    fn start(us: LocalNode, address: SocketAddr) -> Self {
+        // A connection's thread that is about to end may have the socket still.
+        let until = Instant::now() + SOON;
+        let listener = loop {
+            match Listener::bind(address) {
+                Ok(listener) => break listener,
+                Err(error) => assert!(Instant::now() < until, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let (links, story) = (Links::new(us.clone()), Arc::new(Story::default()));
+        links.start(&listener, None, None, Arc::clone(&story) as Arc<dyn Receiver>).unwrap();
+        Self { us, links, story, address: listener.address() }
+    }
+
+    fn number(&self) -> u64 {
+        self.us.credentials.name().node.0
+    }
+
+    fn keep(&self, other: &Node) {
+        self.links.keep(NodeId(other.number()), &other.address.to_string());
+    }
+
+    fn tell(&self, node: u64, text: &str) -> Result<(), NotSent> {
+        self.links.tell(NodeId(node), Outgoing::new(text.as_bytes().to_vec()), Room::Wait)
+    }
+
+    fn restart(&mut self) {
+        self.links.stop("it is restarted", SOON);
+        let story = Arc::clone(&self.story);
+        *self = Self::start(self.us.clone(), self.address);
+        drop(story);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.links.stop("the test is over", SOON);
+    }
+}
+
+#[test]
+fn what_one_thread_tells_arrives_in_its_order() {
+    let cluster = Cluster::new();
+    let (manager, disk) = (cluster.node(1, Roles::MANAGER), cluster.node(2, Roles::DISK));
+    assert!(matches!(disk.tell(1, "too early"), Err(NotSent::NotConnected(NodeId(1)))));
+    disk.links.keep_manager(&manager.address.to_string());
+    disk.story.wait_for("1 connected", 1);
+    manager.story.wait_for("2 connected", 1);
+    for number in 0..5000 {
+        disk.tell(1, &number.to_string()).unwrap();
+        manager.tell(2, &number.to_string()).unwrap();
+    }
+    for (node, from) in [(&manager, 2), (&disk, 1)] {
+        node.story.wait_for(&format!("{from} 4999"), 1);
+        let told: Vec<String> = (0..5000).map(|number| format!("{from} {number}")).collect();
+        assert_eq!(node.story.lines()[1..], told);
+    }
+}
+
+#[test]
+fn a_request_is_answered_with_its_bulk() {
+    let cluster = Cluster::new();
+    let (manager, disk) = (cluster.node(1, Roles::MANAGER), cluster.node(2, Roles::DISK));
+    disk.keep(&manager);
+    manager.story.wait_for("2 connected", 1);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let outgoing = Outgoing::new(b"what".to_vec()).with_bulk(Arc::new(b" and more".to_vec()));
+    let then = move |answer: Result<node::links::Answer, _>| sender.send(answer.unwrap().message).unwrap();
+    manager.links.request_then(NodeId(2), node::links::Call::new(outgoing), Room::Wait, then).unwrap();
+    assert_eq!(receiver.recv_timeout(SOON).unwrap(), b"what and more");
+}
+
+#[test]
+fn a_node_that_comes_back_is_connected_again_and_that_is_told() {
+    let cluster = Cluster::new();
+    let (mut manager, disk) = (cluster.node(1, Roles::MANAGER), cluster.node(2, Roles::DISK));
+    disk.keep(&manager);
+    for round in 1..=3 {
+        disk.story.wait_for("1 connected", round);
+        manager.story.wait_for("2 connected", 1);
+        disk.tell(1, "hello").unwrap();
+        manager.story.wait_for("2 hello", 1);
+        manager.restart();
+        disk.story.wait_for("1 ended", round);
+    }
+    disk.story.wait_for("1 connected", 4);
+    disk.story.assert_in_order(1);
+}
+
+#[test]
+fn who_is_not_there_yet_is_tried_until_it_is() {
+    let cluster = Cluster::new();
+    let disk = cluster.node(2, Roles::DISK);
+    let free = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap().address();
+    disk.links.keep_manager(&free.to_string());
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(disk.links.connected(), []);
+    let began = Instant::now();
+    let _manager = Node::start(cluster.us(1, Roles::MANAGER), free);
+    disk.story.wait_for("1 connected", 1);
+    assert!(began.elapsed() < Duration::from_secs(5), "pauses have an end: {:?}", began.elapsed());
+}
+
+#[test]
+fn of_two_that_dial_each_other_at_once_one_connection_stays() {
+    let cluster = Cluster::new();
+    for _ in 0..20 {
+        let (low, high) = (cluster.node(3, Roles::DISK), cluster.node(8, Roles::DISK));
+        std::thread::scope(|scope| {
+            scope.spawn(|| low.keep(&high));
+            scope.spawn(|| high.keep(&low));
+        });
+        low.story.wait_for("8 connected", 1);
+        high.story.wait_for("3 connected", 1);
+        // Told again and again, each is heard in the end, and then all the time.
+        let until = Instant::now() + SOON;
+        let mut steady = 0;
+        while steady < 20 {
+            assert!(Instant::now() < until, "{:?}\n{:?}", low.story.lines(), high.story.lines());
+            let before = (low.links.peer(NodeId(8)), high.links.peer(NodeId(3)));
+            std::thread::sleep(Duration::from_millis(10));
+            let after = (low.links.peer(NodeId(8)), high.links.peer(NodeId(3)));
+            let same = |(before, after): (&Option<Peer>, &Option<Peer>)| match (before, after) {
+                (Some(before), Some(after)) => before.is_same_connection(after),
+                _ => false,
+            };
+            steady = if same((&before.0, &after.0)) && same((&before.1, &after.1)) { steady + 1 } else { 0 };
+        }
+        low.tell(8, "from below").unwrap();
+        high.tell(3, "from above").unwrap();
+        high.story.wait_for("3 from below", 1);
+        low.story.wait_for("8 from above", 1);
+        low.story.assert_in_order(8);
+        high.story.assert_in_order(3);
+    }
+}
+
+/// A connection of `us` with `node` that no `Links` knows of.
+fn stray(us: &LocalNode, node: &Node) -> Result<Peer, LinkError> {
+    let ready = link::connect(us, node.address, link::Expect::default())?;
+    let peer = ready.peer().clone();
+    struct Deaf;
+    impl link::Handler for Deaf {
+        type Buffer = node::links::Buffer;
+        fn buffer(&self, _: &PeerIdentity, _: &link::Arriving<'_>) -> Option<Self::Buffer> {
+            None
+        }
+        fn received(&self, _: &Peer, _: Received) {}
+    }
+    std::thread::spawn(move || ready.run(&Deaf));
+    Ok(peer)
+}
+
+#[test]
+fn who_dials_again_has_lost_the_first_connection() {
+    let cluster = Cluster::new();
+    let (node, other) = (cluster.node(1, Roles::DISK), cluster.us(2, Roles::DISK));
+    let first = stray(&other, &node).unwrap();
+    node.story.wait_for("2 connected", 1);
+    first.tell(Outgoing::new(b"first".to_vec()), Room::Wait).unwrap();
+    node.story.wait_for("2 first", 1);
+    let second = stray(&other, &node).unwrap();
+    node.story.wait_for("2 connected", 2);
+    second.tell(Outgoing::new(b"second".to_vec()), Room::Wait).unwrap();
+    node.story.wait_for("2 second", 1);
+    assert_eq!(node.story.lines(), ["2 connected", "2 first", "2 ended", "2 connected", "2 second"]);
+    assert!(first.ended().is_some() && second.ended().is_none());
+}
+
+#[test]
+fn the_connection_that_the_lower_number_dialed_stays() {
+    let cluster = Cluster::new();
+    let (low, high) = (cluster.node(1, Roles::DISK), cluster.node(2, Roles::DISK));
+    low.keep(&high);
+    high.story.wait_for("1 connected", 1);
+    low.story.wait_for("2 connected", 1);
+    // The higher one dials all the same: it is told why not.
+    let refused = stray(&high.us, &low).unwrap_err();
+    assert!(refused.to_string().contains("has a connection with node 2 already"), "{refused}");
+    // And the other way round: what the higher one has dialed gives way.
+    let (low, high) = (cluster.node(1, Roles::DISK), cluster.node(2, Roles::DISK));
+    high.keep(&low);
+    high.story.wait_for("1 connected", 1);
+    let dialed = stray(&low.us, &high).unwrap();
+    high.story.wait_for("1 connected", 2);
+    assert_eq!(high.story.lines(), ["1 connected", "1 ended", "1 connected"]);
+    assert!(dialed.ended().is_none());
+}
+
+#[test]
+fn who_is_forgotten_is_left_alone() {
+    let cluster = Cluster::new();
+    let (one, two) = (cluster.node(1, Roles::DISK), cluster.node(2, Roles::DISK));
+    one.keep(&two);
+    one.story.wait_for("2 connected", 1);
+    two.story.wait_for("1 connected", 1);
+    one.links.forget(NodeId(2));
+    two.story.wait_for("1 ended", 1);
+    one.story.wait_for("2 ended", 1);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(two.story.lines(), ["1 connected", "1 ended"]);
+    one.keep(&two);
+    two.story.wait_for("1 connected", 2);
+}
+
+#[test]
+fn who_is_forgotten_while_a_connection_comes_about_is_left_alone_as_well() {
+    let cluster = Cluster::new();
+    let (one, two) = (cluster.node(1, Roles::DISK), cluster.node(2, Roles::DISK));
+    for pause in 0..300 {
+        one.keep(&two);
+        std::thread::sleep(Duration::from_micros(pause * 10));
+        one.links.forget(NodeId(2));
+        // What was on its way has come about by now, or does not.
+        std::thread::sleep(Duration::from_millis(4));
+        let until = Instant::now() + SOON;
+        while !one.links.connected().is_empty() || !two.links.connected().is_empty() {
+            assert!(Instant::now() < until, "forgotten {} us later: {:?}", pause * 10, one.story.lines());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn strangers_and_the_unwanted_stay_out() {
+    let (cluster, other) = (Cluster::new(), Cluster::new());
+    let (one, two) = (cluster.node(1, Roles::MANAGER), cluster.node(2, Roles::DISK));
+    *one.story.unwanted.lock() = Some(NodeId(2));
+    let refused = stray(&two.us, &one).unwrap_err();
+    assert!(refused.to_string().contains("node 2 was removed"), "{refused}");
+    // Of another cluster's authority, though the cluster's number is the same.
+    assert!(stray(&other.us(3, Roles::DISK), &one).is_err());
+    // Another node than was expected at this address.
+    two.links.keep(NodeId(7), &one.address.to_string());
+    // Its own identity, on a second machine.
+    let twin = stray(&one.us, &one).unwrap_err();
+    assert!(twin.to_string().contains("this is node 1, too"), "{twin}");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(one.story.lines(), Vec::<String>::new());
+}

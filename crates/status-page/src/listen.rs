@@ -1,0 +1,84 @@
+//! Where to listen, and who may be let near it: loopback, unless `--insecure` was written out.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+
+use console::Exit;
+
+/// Why an address was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// It is no address.
+    #[error("`{given}` is no address to listen on: {reason}; write HOST:PORT, as in 127.0.0.1:1094 or [::1]:0")]
+    NoAddress {
+        /// As it was given.
+        given: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It is not loopback.
+    #[error(
+        "refused to listen on {given}: it can be reached from other machines, and no authentication is configured, so that anybody there could read, write and delete everything. Listen on 127.0.0.1 or [::1], or say --insecure if the network is closed to all but friends (authentication comes with a later version)"
+    )]
+    NotLoopback {
+        /// As it was given.
+        given: String,
+    },
+}
+
+impl ListenError {
+    /// The code that the run ends with.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::NoAddress { .. } => Exit::Usage,
+            Self::NotLoopback { .. } => Exit::Listen,
+        }
+    }
+}
+
+/// The address meant by `given`, or why it is refused.
+pub fn resolve(given: &str, insecure: bool) -> Result<SocketAddr, ListenError> {
+    let wrong = |reason: String| ListenError::NoAddress { given: given.to_owned(), reason };
+    let addresses: Vec<SocketAddr> = given.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.collect();
+    let first = *addresses.first().ok_or_else(|| wrong("the name stands for no address".into()))?;
+    // A name is taken only if all it stands for is allowed: which one comes first is chance.
+    if !insecure && !addresses.iter().all(|address| is_loopback(*address)) {
+        return Err(ListenError::NotLoopback { given: given.to_owned() });
+    }
+    Ok(first)
+}
+
+/// Whether nobody on another machine can reach it.
+#[must_use]
+pub fn is_loopback(address: SocketAddr) -> bool {
+    match address {
+        SocketAddr::V4(v4) => v4.ip().is_loopback(),
+        // ::ffff:127.0.0.1 is loopback too, and ::ffff:10.0.0.1 is not.
+        SocketAddr::V6(v6) => v6.ip().is_loopback() || v6.ip().to_ipv4_mapped().is_some_and(|v4| v4.is_loopback()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_alone() {
+        for good in ["127.0.0.1:1094", "127.9.9.9:0", "[::1]:0", "[::ffff:127.0.0.1]:1"] {
+            assert!(resolve(good, false).is_ok(), "{good}");
+        }
+        for wide in ["0.0.0.0:1094", "[::]:1094", "192.0.2.1:0", "[::ffff:10.0.0.1]:1", "[2001:db8::1]:1"] {
+            let error = resolve(wide, false).unwrap_err();
+            assert_eq!(error.exit(), Exit::Listen);
+            assert!(error.to_string().contains("--insecure"), "{error}");
+            assert!(resolve(wide, true).is_ok(), "{wide}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_a_usage_error() {
+        for wrong in ["", "1094", "localhost", "127.0.0.1:", "127.0.0.1:99999", "::1:5x"] {
+            assert_eq!(resolve(wrong, true).unwrap_err().exit(), Exit::Usage, "{wrong}");
+        }
+    }
+}

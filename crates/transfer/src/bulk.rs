@@ -1,0 +1,511 @@
+//! One large file from anywhere to anywhere: one thread or more reads and sums, this one writes, buffers go round between.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use client::{Algorithm, Client, Reader, StripedWriter, Sum, Units, Url};
+use parking_lot::Mutex;
+use wire::request::{OpenOptions, QueryKind};
+use wire::response::StatReply;
+
+use crate::context::Context;
+use crate::ends::{CHUNK, Opened, Sink, Source, Summed, read_local, read_remote};
+use crate::error::TransferError;
+use crate::held_back::HeldBack;
+use crate::local::{Kept, LocalSink, LocalSource, mode_of};
+use crate::place::Place;
+use crate::plan::How;
+use crate::pool::Pool;
+use crate::resume::sum_part;
+use crate::stream::{StreamSink, read_standard};
+use crate::sums::SumOfParts;
+use crate::times;
+use crate::units::{Parts, Pieces, UnitParts, UnitsSource, buffers_of};
+
+/// Buffers between reading and writing, besides those that are with the servers.
+const BETWEEN: usize = 1;
+
+/// How a copy ended well.
+#[derive(Debug)]
+pub struct Copied {
+    /// Bytes that were moved.
+    pub bytes: u64,
+    /// The file's length.
+    pub len: u64,
+    /// The checksum of what was moved, if it was computed.
+    pub sum: Option<Sum>,
+    /// Whether a server's checksum was compared with it.
+    pub verified: bool,
+    /// It was there already.
+    pub skipped: bool,
+}
+
+/// A file and where it is to be. `client` keeps the connections for both ends.
+pub struct Bulk<'a> {
+    /// Settings, progress, what is known of servers.
+    pub context: &'a Context,
+    /// From where.
+    pub from: &'a Place,
+    /// To where: the file itself.
+    pub to: &'a Place,
+    /// What to do if something is there.
+    pub how: How,
+    /// The file that an attempt which was cut has made at a server, where nothing was, as it was then.
+    pub made: Option<StatReply>,
+    /// It is known to stand there unfinished, and begins again.
+    pub again: bool,
+}
+
+/// What the server says that the file's checksum is; `None`: it keeps none of this kind. A file that is being written, or is
+/// known to be damaged, is an error.
+pub fn told(client: &mut Client, url: &Url, algorithm: Algorithm) -> Result<Option<String>, TransferError> {
+    match client.checksum(url, Some(algorithm.name())) {
+        Ok((name, value)) => Ok(Some(value).filter(|_| name == algorithm.name())),
+        Err(error) if matches!(error.kind(), client::Kind::Unsupported | client::Kind::Usage) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+type Work<'w> = Box<dyn FnOnce(SyncSender<Summed>) -> Result<(), TransferError> + Send + 'w>;
+
+impl Bulk<'_> {
+    /// Copies it.
+    pub fn copy(&mut self, client: &mut Client) -> Result<Copied, TransferError> {
+        let algorithm = self.algorithm(client)?;
+        let Opened { mut source, len, mode, mtime } = self.open_source(client)?;
+        let kept = mtime.filter(|_| self.context.options.preserve).map(|mtime| Kept { mtime, mode });
+        if (self.context.options.resume || self.how == How::Compare)
+            && let Some(len) = len
+            && let Some(done) = self.is_there(client, len, algorithm)?
+        {
+            source.end(client, self.from);
+            if let Some(kept) = kept {
+                self.keep_time(client, kept)?;
+            }
+            return Ok(done);
+        }
+        let (mut sink, mut from, beginning) = match self.open_sink(client, (len, algorithm), mode, kept) {
+            Ok(opened) => opened,
+            Err(error) => {
+                source.end(client, self.from);
+                return Err(error);
+            }
+        };
+        self.made = sink.made().or(self.made.take());
+        let mut sums = algorithm.map(SumOfParts::new);
+        if from > 0
+            && let Sink::Local(part) = &mut sink
+            && !self.is_beginning(client, part, from, algorithm)?
+        {
+            part.cut(0)?;
+            from = 0;
+        }
+        if from > 0 {
+            self.context.progress.skipped(from);
+            if let Some(sums) = &mut sums {
+                let beginning = match &sink {
+                    Sink::Local(part) => Some(sum_part(part, 0..from, sums.algorithm())?),
+                    _ => beginning,
+                };
+                if let Some(beginning) = beginning {
+                    sums.add(0, from, beginning);
+                }
+            }
+            if let Source::Local(_) = &source
+                && let Place::Local(path) = self.from
+            {
+                source = Source::Local(LocalSource::open(path, from, self.context.options.direct)?);
+            }
+        }
+        let mut held = match len {
+            Some(len) if self.may_be_no_file(&sink) => HeldBack::of(len),
+            _ => HeldBack::default(),
+        };
+        let moved = match self.pump(client, source, (&mut sink, &mut held), (from, len), sums.as_mut()) {
+            // A pipe may have ended only because whoever filled it was stopped with us.
+            Ok(_) if self.context.stopping() => {
+                self.give_up(client, sink, true);
+                return Err(TransferError::Stopped);
+            }
+            Ok(moved) => moved,
+            Err(error) => {
+                self.give_up(client, sink, true);
+                return Err(error);
+            }
+        };
+        let len = from + moved;
+        let sum = sums.and_then(|sums| sums.whole(len));
+        let mut verified = false;
+        if let (Place::Remote(url), Some(sum)) = (self.from, sum) {
+            match told(client, url, sum.algorithm) {
+                Ok(Some(text)) if !sum.is(&text) => {
+                    self.give_up(client, sink, false);
+                    let expected = format!("{}:{text}", sum.algorithm.name());
+                    return Err(TransferError::Damaged { from: url.to_string(), expected, found: sum });
+                }
+                Ok(told) => verified = told.is_some(),
+                Err(error) => {
+                    self.give_up(client, sink, true);
+                    return Err(error);
+                }
+            }
+        }
+        if let Err(error) = sink.end(held.release()) {
+            self.give_up(client, sink, true);
+            return Err(error);
+        }
+        self.finish(client, sink, len, kept)?;
+        if let (Place::Remote(url), Some(sum)) = (self.to, sum)
+            && let Some(text) = told(client, url, sum.algorithm)?
+        {
+            self.compare(sum, text)?;
+            verified = true;
+        }
+        if !verified {
+            self.context.not_compared([self.from, self.to]);
+        }
+        Ok(Copied { bytes: moved, len, sum, verified, skipped: false })
+    }
+
+    /// Is it found out only after the last byte whether what was read is a file, while the target's server may take what it has for one?
+    fn may_be_no_file(&self, sink: &Sink) -> bool {
+        matches!(self.from, Place::Remote(_)) && matches!(sink, Sink::Remote { .. } | Sink::Units { .. })
+    }
+
+    /// The checksum to compare: one that the target's server keeps, else the source's; of its own accord, or as wished.
+    pub(super) fn algorithm(&self, client: &mut Client) -> Result<Option<Algorithm>, TransferError> {
+        if !self.context.options.verify {
+            return Ok(None);
+        }
+        for place in [self.to, self.from] {
+            if let Place::Remote(url) = place
+                && let Some(offered) = self.context.offered(client, url)?
+            {
+                return Ok(Some(offered));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn open_source(&self, client: &mut Client) -> Result<Opened, TransferError> {
+        match self.from {
+            Place::Local(path) => {
+                let source = LocalSource::open(path, 0, self.context.options.direct)?;
+                let (len, mtime) = (Some(source.len()), Some(source.mtime()));
+                Ok(Opened { source: Source::Local(source), len, mode: mode_of(path)?, mtime })
+            }
+            Place::Remote(url) => {
+                // What goes on in the file's order is put in it by the server that this leads to.
+                let opened = match self.to.is_stream() {
+                    true => client::Opened::File(client.open(url, OpenOptions::READ, 0)?),
+                    false => client.open_direct(url, OpenOptions::READ, 0)?,
+                };
+                let file = match opened {
+                    client::Opened::File(file) => file,
+                    client::Opened::Units(units) => {
+                        let stat = units.stat();
+                        let (len, mtime) = (Some(stat.size), Some(times::of_server(&stat)));
+                        let mode = stat.extra.as_ref().map_or(0o644, |extra| extra.mode) & 0o777;
+                        let source = Source::Units(UnitsSource::open(&units)?);
+                        return Ok(Opened { source, len, mode, mtime });
+                    }
+                };
+                let mtime = Some(times::of_server(file.stat()));
+                let (len, mode) = (file.stat().size, file.stat().extra.as_ref().map_or(0o644, |extra| extra.mode));
+                let mut readers = vec![Reader::new(file)];
+                // What is written in order cannot wait for the slower of two.
+                let streams = if self.to.is_stream() { 1 } else { self.context.options.streams };
+                let useful = len.div_ceil(CHUNK as u64 * 4).clamp(1, 64);
+                for _ in 1..u64::from(streams).min(useful) {
+                    readers.push(Reader::new(client.open(url, OpenOptions::READ, 0)?));
+                }
+                Ok(Opened { source: Source::Remote(readers), len: Some(len), mode: mode & 0o777, mtime })
+            }
+            Place::Standard => Ok(Opened { source: Source::Standard, len: None, mode: 0o644, mtime: None }),
+        }
+    }
+
+    /// Opens the target, and tells from where on it is to be written; where an earlier copy is gone on with at a server, also the sum of
+    /// the source up to there.
+    fn open_sink(
+        &self,
+        client: &mut Client,
+        (len, algorithm): (Option<u64>, Option<Algorithm>),
+        mode: u16,
+        kept: Option<Kept>,
+    ) -> Result<(Sink, u64, Option<Sum>), TransferError> {
+        let options = &self.context.options;
+        let force = options.force || self.how != How::New;
+        match self.to {
+            Place::Standard => Ok((Sink::Stream(StreamSink::standard(self.context.stop_flag())), 0, None)),
+            Place::Local(path) if self.to.is_stream() => {
+                Ok((Sink::Stream(StreamSink::open(path, self.context.stop_flag())?), 0, None))
+            }
+            Place::Local(path) => {
+                let resume = options.resume && len.is_some();
+                let mut sink = LocalSink::create(path, len, mode, force, resume, options.direct)?;
+                // The last block of an earlier copy may be only partly there.
+                let have = sink.len() - sink.len() % disk::ALIGNMENT as u64;
+                let have = if len.is_some_and(|len| have <= len) { have } else { 0 };
+                sink.cut(have)?;
+                Ok((Sink::Local(sink), have, None))
+            }
+            Place::Remote(url) => {
+                let mut target = url.clone();
+                // Of nothing there is no end to hold back: that it is complete says its close alone.
+                if let Some(len) = len.filter(|len| *len > 0) {
+                    target.add_words(&format!("oss.asize={len}"));
+                }
+                if let Some(kept) = kept
+                    && self.context.keeps_times(client, url)?
+                {
+                    target.add_words(&times::words(kept.mtime));
+                }
+                if options.resume
+                    && let (Some(found), Some(len)) = (client.look(url)?, len)
+                {
+                    match self.go_on(client, &target, (&found, len), algorithm) {
+                        Ok((sink, len, beginning)) => return Ok((sink, len, Some(beginning))),
+                        Err(TransferError::NoBeginning { .. }) if force => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                let how = if force { OpenOptions::DELETE } else { OpenOptions::NEW };
+                if self.again {
+                    target.add_words(&format!("tried={}", url.server.host));
+                }
+                let opened = client.open_direct(&target, how | OpenOptions::UPDATE | OpenOptions::MKPATH, mode);
+                let opened = opened.map_err(|error| match error.kind() {
+                    client::Kind::Exists => TransferError::Exists { path: url.to_string() },
+                    _ => error.into(),
+                })?;
+                match opened {
+                    client::Opened::File(file) => Ok((Sink::remote(file, !force), 0, None)),
+                    client::Opened::Units(units) => {
+                        let made = Some(units.stat()).filter(|_| !force);
+                        let opened = units.open_writer().inspect_err(|_| {
+                            // It has been made, and nothing comes of it.
+                            if let Some(made) = made.as_ref().filter(|_| !options.resume) {
+                                self.clean_up(client, made, false);
+                            }
+                        });
+                        Ok((self.units_sink(&units, opened?, made), 0, None))
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn units_sink(&self, units: &Units, opened: StripedWriter, made: Option<StatReply>) -> Sink {
+        let buffers = buffers_of(units.stripe(), self.context.settings.window);
+        Sink::Units { writer: Box::new(opened.into_parallel(buffers)), made, mtime: units.wanted_mtime() }
+    }
+
+    /// The time and mode of what was there already.
+    fn keep_time(&self, client: &mut Client, kept: Kept) -> Result<(), TransferError> {
+        match self.to {
+            Place::Local(path) => std::fs::File::open(path)
+                .and_then(|file| kept.put(&file))
+                .map_err(TransferError::local("set the time and mode of", path)),
+            Place::Remote(url) if self.context.keeps_times(client, url)? => {
+                let args = format!("{}?weir.op=touch&{}", url.path, times::words(kept.mtime)).into_bytes();
+                client.query(url, "set the time of", QueryKind::OpaqueFile, args)?;
+                Ok(())
+            }
+            Place::Remote(_) | Place::Standard => Ok(()),
+        }
+    }
+
+    /// Moves everything from `from` on, but what is held back; tells how many bytes those were. Connections that are of further use go back to `client`.
+    fn pump(
+        &self,
+        client: &mut Client,
+        source: Source,
+        (sink, held): (&mut Sink, &mut HeldBack),
+        (from, len): (u64, Option<u64>),
+        sums: Option<&mut SumOfParts>,
+    ) -> Result<u64, TransferError> {
+        let algorithm = sums.as_ref().map(|sums| sums.algorithm());
+        let window = self.context.settings.window.max(1);
+        let pieces = match &source {
+            Source::Units(units) => Pieces::of(units.stripe, window),
+            Source::Remote(readers) => {
+                let of_each = readers.iter().map(|reader| reader.file().window_for(CHUNK));
+                Pieces { len: CHUNK, window: of_each.max().unwrap_or(1) }
+            }
+            Source::Local(_) | Source::Standard => Pieces { len: CHUNK, window: 1 },
+        };
+        let reading = match &source {
+            Source::Remote(readers) | Source::Units(UnitsSource { readers, .. }) => readers.len() * pieces.window,
+            Source::Local(_) | Source::Standard => 1,
+        };
+        let count = reading + sink.window() + BETWEEN;
+        let wanted =
+            len.map_or(count, |len| usize::try_from((len - from).div_ceil(pieces.len as u64)).unwrap_or(count));
+        // Each unit has a part that may be the only one in its buffer.
+        let wanted = wanted + if matches!(source, Source::Units(_)) { reading } else { 0 };
+        let pool = Pool::new(count.min(wanted.max(1)), pieces.len);
+        let claims = AtomicU64::new(from);
+        let (sender, receiver) = sync_channel::<Summed>(count);
+        let spare = Mutex::new(Vec::new());
+        let mut moved = 0;
+        let result = std::thread::scope(|scope| {
+            let (pool, claims, spare) = (&pool, &claims, &spare);
+            let work: Vec<Work<'_>> = match source {
+                Source::Local(local) => vec![Box::new(move |sender| read_local(local, pool, algorithm, &sender))],
+                Source::Standard => {
+                    let stop = self.context.stop_flag();
+                    vec![Box::new(move |sender| read_standard(pool, algorithm, &sender, &stop))]
+                }
+                Source::Remote(remote) => {
+                    let end = len.unwrap_or(u64::MAX);
+                    let read = |reader| -> Work<'_> {
+                        Box::new(move |sender| {
+                            let parts = Parts::Claimed(claims, end);
+                            let (session, read) = read_remote(reader, parts, pieces.window, pool, algorithm, &sender);
+                            spare.lock().extend(session);
+                            read
+                        })
+                    };
+                    remote.into_iter().map(read).collect()
+                }
+                Source::Units(UnitsSource { stripe, readers }) => {
+                    let end = len.unwrap_or(0);
+                    let read = |(unit, reader)| -> Work<'_> {
+                        Box::new(move |sender| {
+                            let parts = Parts::Unit(UnitParts::new(stripe, unit, (from, end), pieces));
+                            let (session, read) = read_remote(reader, parts, pieces.window, pool, algorithm, &sender);
+                            spare.lock().extend(session);
+                            read
+                        })
+                    };
+                    (0..).zip(readers).map(read).collect()
+                }
+            };
+            let mut readers = Vec::new();
+            for work in work {
+                let sender = sender.clone();
+                readers.push(scope.spawn(move || work(sender).inspect_err(|_| pool.stop())));
+            }
+            drop(sender);
+            let written = self.write_all(receiver, (&mut *sink, held), pool, sums, &mut moved);
+            if written.is_err() {
+                pool.stop();
+            }
+            let mut failed = written.err();
+            for reader in readers {
+                let ended = reader.join().unwrap_or(Err(TransferError::Stopped));
+                // What the others gave up for says more than that they did.
+                if let Err(error) = ended
+                    && failed.as_ref().is_none_or(|failed| matches!(failed, TransferError::Stopped))
+                {
+                    failed = Some(error);
+                }
+            }
+            failed.map_or(Ok(()), Err)
+        });
+        if let Place::Remote(url) = self.from {
+            spare.into_inner().into_iter().for_each(|session| client.give_back(session, url));
+        }
+        result.map(|()| moved)
+    }
+
+    fn write_all(
+        &self,
+        receiver: Receiver<Summed>,
+        (sink, held): (&mut Sink, &mut HeldBack),
+        pool: &Pool,
+        mut sums: Option<&mut SumOfParts>,
+        moved: &mut u64,
+    ) -> Result<(), TransferError> {
+        for (mut chunk, sum) in receiver {
+            if self.context.stopping() {
+                return Err(TransferError::Stopped);
+            }
+            let (offset, len) = (chunk.offset, chunk.len as u64);
+            if let (Some(sums), Some(sum)) = (sums.as_deref_mut(), sum) {
+                sums.add(offset, len, sum);
+            }
+            held.keep_of(&mut chunk);
+            match chunk.len {
+                0 => pool.give(chunk.buffer),
+                _ => sink.put(chunk, pool)?,
+            }
+            *moved += len;
+            self.context.progress.moved(len);
+        }
+        Ok(())
+    }
+
+    fn finish(&self, client: &mut Client, sink: Sink, len: u64, kept: Option<Kept>) -> Result<(), TransferError> {
+        let made = sink.made();
+        match sink {
+            Sink::Local(local) => local.finish(len, kept, self.context.options.sync, self.context.options.resume),
+            Sink::Remote { writer, .. } => {
+                let url = writer.file().url().clone();
+                match writer.finish() {
+                    Ok(session) => {
+                        client.give_back(session, &url);
+                        Ok(())
+                    }
+                    Err(error) => {
+                        if let Some(made) = made.filter(|_| !error.is_connection() && !self.context.options.resume) {
+                            self.clean_up(client, &made, false);
+                        }
+                        Err(error.into())
+                    }
+                }
+            }
+            Sink::Units { writer, mtime, .. } => writer.finish(mtime).map_err(|error| {
+                if let Some(made) = made.filter(|_| !error.is_connection() && !self.context.options.resume) {
+                    self.clean_up(client, &made, false);
+                }
+                error.into()
+            }),
+            Sink::Stream(stream) => stream.finish(),
+        }
+    }
+
+    /// Leaves nothing that looks like a copy. What can be gone on with (`--resume`) stays, if it is `of_use`.
+    fn give_up(&self, client: &mut Client, sink: Sink, of_use: bool) {
+        let resume = self.context.options.resume && of_use;
+        let made = sink.made();
+        match sink {
+            Sink::Local(local) if !resume => local.remove(),
+            Sink::Local(_) | Sink::Stream(_) => {}
+            Sink::Remote { writer, .. } => {
+                // As long as it is open for us, it is nobody else's.
+                let held = writer.file().is_held();
+                if let Some(made) = made.filter(|_| !resume) {
+                    self.clean_up(client, &made, held);
+                }
+                writer.abandon();
+            }
+            Sink::Units { writer, .. } => {
+                if let Some(made) = made.filter(|_| !resume) {
+                    self.clean_up(client, &made, true);
+                }
+                drop(writer);
+            }
+        }
+    }
+
+    /// [`Bulk::remove_rest`], also after this copy was told to stop.
+    pub(super) fn clean_up(&self, client: &mut Client, made: &StatReply, held: bool) {
+        if self.context.stopping() {
+            self.remove_rest(&mut self.context.cleaner(), made, held);
+        } else {
+            self.remove_rest(client, made, held);
+        }
+    }
+
+    /// What differs is left: it is complete, and may be what somebody else has put there since the close.
+    fn compare(&self, sum: Sum, found: String) -> Result<(), TransferError> {
+        if sum.is(&found) {
+            return Ok(());
+        }
+        let algorithm = sum.algorithm.name();
+        let sent = format!("{:08x}", sum.value);
+        Err(TransferError::Differs { from: self.from.to_string(), to: self.to.to_string(), algorithm, found, sent })
+    }
+}

@@ -1,0 +1,167 @@
+//! What all the workers of one copy share.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use client::{Algorithm, BatchLimits, Client, ClientError, Endpoint, Settings, Stop, Url};
+use parking_lot::Mutex;
+
+use crate::local::Direct;
+use crate::place::Place;
+use crate::progress::Progress;
+
+/// What was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Replace what is there.
+    pub force: bool,
+    /// Go on with what an earlier copy has left.
+    pub resume: bool,
+    /// Compare checksums.
+    pub verify: bool,
+    /// Make local files durable before they get their names.
+    pub sync: bool,
+    /// Keep times of the last change and, here, permission bits.
+    pub preserve: bool,
+    /// Let servers copy among themselves.
+    pub tpc: bool,
+    /// Connections for one file that is read.
+    pub streams: u16,
+    /// Past the page cache?
+    pub direct: Direct,
+}
+
+/// Shared by the workers.
+#[derive(Debug)]
+pub struct Context {
+    /// What was asked for.
+    pub options: Options,
+    /// How patient the client is.
+    pub settings: Settings,
+    /// What has been done.
+    pub progress: Progress,
+    sums: Mutex<HashMap<Endpoint, Option<Algorithm>>>,
+    weir: Mutex<HashMap<Endpoint, bool>>,
+    batches: Mutex<HashMap<Endpoint, Option<BatchLimits>>>,
+    notes: Mutex<BTreeSet<String>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Context {
+    /// At the beginning of a copy.
+    #[must_use]
+    pub fn new(options: Options, settings: Settings) -> Self {
+        let stop: Arc<AtomicBool> = Arc::default();
+        let asked = Arc::clone(&stop);
+        let settings = Settings { stop: Stop::when(move || asked.load(Ordering::Relaxed)), ..settings };
+        let (sums, weir, batches, notes) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        Self { options, settings, progress: Progress::default(), sums, weir, batches, notes, stop }
+    }
+
+    /// A client for what has to be done after everything else was told to stop: it does not wait for long.
+    #[must_use]
+    pub fn cleaner(&self) -> Client {
+        Client::new(Settings {
+            stop: Stop::default(),
+            connect_timeout: Duration::from_secs(5).min(self.settings.connect_timeout),
+            silence_max: Duration::from_secs(10).min(self.settings.silence_max),
+            recovery_max: Duration::ZERO,
+            wait_max: Duration::from_secs(10).min(self.settings.wait_max),
+            ..self.settings.clone()
+        })
+    }
+
+    /// Does a server take the times of files that clients give? If not, that is told at the end.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub fn keeps_times(&self, client: &mut Client, url: &Url) -> Result<bool, ClientError> {
+        let keeps = self.is_weir(client, url)?;
+        if !keeps {
+            let note = format!("{} takes no times of files: those there have the time of their copy", url.server);
+            self.notes.lock().insert(note);
+        }
+        Ok(keeps)
+    }
+
+    /// Is it one of weir's servers? They know of each file whether it is complete, and say so when they are asked for its checksum.
+    pub fn is_weir(&self, client: &mut Client, url: &Url) -> Result<bool, ClientError> {
+        if let Some(known) = self.weir.lock().get(&url.server) {
+            return Ok(*known);
+        }
+        let answer = match client.config(url, &["weir.mtime"]) {
+            Err(error) if !matches!(error.kind(), client::Kind::Unsupported | client::Kind::Usage) => {
+                return Err(error);
+            }
+            answer => answer.unwrap_or_default(),
+        };
+        let weir = answer.first().is_some_and(|line| line == "1");
+        self.weir.lock().insert(url.server.clone(), weir);
+        Ok(weir)
+    }
+
+    /// The batches that a server takes, if it takes any.
+    pub fn batches(&self, client: &mut Client, url: &Url) -> Option<BatchLimits> {
+        if let Some(known) = self.batches.lock().get(&url.server) {
+            return *known;
+        }
+        // What could not be asked is asked again the next time.
+        let limits = client.batch_limits(url).ok()?;
+        self.batches.lock().insert(url.server.clone(), limits);
+        limits
+    }
+
+    /// Notes that a copy between these places was not compared although it was to be: one of their servers keeps no checksum for it.
+    pub fn not_compared(&self, places: [&Place; 2]) {
+        let servers: BTreeSet<_> = places
+            .into_iter()
+            .filter_map(|place| match place {
+                Place::Remote(url) => Some(url.server.to_string()),
+                Place::Local(_) | Place::Standard => None,
+            })
+            .collect();
+        if self.options.verify && !servers.is_empty() {
+            let servers = servers.into_iter().collect::<Vec<_>>().join(" or ");
+            let note =
+                format!("not all that was copied was compared: {servers} gives no checksum (crc32c, adler32) of it");
+            self.notes.lock().insert(note);
+        }
+    }
+
+    /// What is to be told at the end.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().iter().cloned().collect()
+    }
+
+    /// The checksum that a server keeps and this program can compute.
+    ///
+    /// # Errors
+    /// It cannot be asked. One that says no to the question keeps none.
+    pub fn offered(&self, client: &mut Client, url: &Url) -> Result<Option<Algorithm>, ClientError> {
+        if let Some(known) = self.sums.lock().get(&url.server) {
+            return Ok(*known);
+        }
+        let answer = match client.config(url, &["chksum"]) {
+            Err(error) if error.is_connection() || matches!(error, ClientError::Stopped) => return Err(error),
+            answer => answer.unwrap_or_default(),
+        };
+        let offered = answer.first().and_then(|line| Algorithm::offered(line));
+        self.sums.lock().insert(url.server.clone(), offered);
+        Ok(offered)
+    }
+
+    /// Set to `true`, it ends everything soon.
+    #[must_use]
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// Is everything to end?
+    #[must_use]
+    pub fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}

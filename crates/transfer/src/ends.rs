@@ -1,0 +1,218 @@
+//! The two ends of one large copy: what it is read from, by a thread of its own or several, and what it is written to.
+
+use std::sync::mpsc::SyncSender;
+
+use client::{Algorithm, Chunk, Client, Reader, RemoteFile, Session, Sum, UnitsWriter, Writer};
+use disk::AlignedBuf;
+use types::Timestamp;
+use wire::response::StatReply;
+
+use crate::error::TransferError;
+use crate::local::{LocalSink, LocalSource};
+use crate::place::Place;
+use crate::pool::Pool;
+use crate::stream::StreamSink;
+use crate::units::{Parts, UnitsSource};
+
+/// Bytes of one request.
+pub const CHUNK: usize = 4 << 20;
+
+/// What is read.
+pub enum Source {
+    Local(LocalSource),
+    /// Connections, each with the file open.
+    Remote(Vec<Reader<AlignedBuf>>),
+    /// A striped file, of which each unit is read at its server.
+    Units(UnitsSource),
+    Standard,
+}
+
+/// What is written.
+pub enum Sink {
+    Local(LocalSink),
+    Remote {
+        writer: Box<Writer<AlignedBuf>>,
+        /// Nothing was there before: it is ours to remove.
+        fresh: bool,
+    },
+    /// A striped file, of which each unit is written at its server.
+    Units {
+        writer: Box<UnitsWriter<AlignedBuf>>,
+        /// As it was made, if nothing was there before: it is ours to remove.
+        made: Option<StatReply>,
+        /// The time that it is to show as that of its last change.
+        mtime: Option<Timestamp>,
+    },
+    /// Standard output, a pipe or a device.
+    Stream(StreamSink),
+}
+
+/// A source that is open.
+pub struct Opened {
+    /// What is read.
+    pub source: Source,
+    /// Its length, if that is known.
+    pub len: Option<u64>,
+    /// Its permission bits.
+    pub mode: u16,
+    /// The time of its last change, if it has one.
+    pub mtime: Option<Timestamp>,
+}
+
+/// A part and its checksum.
+pub type Summed = (Chunk<AlignedBuf>, Option<Sum>);
+
+impl Source {
+    /// Nothing of it is read. Its connections serve for what comes next.
+    pub fn end(self, client: &mut Client, from: &Place) {
+        if let (Self::Remote(readers) | Self::Units(UnitsSource { readers, .. }), Place::Remote(url)) = (self, from) {
+            readers.into_iter().filter_map(Reader::give_up).for_each(|session| client.give_back(session, url));
+        }
+    }
+}
+
+impl Sink {
+    /// A file that is open at a server; `fresh`: this copy has made it.
+    pub fn remote(file: RemoteFile, fresh: bool) -> Self {
+        let window = file.window_for(CHUNK);
+        Self::Remote { writer: Box::new(Writer::new(file.with_window(window))), fresh }
+    }
+
+    /// How many parts are in its hands at a time.
+    pub fn window(&self) -> usize {
+        match self {
+            Self::Remote { writer, .. } => writer.file().window_for(CHUNK),
+            Self::Units { writer, .. } => writer.window(),
+            Self::Local(_) | Self::Stream(_) => 1,
+        }
+    }
+
+    /// The file that this copy has made at a server, where nothing was, as it was then.
+    pub fn made(&self) -> Option<StatReply> {
+        match self {
+            Self::Remote { writer, fresh: true } => {
+                Some(writer.file().stat()).filter(|stat| stat.identity().is_some()).cloned()
+            }
+            Self::Units { made, .. } => made.clone().filter(|made| made.identity().is_some()),
+            _ => None,
+        }
+    }
+
+    /// Takes a part; its buffer goes back to the pool once it is written.
+    pub fn put(&mut self, mut chunk: Chunk<AlignedBuf>, pool: &Pool) -> Result<(), TransferError> {
+        match self {
+            Self::Local(local) => {
+                local.put(&mut chunk)?;
+                pool.give(chunk.buffer);
+            }
+            Self::Remote { writer, .. } => {
+                if let Some(done) = writer.put(chunk)? {
+                    pool.give(done.buffer);
+                }
+            }
+            Self::Units { writer, .. } => {
+                if let Some(done) = writer.put(chunk)? {
+                    pool.give(done.buffer);
+                }
+            }
+            Self::Stream(stream) => stream.put(chunk, pool)?,
+        }
+        Ok(())
+    }
+
+    /// Writes what was held back of it, and waits until all is written.
+    pub fn end(&mut self, last: Option<Chunk<AlignedBuf>>) -> Result<(), TransferError> {
+        match self {
+            Self::Remote { writer, .. } => {
+                last.map_or(Ok(None), |last| writer.put(last))?;
+                while writer.answered()?.is_some() {}
+            }
+            Self::Units { writer, .. } => {
+                last.map_or(Ok(None), |last| writer.put(last))?;
+                while writer.answered()?.is_some() {}
+            }
+            // What is held back is for servers.
+            Self::Local(_) | Self::Stream(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Sums a part, and gives it to whoever writes.
+pub fn hand_on(
+    chunk: Chunk<AlignedBuf>,
+    algorithm: Option<Algorithm>,
+    sender: &SyncSender<Summed>,
+) -> Result<(), TransferError> {
+    let sum = algorithm.map(|algorithm| algorithm.of(&chunk.buffer[..chunk.len]));
+    sender.send((chunk, sum)).map_err(|_| TransferError::Stopped)
+}
+
+/// Reads all of a local file.
+pub fn read_local(
+    mut source: LocalSource,
+    pool: &Pool,
+    algorithm: Option<Algorithm>,
+    sender: &SyncSender<Summed>,
+) -> Result<(), TransferError> {
+    // There may be just as many buffers as parts: none must be waited for at the end.
+    while !source.is_at_end() {
+        let buffer = pool.take().ok_or(TransferError::Stopped)?;
+        let Some(chunk) = source.read_next(buffer)? else { break };
+        hand_on(chunk, algorithm, sender)?;
+    }
+    Ok(())
+}
+
+/// Reads what a connection has to. Gives the connection back, unless it is the connection that failed.
+pub fn read_remote(
+    mut reader: Reader<AlignedBuf>,
+    parts: Parts<'_>,
+    window: usize,
+    pool: &Pool,
+    algorithm: Option<Algorithm>,
+    sender: &SyncSender<Summed>,
+) -> (Option<Session>, Result<(), TransferError>) {
+    match read_parts(&mut reader, parts, window, pool, algorithm, sender) {
+        Ok(()) => match reader.close() {
+            Ok(session) => (Some(session), Ok(())),
+            Err(error) => (None, Err(error.into())),
+        },
+        Err(TransferError::Client(error)) if error.kind() == client::Kind::Connection => (None, Err(error.into())),
+        Err(error) => (reader.give_up(), Err(error)),
+    }
+}
+
+fn read_parts(
+    reader: &mut Reader<AlignedBuf>,
+    mut parts: Parts<'_>,
+    window: usize,
+    pool: &Pool,
+    algorithm: Option<Algorithm>,
+    sender: &SyncSender<Summed>,
+) -> Result<(), TransferError> {
+    // There may be just as many buffers as parts, and a writer that keeps them to the end: one is taken only for a part.
+    let mut next = parts.next();
+    loop {
+        while let Some((offset, len)) = next
+            && reader.under_way() < window
+        {
+            // Only who has nothing under way may wait for others here.
+            let buffer = match pool.try_take() {
+                Some(buffer) => buffer,
+                None if reader.under_way() > 0 => break,
+                None => pool.take().ok_or(TransferError::Stopped)?,
+            };
+            next = parts.next();
+            reader.ask(offset, len, buffer)?;
+        }
+        match reader.wait()? {
+            Some(chunk) => {
+                let offset = parts.in_file(chunk.offset);
+                hand_on(Chunk { offset, ..chunk }, algorithm, sender)?;
+            }
+            None if next.is_some() => {}
+            None => return Ok(()),
+        }
+    }
+}

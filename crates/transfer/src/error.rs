@@ -1,0 +1,148 @@
+//! Why a file was not copied.
+
+use std::io;
+
+use client::{ClientError, Kind, Sum, UrlError};
+use console::Exit;
+
+/// Why something was not copied. The text names the file and what went wrong.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say what the fields are
+pub enum TransferError {
+    #[error(transparent)]
+    Client(ClientError),
+    #[error("{what} {path}: {source}")]
+    Local { what: &'static str, path: String, source: io::Error },
+    #[error("{path} is there already; --force replaces it, --resume goes on with what is part of a copy")]
+    Exists { path: String },
+    #[error(
+        "{path} is there, and is not what was to be copied: its connection was lost before the server said what became of it, and what is \
+         there may be somebody else's; look at it, then --force replaces it"
+    )]
+    PerhapsOurs { path: String },
+    #[error("{path} is a directory; -r copies it with all that is in it")]
+    IsDirectory { path: String },
+    #[error("{path} is not a file that can be copied")]
+    NotAFile { path: String },
+    #[error(
+        "the copy of {from} is not what was read: the server says {algorithm} {found}, sent was {sent}; {to} was left as it is, for it may be \
+         what somebody else has put there since; look at it, then --force replaces it"
+    )]
+    Differs { from: String, to: String, algorithm: &'static str, found: String, sent: String },
+    #[error("{from} has changed while it was copied: it had {expected} bytes, {found} were read")]
+    Changed { from: String, expected: u64, found: u64 },
+    #[error("{from} came damaged: the server says {expected}, received was {found}; nothing was put in place")]
+    Damaged { from: String, expected: String, found: Sum },
+    #[error("{path}: what is there is no beginning of {from}; --force replaces it")]
+    NoBeginning { path: String, from: String },
+    #[error(
+        "{path} is another file than a moment ago, or has grown: somebody else writes it; look at it, then try again"
+    )]
+    Meanwhile { path: String },
+    #[error("{path} is all there is; remove what is in it instead")]
+    Root { path: String },
+    #[error(
+        "{path} is not removed: it ends in `.` or `..`, which may be more than was meant; give the directory's own name"
+    )]
+    Dots { path: String },
+    #[error(
+        "{path} is not removed: it is the working directory, or holds it; go elsewhere first, or remove what is in it"
+    )]
+    Around { path: String },
+    #[error(
+        "{path} is in the way: a directory is to be there, and it is none (or a link to one); remove or rename it first"
+    )]
+    InTheWay { path: String },
+    #[error("{to} is {from} itself, or in it")]
+    IntoItself { from: String, to: String },
+    #[error("{path} is no directory")]
+    NotADirectory { path: String },
+    #[error("{from} cannot be renamed to {to}, which is elsewhere; copy it, then remove it")]
+    Elsewhere { from: String, to: String },
+    #[error("{0}; the XRootD protocol has no request for this, and only weir's servers take it all the same")]
+    OnlyWeir(ClientError),
+    #[error("`{name}` is no checksum that can be computed here; crc32c and adler32 are")]
+    NoSuchChecksum { name: String },
+    #[error(transparent)]
+    Place(#[from] UrlError),
+    #[error("give at least one source, and the target last")]
+    NoSource,
+    #[error("standard input can be read once only")]
+    StandardInputTwice,
+    #[error("a third-party copy is from server to server: give root:// addresses")]
+    ThirdPartyHere,
+    #[error("several sources need a directory as their target, and {target} is none (end it with / to make it)")]
+    SeveralIntoOne { target: String },
+    #[error("sync is of two directories")]
+    SyncOfStandard,
+    #[error("cannot catch signals")]
+    Signals(#[source] io::Error),
+    #[error("stopped before it was done")]
+    Stopped,
+}
+
+impl From<ClientError> for TransferError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Stopped => Self::Stopped,
+            error => Self::Client(error),
+        }
+    }
+}
+
+impl TransferError {
+    /// A local operation that failed.
+    pub fn local(what: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.display().to_string();
+        move |source| Self::Local { what, path, source }
+    }
+
+    /// The exit code for it, if it is the only one.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Client(error) => match error.kind() {
+                Kind::NotFound => Exit::NotFound,
+                Kind::Exists => Exit::Exists,
+                Kind::Denied => Exit::Denied,
+                Kind::NoSpace => Exit::NoSpace,
+                Kind::Connection => Exit::Unreachable,
+                Kind::Checksum => Exit::Checksum,
+                Kind::Usage => Exit::Usage,
+                Kind::WrongKind | Kind::Unsupported | Kind::Other => Exit::Failed,
+            },
+            Self::Local { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => Exit::NotFound,
+                io::ErrorKind::AlreadyExists => Exit::Exists,
+                io::ErrorKind::PermissionDenied => Exit::Denied,
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::NoSpace,
+                _ => Exit::Failed,
+            },
+            Self::Exists { .. }
+            | Self::PerhapsOurs { .. }
+            | Self::NoBeginning { .. }
+            | Self::Meanwhile { .. }
+            | Self::InTheWay { .. } => Exit::Exists,
+            Self::Differs { .. } | Self::Damaged { .. } => Exit::Checksum,
+            Self::NoSuchChecksum { .. }
+            | Self::Place(_)
+            | Self::NoSource
+            | Self::StandardInputTwice
+            | Self::ThirdPartyHere
+            | Self::SeveralIntoOne { .. }
+            | Self::SyncOfStandard
+            | Self::IntoItself { .. }
+            | Self::Root { .. }
+            | Self::Dots { .. }
+            | Self::Around { .. }
+            | Self::NotADirectory { .. }
+            | Self::IsDirectory { .. } => Exit::Usage,
+            Self::NotAFile { .. }
+            | Self::Changed { .. }
+            | Self::Elsewhere { .. }
+            | Self::OnlyWeir(_)
+            | Self::Signals(_)
+            | Self::Stopped => Exit::Failed,
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! What is to be copied: sources in order, directories with all that is in them, found while the copying goes on.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use client::{Client, ClientError};
+use parking_lot::{Condvar, Mutex};
+use types::Timestamp;
+use wire::request::DirlistOptions;
+use wire::response::{StatFlags, StatReply};
+
+use crate::error::TransferError;
+use crate::filter::Filter;
+use crate::place::Place;
+use crate::times;
+
+/// Items that may wait.
+const WAITING_MAX: usize = 4096;
+/// Depth of directories that is followed; deeper ones are somebody's loop.
+const DEPTH_MAX: usize = 256;
+
+/// A file to be copied.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// From where.
+    pub from: Place,
+    /// To where, its own name included.
+    pub to: Place,
+    /// Its length when it was found, if that is known.
+    pub size: Option<u64>,
+    /// When it was last changed, as it was found, if that is known.
+    pub mtime: Option<Timestamp>,
+    /// What to do if something is there.
+    pub how: How,
+}
+
+/// What to do with a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum How {
+    /// Copy it, as the options say.
+    #[default]
+    New,
+    /// Replace what is there.
+    Replace,
+    /// Replace what is there, unless its checksum is the same.
+    Compare,
+}
+
+/// The list between who finds and who copies.
+#[derive(Debug, Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    items: VecDeque<Item>,
+    ended: bool,
+}
+
+impl Queue {
+    /// Puts one at the end; waits while the list is long.
+    pub fn put(&self, item: Item) {
+        let mut state = self.state.lock();
+        while state.items.len() >= WAITING_MAX && !state.ended {
+            self.changed.wait(&mut state);
+        }
+        state.items.push_back(item);
+        self.changed.notify_one();
+    }
+
+    /// Nothing more will come.
+    pub fn end(&self) {
+        self.state.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// The next one for which `fits` holds; waits for one, `None` at the end, or if the next one does not fit.
+    pub fn take(&self, fits: impl Fn(&Item) -> bool) -> Option<Item> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(first) = state.items.front() {
+                let item = if fits(first) { state.items.pop_front() } else { None };
+                self.changed.notify_all();
+                return item;
+            }
+            if state.ended {
+                return None;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// The next one if it is there and fits, without waiting.
+    pub fn try_take(&self, fits: impl Fn(&Item) -> bool) -> Option<Item> {
+        let mut state = self.state.lock();
+        let item = if fits(state.items.front()?) { state.items.pop_front() } else { None };
+        self.changed.notify_all();
+        item
+    }
+}
+
+/// Told of what is found.
+pub trait Finds {
+    /// A file.
+    fn file(&mut self, item: Item);
+    /// A directory, before what it holds.
+    fn directory(&mut self, to: &Place) -> Result<(), TransferError>;
+    /// A directory that holds nothing, so that no file's copy makes it.
+    fn empty_directory(&mut self, to: &Place) -> Result<(), TransferError>;
+    /// Something that cannot be copied.
+    fn problem(&mut self, from: &Place, error: TransferError);
+    /// Something that is left out, and why.
+    fn left_out(&mut self, from: &Place, why: &'static str);
+    /// Is the search to end?
+    fn stopping(&self) -> bool;
+}
+
+/// Finds what `from` holds, for the place `to`. With `recursive` directories are gone into, and what `filter` does not take in them is
+/// left out. Symbolic links are followed, but not back to a directory that they are in.
+pub fn walk(client: &mut Client, from: &Place, to: &Place, recursive: bool, filter: &Filter, finds: &mut dyn Finds) {
+    let file = |size, mtime| Ok(Some(Item { from: from.clone(), to: to.clone(), size, mtime, how: How::New }));
+    let mut walk = Walk { client, filter, finds, above: Vec::new() };
+    let found = match from {
+        Place::Standard => file(None, None),
+        Place::Local(path) => match path.metadata() {
+            Ok(found) if found.is_dir() && recursive => walk.local(path, to, "", Id::of_local(&found)).map(|()| None),
+            Ok(found) if found.is_dir() => Err(TransferError::IsDirectory { path: from.to_string() }),
+            Ok(found) if !found.is_file() => Err(TransferError::NotAFile { path: from.to_string() }),
+            Ok(found) => file(Some(found.len()), Some(times::of_local(&found))),
+            Err(error) => Err(TransferError::local("find", path)(error)),
+        },
+        Place::Remote(url) => match walk.client.stat(url) {
+            Ok(stat) if stat.flags.has(StatFlags::IS_DIR) && recursive => {
+                walk.remote(from, to, "", Id::of_server(&stat)).map(|()| None)
+            }
+            Ok(stat) if stat.flags.has(StatFlags::IS_DIR) => Err(TransferError::IsDirectory { path: from.to_string() }),
+            Ok(stat) => file(Some(stat.size), Some(times::of_server(&stat))),
+            Err(error) => Err(error.into()),
+        },
+    };
+    match found {
+        Ok(Some(item)) => finds.file(item),
+        Ok(None) => {}
+        Err(error) => finds.problem(from, error),
+    }
+}
+
+/// What tells a directory from others: of a server its number, which may be another one's on another server of a cluster, and what
+/// will hardly be the same there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Id(u64, u64, i64);
+
+impl Id {
+    fn of_local(found: &fs::Metadata) -> Self {
+        Self(found.dev(), found.ino(), 0)
+    }
+
+    fn of_server(stat: &StatReply) -> Self {
+        Self(stat.id, stat.size, stat.mtime)
+    }
+}
+
+/// The way through one tree.
+struct Walk<'a> {
+    client: &'a mut Client,
+    filter: &'a Filter,
+    finds: &'a mut dyn Finds,
+    /// The directories that the one being looked at is in, and itself.
+    above: Vec<Id>,
+}
+
+/// What an entry of a directory is, links followed.
+enum Found {
+    File { size: u64, mtime: Timestamp },
+    Directory(Id),
+    Other,
+}
+
+impl Walk<'_> {
+    /// Goes into a directory with `list`, unless it is one that it is in.
+    fn into(
+        &mut self,
+        from: &Place,
+        id: Id,
+        list: impl FnOnce(&mut Self) -> Result<(), TransferError>,
+    ) -> Result<(), TransferError> {
+        if self.above.contains(&id) {
+            self.finds.left_out(from, "it leads back to a directory that it is in");
+        } else if self.above.len() > DEPTH_MAX {
+            self.finds.left_out(from, "directories are nested too deeply");
+        } else {
+            self.above.push(id);
+            let listed = list(self);
+            self.above.pop();
+            return listed;
+        }
+        Ok(())
+    }
+
+    /// Takes an entry that is no directory, or tells how the directory is to be gone into.
+    fn entry(&mut self, from: Place, to: Place, found: Found) -> Option<(Place, Place, Id)> {
+        match found {
+            Found::File { size, mtime } => {
+                self.finds.file(Item { from, to, size: Some(size), mtime: Some(mtime), how: How::New });
+            }
+            Found::Directory(id) => return Some((from, to, id)),
+            Found::Other => self.finds.left_out(&from, "neither a file nor a directory"),
+        }
+        None
+    }
+
+    fn local(&mut self, path: &Path, to: &Place, below: &str, id: Id) -> Result<(), TransferError> {
+        self.into(&Place::Local(path.to_owned()), id, |walk| {
+            let entries = fs::read_dir(path).map_err(TransferError::local("list", path))?;
+            walk.finds.directory(to)?;
+            let mut empty = true;
+            for entry in entries {
+                if walk.finds.stopping() {
+                    return Ok(());
+                }
+                let entry = entry.map_err(TransferError::local("list", path))?;
+                let (name, path) = (entry.file_name(), entry.path());
+                let from = Place::Local(path.clone());
+                let Some(name) = name.to_str() else {
+                    empty = false;
+                    walk.finds.left_out(&from, "its name is not UTF-8");
+                    continue;
+                };
+                let at = format!("{below}{name}");
+                // What is not wanted need not be there at all, as far as a link goes.
+                let is_dir = path.metadata().is_ok_and(|found| found.is_dir());
+                if !walk.filter.takes(&at, is_dir) {
+                    continue;
+                }
+                empty = false;
+                let found = match path.metadata() {
+                    Err(error) => {
+                        walk.finds.problem(&from, TransferError::local("find", &path)(error));
+                        continue;
+                    }
+                    Ok(found) if found.is_dir() => Found::Directory(Id::of_local(&found)),
+                    Ok(found) if found.is_file() => Found::File { size: found.len(), mtime: times::of_local(&found) },
+                    Ok(_) => Found::Other,
+                };
+                if let Some((from, to, id)) = walk.entry(from, to.join(name), found)
+                    && let Err(error) = walk.local(&path, &to, &format!("{at}/"), id)
+                {
+                    walk.finds.problem(&from, error);
+                }
+            }
+            if empty { walk.finds.empty_directory(to) } else { Ok(()) }
+        })
+    }
+
+    fn remote(&mut self, from: &Place, to: &Place, below: &str, id: Id) -> Result<(), TransferError> {
+        let Place::Remote(url) = from else { return Ok(()) };
+        self.into(from, id, |walk| {
+            walk.finds.directory(to)?;
+            let (mut directories, mut entries) = (Vec::new(), Vec::new());
+            // Whoever copies may be slow, and a server does not wait for ever with its listing.
+            walk.client.list::<ClientError>(url, DirlistOptions::NONE, |entry| {
+                entries.push((entry.name, entry.stat));
+                Ok(())
+            })?;
+            let mut empty = true;
+            for (name, stat) in entries {
+                if walk.finds.stopping() {
+                    return Ok(());
+                }
+                // A name from a server must not lead out of the directory that it is in.
+                if name.contains('/') || name.contains('\0') {
+                    empty = false;
+                    walk.finds.left_out(from, "it holds an entry whose name is a path");
+                    continue;
+                }
+                // Not every server gives attributes with a listing, and weir's tell there of a link that it is one.
+                let looked = match stat {
+                    Some(stat) if !stat.flags.has(StatFlags::OTHER) => Ok(stat),
+                    _ => walk.client.stat(&url.join(&name)),
+                };
+                let is_dir = looked.as_ref().is_ok_and(|stat| stat.flags.has(StatFlags::IS_DIR));
+                let at = format!("{below}{name}");
+                if !walk.filter.takes(&at, is_dir) {
+                    continue;
+                }
+                empty = false;
+                let found = match looked {
+                    Err(error) => {
+                        walk.finds.problem(&from.join(&name), error.into());
+                        continue;
+                    }
+                    Ok(stat) if is_dir => Found::Directory(Id::of_server(&stat)),
+                    Ok(stat) if stat.flags.has(StatFlags::OTHER) => Found::Other,
+                    Ok(stat) => Found::File { size: stat.size, mtime: times::of_server(&stat) },
+                };
+                directories.extend(walk.entry(from.join(&name), to.join(&name), found).map(|found| (found, at)));
+            }
+            if empty {
+                walk.finds.empty_directory(to)?;
+            }
+            for ((from, to, id), at) in directories {
+                if walk.finds.stopping() {
+                    return Ok(());
+                }
+                if let Err(error) = walk.remote(&from, &to, &format!("{at}/"), id) {
+                    walk.finds.problem(&from, error);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    /// What was found, and after how many of them it is enough.
+    #[derive(Default)]
+    struct Found(Vec<String>, Option<usize>);
+
+    impl Finds for Found {
+        fn file(&mut self, item: Item) {
+            self.0.push(format!("{} {}", item.to, item.size.unwrap()));
+        }
+        fn directory(&mut self, _: &Place) -> Result<(), TransferError> {
+            Ok(())
+        }
+        fn empty_directory(&mut self, to: &Place) -> Result<(), TransferError> {
+            self.0.push(format!("{to}/"));
+            Ok(())
+        }
+        fn problem(&mut self, from: &Place, _: TransferError) {
+            self.0.push(format!("! {}", from.name()));
+        }
+        fn left_out(&mut self, from: &Place, _: &'static str) {
+            self.0.push(format!("- {}", from.name()));
+        }
+        fn stopping(&self) -> bool {
+            self.1.is_some_and(|most| self.0.len() >= most)
+        }
+    }
+
+    fn found(from: &Path, recursive: bool, filter: &Filter) -> Vec<String> {
+        let mut found = Found::default();
+        let from = Place::Local(from.to_owned());
+        walk(&mut Client::default(), &from, &Place::Local("/t".into()), recursive, filter, &mut found);
+        found.0.sort();
+        found.0
+    }
+
+    #[test]
+    fn a_search_that_is_stopped_finds_nothing_more() {
+        let temp = tempfile::tempdir().unwrap();
+        for number in 0..20 {
+            fs::create_dir(temp.path().join(format!("d{number}"))).unwrap();
+            fs::write(temp.path().join(format!("d{number}/f")), "").unwrap();
+        }
+        let mut found = Found(Vec::new(), Some(5));
+        let (from, to) = (Place::Local(temp.path().to_owned()), Place::Local("/t".into()));
+        walk(&mut Client::default(), &from, &to, true, &Filter::default(), &mut found);
+        assert_eq!(found.0.len(), 5, "{:?}", found.0);
+    }
+
+    #[test]
+    fn a_tree_is_found_with_its_oddities() {
+        let temp = tempfile::tempdir().unwrap();
+        let at = |name: &str| temp.path().join(name);
+        fs::create_dir_all(at("a/empty")).unwrap();
+        fs::write(at("a/file"), "123").unwrap();
+        fs::write(at("top"), "").unwrap();
+        for (to, link) in [("a/file", "to-file"), ("a", "to-dir"), ("nowhere", "broken"), ("", "a/back")] {
+            std::os::unix::fs::symlink(at(to), at(link)).unwrap();
+        }
+        let all = found(temp.path(), true, &Filter::default());
+        let links = ["/t/to-dir/empty/", "/t/to-dir/file 3", "/t/to-file 3", "/t/top 0"];
+        assert_eq!(all, [&["! broken", "- back", "- back", "/t/a/empty/", "/t/a/file 3"][..], &links[..]].concat());
+        let some = found(temp.path(), true, &Filter::excluding(&["to-*", "broken", "a/back", "a/empty"]));
+        assert_eq!(some, ["/t/a/file 3", "/t/top 0"]);
+        let none = found(temp.path(), false, &Filter::default());
+        assert!(none.len() == 1 && none[0].starts_with("! "));
+    }
+}

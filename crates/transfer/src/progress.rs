@@ -1,0 +1,170 @@
+//! What has been done so far, and the line that shows it.
+
+use std::collections::VecDeque;
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use types::units::show_size;
+
+/// How often the line is drawn.
+const EVERY: Duration = Duration::from_millis(200);
+/// The rate that is shown is that of so much time.
+const SPAN: Duration = Duration::from_secs(5);
+
+/// Counts of one copy.
+#[derive(Debug, Default)]
+pub struct Progress {
+    bytes: AtomicU64,
+    bytes_skipped: AtomicU64,
+    files: AtomicU64,
+    bytes_found: AtomicU64,
+    files_found: AtomicU64,
+    all_found: AtomicBool,
+}
+
+impl Progress {
+    /// Bytes were moved.
+    pub fn moved(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes did not have to be moved.
+    pub fn skipped(&self, bytes: u64) {
+        self.bytes_skipped.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A file is done with.
+    pub fn file_done(&self) {
+        self.files.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A file is to be copied, of so many bytes as far as is known.
+    pub fn found(&self, bytes: u64) {
+        self.files_found.fetch_add(1, Ordering::Relaxed);
+        self.bytes_found.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// No more will be found.
+    pub fn found_all(&self) {
+        self.all_found.store(true, Ordering::Relaxed);
+    }
+
+    /// Bytes moved so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// The line on the terminal.
+#[derive(Debug, Default)]
+pub struct Line {
+    looks: VecDeque<(Instant, u64, u64)>,
+    width: usize,
+}
+
+impl Line {
+    /// Draws until `done`; does nothing where stderr is no terminal.
+    pub fn run(&mut self, progress: &Progress, done: &AtomicBool) {
+        if !std::io::stderr().is_terminal() {
+            return;
+        }
+        while !done.load(Ordering::Relaxed) {
+            std::thread::park_timeout(EVERY);
+            let text = self.text(progress, Instant::now());
+            self.show(&text);
+        }
+        self.show("");
+        let _ = write!(std::io::stderr(), "\r");
+    }
+
+    fn show(&mut self, text: &str) {
+        let columns =
+            rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col.max(20)));
+        let text: String = text.chars().take(columns - 1).collect();
+        let blanks = self.width.saturating_sub(text.chars().count());
+        self.width = text.chars().count();
+        let _ = write!(std::io::stderr(), "\r{text}{:blanks$}", "");
+        let _ = std::io::stderr().flush();
+    }
+
+    /// What the line says at `now`.
+    fn text(&mut self, progress: &Progress, now: Instant) -> String {
+        let (bytes, files) = (progress.bytes(), progress.files.load(Ordering::Relaxed));
+        self.looks.push_back((now, bytes, files));
+        while self.looks.len() > 2 && self.looks.front().is_some_and(|(at, ..)| now - *at > SPAN) {
+            self.looks.pop_front();
+        }
+        let (then, bytes_then, files_then) = self.looks.front().copied().unwrap_or((now, bytes, files));
+        let seconds = (now - then).as_secs_f64().max(1e-3);
+        let per_second = |count: u64| count as f64 / seconds;
+        let (rate, file_rate) = (per_second(bytes - bytes_then), per_second(files - files_then));
+        let all = progress.all_found.load(Ordering::Relaxed);
+        let files_found = progress.files_found.load(Ordering::Relaxed);
+        let bytes_found = progress.bytes_found.load(Ordering::Relaxed);
+        let handled = bytes + progress.bytes_skipped.load(Ordering::Relaxed);
+        let more = if all { "" } else { "+" };
+        let mut text =
+            format!("{} of {}{more}  {}/s", show_size(handled), show_size(bytes_found), show_size(whole(rate)));
+        if files_found > 1 {
+            text.push_str(&format!("  {files} of {files_found}{more} files, {file_rate:.0}/s"));
+        }
+        if all && bytes_found > 0 {
+            text.push_str(&format!("  {}%", handled.min(bytes_found) * 100 / bytes_found));
+            if rate > 0.0 && bytes_found > handled {
+                text.push_str(&format!("  {} left", in_words(((bytes_found - handled) as f64 / rate).ceil())));
+            }
+        }
+        text
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate that is shown
+fn whole(rate: f64) -> u64 {
+    rate.max(0.0) as u64
+}
+
+fn in_words(seconds: f64) -> String {
+    let seconds = whole(seconds);
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{}:{:02} min", seconds / 60, seconds % 60),
+        _ => format!("{}:{:02} h", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_tells_rate_share_and_time_left() {
+        let progress = Progress::default();
+        let mut line = Line::default();
+        let start = Instant::now();
+        progress.found(100 << 20);
+        assert_eq!(line.text(&progress, start), "0 B of 100 MiB+  0 B/s");
+        progress.found_all();
+        progress.moved(25 << 20);
+        assert_eq!(
+            line.text(&progress, start + Duration::from_secs(1)),
+            "25.0 MiB of 100 MiB  25.0 MiB/s  25%  3 s left"
+        );
+        progress.skipped(75 << 20);
+        assert_eq!(line.text(&progress, start + Duration::from_secs(1)), "100 MiB of 100 MiB  25.0 MiB/s  100%");
+        assert_eq!((in_words(61.0), in_words(7260.0)), ("1:01 min".into(), "2:01 h".into()));
+    }
+
+    #[test]
+    fn files_are_counted_where_there_are_several() {
+        let progress = Progress::default();
+        progress.found(0);
+        progress.found(0);
+        progress.file_done();
+        progress.found_all();
+        let mut line = Line::default();
+        let start = Instant::now();
+        assert!(line.text(&progress, start).contains("1 of 2 files"));
+    }
+}

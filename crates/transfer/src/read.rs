@@ -1,0 +1,76 @@
+//! Reading one file through, wherever it is.
+
+use client::{Client, Opened};
+use wire::request::OpenOptions;
+
+use crate::error::TransferError;
+use crate::place::Place;
+
+/// Bytes that are read at a time.
+const PART: usize = 1 << 20;
+
+/// Reads a file from its beginning to its end, and hands each part to `each`; one that is being written as far as it reaches.
+///
+/// # Errors
+/// What keeps it from being read, or what `each` says.
+pub fn read_all(
+    client: &mut Client,
+    at: &Place,
+    each: &mut dyn FnMut(&[u8]) -> Result<(), TransferError>,
+) -> Result<(), TransferError> {
+    use std::io::Read as _;
+    let mut buffer = vec![0; PART];
+    match at {
+        Place::Remote(url) => {
+            let mut offset = 0;
+            match client.open_direct(url, OpenOptions::READ, 0)? {
+                Opened::File(mut file) => {
+                    loop {
+                        let got = file.read_at(offset, &mut buffer)?;
+                        if got == 0 {
+                            break;
+                        }
+                        each(&buffer[..got])?;
+                        offset += got as u64;
+                    }
+                    client.give_back(file.close()?, url);
+                }
+                Opened::Units(units) => {
+                    let reader = units.open_reader()?;
+                    // A bit of each unit at a time.
+                    buffer.resize(PART * usize::from(units.stripe().width()), 0);
+                    let end = units.stat().size;
+                    while offset < end {
+                        let wanted = usize::try_from(end - offset).unwrap_or(usize::MAX).min(buffer.len());
+                        let got = reader.read(offset, &mut buffer[..wanted])?;
+                        if got == 0 {
+                            return Err(TransferError::Changed { from: at.to_string(), expected: end, found: offset });
+                        }
+                        each(&buffer[..got])?;
+                        offset += got as u64;
+                    }
+                }
+            }
+            Ok(())
+        }
+        Place::Local(path) => {
+            let mut file = std::fs::File::open(path).map_err(TransferError::local("open", path))?;
+            loop {
+                match file.read(&mut buffer).map_err(TransferError::local("read", path))? {
+                    0 => return Ok(()),
+                    got => each(&buffer[..got])?,
+                }
+            }
+        }
+        Place::Standard => {
+            let mut input = std::io::stdin().lock();
+            loop {
+                let failed = |source| TransferError::Local { what: "read", path: "standard input".into(), source };
+                match input.read(&mut buffer).map_err(failed)? {
+                    0 => return Ok(()),
+                    got => each(&buffer[..got])?,
+                }
+            }
+        }
+    }
+}

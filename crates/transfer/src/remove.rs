@@ -1,0 +1,233 @@
+//! `weir rm`: removes what it can, says what it cannot, and goes on.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use client::ClientError;
+use console::Exit;
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, unlinkat};
+use rustix::io::Errno;
+
+use crate::error::TransferError;
+use crate::place::Place;
+use crate::tree::{Kind, Tree};
+
+/// Depth of directories that is followed; deeper ones are somebody's loop.
+const DEPTH_MAX: usize = 256;
+
+/// Removes `places`; the exit code is that of what went wrong, [`Exit::Failed`] where it was several things. `recursive`: directories with all
+/// that is in them; `force`: what is not there is no error. `say` is told each error.
+pub fn remove(
+    tree: &mut Tree,
+    places: &[String],
+    recursive: bool,
+    force: bool,
+    say: &mut dyn FnMut(&TransferError),
+) -> Exit {
+    let mut removal = Removal { tree, recursive, force, exit: None, say };
+    for text in places {
+        match Place::parse(text).map_err(|error| TransferError::Client(ClientError::from(error))) {
+            Ok(at) => {
+                removal.remove(&at);
+            }
+            Err(error) => removal.failed(&error),
+        }
+    }
+    removal.exit.unwrap_or(Exit::Done)
+}
+
+struct Removal<'a> {
+    tree: &'a mut Tree,
+    recursive: bool,
+    force: bool,
+    exit: Option<Exit>,
+    say: &'a mut dyn FnMut(&TransferError),
+}
+
+impl Removal<'_> {
+    fn failed(&mut self, error: &TransferError) {
+        let exit = error.exit();
+        if self.force && exit == Exit::NotFound {
+            return;
+        }
+        self.exit = Some(self.exit.map_or(exit, |before| if before == exit { exit } else { Exit::Failed }));
+        (self.say)(error);
+    }
+
+    /// Notes what went wrong; tells whether it went well.
+    fn went(&mut self, done: Result<(), TransferError>) -> bool {
+        done.inspect_err(|error| self.failed(error)).is_ok()
+    }
+
+    /// Links are removed and not followed: where a name can be removed by itself, nothing below it is looked for. Tells whether it is gone.
+    fn remove(&mut self, at: &Place) -> bool {
+        if let Err(error) = may_go(at) {
+            return self.went(Err(error));
+        }
+        if let Place::Local(path) = at {
+            // A slash at the end would follow a link.
+            let path: std::path::PathBuf = path.components().collect();
+            return self.local(&path);
+        }
+        let is_directory = |tree: &mut Tree| tree.info(at).is_ok_and(|info| info.kind == Kind::Directory);
+        if !self.recursive && is_directory(self.tree) {
+            return self.went(Err(TransferError::IsDirectory { path: at.to_string() }));
+        }
+        match self.tree.remove(at, false) {
+            Err(TransferError::Client(error)) if self.recursive && is_a_refusal(&error) && is_directory(self.tree) => {
+                self.directory(at, 0)
+            }
+            done => self.went(done),
+        }
+    }
+
+    /// A directory at a server, and all below it.
+    fn directory(&mut self, at: &Place, depth: usize) -> bool {
+        let mut entries = Vec::new();
+        let listed = self.tree.list(at, false, &mut |entry| {
+            entries.push((entry.name, entry.info.kind));
+            Ok(())
+        });
+        let mut all = self.went(listed);
+        for (name, kind) in entries {
+            let place = at.join(&name);
+            // What is listed as a directory may be a link to one, which goes by itself.
+            all &= match self.tree.remove(&place, false) {
+                Err(TransferError::Client(error))
+                    if kind == Kind::Directory && depth < DEPTH_MAX && is_a_refusal(&error) =>
+                {
+                    self.directory(&place, depth + 1)
+                }
+                done => self.went(done),
+            };
+        }
+        // That it is not empty then is no news.
+        all && {
+            let done = self.tree.remove(at, true);
+            self.went(done)
+        }
+    }
+
+    fn local(&mut self, path: &Path) -> bool {
+        let failed = |error: Errno| TransferError::local("remove", path)(error.into());
+        match unlinkat(CWD, path, AtFlags::empty()) {
+            Ok(()) => true,
+            Err(Errno::ISDIR | Errno::PERM) if path.symlink_metadata().is_ok_and(|found| found.is_dir()) => {
+                if !self.recursive {
+                    return self.went(Err(TransferError::IsDirectory { path: path.display().to_string() }));
+                }
+                let opened = openat(CWD, path, DIRECTORY, Mode::empty()).map_err(failed);
+                let below = opened.map(|directory| self.below(&directory, path, 0));
+                match below {
+                    Ok(all) => all && self.went(unlinkat(CWD, path, AtFlags::REMOVEDIR).map_err(failed)),
+                    Err(error) => self.went(Err(error)),
+                }
+            }
+            Err(error) => self.went(Err(failed(error))),
+        }
+    }
+
+    /// Removes what an open directory holds. By its descriptor: nobody can put a link in the way meanwhile.
+    fn below(&mut self, directory: &OwnedFd, path: &Path, depth: usize) -> bool {
+        let names = Dir::read_from(directory).and_then(|dir| {
+            dir.map(|entry| entry.map(|entry| entry.file_name().to_owned())).collect::<Result<Vec<_>, _>>()
+        });
+        let names = match names {
+            Ok(names) => names,
+            Err(error) => return self.went(Err(TransferError::local("list", path)(error.into()))),
+        };
+        let mut all = true;
+        for name in names.iter().filter(|name| !matches!(name.to_bytes(), b"." | b"..")) {
+            let at = path.join(std::ffi::OsStr::new(&*name.to_string_lossy()));
+            let failed = |error: Errno| Err(TransferError::local("remove", &at)(error.into()));
+            let done = match unlinkat(directory, name, AtFlags::empty()) {
+                Err(first @ (Errno::ISDIR | Errno::PERM)) => match openat(directory, name, DIRECTORY, Mode::empty()) {
+                    Ok(_) if depth >= DEPTH_MAX => failed(Errno::LOOP),
+                    Ok(below) if self.below(&below, &at, depth + 1) => {
+                        unlinkat(directory, name, AtFlags::REMOVEDIR).or_else(failed)
+                    }
+                    Ok(_) => {
+                        all = false;
+                        continue;
+                    }
+                    Err(Errno::NOTDIR | Errno::LOOP) => failed(first),
+                    Err(error) => failed(error),
+                },
+                // Somebody else was quicker.
+                Ok(()) | Err(Errno::NOENT) => Ok(()),
+                Err(error) => failed(error),
+            };
+            all &= self.went(done);
+        }
+        all
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Refuses what nobody means to remove: all there is, what `.` and `..` lead to (`.*` fits them in some shells), and the directory
+/// that we are in, with those around it.
+fn may_go(at: &Place) -> Result<(), TransferError> {
+    let text = match at {
+        Place::Local(path) => path.as_os_str().as_encoded_bytes(),
+        Place::Remote(url) => url.path.as_bytes(),
+        Place::Standard => return Ok(()),
+    };
+    // The text as it was given: what takes a path apart passes over a `.` at its end.
+    let last = text.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
+    match last {
+        None => return Err(TransferError::Root { path: at.to_string() }),
+        Some(b"." | b"..") => return Err(TransferError::Dots { path: at.to_string() }),
+        Some(_) => {}
+    }
+    if let Place::Local(path) = at
+        && let Some(name) = path.file_name()
+    {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // Of the last name a link is not followed: it goes, and not what it leads to. What cannot be found is not there to be removed.
+        if let (Ok(parent), Ok(here)) = (parent.canonicalize(), std::env::current_dir())
+            && here.starts_with(parent.join(name))
+        {
+            return Err(TransferError::Around { path: at.to_string() });
+        }
+    }
+    Ok(())
+}
+
+/// A server that cannot be reached is not asked for what is below.
+fn is_a_refusal(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use super::*;
+
+    #[test]
+    fn nobody_means_all_there_is() {
+        let may = |text: &str| may_go(&Place::parse(text).unwrap());
+        for text in ["/", "//", "root://h//", "root://h///"] {
+            assert!(matches!(may(text), Err(TransferError::Root { .. })), "{text}");
+        }
+        for text in [".", "..", "./", "/..", "/../", "a/..", "a/../../..//", "a/.", "root://h//a/..", "root://h//."] {
+            assert!(matches!(may(text), Err(TransferError::Dots { .. })), "{text}");
+        }
+        let here = std::env::current_dir().unwrap();
+        for around in here.ancestors().filter(|path| path.parent().is_some()) {
+            let around = around.display();
+            for text in [format!("{around}"), format!("{around}/"), format!("/tmp/../{around}")] {
+                assert!(matches!(may(&text), Err(TransferError::Around { .. })), "{text}");
+            }
+        }
+        for text in ["a", "./a", "../a/", ".a", "..a", "/nowhere", "/nowhere/a", "root://h//a", "root://h//.a/"] {
+            may(text).unwrap();
+        }
+        // A link to what is around is no more than a link.
+        let temp = tempfile::tempdir().unwrap();
+        let link = temp.path().join("link");
+        std::os::unix::fs::symlink(&here, &link).unwrap();
+        may(link.to_str().unwrap()).unwrap();
+    }
+}

@@ -1,0 +1,308 @@
+//! What an earlier copy has left: whether it is the whole file, and whether a copy may go on with it.
+//!
+//! Nothing is gone on with that is not compared: with the beginning of the source before the first byte is moved; where a server has a
+//! checksum of the whole, only as far as to tell something else, and at the end with that.
+
+use std::ops::Range;
+use std::path::Path;
+
+use client::{Algorithm, Client, ClientError, Opened, Sum, Units, Url};
+use disk::AlignedBuf;
+use wire::request::OpenOptions;
+use wire::response::StatReply;
+
+use crate::bulk::{Bulk, Copied, told};
+use crate::ends::{CHUNK, Sink};
+use crate::error::TransferError;
+use crate::held_back;
+use crate::local::{LocalSink, LocalSource};
+use crate::ours::is_in_progress;
+use crate::place::Place;
+use crate::sums::SumOfParts;
+use crate::units::Sought;
+
+/// Of these bytes of what is here of a copy.
+pub(super) fn sum_part(sink: &LocalSink, range: Range<u64>, algorithm: Algorithm) -> Result<Sum, TransferError> {
+    let read = |at, into: &mut [u8]| sink.read(range.start + at, into).map(|()| true);
+    // Who gives no short reads gives a sum.
+    sum_reads(range.end - range.start, algorithm, read).map(|sum| sum.unwrap_or(algorithm.of_nothing()))
+}
+
+/// What of a beginning of `len` bytes is enough to tell something else: its first and its last bytes.
+fn both_ends(len: u64) -> [Range<u64>; 2] {
+    let first = len.min(CHUNK as u64);
+    [0..first, first.max(len - first)..len]
+}
+
+/// Of `len` bytes that `read` gives from their beginning on; `None` once it says that there are not so many.
+fn sum_reads(
+    len: u64,
+    algorithm: Algorithm,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<bool, TransferError>,
+) -> Result<Option<Sum>, TransferError> {
+    let (mut sum, mut buffer, mut at) = (algorithm.of_nothing(), vec![0; CHUNK], 0);
+    while at < len {
+        let part = usize::try_from(len - at).unwrap_or(CHUNK).min(CHUNK);
+        if !read(at, &mut buffer[..part])? {
+            return Ok(None);
+        }
+        sum = sum.combine(algorithm.of(&buffer[..part]), part as u64);
+        at += part as u64;
+    }
+    Ok(Some(sum))
+}
+
+impl Bulk<'_> {
+    /// With `--resume`: is the whole file at its place already?
+    pub(super) fn is_there(
+        &self,
+        client: &mut Client,
+        len: u64,
+        algorithm: Option<Algorithm>,
+    ) -> Result<Option<Copied>, TransferError> {
+        let there = match self.to {
+            Place::Local(path) => path.metadata().ok().filter(std::fs::Metadata::is_file).map(|found| found.len()),
+            Place::Remote(url) => client.look(url)?.map(|stat| stat.size),
+            Place::Standard => None,
+        };
+        if there != Some(len) {
+            return Ok(None);
+        }
+        // Where nobody keeps a checksum, what is here can still be read for it.
+        let algorithm = algorithm.unwrap_or(Algorithm::Crc32c);
+        let mut sum_of = |place: &Place| -> Result<Option<String>, TransferError> {
+            match place {
+                Place::Local(path) => Ok(Some(format!("{:08x}", self.sum_local(path, 0..len, algorithm)?.value))),
+                Place::Remote(url) => told(client, url, algorithm),
+                Place::Standard => Ok(None),
+            }
+        };
+        let from = sum_of(self.from)?;
+        let to = match sum_of(self.to) {
+            // As long as it is to be, and not complete: whoever wrote it was cut off before the end of its close.
+            Err(error) if is_in_progress(&error) => None,
+            to => to?,
+        };
+        let same = match (from, to) {
+            (Some(from), Some(to)) => u32::from_str_radix(&from, 16) == u32::from_str_radix(&to, 16),
+            _ => false,
+        };
+        Ok(same.then_some(Copied { bytes: 0, len, sum: None, verified: true, skipped: true }))
+    }
+
+    /// Opens what was `found` at a server, to become a file of `whole` bytes. Tells how long it is, and the sum of the source up to there:
+    /// of the kind `algorithm`, where all is compared with it at the end. `target`: the file, with what is to be said in its open.
+    ///
+    /// What is no beginning of the source is refused before it is opened for update: it stays as it is, with its mark and its length, and
+    /// nobody has it open who would have to be waited for.
+    pub(super) fn go_on(
+        &self,
+        client: &mut Client,
+        target: &Url,
+        (found, whole): (&StatReply, u64),
+        algorithm: Option<Algorithm>,
+    ) -> Result<(Sink, u64, Sum), TransferError> {
+        let no_beginning = || TransferError::NoBeginning { path: self.to.to_string(), from: self.from.to_string() };
+        let there = found.size;
+        if there > whole {
+            return Err(no_beginning());
+        }
+        let offered = self.context.offered(client, target)?;
+        let kind = algorithm.or(offered).unwrap_or(Algorithm::Crc32c);
+        let (known, in_progress) = match told(client, target, kind) {
+            // Only what is complete has a checksum; but where this is said, it will have one.
+            Err(error) if is_in_progress(&error) => (None, true),
+            known => (known?, false),
+        };
+        // What is not complete must not get all its bytes before the source is known to be whole.
+        let is_held_back = in_progress && matches!(self.from, Place::Remote(_));
+        let kept_max = if is_held_back { held_back::begins_at(whole) } else { whole };
+        let part = match known {
+            Some(known) => {
+                let beginning = self.sum_source(client, 0..there, kind)?;
+                Some((there, beginning)).filter(|_| beginning.is(&known))
+            }
+            None => {
+                let at_the_end = in_progress && algorithm.is_some() && algorithm == offered;
+                self.part(client, target, (there.min(kept_max), kind), at_the_end)?
+            }
+        };
+        let Some((there, beginning)) = part else { return Err(no_beginning()) };
+        // Nor is its server told how long it is to be: an earlier copy may have sent all of it, and this one may be cut before it has taken the end away again.
+        let mut resumed = if is_held_back { target.without("oss.asize") } else { target.clone() };
+        resumed.add_words("weir.resume=1");
+        let mut file = match client.open_direct(&resumed, OpenOptions::UPDATE, 0)? {
+            Opened::File(file) => file,
+            Opened::Units(units) => {
+                let sink = self.go_on_with_units(&units, found.id, there, beginning)?;
+                return Ok((sink, there, beginning));
+            }
+        };
+        let (id, len) = (file.stat().id, file.stat().size);
+        if id == found.id && (there..=whole).contains(&len) {
+            let kept = len.min(kept_max);
+            let mut same = Some(beginning);
+            // What this copy has written before its connection was lost shows to its writer only, as far as it is not durable yet.
+            if kept != there {
+                let beginning = self.sum_source(client, 0..kept, kind)?;
+                let read = |at, into: &mut [u8]| Ok(file.read_at(at, into)? == into.len());
+                same = sum_reads(kept, kind, read)?.filter(|sum| *sum == beginning);
+            }
+            if let Some(beginning) = same {
+                if len > kept {
+                    file.truncate(kept)?;
+                }
+                return Ok((Sink::remote(file, false), kept, beginning));
+            }
+        }
+        // Its connection is cut: a close would say that it is complete.
+        Err(TransferError::Meanwhile { path: self.to.to_string() })
+    }
+
+    /// Takes up the units of a striped file, of which the first `there` bytes stay, if they are all the `beginning` of the source: nobody keeps a
+    /// checksum of the whole that could say so at the end, as each unit's server knows its own bytes alone. What units have behind that is cut.
+    fn go_on_with_units(&self, units: &Units, found: u64, there: u64, beginning: Sum) -> Result<Sink, TransferError> {
+        let meanwhile = || TransferError::Meanwhile { path: self.to.to_string() };
+        if units.stat().id != found {
+            return Err(meanwhile());
+        }
+        let opened = units.open_writer()?;
+        let read = |at, into: &mut [u8]| Ok(opened.read(at, into)? == into.len());
+        // Its connections are cut: a close would say that it is complete.
+        if opened.whole_prefix() < there || sum_reads(there, beginning.algorithm, read)? != Some(beginning) {
+            return Err(meanwhile());
+        }
+        if opened.len() != there {
+            opened.truncate(there)?;
+        }
+        Ok(self.units_sink(units, opened, None))
+    }
+
+    /// Reads what is at a server, up to `len` or as far as it shows: how much that is, and its sum, if that is the sum of the source's
+    /// beginning, too. Where the whole is compared `at_the_end`, the first and the last of it are enough to tell something else.
+    fn part(
+        &self,
+        client: &mut Client,
+        target: &Url,
+        (len, kind): (u64, Algorithm),
+        at_the_end: bool,
+    ) -> Result<Option<(u64, Sum)>, TransferError> {
+        let mut target = target.clone();
+        // weir gives what was interrupted to those only who say that they know.
+        target.add_words("weir.partial=1");
+        let mut reader = Sought::open(client, &target)?;
+        let there = len.min(reader.len());
+        let beginning = self.sum_source(client, 0..there, kind)?;
+        let mut same = true;
+        if at_the_end {
+            for range in both_ends(there) {
+                same &= self.sum_read(&mut reader, range.clone(), kind)? == self.sum_source(client, range, kind)?;
+            }
+        } else {
+            same = self.sum_read(&mut reader, 0..there, kind)? == beginning;
+        }
+        reader.close(client, &target)?;
+        Ok(same.then_some((there, beginning)))
+    }
+
+    /// Is what an earlier copy has left here, `len` bytes, the beginning of the source, as far as has to be known before the rest is
+    /// moved? `algorithm`: of the sum that is compared with the source's server's at the end, if it has one.
+    pub(super) fn is_beginning(
+        &self,
+        client: &mut Client,
+        part: &LocalSink,
+        len: u64,
+        algorithm: Option<Algorithm>,
+    ) -> Result<bool, TransferError> {
+        let kind = algorithm.unwrap_or(Algorithm::Crc32c);
+        let at_the_end = match (self.from, algorithm) {
+            (Place::Remote(url), Some(algorithm)) => told(client, url, algorithm)?.is_some(),
+            _ => false,
+        };
+        let mut same = |range: Range<u64>| -> Result<bool, TransferError> {
+            Ok(sum_part(part, range.clone(), kind)? == self.sum_source(client, range, kind)?)
+        };
+        match self.from {
+            Place::Local(_) => same(0..len),
+            Place::Remote(_) if at_the_end => {
+                let [first, last] = both_ends(len);
+                Ok(same(first)? && same(last)?)
+            }
+            // To read all of it for the comparison would take as long as to copy it again.
+            Place::Remote(_) | Place::Standard => Ok(false),
+        }
+    }
+
+    /// Of these bytes of the source.
+    pub(super) fn sum_source(
+        &self,
+        client: &mut Client,
+        range: Range<u64>,
+        algorithm: Algorithm,
+    ) -> Result<Sum, TransferError> {
+        match self.from {
+            Place::Local(path) => self.sum_local(path, range, algorithm),
+            Place::Remote(url) => {
+                let mut reader = Sought::open(client, url)?;
+                let sum = self.sum_read(&mut reader, range, algorithm)?;
+                reader.close(client, url)?;
+                Ok(sum)
+            }
+            Place::Standard => Err(TransferError::NotAFile { path: self.from.to_string() }),
+        }
+    }
+
+    fn sum_local(&self, path: &Path, range: Range<u64>, algorithm: Algorithm) -> Result<Sum, TransferError> {
+        let mut source = LocalSource::open(path, range.start, self.context.options.direct)?;
+        let mut sum = algorithm.of_nothing();
+        let mut buffer = AlignedBuf::new(CHUNK);
+        let mut at = range.start;
+        while at < range.end {
+            let Some(chunk) = source.read_next(buffer)? else {
+                let from = path.display().to_string();
+                return Err(TransferError::Changed { from, expected: range.end, found: at });
+            };
+            let part = chunk.len.min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+            sum = sum.combine(algorithm.of(&chunk.buffer[..part]), part as u64);
+            at += part as u64;
+            buffer = chunk.buffer;
+        }
+        Ok(sum)
+    }
+
+    /// Of these bytes of a file that is open at a server.
+    pub(super) fn sum_read(
+        &self,
+        sought: &mut Sought,
+        range: Range<u64>,
+        algorithm: Algorithm,
+    ) -> Result<Sum, TransferError> {
+        let reader = match sought {
+            Sought::File(reader) => reader,
+            Sought::Units(units, _) => {
+                let read = |at, into: &mut [u8]| Ok(units.read(range.start + at, into)? == into.len());
+                let from = self.from.to_string();
+                let found = range.start;
+                return sum_reads(range.end - range.start, algorithm, read)?.ok_or(TransferError::Changed {
+                    from,
+                    expected: range.end,
+                    found,
+                });
+            }
+        };
+        let mut sums = SumOfParts::new(algorithm);
+        let (mut spare, mut asked) = (Vec::new(), range.start);
+        loop {
+            while asked < range.end && reader.under_way() < self.context.settings.window.max(1) {
+                let part = usize::try_from(range.end - asked).unwrap_or(CHUNK).min(CHUNK);
+                reader.ask(asked, part, spare.pop().unwrap_or_else(|| AlignedBuf::new(CHUNK)))?;
+                asked += part as u64;
+            }
+            let Some(chunk) = reader.wait()? else { break };
+            sums.add(chunk.offset - range.start, chunk.len as u64, algorithm.of(&chunk.buffer[..chunk.len]));
+            spare.push(chunk.buffer);
+        }
+        let (what, end, expected) = (format!("read {}", reader.file().url()), range.start, range.end);
+        sums.whole(range.end - range.start).ok_or_else(|| ClientError::Shorter { what, end, expected }.into())
+    }
+}

@@ -1,0 +1,221 @@
+//! `weir sync`: makes one tree like another, moving only what differs.
+
+use std::collections::{BTreeMap, HashSet};
+
+use client::Client;
+use console::Exit;
+use parking_lot::Mutex;
+use types::Timestamp;
+
+use crate::context::{Context, Options};
+use crate::copy::{apart, goes_on};
+use crate::error::TransferError;
+use crate::filter::Filter;
+use crate::options::SyncOptions;
+use crate::outcome::Outcome;
+use crate::place::Place;
+use crate::plan::{self, Finds, How, Item, Queue};
+use crate::tree::{Kind, Tree};
+
+/// What the target holds, by the path below it.
+type Held = BTreeMap<String, Holding>;
+
+/// What the target has in one place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Holding {
+    directory: bool,
+    /// Length.
+    size: u64,
+    /// Last change, in seconds since 1970.
+    mtime: i64,
+    /// It holds something that the filter leaves alone.
+    kept: bool,
+}
+
+/// Makes the target like the source, and prints what came of it. A signal ends it soon.
+///
+/// # Errors
+/// What keeps it from beginning. What goes wrong with a file is printed, and the exit code tells of it.
+pub fn sync(args: &SyncOptions) -> Result<Exit, TransferError> {
+    let (from, to) = (Place::parse(&args.source)?, Place::parse(&args.target)?);
+    if from == Place::Standard || to == Place::Standard {
+        return Err(TransferError::SyncOfStandard);
+    }
+    for (one, other) in [(&from, &to), (&to, &from)] {
+        apart(one, other)?;
+    }
+    let options = Options { preserve: args.how.preserve || args.mtime, ..args.how.of_each_file() };
+    let context = Context::new(options, args.how.client.clone());
+    let mut tree = Tree::new(Client::new(context.settings.clone()));
+    if tree.info(&from)?.kind != Kind::Directory {
+        return Err(TransferError::NotADirectory { path: from.to_string() });
+    }
+    let held = match tree.info(&to) {
+        Ok(info) if info.kind == Kind::Directory => held_by(&mut tree, &to, &args.how.filter)?,
+        Ok(_) => return Err(TransferError::NotADirectory { path: to.to_string() }),
+        Err(error) if error.exit() == Exit::NotFound => Held::new(),
+        Err(error) => return Err(error),
+    };
+    let mut outcome = Outcome::of("sync", args.how.json, args.how.quiet);
+    let seen = Mutex::new(HashSet::new());
+    goes_on(&context, args.how.jobs, args.how.quiet || args.how.json, &mut outcome, |queue, outcome| {
+        let maker = Client::new(context.settings.clone());
+        let mut finds =
+            Comparing { context: &context, queue, outcome, seen: &seen, held: &held, args, base: &to, maker };
+        plan::walk(&mut Client::new(context.settings.clone()), &from, &to, true, &args.how.filter, &mut finds);
+    })?;
+    // What is missing here may only not have been found.
+    if args.delete && !outcome.has_failed() && !outcome.incomplete && !context.stopping() {
+        remove_others(&context, &mut tree, &to, &held, &seen.lock(), args, &mut outcome);
+    }
+    if args.delete && (outcome.has_failed() || outcome.incomplete) {
+        outcome.kept_all();
+    }
+    Ok(outcome.end(&context))
+}
+
+fn held_by(tree: &mut Tree, base: &Place, filter: &Filter) -> Result<Held, TransferError> {
+    let mut held = Held::new();
+    let mut open = vec![(base.clone(), String::new())];
+    while let Some((place, prefix)) = open.pop() {
+        tree.list(&place, false, &mut |entry| {
+            let path = format!("{prefix}{}", entry.name);
+            let directory = entry.info.kind == Kind::Directory;
+            let (takes, kept) = match entry.info.kind {
+                Kind::Directory | Kind::File => (filter.takes(&path, directory), false),
+                // At the source a link counts as what it leads to: here it stays if either rule would keep it.
+                Kind::Link | Kind::Other => {
+                    let takes = [true, false].map(|directory| filter.takes(&path, directory));
+                    (takes.contains(&true), takes.contains(&false))
+                }
+            };
+            // What the filter leaves alone stays, and so do the directories that it is in.
+            if !takes || kept {
+                let above = path.match_indices('/').map(|(at, _)| &path[..at]);
+                above.for_each(|above| {
+                    held.entry(above.to_owned()).and_modify(|holding: &mut Holding| holding.kept = true);
+                });
+            }
+            if !takes {
+                return Ok(());
+            }
+            if directory {
+                open.push((place.join(&entry.name), format!("{path}/")));
+            }
+            held.insert(path, Holding { directory, size: entry.info.size, mtime: entry.info.mtime, kept });
+            Ok(())
+        })?;
+    }
+    Ok(held)
+}
+
+/// Compares what is found with what the target holds.
+struct Comparing<'a, 'b> {
+    context: &'a Context,
+    queue: &'a Queue,
+    outcome: &'a Mutex<&'b mut Outcome>,
+    seen: &'a Mutex<HashSet<String>>,
+    held: &'a Held,
+    args: &'a SyncOptions,
+    base: &'a Place,
+    maker: Client,
+}
+
+impl Comparing<'_, '_> {
+    /// The path below the target, which is noted as belonging there.
+    fn note(&self, to: &Place) -> String {
+        let (base, path) = (self.base.to_string(), to.to_string());
+        let path = path.strip_prefix(base.trim_end_matches('/')).unwrap_or(&path).trim_start_matches('/').to_owned();
+        self.seen.lock().insert(path.clone());
+        path
+    }
+}
+
+impl Finds for Comparing<'_, '_> {
+    fn file(&mut self, item: Item) {
+        let path = self.note(&item.to);
+        let how = match self.held.get(&path) {
+            None => How::New,
+            Some(there) if there.directory => {
+                let error = TransferError::IsDirectory { path: item.to.to_string() };
+                return self.outcome.lock().failed(&item.from, Some(&item.to), &error);
+            }
+            Some(there) if Some(there.size) != item.size => How::Replace,
+            Some(_) if self.args.size_only => return,
+            Some(there) if self.args.mtime && item.mtime.map(Timestamp::secs) == Some(there.mtime) => return,
+            Some(_) => How::Compare,
+        };
+        if self.args.dry_run {
+            let what = match how {
+                How::New => "copy",
+                How::Replace => "replace",
+                How::Compare => "compare",
+            };
+            return self.outcome.lock().would(what, &item.to);
+        }
+        self.context.progress.found(item.size.unwrap_or(0));
+        self.queue.put(Item { how, ..item });
+    }
+
+    fn directory(&mut self, to: &Place) -> Result<(), TransferError> {
+        let path = self.note(to);
+        // What is put into a directory through a link lands elsewhere, and is not found there by the next sync.
+        if self.held.get(&path).is_some_and(|there| !there.directory) {
+            return Err(TransferError::InTheWay { path: to.to_string() });
+        }
+        match to {
+            Place::Local(path) if !self.args.dry_run => {
+                std::fs::create_dir_all(path).map_err(TransferError::local("make", path))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn empty_directory(&mut self, to: &Place) -> Result<(), TransferError> {
+        match to {
+            Place::Remote(url) if !self.args.dry_run => Ok(self.maker.mkdir(url, 0o755, true)?),
+            _ => Ok(()),
+        }
+    }
+
+    fn problem(&mut self, from: &Place, error: TransferError) {
+        self.outcome.lock().failed(from, None, &error);
+    }
+
+    fn left_out(&mut self, from: &Place, why: &'static str) {
+        self.outcome.lock().say(&format!("left out: {from}: {why}"));
+        // It is there, though it cannot be copied: nothing is removed after that.
+        self.outcome.lock().incomplete = true;
+    }
+
+    fn stopping(&self) -> bool {
+        self.context.stopping()
+    }
+}
+
+/// Removes what the source does not have, what directories hold before them.
+fn remove_others(
+    context: &Context,
+    tree: &mut Tree,
+    base: &Place,
+    held: &Held,
+    seen: &HashSet<String>,
+    args: &SyncOptions,
+    outcome: &mut Outcome,
+) {
+    let others = held.iter().rev().filter(|(path, there)| !seen.contains(*path) && !there.kept);
+    for (path, there) in others {
+        if context.stopping() {
+            return;
+        }
+        let place = path.split('/').fold(base.clone(), |place, name| place.join(name));
+        if args.dry_run {
+            outcome.would("remove", &place);
+            continue;
+        }
+        match tree.remove(&place, there.directory) {
+            Ok(()) => outcome.removed(&place),
+            Err(error) => outcome.failed(&place, None, &error),
+        }
+    }
+}

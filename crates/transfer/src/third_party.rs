@@ -1,0 +1,119 @@
+//! A copy that the target's server makes by itself, asked by us as the stock client asks (`server::third_party` has the steps).
+
+use client::{Client, RemoteFile, Url};
+use wire::request::OpenOptions;
+
+use crate::bulk::{Bulk, Copied, told};
+use crate::context::Context;
+use crate::error::TransferError;
+use crate::place::Place;
+use crate::times;
+
+/// Does what `bulk` describes, from one server to another.
+pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferError> {
+    let (context, from, to) = (bulk.context, bulk.from, bulk.to);
+    let (Place::Remote(from_url), Place::Remote(to_url)) = (from, to) else {
+        return Err(TransferError::NotAFile { path: from.to_string() });
+    };
+    // Where the source really is, and how long: redirects are followed once, here.
+    let source = client.open(&with(from_url, "tpc.stage=placement"), OpenOptions::READ, 0)?;
+    let (len, mtime) = (source.stat().size, times::of_server(source.stat()));
+    // With what its manager gave for this very server: without it the server would send us to the manager, and that to another one perhaps.
+    let there = source.url().clone();
+    let at = Url { opaque: from_url.opaque.clone(), ..there.clone() };
+    let session = source.close()?;
+    client.give_back(session, from_url);
+
+    let key = new_key();
+    let mut words = format!(
+        "tpc.key={key}&tpc.src={}&tpc.lfn={}&tpc.spr=root&tpc.tpr=root&tpc.dlgon=0&tpc.stage=copy&oss.asize={len}",
+        at.server, at.path
+    );
+    if context.options.preserve && context.keeps_times(client, to_url)? {
+        words.push_str(&format!("&{}", times::words(mtime)));
+    }
+    if bulk.again {
+        words.push_str(&format!("&tried={}", to_url.server.host));
+    }
+    let how = if context.options.force { OpenOptions::DELETE } else { OpenOptions::NEW };
+    let opened = client.open(&with(to_url, &words), how | OpenOptions::UPDATE | OpenOptions::MKPATH, 0o644);
+    let mut target = opened.map_err(|error| match error.kind() {
+        client::Kind::Exists => TransferError::Exists { path: to_url.to_string() },
+        _ => error.into(),
+    })?;
+    if let Err(error) = move_it(context, client, &there, &key, &mut target, len) {
+        target.cancel_copy();
+        // As long as it is open for us, it is nobody else's.
+        if let Some(made) = Some(target.stat()).filter(|stat| stat.identity().is_some() && !context.options.force) {
+            bulk.remove_rest(&mut context.cleaner(), made, target.is_held());
+        }
+        target.end_copy();
+        // Whatever it is that has failed: nobody waits for the target any more. Closing its connection stops the server.
+        drop(target);
+        return Err(error);
+    }
+    target.close()?;
+    let verified = verify(context, client, &at, to_url)?;
+    if !verified {
+        context.not_compared([from, to]);
+    }
+    Ok(Copied { bytes: len, len, sum: None, verified, skipped: false })
+}
+
+/// Lets the two servers copy, and waits for the end. The open target shows how far it is.
+fn move_it(
+    context: &Context,
+    client: &mut Client,
+    from: &Url,
+    key: &str,
+    target: &mut RemoteFile,
+    len: u64,
+) -> Result<(), TransferError> {
+    let host = target.url().server.host.clone();
+    target.sync()?;
+    let words = format!("tpc.key={key}&tpc.dst={host}&tpc.stage=copy");
+    let mut from = from.clone();
+    from.add_words(&words);
+    let source = client.open(&from, OpenOptions::READ, 0)?;
+    let mut seen = 0;
+    target.finish_copy(len, &mut |size| {
+        let size = size.min(len);
+        context.progress.moved(size - seen.min(size));
+        seen = seen.max(size);
+    })?;
+    context.progress.moved(len - seen);
+    // It has given all; what becomes of its end does not matter.
+    if let Ok(session) = source.close() {
+        client.give_back(session, &from);
+    }
+    Ok(())
+}
+
+/// Compares what both servers say. Only a server that keeps none need not say anything: what could not be asked is not compared,
+/// and that is no success. What differs is left: it may be what somebody else has put there since the close.
+fn verify(context: &Context, client: &mut Client, from: &Url, to: &Url) -> Result<bool, TransferError> {
+    if !context.options.verify {
+        return Ok(false);
+    }
+    let Some(algorithm) = context.offered(client, to)? else { return Ok(false) };
+    let Some(sent) = told(client, from, algorithm)? else { return Ok(false) };
+    let Some(found) = told(client, to, algorithm)? else { return Ok(false) };
+    if u32::from_str_radix(&sent, 16).ok() == u32::from_str_radix(&found, 16).ok() {
+        return Ok(true);
+    }
+    let algorithm = algorithm.name();
+    Err(TransferError::Differs { from: from.to_string(), to: to.to_string(), algorithm, found, sent })
+}
+
+fn with(url: &Url, words: &str) -> Url {
+    let opaque = match &url.opaque {
+        Some(opaque) => format!("{opaque}&{words}"),
+        None => words.to_owned(),
+    };
+    Url { opaque: Some(opaque), ..url.clone() }
+}
+
+/// A key that nobody can guess.
+fn new_key() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}

@@ -1,0 +1,312 @@
+//! Names on this machine and on servers, looked at and changed in the same way.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use client::{Client, ClientError, Kind as ErrorKind, Url};
+use serde::Serialize;
+use wire::request::{DirlistOptions, QueryKind};
+use wire::response::{StatFlags, StatReply};
+
+use crate::error::TransferError;
+use crate::place::Place;
+
+/// What a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link (on servers: what they do not follow).
+    Link,
+    /// A device, a socket and the like.
+    Other,
+}
+
+/// Attributes of a name. Times in seconds since 1970.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Info {
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes.
+    pub size: u64,
+    /// Last change of what it holds.
+    pub mtime: i64,
+    /// Last change of its attributes, where the server tells.
+    pub ctime: Option<i64>,
+    /// Permission bits, where the server tells.
+    pub mode: Option<u16>,
+    /// Owner, where the server tells.
+    pub owner: Option<String>,
+    /// Group, where the server tells.
+    pub group: Option<String>,
+    /// Is it being written, or not on disk?
+    pub note: Option<&'static str>,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Its attributes.
+    pub info: Info,
+    /// Its checksum, if it was asked for.
+    pub checksum: Option<String>,
+}
+
+/// Looks and changes. Keeps the connections.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// For what goes to servers.
+    pub client: Client,
+    users: HashMap<u32, String>,
+    groups: HashMap<u32, String>,
+}
+
+impl Tree {
+    /// With this client.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client, users: names_of("/etc/passwd"), groups: names_of("/etc/group") }
+    }
+
+    /// Attributes of what a place names; links are followed.
+    pub fn info(&mut self, place: &Place) -> Result<Info, TransferError> {
+        match place {
+            Place::Local(path) => {
+                let found = path.metadata().map_err(TransferError::local("look at", path))?;
+                Ok(self.local_info(&found))
+            }
+            Place::Remote(url) => Ok(remote_info(&self.client.stat(url)?)),
+            Place::Standard => Err(no_name()),
+        }
+    }
+
+    /// The same of several, in their order, and none behind one that its server has not answered. Of neighbours at one server in few trips.
+    pub fn infos(&mut self, places: &[Place]) -> Vec<Result<Info, TransferError>> {
+        let mut found = Vec::with_capacity(places.len());
+        let url = |place: &Place| match place {
+            Place::Remote(url) => Some(url.clone()),
+            Place::Local(_) | Place::Standard => None,
+        };
+        for run in places.chunk_by(|one, other| url(one).is_some() == url(other).is_some()) {
+            let urls: Vec<Url> = run.iter().filter_map(url).collect();
+            if urls.is_empty() {
+                found.extend(run.iter().map(|place| self.info(place)));
+                continue;
+            }
+            let stats = self.client.stats(&urls);
+            let is_all = stats.len() == urls.len();
+            found.extend(stats.into_iter().map(|stat| Ok(remote_info(&stat?))));
+            if !is_all {
+                break;
+            }
+        }
+        found
+    }
+
+    /// What a directory holds, one after the other as it is found; on this machine in the order of names.
+    pub fn list(
+        &mut self,
+        place: &Place,
+        checksums: bool,
+        each: &mut dyn FnMut(Entry) -> Result<(), TransferError>,
+    ) -> Result<(), TransferError> {
+        match place {
+            Place::Local(path) => {
+                let read = fs::read_dir(path).map_err(TransferError::local("list", path))?;
+                let mut entries: Vec<_> = read.filter_map(Result::ok).collect();
+                entries.sort_by_key(fs::DirEntry::file_name);
+                for entry in entries {
+                    // What is gone by now was not there.
+                    let Ok(found) = entry.metadata() else { continue };
+                    let name = entry.file_name().to_string_lossy().into_owned();
+                    each(Entry { name, info: self.local_info(&found), checksum: None })?;
+                }
+                Ok(())
+            }
+            Place::Remote(url) => {
+                let options = if checksums { DirlistOptions::DCKSM } else { DirlistOptions::NONE };
+                let mut bare = Vec::new();
+                self.client.list::<TransferError>(url, options, |entry| match entry.stat {
+                    Some(stat) => each(Entry { name: entry.name, info: remote_info(&stat), checksum: entry.checksum }),
+                    None => {
+                        bare.push(entry.name);
+                        Ok(())
+                    }
+                })?;
+                // Not every server gives attributes with a listing.
+                for name in bare {
+                    let info = remote_info(&self.client.stat(&url.join(&name))?);
+                    each(Entry { name, info, checksum: None })?;
+                }
+                Ok(())
+            }
+            Place::Standard => Err(no_name()),
+        }
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&mut self, place: &Place, mode: u16, parents: bool) -> Result<(), TransferError> {
+        match place {
+            Place::Local(path) => {
+                let made = if parents { fs::create_dir_all(path) } else { fs::create_dir(path) };
+                made.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(u32::from(mode))))
+                    .map_err(TransferError::local("make", path))
+            }
+            Place::Remote(url) => Ok(self.client.mkdir(url, mode, parents)?),
+            Place::Standard => Err(no_name()),
+        }
+    }
+
+    /// Removes a file, or an empty directory.
+    pub fn remove(&mut self, place: &Place, directory: bool) -> Result<(), TransferError> {
+        match place {
+            Place::Local(path) => {
+                let removed = if directory { fs::remove_dir(path) } else { fs::remove_file(path) };
+                removed.map_err(TransferError::local("remove", path))
+            }
+            Place::Remote(url) if directory => Ok(self.client.rmdir(url)?),
+            Place::Remote(url) => Ok(self.client.rm(url)?),
+            Place::Standard => Err(no_name()),
+        }
+    }
+
+    /// Renames. Both places are on this machine, or on one server.
+    pub fn rename(&mut self, from: &Place, to: &Place) -> Result<(), TransferError> {
+        match (from, to) {
+            (Place::Local(from), Place::Local(to)) => {
+                fs::rename(from, to).map_err(TransferError::local("rename", from))
+            }
+            (Place::Remote(from), Place::Remote(to)) if from.server == to.server => Ok(self.client.mv(from, to)?),
+            _ => Err(TransferError::Elsewhere { from: from.to_string(), to: to.to_string() }),
+        }
+    }
+
+    /// Makes a second name, or a symbolic link that says `target`.
+    pub fn link(&mut self, target: &str, name: &Place, symbolic: bool) -> Result<(), TransferError> {
+        match name {
+            Place::Local(path) => {
+                let made =
+                    if symbolic { std::os::unix::fs::symlink(target, path) } else { fs::hard_link(target, path) };
+                made.map_err(TransferError::local("make the link", path))
+            }
+            Place::Remote(url) => {
+                let op = if symbolic { "symlink" } else { "link" };
+                let target = match Place::parse(target) {
+                    Ok(Place::Remote(to)) => to.path,
+                    _ => target.to_owned(),
+                };
+                let args = format!("{}?weir.op={op}&weir.target={target}", url.path).into_bytes();
+                self.client.query_once(url, op, QueryKind::OpaqueFile, args).map_err(only_weir)?;
+                Ok(())
+            }
+            Place::Standard => Err(no_name()),
+        }
+    }
+
+    /// Sets the time of the last change to now.
+    pub fn touch(&mut self, place: &Place) -> Result<(), TransferError> {
+        match place {
+            Place::Local(path) => {
+                let file = fs::OpenOptions::new().create(true).append(true).open(path);
+                file.and_then(|file| file.set_modified(std::time::SystemTime::now()))
+                    .map_err(TransferError::local("touch", path))
+            }
+            Place::Remote(url) => {
+                use wire::request::OpenOptions;
+                match self.client.open(url, OpenOptions::NEW | OpenOptions::UPDATE, 0o644) {
+                    Ok(file) => {
+                        let session = file.close()?;
+                        self.client.give_back(session, url);
+                        Ok(())
+                    }
+                    Err(error) if error.kind() == ErrorKind::Exists => {
+                        let args = format!("{}?weir.op=touch", url.path).into_bytes();
+                        self.client.query(url, "touch", QueryKind::OpaqueFile, args).map_err(only_weir)?;
+                        Ok(())
+                    }
+                    Err(error) => Err(error.into()),
+                }
+            }
+            Place::Standard => Err(no_name()),
+        }
+    }
+
+    fn local_info(&self, found: &fs::Metadata) -> Info {
+        let kind = match found.file_type() {
+            kind if kind.is_file() => Kind::File,
+            kind if kind.is_dir() => Kind::Directory,
+            kind if kind.is_symlink() => Kind::Link,
+            _ => Kind::Other,
+        };
+        let name = |names: &HashMap<u32, String>, id: u32| names.get(&id).cloned().unwrap_or_else(|| id.to_string());
+        Info {
+            kind,
+            size: found.len(),
+            mtime: found.mtime(),
+            ctime: Some(found.ctime()),
+            mode: u16::try_from(found.mode() & 0o7777).ok(),
+            owner: Some(name(&self.users, found.uid())),
+            group: Some(name(&self.groups, found.gid())),
+            note: None,
+        }
+    }
+}
+
+fn remote_info(stat: &StatReply) -> Info {
+    let kind = if stat.flags.has(StatFlags::IS_DIR) {
+        Kind::Directory
+    } else if stat.flags.has(StatFlags::OTHER) {
+        Kind::Other
+    } else {
+        Kind::File
+    };
+    let note = if stat.flags.has(StatFlags::OFFLINE) {
+        Some("offline")
+    } else if stat.flags.has(StatFlags::POSC_PENDING) {
+        Some("being written")
+    } else {
+        None
+    };
+    let extra = stat.extra.as_ref();
+    Info {
+        kind,
+        size: stat.size,
+        mtime: stat.mtime,
+        ctime: extra.map(|extra| extra.ctime),
+        mode: extra.map(|extra| extra.mode),
+        owner: extra.map(|extra| extra.owner.clone()),
+        group: extra.map(|extra| extra.group.clone()),
+        note,
+    }
+}
+
+fn no_name() -> TransferError {
+    let source = io::Error::from(io::ErrorKind::InvalidInput);
+    TransferError::Local { what: "name", path: "-".to_owned(), source }
+}
+
+/// The protocol has no request for it; weir takes it in a way of its own.
+fn only_weir(error: ClientError) -> TransferError {
+    match error.kind() {
+        ErrorKind::Unsupported => TransferError::OnlyWeir(error),
+        _ => error.into(),
+    }
+}
+
+fn names_of(path: &str) -> HashMap<u32, String> {
+    let text = fs::read_to_string(Path::new(path)).unwrap_or_default();
+    let name = |line: &str| {
+        let mut fields = line.split(':');
+        let (name, id) = (fields.next()?, fields.nth(1)?);
+        Some((id.parse().ok()?, name.to_owned()))
+    };
+    text.lines().filter_map(name).collect()
+}

@@ -1,0 +1,497 @@
+//! The workers of one copy: each takes files from the list, small ones by the dozen, large ones one at a time.
+
+use std::time::{Duration, Instant};
+
+use client::{BatchWriter, Client, ClientError, Endpoint, ManyReader, ManyWriter, Session, SmallFile, Url, Written};
+use disk::ALIGNMENT;
+use parking_lot::Mutex;
+use types::Timestamp;
+use wire::ErrorNumber;
+use wire::response::{ServerFlags, StatReply};
+
+use crate::bulk::{Bulk, Copied};
+use crate::context::Context;
+use crate::error::TransferError;
+use crate::local::{Kept, read_small, write_small};
+use crate::ours::Standing;
+use crate::place::Place;
+use crate::plan::{How, Item, Queue};
+use crate::{third_party, times};
+
+/// Files up to this length are copied by the dozen.
+const SMALL_MAX: u64 = 64 * ALIGNMENT as u64;
+/// Small files of one worker that are under way.
+const WINDOW: usize = 64;
+/// A file that a lost connection has left undone is begun again this often at least, however long each attempt takes.
+const ATTEMPTS_MIN: u32 = 3;
+/// Between attempts: servers that have gone come back, and notice that a connection is gone.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Told of each file that is done with.
+pub trait Reports: Send {
+    /// It was copied, or was there, or why not.
+    fn done(&mut self, item: &Item, result: Result<Copied, TransferError>);
+}
+
+/// What was done already of a file that is to be copied by itself.
+enum Before {
+    /// Nothing was asked for, or it was refused.
+    Nothing,
+    /// A request for it was under way when its connection broke. It may be there, by us: this file, as it was when it was made; if the
+    /// server has told none, nobody knows.
+    Begun(Option<StatReply>),
+    /// It was under way in a batch, which tells nothing of what it makes. In a cluster it may stand there, begun for us and empty.
+    Opened,
+}
+
+impl Before {
+    /// Of a file that was under way in `many`.
+    fn of(is_in_batches: bool, file: &SmallFile<Item>) -> Self {
+        if is_in_batches { Self::Opened } else { Self::Begun(file.made.clone()) }
+    }
+}
+
+/// Which way small files go: to or from which server, and as whom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Way {
+    Up(Endpoint, Option<String>),
+    Down(Endpoint, Option<String>),
+}
+
+/// The way of a small file; `None`: it is copied by itself.
+fn way(item: &Item, context: &Context) -> Option<Way> {
+    let options = &context.options;
+    let small = item.size.is_some_and(|size| size <= SMALL_MAX);
+    if !small || item.how == How::Compare || options.resume || options.tpc || !options.verify {
+        return None;
+    }
+    match (&item.from, &item.to) {
+        // What stands behind a `?` is for each request; nobody sends it along here.
+        (Place::Local(_), Place::Remote(url)) if url.opaque.is_none() => {
+            Some(Way::Up(url.server.clone(), url.user.clone()))
+        }
+        (Place::Remote(url), Place::Local(_)) if url.opaque.is_none() && !item.to.is_stream() => {
+            Some(Way::Down(url.server.clone(), url.user.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// Copies what comes from the list, until its end.
+pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>) {
+    let mut client = Client::new(context.settings.clone());
+    while let Some(item) = queue.take(|_| true) {
+        if context.stopping() {
+            continue;
+        }
+        let undone = match (way(&item, context), &item.from, &item.to) {
+            (Some(Way::Up(..)), _, Place::Remote(url)) => up(context, &mut client, url, &item, queue, reports),
+            (Some(Way::Down(..)), Place::Remote(url), _) => down(context, &mut client, url, &item, queue, reports),
+            _ => vec![(item.clone(), Before::Nothing)],
+        };
+        let mut cleaner = context.cleaner();
+        for (item, before) in undone {
+            let result = match &before {
+                // Nobody will look what is there.
+                Before::Begun(Some(made)) if context.stopping() => {
+                    bulk(context, &item, None).remove_rest(&mut cleaner, made, false);
+                    Err(TransferError::Stopped)
+                }
+                Before::Opened if context.stopping() => {
+                    bulk(context, &item, None).take_back(&mut cleaner);
+                    Err(TransferError::Stopped)
+                }
+                _ => alone(context, &mut client, &item, before),
+            };
+            report(context, reports, &item, result);
+        }
+    }
+}
+
+fn bulk<'a>(context: &'a Context, item: &'a Item, made: Option<StatReply>) -> Bulk<'a> {
+    Bulk { context, from: &item.from, to: &item.to, how: item.how, made, again: false }
+}
+
+/// How often, and for how long, a file is begun again.
+struct Patience {
+    attempts: u32,
+    /// When an attempt has failed first, if one has.
+    since: Option<Instant>,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self { attempts: 1, since: None }
+    }
+
+    /// An attempt has failed: whether another one is due, at once.
+    fn has_more(&mut self, context: &Context, item: &Item) -> bool {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        // Who was never there is not waited for.
+        let is_known = [&item.from, &item.to].iter().all(|place| match place {
+            Place::Remote(url) => context.settings.met.has(&url.server),
+            Place::Local(_) | Place::Standard => true,
+        });
+        let has_time = is_known && since.elapsed() < context.settings.recovery_max;
+        self.attempts += 1;
+        has_time || self.attempts <= ATTEMPTS_MIN
+    }
+
+    /// The same, after a pause, which is not made before the first of the further attempts: most connections that are lost can be had again at once.
+    fn has_more_later(&mut self, context: &Context, item: &Item) -> bool {
+        let has_more = self.has_more(context, item);
+        if has_more && self.attempts > 2 {
+            // Whether it was stopped, whoever goes on looks.
+            let _ = context.settings.stop.sleep(PAUSE);
+        }
+        has_more
+    }
+}
+
+fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) -> Result<Copied, TransferError> {
+    let (mut unsure, made, was_opened) = match before {
+        Before::Nothing => (false, None, false),
+        Before::Begun(made) => (true, made, false),
+        Before::Opened => (true, None, true),
+    };
+    // What has gone through a pipe is gone.
+    let once = item.from.is_stream() || item.to.is_stream();
+    let mut bulk = bulk(context, item, made);
+    let mut patience = Patience::new();
+    loop {
+        if context.stopping() {
+            return Err(TransferError::Stopped);
+        }
+        let result = if context.options.tpc { third_party::copy(&bulk, client) } else { bulk.copy(client) };
+        // An attempt whose answer was lost may have made it, whole or in part. Or it is somebody else's.
+        let result = match result {
+            Err(TransferError::Exists { path }) if unsure => match settle(&mut bulk, client, was_opened) {
+                Ok(Standing::ObjectDigest(copied)) => Ok(Copied { bytes: copied.len, skipped: false, ..copied }),
+                Ok(Standing::Free) if patience.has_more(context, item) => continue,
+                Ok(Standing::Free | Standing::Unclear) => Err(TransferError::PerhapsOurs { path }),
+                Err(TransferError::Client(error)) if error.is_connection() => Err(error.into()),
+                Err(TransferError::Stopped) => Err(TransferError::Stopped),
+                Err(error) => {
+                    tracing::warn!(%error, "{path} cannot be compared with {}", item.from);
+                    Err(TransferError::PerhapsOurs { path })
+                }
+            },
+            result => result,
+        };
+        match result {
+            // One that is silent has been asked again already, and been waited for each time.
+            Err(TransferError::Client(error))
+                if error.is_connection()
+                    && !matches!(error, client::ClientError::Silent { .. })
+                    && !once
+                    && patience.has_more_later(context, item) =>
+            {
+                tracing::info!(%error, "copying {} again", item.from);
+                unsure = true;
+            }
+            // The server may not have noticed yet that the connection which had it open is gone. Or what stands there is what an attempt has begun in the place
+            // of nothing: who has begun it, that the server knows.
+            Err(TransferError::Client(error)) if unsure && is_locked(&error) && patience.has_more(context, item) => {
+                tracing::info!(%error, "copying {} again", item.from);
+                let _ = context.settings.stop.sleep(PAUSE);
+                if let Place::Remote(url) = &item.to {
+                    bulk.again |= context.is_weir(client, url).unwrap_or(false);
+                }
+            }
+            result => return result,
+        }
+    }
+}
+
+/// What is in the way of another attempt. `was_opened`: it was in a batch, which tells nothing of what it makes, so that what stands there may be what
+/// was begun; whoever's it is, its server gives it to nobody else to begin again.
+fn settle(bulk: &mut Bulk<'_>, client: &mut Client, was_opened: bool) -> Result<Standing, TransferError> {
+    if let (true, None, Place::Remote(url)) = (was_opened, &bulk.made, bulk.to) {
+        bulk.made = client.look(url)?;
+    }
+    bulk.settle(client)
+}
+
+fn is_locked(error: &client::ClientError) -> bool {
+    matches!(error, client::ClientError::Refused { number: ErrorNumber::FILE_LOCKED, .. })
+}
+
+fn report(context: &Context, reports: &Mutex<&mut dyn Reports>, item: &Item, result: Result<Copied, TransferError>) {
+    context.progress.file_done();
+    reports.lock().done(item, result);
+}
+
+fn small(len: u64) -> Copied {
+    Copied { bytes: len, len, sum: None, verified: true, skipped: false }
+}
+
+/// A connection for files by the dozen, to a server that takes and gives pages with their checksums; `None`: they are copied one by
+/// one, and the first one's own attempt says what is wrong, if something is. One that sends each open elsewhere has made the file by then.
+fn session_with_pages(client: &mut Client, url: &Url) -> Option<Session> {
+    let session = client.take_session(url).ok()?;
+    if session.has_pages() && !session.flags().has(ServerFlags::IS_MANAGER) {
+        return Some(session);
+    }
+    client.give_back(session, url);
+    None
+}
+
+/// The connection of `count` small files was lost. (Whoever has stopped the copy knows.)
+fn copied_again(context: &Context, error: &client::ClientError, count: usize) {
+    if !context.stopping() {
+        tracing::info!(%error, "{count} small files were under way: copying them again, one by one");
+    }
+}
+
+/// How small files are sent.
+enum Many {
+    InBatches(Box<BatchWriter<Item>>),
+    OneByOne(Box<ManyWriter<Item>>),
+}
+
+impl Many {
+    fn has_room(&self) -> bool {
+        match self {
+            Many::InBatches(many) => many.has_room(),
+            Many::OneByOne(many) => many.under_way() < WINDOW,
+        }
+    }
+
+    fn is_in_batches(&self) -> bool {
+        matches!(self, Many::InBatches(_))
+    }
+
+    fn put(&mut self, file: SmallFile<Item>) -> Result<(), ClientError> {
+        match self {
+            Many::InBatches(many) => many.put(file),
+            Many::OneByOne(many) => many.put(file),
+        }
+    }
+
+    fn wait(&mut self) -> Result<Option<Written<Item>>, ClientError> {
+        match self {
+            Many::InBatches(many) => many.wait(),
+            Many::OneByOne(many) => many.wait(),
+        }
+    }
+
+    fn unfinished(self) -> Vec<SmallFile<Item>> {
+        match self {
+            Many::InBatches(many) => many.unfinished(),
+            Many::OneByOne(many) => many.unfinished(),
+        }
+    }
+
+    fn into_session(self) -> Session {
+        match self {
+            Many::InBatches(many) => many.into_session(),
+            Many::OneByOne(many) => many.into_session(),
+        }
+    }
+}
+
+fn is_for_the_careful_way(error: &ClientError) -> bool {
+    matches!(error, ClientError::Unexpected { .. }) || error.kind() == client::Kind::Unsupported
+}
+
+/// Copies `first` and the small files behind it to a server. Gives back what has to be done one by one, and what is known of what is
+/// there of it.
+fn up(
+    context: &Context,
+    client: &mut Client,
+    url: &Url,
+    first: &Item,
+    queue: &Queue,
+    reports: &Mutex<&mut dyn Reports>,
+) -> Vec<(Item, Before)> {
+    let wanted = way(first, context);
+    let keeps_times = if context.options.preserve { context.keeps_times(client, url) } else { Ok(false) };
+    // Who cannot be asked is asked with patience for each by itself.
+    let Ok(keeps_times) = keeps_times else { return vec![(first.clone(), Before::Nothing)] };
+    let batches = context.batches(client, url);
+    let session = match batches {
+        Some(_) => client.take_session(url).ok(),
+        None => session_with_pages(client, url),
+    };
+    let Some(session) = session else { return vec![(first.clone(), Before::Nothing)] };
+    let mut many = match batches {
+        Some(limits) => Many::InBatches(Box::new(BatchWriter::new(session, limits, &context.settings, url))),
+        None => Many::OneByOne(Box::new(ManyWriter::new(session))),
+    };
+    let mut undone = Vec::new();
+    let mut next = Some(first.clone());
+    loop {
+        let mut broken = None;
+        while many.has_room() && !context.stopping() {
+            // Whoever waits for answers anyway does not wait for the list.
+            let fits = |item: &Item| way(item, context) == wanted;
+            let Some(item) = next.take().or_else(|| queue.try_take(fits)) else { break };
+            let (Place::Local(path), Place::Remote(to)) = (&item.from, &item.to) else { continue };
+            // What cannot be sent is for the careful way to say.
+            if to.path.contains(['?', '\0']) {
+                undone.push((item, Before::Nothing));
+                continue;
+            }
+            match read_small(path, item.size.unwrap_or(0)) {
+                Ok((data, mode)) => {
+                    let (path, replace) = (to.path.clone(), context.options.force || item.how == How::Replace);
+                    let words = item.mtime.filter(|_| keeps_times).map(times::words);
+                    let file = SmallFile { replace, words, ..SmallFile::new(path, mode, data, item) };
+                    broken = many.put(file).err();
+                }
+                Err(error) => report(context, reports, &item, Err(error)),
+            }
+            if broken.is_some() {
+                break;
+            }
+        }
+        match broken.map_or_else(|| many.wait(), Err) {
+            Ok(None) => {
+                client.give_back(many.into_session(), url);
+                return undone;
+            }
+            Ok(Some(written)) => {
+                let SmallFile { data, tag: item, opened, made, .. } = written.file;
+                match written.result {
+                    Ok(()) => {
+                        let len = data.len() as u64;
+                        context.progress.moved(len);
+                        report(context, reports, &item, Ok(small(len)));
+                    }
+                    Err(error) if error.kind() == client::Kind::Exists => {
+                        let path = item.to.to_string();
+                        report(context, reports, &item, Err(TransferError::Exists { path }));
+                    }
+                    // A redirect, for example, or a server that has begun anew as one that takes no batches: the careful way knows what to do.
+                    // It also tidies up what a cluster's manager has opened in vain.
+                    Err(error) if is_for_the_careful_way(&error) || opened && many.is_in_batches() => {
+                        if opened {
+                            copied_again(context, &error, 1);
+                        }
+                        let before = match (opened, many.is_in_batches()) {
+                            (false, _) => Before::Nothing,
+                            (true, false) => Before::Begun(made),
+                            (true, true) => Before::Opened,
+                        };
+                        undone.push((item, before));
+                    }
+                    Err(error) => {
+                        // What is there is not what was sent: it must not stay.
+                        if let Some(made) = made {
+                            bulk(context, &item, None).clean_up(client, &made, false);
+                        }
+                        report(context, reports, &item, Err(error.into()));
+                    }
+                }
+            }
+            Err(error) => {
+                let is_in_batches = many.is_in_batches();
+                let unfinished = many.unfinished();
+                copied_again(context, &error, unfinished.len());
+                undone.extend(unfinished.into_iter().map(|file| {
+                    let before = Before::of(is_in_batches, &file);
+                    (file.tag, before)
+                }));
+                return undone;
+            }
+        }
+    }
+}
+
+/// The same from a server.
+fn down(
+    context: &Context,
+    client: &mut Client,
+    url: &Url,
+    first: &Item,
+    queue: &Queue,
+    reports: &Mutex<&mut dyn Reports>,
+) -> Vec<(Item, Before)> {
+    let wanted = way(first, context);
+    let Ok(algorithm) = context.offered(client, url) else { return vec![(first.clone(), Before::Nothing)] };
+    let Some(session) = session_with_pages(client, url) else { return vec![(first.clone(), Before::Nothing)] };
+    let mut many = ManyReader::new(session, algorithm);
+    let mut undone = Vec::new();
+    let mut next = Some(first.clone());
+    loop {
+        let mut broken = None;
+        while many.under_way() < WINDOW && !context.stopping() && broken.is_none() {
+            let fits = |item: &Item| way(item, context) == wanted;
+            let Some(item) = next.take().or_else(|| queue.try_take(fits)) else { break };
+            let Place::Remote(from) = &item.from else { continue };
+            let len = usize::try_from(item.size.unwrap_or(0)).unwrap_or(0);
+            broken = many.ask(from.path.clone(), len, item).err();
+        }
+        match broken.map_or_else(|| many.wait(), Err) {
+            Ok(None) => {
+                if let Ok(session) = many.into_session() {
+                    client.give_back(session, url);
+                }
+                return undone;
+            }
+            Ok(Some(read)) => {
+                let item = read.tag;
+                match read.result {
+                    Ok(data) => {
+                        let len = data.len() as u64;
+                        let Place::Local(path) = &item.to else { continue };
+                        let options = &context.options;
+                        let force = options.force || item.how == How::Replace;
+                        let mode = read.mode.unwrap_or(0o644);
+                        let mtime = read.mtime.map(Timestamp::from_secs).filter(|_| options.preserve);
+                        let kept = mtime.map(|mtime| Kept { mtime, mode });
+                        let written = write_small(path, &data, mode, kept, force, options.sync);
+                        context.progress.moved(len);
+                        report(context, reports, &item, written.map(|()| small(len)));
+                    }
+                    Err(client::ClientError::Unexpected { .. }) => undone.push((item, Before::Nothing)),
+                    Err(error) => report(context, reports, &item, Err(error.into())),
+                }
+            }
+            Err(error) => {
+                let unfinished = many.unfinished();
+                copied_again(context, &error, unfinished.len());
+                undone.extend(unfinished.into_iter().map(|(item, _)| (item, Before::Nothing)));
+                return undone;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail this way
+
+    use client::Settings;
+
+    use super::*;
+    use crate::context::Options;
+    use crate::local::Direct;
+
+    #[test]
+    fn small_files_share_a_connection_with_those_of_the_same_user_at_the_same_server() {
+        let options = Options {
+            force: false,
+            resume: false,
+            verify: true,
+            sync: false,
+            preserve: false,
+            tpc: false,
+            streams: 1,
+            direct: Direct::Auto,
+        };
+        let context = Context::new(options, Settings::default());
+        let item = |from: &str, to: &str| {
+            let (from, to) = (Place::parse(from).unwrap(), Place::parse(to).unwrap());
+            way(&Item { from, to, size: Some(10), mtime: None, how: How::New }, &context)
+        };
+        let ana = item("root://ana@host//a", "/x");
+        assert!(ana.is_some());
+        assert_eq!(ana, item("root://ana@host//b", "/y"));
+        assert_ne!(ana, item("root://eve@host//b", "/y"));
+        assert_ne!(ana, item("root://host//b", "/y"));
+        assert_ne!(ana, item("root://ana@host:99//b", "/y"));
+        assert_ne!(item("/x", "root://ana@host//a"), item("/x", "root://eve@host//a"));
+        assert_ne!(item("/x", "root://ana@host//a"), ana);
+    }
+}

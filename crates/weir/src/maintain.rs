@@ -1,0 +1,116 @@
+//! `weir fsck`, `backup`, `restore` and `export`: the command line and the configuration for the crate `maintenance`, and the running node that
+//! a backup is taken of.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use journal::Seq;
+use kv::BackupHead;
+use maintenance::backup::{self, BackupOptions, restore};
+use maintenance::export::{self, ExportOptions};
+use maintenance::fsck::{self, FsckOptions};
+use serde_json::json;
+
+use crate::cli::{BackupArgs, ExportArgs, FsckArgs, IfDamaged, RestoreArgs};
+use crate::config::Config;
+use crate::control::Ask;
+use crate::control::client::{AskError, ask};
+use crate::exit::Exit;
+use crate::{Failure, logging};
+
+/// Runs `weir fsck`.
+pub fn fsck(args: &FsckArgs) -> Result<Exit, Failure> {
+    let config = begin(args.config.as_ref())?;
+    let options = FsckOptions {
+        repair: args.repair,
+        remove_unreferenced: args.remove_unreferenced,
+        quick: args.quick,
+        repair_journal: args.repair_journal,
+        rebuild_store: args.rebuild_store,
+        begin_new_log: args.begin_new_log,
+        json: args.json,
+        list: args.list,
+    };
+    fsck::run(&args.data, &config.foundation(), config.grace, &options)
+}
+
+/// Runs `weir backup`.
+pub fn backup(args: &BackupArgs) -> Result<Exit, Failure> {
+    let config = begin(args.config.as_ref())?;
+    let options = BackupOptions {
+        target: args.target.clone(),
+        data: args.data.clone(),
+        full: args.full,
+        keep: args.keep,
+        json: args.json,
+    };
+    backup::run(&options, &config.foundation(), &mut |since| ask_node(&args.data, since))
+}
+
+/// Runs `weir restore`.
+pub fn restore(args: &RestoreArgs) -> Result<Exit, Failure> {
+    let config = begin(args.config.as_ref())?;
+    let options = restore::RestoreOptions {
+        target: args.target.clone(),
+        data: args.data.clone(),
+        until: args.until.clone(),
+        list: args.list,
+        verify: args.verify,
+        json: args.json,
+        list_max: args.list_max,
+    };
+    restore::run(&options, &config.foundation())
+}
+
+/// Runs `weir export`.
+pub fn export(args: &ExportArgs) -> Result<Exit, Failure> {
+    let config = begin(args.config.as_ref())?;
+    let options = ExportOptions {
+        target: args.target.clone(),
+        without_namespace: args.without_namespace,
+        owners: args.owners,
+        damaged: match args.damaged {
+            IfDamaged::Suffix => export::IfDamaged::Suffix,
+            IfDamaged::LeaveOut => export::IfDamaged::LeaveOut,
+        },
+        json: args.json,
+        list: args.list,
+    };
+    export::run(&args.data, &config.foundation(), config.grace, &options)
+}
+
+/// Reads the configuration of the node, and starts the log.
+fn begin(config: Option<&PathBuf>) -> Result<Config, Failure> {
+    let config = Config::load(config.map(PathBuf::as_path)).map_err(|error| Failure::new(Exit::Usage, error))?;
+    logging::start("warn")?;
+    Ok(config)
+}
+
+/// Asks the running node for a backup of what changed since; `None` where none is running.
+fn ask_node(data: &Path, since: Option<(Seq, u64)>) -> Result<Option<(BackupHead, Box<dyn Read>)>, Failure> {
+    match ask(data, &Ask::Backup { since: since.map(|(seq, log)| (seq.0, log)) }) {
+        Ok((head, content)) => {
+            let head = head_of(&head).ok_or_else(|| {
+                Failure::message(Exit::Failed, "the node's answer does not read; is it of another version?")
+            })?;
+            Ok(Some((head, Box::new(content))))
+        }
+        Err(AskError::NotRunning { .. }) => Ok(None),
+        Err(error) => Err(Failure::new(Exit::Failed, error)),
+    }
+}
+
+/// What is said of a backup through the control socket, before its bytes.
+#[must_use]
+pub fn head_value(head: &BackupHead) -> serde_json::Value {
+    json!({ "after": head.after.map(|seq| seq.0), "upto": head.upto.0, "incarnation": head.incarnation })
+}
+
+fn head_of(value: &serde_json::Value) -> Option<BackupHead> {
+    let number = |name: &str| value.get(name)?.as_u64();
+    Some(BackupHead {
+        after: number("after").map(Seq),
+        upto: Seq(number("upto")?),
+        incarnation: number("incarnation")?,
+    })
+}
