@@ -42,11 +42,14 @@ part format one cargo fmt --all --check
 part fuzz-format one rustfmt --check --edition 2024 fuzz/fuzz_targets/*.rs
 part dependencies one scripts/check_dependencies.py
 part scripts one .venv/bin/ruff check
-part clippy one cargo clippy --locked --workspace --all-targets -- -D warnings
-part crates cargo cargo test --locked --workspace --no-fail-fast
+# The compiler that checks the lints also makes the test programs: everything is compiled once for both.
+export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings
+part clippy one cargo test --locked --workspace --all-targets --no-run
+part crates cargo scripts/test_crates.py
+unset RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
 part build one cargo build --release --locked -p weir
 # Most tests wait for something nearly all of their time; a file's tests share servers and stay together.
-part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-3}" --dist loadfile --durations=10
+part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-5}" --dist loadfile --durations=10
 part clients-alone pytest .venv/bin/python -m pytest tests -q -m alone --durations=10
 
 echo
