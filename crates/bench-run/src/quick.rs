@@ -3,8 +3,9 @@
 use bench::campaign::Campaign;
 use console::{Exit, Failure};
 
-use super::{default_folder, do_campaign, usage};
+use crate::campaign::{default_folder, do_campaign};
 use crate::options::{HowOptions, QuickOptions};
+use crate::usage;
 
 /// The work. Repeats are as many as the time allows.
 const WORK: &str = r#"

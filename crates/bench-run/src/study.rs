@@ -7,11 +7,10 @@ use bench::study::{Asked, Prepared, system, systems_of, table};
 use console::{Exit, Failure};
 use types::units::{show_duration, show_size};
 
-use super::{
-    SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE, default_folder, do_campaign, dry_run, failed, quick, read, text_of,
-    usage,
-};
+use crate::campaign::{SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE, default_folder, do_campaign, dry_run};
 use crate::options::StudyOptions;
+use crate::results::read;
+use crate::{failed, quick, text_of, usage};
 
 pub(super) fn run(args: &StudyOptions) -> Result<Exit, Failure> {
     let study = args.study;

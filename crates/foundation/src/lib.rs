@@ -23,5 +23,5 @@ pub use datadir::{DataDir, DataDirError, DirRole, IfNew};
 pub use error::{OpenError, StoreOpenError};
 pub use ground::{disk_of, engine, holds_anything};
 pub use open::{Foundation, ManagerFoundation, Names, Objects, Part, Purpose, StoreFoundation};
-pub use remedy::refused;
+pub use remedy::{Refused, refused};
 pub use settings::Settings;

@@ -1,14 +1,29 @@
 //! What helps where a data directory does not open: the command to run, in the words that the operator sees.
 
-use console::Failure;
+use console::Exit;
 
 use crate::datadir::DataDir;
 use crate::error::OpenError;
 
-/// The failure of a command that could not open `data`: says what helps, where something does.
+/// A data directory that did not open: which, what helps where something does, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct Refused {
+    what: String,
+    source: OpenError,
+}
+
+impl Refused {
+    /// The code that the run ends with.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        self.source.exit()
+    }
+}
+
+/// Says of a command that could not open `data` what helps, where something does.
 #[must_use]
-pub fn refused(data: &DataDir, error: OpenError) -> Failure {
-    let exit = error.exit();
+pub fn refused(data: &DataDir, error: OpenError) -> Refused {
     let data = data.path.display().to_string();
     let damage = error.is_journal_damage();
     let remedy = match &error {
@@ -42,15 +57,15 @@ pub fn refused(data: &DataDir, error: OpenError) -> Failure {
         )),
         _ => None,
     };
-    let failure = Failure::new(exit, error);
-    if damage {
-        failure.while_doing(format!(
+    let what = if damage {
+        format!(
             "the journal of {data} is damaged, and the node does not start, because acknowledged changes would be missing without a word. \
              If the disk can be mended or a copy of the segment exists, put it back. Otherwise \
              `weir fsck --data {data} --repair-journal` gives up what cannot be read, saves it aside, and lists what was lost (docs/how-to/recover.md)"
-        ))
+        )
     } else {
         let remedy = remedy.map_or_else(String::new, |remedy| format!(". {remedy}"));
-        failure.while_doing(format!("cannot open {data}{remedy}"))
-    }
+        format!("cannot open {data}{remedy}")
+    };
+    Refused { what, source: error }
 }

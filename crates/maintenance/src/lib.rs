@@ -10,6 +10,7 @@
 
 pub mod backup;
 pub mod damage_mark;
+mod error;
 pub mod export;
 pub mod fsck;
 pub mod index_repair;
@@ -18,13 +19,14 @@ pub mod scrub;
 use std::path::Path;
 use std::time::SystemTime;
 
-use console::Failure;
-use foundation::{DataDir, IfNew};
+use foundation::{DataDir, DataDirError, IfNew};
 use types::Timestamp;
 
+pub use error::Error;
+
 /// The data directory at `path`, accepted and locked; none is made.
-fn open_data_dir(path: &Path) -> Result<DataDir, Failure> {
-    DataDir::open(path, IfNew::Refuse, now()).map_err(|error| Failure::new(error.exit(), error))
+fn open_data_dir(path: &Path) -> Result<DataDir, DataDirError> {
+    DataDir::open(path, IfNew::Refuse, now())
 }
 
 /// The time of day.

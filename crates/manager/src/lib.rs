@@ -1,65 +1,56 @@
 //! The manager: it has the names, knows the disk servers, and decides who does what. Data never passes through it.
 //!
-//! What it decides it decides under one lock, with the namespace's present state before its eyes; a change of the namespace is waited for
-//! without the lock, and each change checks by itself, in its transaction, what it was decided on.
+//! It is three things:
+//! - The **open service** (`open`) keeps no state. It reads an immutable, versioned view of the cluster and a snapshot of the namespace, decides, and signs a
+//!   capability. A disk server that has another session than the view says refuses that, and sends the client back.
+//! - The **coordinator** (`coordinator`) has the disk servers' sessions, the fences, the groups in the making and the keys of capabilities, and publishes
+//!   what others decide by as a view.
+//! - The **maintenance jobs** (`jobs`) make missing copies, bring others in the place of stores that leave, empty stores, delete, end open writes that
+//!   nobody leads, and have checksums computed. Each has its own state and lock, and nothing that the namespace does not have.
+//!
+//! **No lock is held while the namespace is read or changed**: all reads go through `names`, where debug builds check it. So whatever was read may have
+//! changed when it is decided on; each change of the namespace checks in its own transaction what it was decided on, and `open/reading.rs` says why a
+//! reader's redirect is right all the same.
 
-mod activity;
-mod backfill;
-mod copies;
-mod deletions;
-mod draining;
-mod fencing;
-mod graces;
+mod coordinator;
+mod jobs;
 mod manager_node;
-mod members;
-mod missing;
-mod open_request;
-mod opening;
-mod overview;
-mod reading;
+mod names;
+mod open;
 pub mod registration;
-mod servers;
-mod striping;
-mod summing;
 pub mod tokens;
+mod tracked;
 mod views;
-mod writers_room;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use cluster::message::{ClosedBy, FromStore, ToManager, ToServer, ToStore};
 use cluster::replication::{Epoch, ObjectDigest};
-use cluster::{CopyId, CopyRate, Copying, Fences, LeaseTerms, Presence, Sessions, Standing, Time};
+use cluster::{CopyRate, LeaseTerms, Sessions, Time};
 use namespace::{
     Actor, Commit, CommitPlaced, Committed, Completion, Durability, Interrupt, InterruptPlaced, Namespace, NsError,
     Operation, Sums, WriterToken,
 };
 use node::{FromDisk, FromManager};
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use store::Space;
-use types::{ErrorCode, GroupId, InSyncReplica, LocationRanges, NodeId, ObjectId, ReplicaId, StoreId, Timestamp};
+use types::{ErrorCode, LocationRanges, NodeId, ReplicaId, StoreId, Timestamp};
 
-use backfill::Backfill;
-use copies::{Copied, CopyUnderWay};
-use deletions::Deleting;
-use draining::Draining;
-use fencing::{Placing, Waiting};
-use graces::Graces;
-use servers::Servers;
-use summing::Summing;
+use coordinator::{ClusterView, Coordinator, Placing};
+use jobs::{Backfill, Copies, Deleting, Draining, Graces, Summing};
+use names::Names;
+use open::WritersRooms;
+use tracked::Tracked;
+use views::Activities;
 
-pub use activity::ActivityView;
-pub use backfill::{FailedCopyView, LeaverView, RepairError, RepairView, StuckView};
-pub use draining::DrainError;
+pub use coordinator::MemberError;
+pub use jobs::{DrainError, FailedCopyView, LeaverView, RepairError, RepairView, StuckView, SumError, Unsummed};
 pub use manager_node::{ManagerError, ManagerNode};
-pub use members::MemberError;
-pub use missing::{MissingAfter, MissingFile, MissingPage, Shortage};
-pub use open_request::{OpenRequest, OpeningError, Redirect};
-pub use overview::{Counted, NodeView, StatusView, TopView};
-pub use summing::{SumError, Unsummed};
-pub use views::{ContentState, ContentView, CopyState, CopyView, FileView, StoreView, WriterView};
+pub use open::{OpenRequest, OpeningError, Redirect};
+pub use views::{
+    ActivityView, ContentState, ContentView, CopyState, CopyView, Counted, FileView, MissingAfter, MissingFile,
+    MissingPage, NodeView, Shortage, StatusView, StoreView, TopView, WriterView,
+};
 
 /// What a manager is handed from outside: clocks, randomness, the way to its servers. None of it may wait.
 pub trait World: Send + Sync {
@@ -106,91 +97,26 @@ impl Default for ManagerSettings {
 
 /// A manager.
 pub struct Manager {
-    namespace: Arc<Namespace>,
+    names: Names,
     settings: ManagerSettings,
     world: Box<dyn World>,
-    state: Mutex<State>,
-    /// Taken before `state`: what is told last has to be what was looked at last.
-    telling_addresses: Mutex<()>,
-    /// Where clients reach it, `host:port`.
-    clients_at: RwLock<Option<(String, u16)>>,
-    client_locations: RwLock<LocationRanges>,
+    coordinator: Coordinator,
+    copies: Tracked<Copies>,
+    deleting: Tracked<Deleting>,
+    draining: Tracked<Draining>,
+    backfill: Tracked<Backfill>,
+    graces: Tracked<Graces>,
+    summing: Tracked<Summing>,
+    activities: Activities,
+    /// An estimate, by which clients are told to wait in time: nothing hangs on it that has to be right.
+    rooms: WritersRooms,
     /// When it began, and what the time of day was then.
     began: (Time, Timestamp),
-}
-
-/// Told of a group when it is made.
-type GroupMade = Box<dyn FnOnce(Result<GroupId, NsError>) + Send>;
-
-struct State {
-    sessions: Sessions,
-    fences: Fences,
-    waiting: Vec<Waiting>,
-    servers: Servers,
-    /// Groups that are just being written down, and who waits for them.
-    making: BTreeMap<Vec<StoreId>, Vec<GroupMade>>,
-    copying: Copying,
-    copies: BTreeMap<CopyId, CopyUnderWay>,
-    /// Copies that are there, and are just being written down.
-    counting: BTreeSet<(ObjectId, StoreId)>,
-    copied: Copied,
-    deleting: Deleting,
-    draining: Draining,
-    backfill: Backfill,
-    graces: Graces,
-    summing: Summing,
 }
 
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Manager")
-    }
-}
-
-impl State {
-    fn node_of(&self, store: StoreId) -> Option<NodeId> {
-        self.servers.node_of(store)
-    }
-
-    /// `None`: it is not known, or will not come back.
-    fn standing(&self, now: Time, store: StoreId) -> Option<Standing> {
-        let node = self.node_of(store)?;
-        let presence = match self.sessions.presence(now, node) {
-            // A node may be there without one of its disks.
-            Presence::Online | Presence::Suspect if !self.servers.is_served(node, store) => Presence::Away,
-            // Its lease runs, but it cannot be told anything.
-            Presence::Online if !self.servers.is_connected(node) => Presence::Suspect,
-            presence => presence,
-        };
-        // Nobody waits for one that was given up, whatever it would know.
-        let is_removed_as_lost = self.servers.is_removed_as_lost(store);
-        if presence == Presence::Away && is_removed_as_lost {
-            return None;
-        }
-        Some(Standing { presence, boot_generation: self.sessions.boot_generation(node)?, is_removed_as_lost })
-    }
-
-    fn is_online(&self, now: Time, store: StoreId) -> bool {
-        self.standing(now, store).is_some_and(|standing| standing.presence == Presence::Online)
-    }
-
-    /// Those of `stores` that were not given up; if all were, all of them.
-    fn lasting(&self, stores: &[StoreId]) -> Vec<StoreId> {
-        let stay: Vec<StoreId> =
-            stores.iter().copied().filter(|store| !self.servers.is_removed_as_lost(*store)).collect();
-        if stay.is_empty() { stores.to_vec() } else { stay }
-    }
-
-    /// Those of `stores` that are there, `most` of them, in their order.
-    fn in_sync(&self, now: Time, stores: &[StoreId], most: usize) -> Vec<InSyncReplica> {
-        let online = stores.iter().filter(|store| self.is_online(now, **store));
-        let in_sync_replica = |store: &StoreId| {
-            Some(InSyncReplica {
-                store: *store,
-                boot_generation: self.sessions.boot_generation(self.node_of(*store)?)?,
-            })
-        };
-        online.filter_map(in_sync_replica).take(most).collect()
     }
 }
 
@@ -205,39 +131,30 @@ impl Manager {
         world: Box<dyn World>,
     ) -> Result<Arc<Self>, NsError> {
         let now = world.now();
-        let nodes = namespace.read(namespace::nodes)?;
-        let sessions = Sessions::new(settings.terms, namespace.session(), now, nodes);
-        let servers = Servers::read(&namespace)?;
-        let state = State {
-            sessions,
-            fences: Fences::default(),
-            waiting: Vec::new(),
-            servers,
-            copying: Copying::new(now, settings.copies),
-            copies: BTreeMap::new(),
-            counting: BTreeSet::new(),
-            copied: Copied::default(),
-            deleting: Deleting::default(),
-            draining: Draining::default(),
-            backfill: Backfill::default(),
-            making: BTreeMap::new(),
-            graces: Graces::new(settings.grace),
-            summing: Summing::new(world.random()),
-        };
-        let (state, clients_at, client_locations) = (Mutex::new(state), RwLock::default(), RwLock::default());
+        let names = Names::new(namespace);
+        let sessions = Sessions::new(settings.terms, names.session(), now, names.read(namespace::nodes)?);
+        let (servers, groups) = names.read(coordinator::read)?;
         let this = Self {
-            namespace,
+            coordinator: Coordinator::new(now, (sessions, servers, groups), settings.grace),
+            copies: Tracked::new(Copies::new(now, settings.copies)),
+            deleting: Tracked::default(),
+            draining: Tracked::default(),
+            backfill: Tracked::default(),
+            graces: Tracked::default(),
+            summing: Tracked::new(Summing::new(world.random())),
+            activities: Activities::default(),
+            rooms: WritersRooms::default(),
+            names,
             settings,
             began: (now, world.wall()),
             world,
-            state,
-            telling_addresses: Mutex::default(),
-            clients_at,
-            client_locations,
         };
-        // Of stores that nothing was heard of yet it is known that they are.
-        this.make_map(&mut this.state());
         Ok(Arc::new(this))
+    }
+
+    /// The cluster as it is known now: nothing is waited for.
+    fn view(&self) -> Arc<ClusterView> {
+        self.coordinator.view()
     }
 
     /// The time by which permissions end, which disk servers are told with their sessions: what the time of day was when this manager began, and what has
@@ -250,34 +167,29 @@ impl Manager {
     /// The names.
     #[must_use]
     pub fn namespace(&self) -> &Arc<Namespace> {
-        &self.namespace
+        self.names.namespace()
     }
 
     /// Clients reach it there, `host:port`: disk servers send them to it.
     pub fn set_clients_at(&self, address: &str) {
-        *self.clients_at.write() = servers::split(address);
+        self.coordinator.set_clients_at(coordinator::split(address));
     }
 
     /// Where clients stand that do not say so themselves, from now on.
     pub fn set_client_locations(&self, ranges: LocationRanges) {
-        *self.client_locations.write() = ranges;
+        self.coordinator.set_client_locations(ranges);
     }
 
     /// Takes over what can be while it runs: how long a writer that nobody leads is waited for, and how fast copies that are owed are made.
     pub fn adjust(&self, grace: std::time::Duration, copied_bytes_per_second: u64) {
-        let mut state = self.state();
-        state.graces.grace = grace;
-        state.copying.set_bytes_per_second(copied_bytes_per_second);
+        self.coordinator.set_grace(grace);
+        self.copies.lock().set_bytes_per_second(copied_bytes_per_second);
     }
 
     /// Sizes of all stores together.
     #[must_use]
     pub fn space(&self) -> Space {
-        self.state().servers.space()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        self.view().servers.space()
     }
 
     fn change<O: Operation + Send + 'static>(
@@ -296,8 +208,7 @@ impl Manager {
         op: O,
         done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
     ) {
-        let ctx = self.namespace.context(self.world.wall(), actor, None);
-        self.namespace.change(durability, ctx, op, done);
+        self.names.change((self.world.wall(), actor), durability, op, done);
     }
 
     fn tell(&self, to: NodeId, message: ToServer) {
@@ -311,6 +222,7 @@ impl Manager {
     /// To be called some times a second.
     pub fn tick(self: &Arc<Self>) {
         let now = self.world.now();
+        self.coordinator.publish_what_is_left();
         self.look_at_fences(now);
         self.look_at_servers(now);
         self.backfill_groups(now);
@@ -342,17 +254,9 @@ impl Manager {
         match message {
             ToManager::Register(request) if request.node == node => self.register(request),
             ToManager::Renew { node: of, session, number } if of == node => {
-                let is_good = self.state().sessions.renew(now, node, session);
-                let wall = self.capabilities_time(now);
-                self.tell(
-                    node,
-                    match is_good {
-                        true => ToServer::Renewed { session, number, wall },
-                        false => ToServer::NoSession { session },
-                    },
-                );
+                self.renew(now, node, session, number);
             }
-            ToManager::OfStore { store, message } if self.state().node_of(store) == Some(node) => {
+            ToManager::OfStore { store, message } if self.view().node_of(store) == Some(node) => {
                 self.receive_of_store(node, store, message);
             }
             // Said in the name of somebody else.
@@ -364,7 +268,7 @@ impl Manager {
         match message {
             FromStore::Place { session, replica, writer, in_sync, request } => {
                 let now = self.world.now();
-                if self.state().sessions.session(now, node) == Some(session) {
+                if self.view().sessions.session(now, node) == Some(session) {
                     self.location(Placing { node, store, replica, writer, in_sync, request });
                 }
             }
@@ -384,9 +288,8 @@ impl Manager {
                 self.end(node, store, (replica, writer, request), holders, op);
             }
             FromStore::Fenced(fence) => {
-                let is_news = (fence.node, fence.store) == (node, store) && self.state().fences.answered(&fence);
-                if is_news {
-                    self.is_there(fence.fence);
+                if (fence.node, fence.store) == (node, store) {
+                    self.fenced(&fence);
                 }
             }
             FromStore::Copied { session, copy, is_there } => self.copied((node, store), session, copy, is_there),

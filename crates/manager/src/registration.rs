@@ -9,20 +9,22 @@ use link::{Authority, PeerIdentity};
 use namespace::{Actor, Durability, Namespace, NsError, Operation, PutStore, STORES_OF_NODE_MAX, SetAddresses};
 use node::links::RegistrationHandler;
 use node::registration::{Registration, Reply, Request, StoreClaim};
-use parking_lot::Mutex;
 use types::{Location, NodeId, StoreClass, Timestamp};
+
+use crate::names::Names;
+use crate::tracked::Tracked;
 
 /// Runs of a node that are remembered.
 const RUNS_KEPT: usize = 16;
 
 /// A manager's side.
 pub struct ManagerRegistration {
-    namespace: Arc<Namespace>,
+    names: Names,
     authority: Arc<Authority>,
     validity: Duration,
     clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
     /// The runs of each node, the present one last.
-    runs: Mutex<HashMap<NodeId, VecDeque<u64>>>,
+    runs: Tracked<HashMap<NodeId, VecDeque<u64>>>,
 }
 
 /// A registration was not taken.
@@ -61,12 +63,11 @@ impl ManagerRegistration {
         validity: Duration,
         clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> Self {
-        Self { namespace, authority, validity, clock, runs: Mutex::default() }
+        Self { names: Names::new(namespace), authority, validity, clock, runs: Tracked::default() }
     }
 
     fn change<O: Operation + Send + 'static>(&self, op: O) -> Result<O::Reply, NsError> {
-        let ctx = self.namespace.context((self.clock)(), &Actor::admin(), None);
-        self.namespace.change_wait(Durability::Synced, ctx, op)
+        self.names.change_wait(((self.clock)(), &Actor::admin()), Durability::Synced, op)
     }
 
     /// Whether `run` is the present run of a node, or one that follows it. A run that another has followed does not come back, unless both are there.
@@ -128,7 +129,7 @@ fn is_address(address: &str) -> bool {
 impl RegistrationHandler for ManagerRegistration {
     fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
         let node = peer.name.node;
-        match self.namespace.read(|read| namespace::member(read, node)) {
+        match self.names.read(|read| namespace::member(read, node)) {
             Ok(Some(_)) => Ok(()),
             Ok(None) => Err(format!(
                 "node {node} is not in this cluster any more; let it join again with a new token (`weir token create` on a manager)"

@@ -1,9 +1,9 @@
-//! The insides of the `weir` binary: command line, configuration, data directory, wiring of a node, `fsck`, `demo`.
+//! The insides of the `weir` binary: command line, configuration, wiring of a node, the control socket, `local`, `demo`.
 //! A library only so that tests can reach them; nothing else depends on it.
 //!
-//! Promises: a data directory that is not weir's, or is of a version that this one does not know, is refused before
-//! anything in it is touched; every way to end has a documented exit code; stdout carries what a program reads
-//! (the ready line, `--json`), stderr what a person reads.
+//! Promises: every way to end has a documented exit code; stdout carries what a program reads (the ready line, `--json`),
+//! stderr what a person reads. What a command does is in a crate of its own where it is more than asking and printing
+//! (`transfer`, `maintenance`, `bench-run`, `monitor`): here its arguments become that crate's options.
 
 mod admin_api;
 mod bench;

@@ -31,7 +31,7 @@ pub fn fsck(args: &FsckArgs) -> Result<Exit, Failure> {
         json: args.json,
         list: args.list,
     };
-    fsck::run(&args.data, &config.foundation(), config.grace, &options)
+    fsck::run(&args.data, &config.foundation(), config.grace, &options).map_err(failed)
 }
 
 /// Runs `weir backup`.
@@ -44,7 +44,7 @@ pub fn backup(args: &BackupArgs) -> Result<Exit, Failure> {
         keep: args.keep,
         json: args.json,
     };
-    backup::run(&options, &config.foundation(), &mut |since| ask_node(&args.data, since))
+    backup::run(&options, &config.foundation(), &mut |since| ask_node(&args.data, since)).map_err(failed)
 }
 
 /// Runs `weir restore`.
@@ -59,7 +59,7 @@ pub fn restore(args: &RestoreArgs) -> Result<Exit, Failure> {
         json: args.json,
         list_max: args.list_max,
     };
-    restore::run(&options, &config.foundation())
+    restore::run(&options, &config.foundation()).map_err(failed)
 }
 
 /// Runs `weir export`.
@@ -76,7 +76,11 @@ pub fn export(args: &ExportArgs) -> Result<Exit, Failure> {
         json: args.json,
         list: args.list,
     };
-    export::run(&args.data, &config.foundation(), config.grace, &options)
+    export::run(&args.data, &config.foundation(), config.grace, &options).map_err(failed)
+}
+
+fn failed(error: maintenance::Error) -> Failure {
+    Failure::new(error.exit(), error)
 }
 
 /// Reads the configuration of the node, and starts the log.
@@ -87,16 +91,17 @@ fn begin(config: Option<&PathBuf>) -> Result<Config, Failure> {
 }
 
 /// Asks the running node for a backup of what changed since; `None` where none is running.
-fn ask_node(data: &Path, since: Option<(Seq, u64)>) -> Result<Option<(BackupHead, Box<dyn Read>)>, Failure> {
+fn ask_node(
+    data: &Path,
+    since: Option<(Seq, u64)>,
+) -> Result<Option<(BackupHead, Box<dyn Read>)>, Box<dyn std::error::Error + Send + Sync>> {
     match ask(data, &Ask::Backup { since: since.map(|(seq, log)| (seq.0, log)) }) {
         Ok((head, content)) => {
-            let head = head_of(&head).ok_or_else(|| {
-                Failure::message(Exit::Failed, "the node's answer does not read; is it of another version?")
-            })?;
+            let head = head_of(&head).ok_or("the node's answer does not read; is it of another version?")?;
             Ok(Some((head, Box::new(content))))
         }
         Err(AskError::NotRunning { .. }) => Ok(None),
-        Err(error) => Err(Failure::new(Exit::Failed, error)),
+        Err(error) => Err(error.into()),
     }
 }
 

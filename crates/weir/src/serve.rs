@@ -65,8 +65,9 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         data.format.created,
     );
     let mut clock = Clock::default(); // dropped after the foundation: closing that may hang too
-    let foundation =
-        Foundation::open(&data, &config.foundation(), Purpose::Serve, now()).map_err(|error| refused(&data, error))?;
+    let foundation = Foundation::open(&data, &config.foundation(), Purpose::Serve, now())
+        .map_err(|error| refused(&data, error))
+        .map_err(|error| Failure::new(error.exit(), error))?;
     let mut server_config = server::ServerConfig::new(address, foundation.journal.boot(boot));
     server_config.keep_uploads = foundation.was_repaired;
     server_config.pull = fetcher(&config);

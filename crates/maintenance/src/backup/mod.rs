@@ -13,15 +13,16 @@ use std::fs::File;
 use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 
-use console::{Exit, Failure};
+use console::Exit;
 use foundation::{DataDirError, Foundation, Purpose, Settings, datadir, refused};
 use journal::Seq;
 use kv::BackupHead;
 use manifest::{Kind, Manifest};
-use target::{Target, TargetError};
+use target::Target;
 use types::Timestamp;
 use types::units::show_size;
 
+use crate::Error;
 use crate::{now, open_data_dir};
 
 /// What is backed up, and where to.
@@ -41,26 +42,25 @@ pub struct BackupOptions {
 
 /// Asks the running node for its namespace: all of it, or what changed since a record of a log's incarnation. Gives the head of the backup and
 /// its bytes; `None` where no node is running.
-pub type AskNode<'a> = dyn FnMut(Option<(Seq, u64)>) -> Result<Option<(BackupHead, Box<dyn Read>)>, Failure> + 'a;
+pub type AskNode<'a> = dyn FnMut(Option<(Seq, u64)>) -> Result<Option<(BackupHead, Box<dyn Read>)>, Box<dyn std::error::Error + Send + Sync>>
+    + 'a;
 
 /// Takes a backup, and prints what it took: of the running node that `ask` reaches, or else of the stopped one in the data directory, whose
 /// parts are opened with `settings`.
 ///
 /// # Errors
 /// The folder or the directory was refused, or the backup broke off; it may be run again.
-pub fn run(args: &BackupOptions, settings: &Settings, ask: &mut AskNode<'_>) -> Result<Exit, Failure> {
+pub fn run(args: &BackupOptions, settings: &Settings, ask: &mut AskNode<'_>) -> Result<Exit, Error> {
     let missing = || DataDirError::Missing { path: args.data.clone() };
-    let format = datadir::format_of(&args.data)
-        .and_then(|format| format.ok_or_else(missing))
-        .map_err(|error| Failure::new(error.exit(), error))?;
-    let mut target = Target::open(&args.target, Some(&format)).map_err(of_target)?;
+    let format = datadir::format_of(&args.data).and_then(|format| format.ok_or_else(missing))?;
+    let mut target = Target::open(&args.target, Some(&format))?;
     let since = if args.full { None } else { target.continues_at() };
-    let made = match ask(since)? {
+    let made = match ask(since).map_err(Error::Node)? {
         Some((head, mut content)) => take(&mut target, head, now(), &mut |file| io::copy(&mut content, file).map(drop)),
         None => stopped_node(args, settings, &mut target, since),
     }?;
-    let removed = args.keep.map_or(Ok(0), |keep| target.keep(keep)).map_err(of_target)?;
-    say(args, &made, removed).map_err(|error| Failure::new(Exit::Failed, error))?;
+    let removed = args.keep.map_or(Ok(0), |keep| target.keep(keep))?;
+    say(args, &made, removed).map_err(Error::Print)?;
     Ok(Exit::Done)
 }
 
@@ -70,22 +70,18 @@ fn stopped_node(
     settings: &Settings,
     target: &mut Target,
     since: Option<(Seq, u64)>,
-) -> Result<Manifest, Failure> {
+) -> Result<Manifest, Error> {
     let data = open_data_dir(&args.data)?;
     let foundation = Foundation::open(&data, settings, Purpose::Check, now()).map_err(|error| refused(&data, error))?;
     let backup = foundation.names.index.backup(since);
-    let backup = backup.map_err(|error| {
-        Failure::new(Exit::Damaged, error).while_doing("the backup cannot be made; `weir fsck` says more")
-    })?;
+    let backup = backup.map_err(Error::MakeBackup)?;
     let head = backup.head();
     let mut backup = Some(backup);
     let made = take(target, head, now(), &mut |file| match backup.take() {
         Some(backup) => backup.write_to(file).map_err(|error| io::Error::other(error.to_string())),
         None => Ok(()),
     });
-    foundation
-        .close()
-        .map_err(|error| Failure::new(error.exit(), error).while_doing("cannot close the data directory"))?;
+    foundation.close().map_err(Error::Close)?;
     made
 }
 
@@ -95,15 +91,8 @@ fn take(
     head: BackupHead,
     taken: Timestamp,
     content: &mut dyn FnMut(&mut File) -> io::Result<()>,
-) -> Result<Manifest, Failure> {
-    target.add(head, taken, content).map_err(|error| {
-        of_target(error)
-            .while_doing("the backup was not taken; the ones before it are as they were, and this may be run again")
-    })
-}
-
-fn of_target(error: TargetError) -> Failure {
-    Failure::new(error.exit(), error)
+) -> Result<Manifest, Error> {
+    target.add(head, taken, content).map_err(Error::TakeBackup)
 }
 
 fn say(args: &BackupOptions, made: &Manifest, removed: usize) -> io::Result<()> {

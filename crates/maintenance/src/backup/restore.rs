@@ -11,9 +11,9 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use console::Exit;
 use console::table::table_lines;
 use console::time_text::parse_time;
-use console::{Exit, Failure};
 use disk::Disk;
 use foundation::datadir::Format;
 use foundation::layout::{JOURNAL_DIR, STORE_DIR};
@@ -27,6 +27,7 @@ use super::manifest::{Kind, Manifest};
 use super::place::{LogHere, fits_the_log, place, placed};
 use super::target::{Target, TargetError};
 use super::under_way::UnderWay;
+use crate::Error;
 use crate::fsck::after_repair::begin_new_life;
 use crate::fsck::report::Report;
 use crate::fsck::{self, FsckOptions};
@@ -57,25 +58,21 @@ pub struct RestoreOptions {
 ///
 /// # Errors
 /// The folder or the directory was refused, or the restore was not brought to its end; it may be run again.
-pub fn run(args: &RestoreOptions, settings: &Settings) -> Result<Exit, Failure> {
-    let target = Target::open(&args.target, None).map_err(of_target)?;
+pub fn run(args: &RestoreOptions, settings: &Settings) -> Result<Exit, Error> {
+    let target = Target::open(&args.target, None)?;
     let until = args.until.as_deref().map(Until::parse).transpose();
-    let until = until.map_err(|why| Failure::message(Exit::Usage, format!("--until: {why}")))?;
+    let until = until.map_err(Error::Until)?;
     if args.list || args.verify {
         return look(args, &target);
     }
     let Some(path) = &args.data else {
-        return Err(Failure::message(
-            Exit::Usage,
-            "no data directory given; say --data DIR, or --list to see the backups",
-        ));
+        return Err(Error::NoDirectory);
     };
-    let chain = choose(&target, until).map_err(of_target)?;
+    let chain = choose(&target, until)?;
     // All of it, before anything is touched.
-    chain.iter().try_for_each(|manifest| target.verify(manifest)).map_err(of_target)?;
+    chain.iter().try_for_each(|manifest| target.verify(manifest))?;
     let whose = target.whose();
-    let mut data = DataDir::for_restore(path, whose.cluster, whose.store, whose.created)
-        .map_err(|error| Failure::new(error.exit(), error))?;
+    let mut data = DataDir::for_restore(path, whose.cluster, whose.store, whose.created)?;
     restore(args, settings, &target, &chain, until, &mut data)
 }
 
@@ -170,7 +167,7 @@ fn restore(
     chain: &[Manifest],
     until: Option<Until>,
     data: &mut DataDir,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, Error> {
     let failed = |error: OpenError| refused_restore(data, error);
     let disk = disk_of(data).map_err(|error| failed(error.into()))?;
     if marks::is_rebuilding(&*disk).map_err(|error| failed(error.into()))? {
@@ -233,7 +230,7 @@ fn restore(
     let counts = fsck::look(&foundation, &quick, &mut report)?;
     foundation.close().map_err(failed)?;
     if format != data.format {
-        data.replace_format(format).map_err(|error| Failure::new(error.exit(), error))?;
+        data.replace_format(format)?;
     }
     disk.remove(RESTORING).and_then(|()| disk.sync_dir("")).map_err(|error| refused_restore(data, error.into()))?;
 
@@ -254,7 +251,7 @@ fn restore(
             .try_for_each(|line| writeln!(stdout, "{line}"))
             .and_then(|()| report.print(&mut stdout, &counts, true))
     };
-    printed.and_then(|()| stdout.flush()).map_err(|error| Failure::new(Exit::Failed, error))?;
+    printed.and_then(|()| stdout.flush()).map_err(Error::Print)?;
     Ok(if report.remaining() == 0 { Exit::Done } else { Exit::Wrong })
 }
 
@@ -335,7 +332,7 @@ impl Restored<'_> {
     }
 }
 
-fn look(args: &RestoreOptions, target: &Target) -> Result<Exit, Failure> {
+fn look(args: &RestoreOptions, target: &Target) -> Result<Exit, Error> {
     let mut wrong = target.damaged().len();
     let mut rows = Vec::new();
     let mut values = Vec::new();
@@ -376,20 +373,16 @@ fn look(args: &RestoreOptions, target: &Target) -> Result<Exit, Failure> {
             .iter()
             .try_for_each(|line| writeln!(stdout, "{line}"))
     };
-    printed.and_then(|()| stdout.flush()).map_err(|error| Failure::new(Exit::Failed, error))?;
+    printed.and_then(|()| stdout.flush()).map_err(Error::Print)?;
     Ok(if wrong == 0 { Exit::Done } else { Exit::Wrong })
 }
 
-fn of_target(error: TargetError) -> Failure {
-    Failure::new(error.exit(), error)
+fn refused_restore(data: &DataDir, error: OpenError) -> Error {
+    not_brought_to_its_end(refused(data, error).into())
 }
 
-fn refused_restore(data: &DataDir, error: OpenError) -> Failure {
-    not_brought_to_its_end(refused(data, error))
-}
-
-fn not_brought_to_its_end(failure: Failure) -> Failure {
-    failure.while_doing("the restore was not brought to its end; it may be run again. The backup is as it was")
+fn not_brought_to_its_end(error: Error) -> Error {
+    Error::Restore(Box::new(error))
 }
 
 #[cfg(test)]

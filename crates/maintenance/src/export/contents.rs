@@ -8,18 +8,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use console::{Exit, Failure};
 use disk::{Disk, RealDisk};
 use foundation::layout::{JOURNAL_DIR, STORE_CHECKPOINT_DIR, STORE_DIR, STORE_INDEX_DIR};
 use foundation::{DataDir, OpenError, Settings, disk_of, engine};
 use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, KvError, LoggedIndex, LsmConfig, LsmEngine};
-use store::{Store, StoreConfig, StoreError};
+use store::{Store, StoreConfig};
 
 use super::ExportOptions;
 use super::copy::{Copier, Facts};
 use super::out::{About, Out};
 use super::report::{Report, Trouble};
+use crate::Error;
 
 /// Contents asked for at a time.
 const PAGE: usize = 1024;
@@ -47,8 +47,8 @@ pub fn export(
     out: &Out,
     args: &ExportOptions,
     report: &mut Report,
-) -> Result<(), Failure> {
-    let failed = |error: OpenError| Failure::new(error.exit(), error).while_doing("the contents cannot be exported");
+) -> Result<(), Error> {
+    let failed = Error::ExportObjects;
     let disk = disk_of(data).map_err(|error| failed(error.into()))?;
     let opened = match own(data, settings, &disk) {
         Ok(opened) => opened,
@@ -66,11 +66,8 @@ pub fn export(
     closed.map_err(failed)
 }
 
-fn all(store: &Store, data: &Path, copier: &mut Copier<'_>, report: &mut Report) -> Result<(), Failure> {
-    let failed = |error: StoreError| {
-        Failure::new(Exit::Failed, error)
-            .while_doing("the store cannot be read; the export may be run again and goes on")
-    };
+fn all(store: &Store, data: &Path, copier: &mut Copier<'_>, report: &mut Report) -> Result<(), Error> {
+    let failed = Error::ReadStore;
     let mut before = None;
     loop {
         // The newest first: of several contents made at one path it gets the name.

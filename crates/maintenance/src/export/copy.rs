@@ -4,7 +4,6 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use console::{Exit, Failure};
 use store::{Reader, ReplicaState, ReplicaStatus, Store, StoreError};
 use types::{Adler32, Crc32c, ErrorCode, PAGE_SIZE, ReplicaId};
 
@@ -12,6 +11,7 @@ use super::IfDamaged;
 use super::names::{DAMAGED, INTERRUPTED, UNNAMED, candidates};
 use super::out::{About, Out, Part, Refused};
 use super::report::{Report, Trouble};
+use crate::Error;
 
 /// Bytes read in one step.
 const STEP: usize = 1 << 20;
@@ -63,15 +63,12 @@ impl<'a> Copier<'a> {
     }
 
     /// Exports one file. Gives where it is now; `None`: nowhere, and the report says why.
-    pub fn file(&mut self, facts: &Facts<'_>, report: &mut Report) -> Result<Option<PathBuf>, Failure> {
+    pub fn file(&mut self, facts: &Facts<'_>, report: &mut Report) -> Result<Option<PathBuf>, Error> {
         let shown = match facts.path {
             b"" => format!("content {}", facts.replica),
             path => path.escape_ascii().to_string(),
         };
-        let failed = |error: StoreError| {
-            Failure::new(Exit::Failed, error)
-                .while_doing("the store cannot be read; the export may be run again and goes on")
-        };
+        let failed = Error::ReadStore;
         let status = self.store.status(facts.replica).map_err(failed)?;
         let reader = match self.store.open_read(facts.replica) {
             Ok(reader) => reader,
@@ -146,7 +143,7 @@ impl<'a> Copier<'a> {
     }
 
     /// A file that is there may lack what the earlier run could not give it, or was not asked for: attributes, the owner.
-    fn give_again(&self, below: &Path, facts: &Facts<'_>, shown: &str, report: &mut Report) -> Result<(), Failure> {
+    fn give_again(&self, below: &Path, facts: &Facts<'_>, shown: &str, report: &mut Report) -> Result<(), Error> {
         match self.out.finish_again(below, &facts.about) {
             Ok(refused) => report_refused(shown, &refused, report),
             // Its mode, or whose it is by now, keeps us out; the others may be had.
@@ -200,7 +197,7 @@ impl<'a> Copier<'a> {
         Ok(got.is_ok_and(|got| self.buffer.get(..got) == Some(there.as_slice())))
     }
 
-    fn copy(&mut self, reader: &Reader, part: &Part) -> Result<Copied, Failure> {
+    fn copy(&mut self, reader: &Reader, part: &Part) -> Result<Copied, Error> {
         let len = reader.len();
         let mut copied =
             Copied { len: 0, adler32: Adler32::EMPTY, crc32c: Crc32c::EMPTY, bad: 0, first_bad: String::new() };
@@ -213,10 +210,7 @@ impl<'a> Copier<'a> {
                 Ok(got) if got == want => {}
                 Ok(_) => read_pages(reader, &mut copied, buffer),
                 Err(error) if concerns_the_replica(&error) => read_pages(reader, &mut copied, buffer),
-                Err(error) => {
-                    return Err(Failure::new(Exit::Failed, error)
-                        .while_doing("the store cannot be read; the export may be run again and goes on"));
-                }
+                Err(error) => return Err(Error::ReadStore(error)),
             }
             // Zeros are there already, as a hole.
             if buffer.iter().any(|byte| *byte != 0) {
@@ -282,7 +276,6 @@ pub fn of_this_file(error: &io::Error) -> bool {
 }
 
 /// The export cannot go on.
-pub fn stop(what: &str, error: io::Error) -> Failure {
-    Failure::new(Exit::Failed, error)
-        .while_doing(format!("cannot write {what}; the export may be run again and goes on where it was"))
+pub fn stop(what: &str, source: io::Error) -> Error {
+    Error::WriteTarget { what: what.to_owned(), source }
 }

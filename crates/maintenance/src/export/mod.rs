@@ -15,13 +15,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use console::{Exit, Failure};
+use console::Exit;
 use copy::Copier;
 use foundation::{DataDir, Foundation, OpenError, Purpose, Settings, refused};
 use out::Out;
 use report::Report;
 use types::Timestamp;
 
+use crate::Error;
 use crate::{now, open_data_dir};
 
 /// What is exported, and where to.
@@ -55,25 +56,21 @@ pub enum IfDamaged {
 ///
 /// # Errors
 /// The directory or the target was refused, or the export could not be brought to its end; it may be run again.
-pub fn run(directory: &Path, settings: &Settings, grace: Duration, args: &ExportOptions) -> Result<Exit, Failure> {
+pub fn run(directory: &Path, settings: &Settings, grace: Duration, args: &ExportOptions) -> Result<Exit, Error> {
     let data = open_data_dir(directory)?;
     refuse_within(directory, &args.target)?;
-    let out = Out::open(&args.target).map_err(|error| {
-        Failure::new(Exit::Failed, error).while_doing(format!("cannot export to {}", args.target.display()))
-    })?;
+    let out = Out::open(&args.target).map_err(|source| Error::ExportTarget { target: args.target.clone(), source })?;
     let mut report = Report::new(args.list);
     if args.without_namespace {
         contents::export(&data, settings, &out, args, &mut report)?;
     } else {
         with_names(&data, settings, grace, &out, args, &mut report)?;
     }
-    out.close().map_err(|error| {
-        Failure::new(Exit::Failed, error).while_doing("what the export needed besides cannot be removed")
-    })?;
+    out.close().map_err(Error::ClearTarget)?;
     let mut stdout = std::io::stdout().lock();
     let printed =
         if args.json { writeln!(stdout, "{}", report.to_json()) } else { report.print(&mut stdout, &args.target) };
-    printed.and_then(|()| stdout.flush()).map_err(|error| Failure::new(Exit::Failed, error))?;
+    printed.and_then(|()| stdout.flush()).map_err(Error::Print)?;
     Ok(if report.is_good() { Exit::Done } else { Exit::Wrong })
 }
 
@@ -84,17 +81,14 @@ fn with_names(
     out: &Out,
     args: &ExportOptions,
     report: &mut Report,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let foundation = Foundation::open(data, settings, Purpose::Check, now()).map_err(|error| {
-        let of_namespace = matches!(error, OpenError::Index { which: "namespace", .. } | OpenError::OlderNamespace { .. } | OpenError::Journal(_));
-        let failure = refused(data, error);
-        if of_namespace {
-            failure.while_doing(
-                "the namespace cannot be opened: `weir restore` puts a backup back. To export the contents without it, under the paths at which they were made, say --without-namespace",
-            )
-        } else {
-            failure
-        }
+        let of_namespace = matches!(
+            error,
+            OpenError::Index { which: "namespace", .. } | OpenError::OlderNamespace { .. } | OpenError::Journal(_)
+        );
+        let error = refused(data, error);
+        if of_namespace { Error::ExportNames(error) } else { error.into() }
     })?;
     for words in foundation.startup_report(grace.as_secs()) {
         let _ = writeln!(std::io::stderr(), "{}", words.text);
@@ -103,19 +97,16 @@ fn with_names(
         tree::export(&foundation, &mut Copier::new(&foundation.objects.store, out, args.damaged), args.owners, report);
     let closed = foundation.close();
     exported?;
-    closed.map_err(|error| Failure::new(error.exit(), error).while_doing("cannot close the data directory"))
+    closed.map_err(Error::Close)
 }
 
 /// A target in the data directory would be taken for a part of it.
-fn refuse_within(data: &Path, target: &Path) -> Result<(), Failure> {
+fn refuse_within(data: &Path, target: &Path) -> Result<(), Error> {
     let real = |path: &Path| path.canonicalize();
     let above = target.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let place = real(target).or_else(|_| real(above));
     match (real(data), place) {
-        (Ok(data), Ok(place)) if place.starts_with(&data) => Err(Failure::message(
-            Exit::Usage,
-            format!("{} lies in the data directory; export to another place", target.display()),
-        )),
+        (Ok(data), Ok(place)) if place.starts_with(&data) => Err(Error::WithinData { target: target.to_owned() }),
         _ => Ok(()),
     }
 }

@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use console::{Exit, Failure};
 use foundation::Foundation;
 use kv::Read;
 use namespace::{FileState, Inode, Kind, ListEntry, NsError};
@@ -17,6 +16,7 @@ use super::names::below_target;
 use super::out::About;
 use super::report::{Report, Trouble};
 use super::system_time;
+use crate::Error;
 
 /// Entries asked for at a time.
 const PAGE: usize = 1024;
@@ -57,10 +57,8 @@ pub fn export(
     copier: &mut Copier<'_>,
     owners: bool,
     report: &mut Report,
-) -> Result<(), Failure> {
-    let failed = |error: NsError| {
-        Failure::new(Exit::Damaged, error).while_doing("the namespace cannot be read; `weir fsck` says more")
-    };
+) -> Result<(), Error> {
+    let failed = Error::ReadNames;
     let read = kv::Kv::snapshot(&*foundation.names.embedded);
     let root = namespace::stat_ino(&*read, Ino::ROOT).map_err(failed)?;
     let about = |inode: &Inode| about_of(&*read, inode, owners).map_err(failed);
@@ -112,7 +110,7 @@ fn about_of(read: &dyn Read, inode: &Inode, owners: bool) -> Result<About, NsErr
     Ok(About { mode: u32::from(inode.access.mode), time: system_time(inode.mtime), owner, xattrs })
 }
 
-fn symlink(copier: &Copier<'_>, path: &[u8], target: &[u8], report: &mut Report) -> Result<(), Failure> {
+fn symlink(copier: &Copier<'_>, path: &[u8], target: &[u8], report: &mut Report) -> Result<(), Error> {
     let shown = path.escape_ascii().to_string();
     let target = Path::new(OsStr::from_bytes(target));
     let made = match below_target(path, "") {
@@ -140,7 +138,7 @@ fn file(
     path: &[u8],
     linked: &mut HashMap<Ino, PathBuf>,
     report: &mut Report,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let Some(content) = inode.content() else { return Ok(()) };
     if let Some(first) = linked.get(&inode.ino)
         && let Some(below) = below_target(path, "")

@@ -2,7 +2,6 @@
 //! contents that it has. So the namespace begins a new life above all numbers that can have been used, and the store's
 //! folders are listed by hand: nothing in them is cleared away.
 
-use console::{Exit, Failure};
 use disk::{Disk, DiskError};
 use foundation::Foundation;
 use foundation::layout::OBJECTS_DIR;
@@ -11,6 +10,7 @@ use types::{Incarnation, Ino, ObjectId, ReplicaId, ReplicaIndex};
 
 use super::finding::{Finding, Problem};
 use super::report::Report;
+use crate::Error;
 use crate::now;
 
 /// Numbers left free above the highest that is known: the namespace takes them in ranges of 2^20, and the cut log can
@@ -18,17 +18,14 @@ use crate::now;
 const LEFT_FREE: u64 = 1 << 32;
 
 /// Begins the namespace's new life. Says in words what was done.
-pub fn begin_new_life(foundation: &Foundation) -> Result<String, Failure> {
+pub fn begin_new_life(foundation: &Foundation) -> Result<String, Error> {
     let namespace = &foundation.names.namespace;
-    let refused = |error: namespace::NsError| {
-        Failure::new(Exit::Failed, error).while_doing("the namespace's numbers could not be raised after the repair")
-    };
-    let ino = namespace.ids().next_ino().map_err(refused)?;
-    let mut object = namespace.ids().next_object().map_err(refused)?;
+    let ino = namespace.ids().next_ino().map_err(Error::RaiseNumbers)?;
+    let mut object = namespace.ids().next_object().map_err(Error::RaiseNumbers)?;
     let mut incarnation = namespace.incarnation();
     let mut after = None;
     loop {
-        let page = foundation.objects.store.replicas(after, 1024).map_err(|error| Failure::new(Exit::Failed, error))?;
+        let page = foundation.objects.store.replicas(after, 1024).map_err(Error::ListObjects)?;
         let Some((last, _)) = page.last() else { break };
         after = Some(*last);
         for (replica, status) in page {
@@ -37,19 +34,20 @@ pub fn begin_new_life(foundation: &Foundation) -> Result<String, Failure> {
         }
     }
     visit_objects(&*foundation.disk, &mut |_, replica| object = object.max(replica.object))
-        .map_err(|error| Failure::new(Exit::DiskFailed, error))?;
+        .map_err(Error::ListFolders)?;
     let request = RaiseIncarnation {
         at_least: incarnation,
         above_ino: Ino(ino.0.saturating_add(LEFT_FREE)),
         above_object: ObjectId(object.0.saturating_add(LEFT_FREE)),
     };
     let context = namespace.context(now(), &Actor::admin(), None);
-    let Incarnation(life) = namespace.change_wait(kv::Durability::Synced, context, request).map_err(refused)?;
+    let Incarnation(life) =
+        namespace.change_wait(kv::Durability::Synced, context, request).map_err(Error::RaiseNumbers)?;
     Ok(format!("the namespace begins its life {life}, so that no number that was given out before is given out again"))
 }
 
 /// Lists the files of contents that the store does not know.
-pub fn unknown_objects(foundation: &Foundation, report: &mut Report) -> Result<(), Failure> {
+pub fn unknown_objects(foundation: &Foundation, report: &mut Report) -> Result<(), Error> {
     let mut unknown = Vec::new();
     let mut trouble = None;
     visit_objects(&*foundation.disk, &mut |file, replica| match foundation.objects.store.status(replica) {
@@ -57,9 +55,9 @@ pub fn unknown_objects(foundation: &Foundation, report: &mut Report) -> Result<(
         Ok(None) => unknown.push(file.to_owned()),
         Err(error) => trouble = Some(error),
     })
-    .map_err(|error| Failure::new(Exit::DiskFailed, error))?;
+    .map_err(Error::ListFolders)?;
     if let Some(error) = trouble {
-        return Err(Failure::new(Exit::Failed, error).while_doing("the store could not be asked for its contents"));
+        return Err(Error::AskStore(error));
     }
     for file in unknown {
         report.add(Finding::general(Problem::UnexplainedFile { file }));

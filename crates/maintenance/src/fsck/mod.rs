@@ -17,12 +17,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use check::{Counts, Progress};
-use console::{Exit, Failure};
+use console::Exit;
 use finding::{Finding, Problem};
 use foundation::{DataDir, Foundation, OpenError, Purpose, Settings, disk_of, marks, refused};
 use report::Report;
 use types::units::show_size;
 
+use crate::Error;
 use crate::index_repair::new_log::{self, NewLogError, StoreIndex};
 use crate::index_repair::{rebuild, repair_journal};
 use crate::{now, open_data_dir};
@@ -53,7 +54,7 @@ pub struct FsckOptions {
 ///
 /// # Errors
 /// The directory was refused, or the check or a repair could not be brought to its end.
-pub fn run(data: &Path, settings: &Settings, grace: Duration, args: &FsckOptions) -> Result<Exit, Failure> {
+pub fn run(data: &Path, settings: &Settings, grace: Duration, args: &FsckOptions) -> Result<Exit, Error> {
     let data = open_data_dir(data)?;
     let mut report = Report::new(args.list);
     refuse_unfinished(&data, args)?;
@@ -91,9 +92,7 @@ pub fn run(data: &Path, settings: &Settings, grace: Duration, args: &FsckOptions
         new_log::finish(&*foundation.disk).map_err(|error| refused(&data, error))?;
     }
     let counts = look(&foundation, args, &mut report)?;
-    foundation
-        .close()
-        .map_err(|error| Failure::new(error.exit(), error).while_doing("cannot close the data directory"))?;
+    foundation.close().map_err(Error::Close)?;
 
     let mut stdout = std::io::stdout().lock();
     let printed = if args.json {
@@ -101,15 +100,12 @@ pub fn run(data: &Path, settings: &Settings, grace: Duration, args: &FsckOptions
     } else {
         report.print(&mut stdout, &counts, args.quick)
     };
-    printed.and_then(|()| stdout.flush()).map_err(|error| Failure::new(Exit::Failed, error))?;
+    printed.and_then(|()| stdout.flush()).map_err(Error::Print)?;
     Ok(if report.remaining() == 0 { Exit::Done } else { Exit::Wrong })
 }
 
 /// Looks at everything in `foundation`, repairs what was asked for, and tells `report`.
-pub fn look(foundation: &Foundation, args: &FsckOptions, report: &mut Report) -> Result<Counts, Failure> {
-    let failed = |error: check::CheckError| {
-        Failure::new(Exit::Failed, error).while_doing("the check could not be brought to its end")
-    };
+pub fn look(foundation: &Foundation, args: &FsckOptions, report: &mut Report) -> Result<Counts, Error> {
     for file in &foundation.objects.found.unexplained {
         report.add(Finding::general(Problem::UnexplainedFile { file: format!("store/{file}") }));
     }
@@ -134,7 +130,7 @@ pub fn look(foundation: &Foundation, args: &FsckOptions, report: &mut Report) ->
         let read = kv::Kv::snapshot(&*foundation.names.embedded);
         let how = check::How { quick: args.quick, was_repaired: foundation.was_repaired };
         check::check(&*read, &foundation.objects.store, how, &mut progress, &mut |found| repair.take(found, report))
-            .map_err(failed)?
+            .map_err(Error::Check)?
     };
     progress.clear();
     repair.finish(report)?;
@@ -142,9 +138,8 @@ pub fn look(foundation: &Foundation, args: &FsckOptions, report: &mut Report) ->
 }
 
 /// `--repair-journal`. Says whether anything was cut.
-fn cut_journal(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<bool, Failure> {
-    let repaired = repair_journal(data, settings)
-        .map_err(|error| Failure::new(error.exit(), error).while_doing("the journal could not be repaired"))?;
+fn cut_journal(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<bool, Error> {
+    let repaired = repair_journal(data, settings).map_err(Error::RepairJournal)?;
     let cut = repaired.is_some();
     let text = match repaired {
         None => "the journal is not damaged; nothing was cut".to_owned(),
@@ -168,7 +163,7 @@ fn cut_journal(data: &DataDir, settings: &Settings, report: &mut Report) -> Resu
 }
 
 /// What was begun and not finished is finished first, by the command that began it.
-fn refuse_unfinished(data: &DataDir, args: &FsckOptions) -> Result<(), Failure> {
+fn refuse_unfinished(data: &DataDir, args: &FsckOptions) -> Result<(), Error> {
     let unfinished = || -> Result<(), OpenError> {
         let disk = disk_of(data)?;
         if !args.rebuild_store && marks::is_rebuilding(&*disk)? {
@@ -182,14 +177,12 @@ fn refuse_unfinished(data: &DataDir, args: &FsckOptions) -> Result<(), Failure> 
         }
         Ok(())
     };
-    unfinished().map_err(|error| refused(data, error))
+    unfinished().map_err(|error| refused(data, error).into())
 }
 
 /// `--rebuild-store`. Says whether anything was rebuilt.
-fn rebuild_store(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<bool, Failure> {
-    let rebuilt = rebuild::rebuild(data, settings).map_err(|error| {
-        Failure::new(error.exit(), error).while_doing("the store's index could not be rebuilt; this may be run again")
-    })?;
+fn rebuild_store(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<bool, Error> {
+    let rebuilt = rebuild::rebuild(data, settings).map_err(Error::RebuildStore)?;
     let Some(rebuilt) = rebuilt else {
         let _ = writeln!(std::io::stderr(), "the store's index is not lost; nothing was rebuilt");
         return Ok(false);
@@ -206,11 +199,9 @@ fn rebuild_store(data: &DataDir, settings: &Settings, report: &mut Report) -> Re
 }
 
 /// `--begin-new-log`.
-fn begin_log(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<(), Failure> {
-    let begun = new_log::begin_new_log(data, settings, StoreIndex::MustBeThere).map_err(|error| match &error {
-        NewLogError::LogIsThere | NewLogError::PartOfLog { .. } => {
-            Failure::new(error.exit(), error).while_doing("no new log was begun")
-        }
+fn begin_log(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<(), Error> {
+    let begun = new_log::begin_new_log(data, settings, StoreIndex::MustBeThere).map_err(|error| match error {
+        NewLogError::LogIsThere | NewLogError::PartOfLog { .. } => Error::NoNewLog(error),
         _ => new_log::refused(data, error),
     })?;
     let aside = begun.aside.map_or_else(String::new, |aside| format!(". What was left of the old one is in {aside}"));

@@ -4,7 +4,6 @@
 //! refers to; that is a step of its own, because after a repaired journal such a content may be the only copy of a file
 //! whose name was lost.
 
-use console::{Exit, Failure};
 use foundation::Foundation;
 use namespace::{Actor, RecountTotals};
 use types::{Ino, ObjectId, ReplicaId};
@@ -12,6 +11,7 @@ use types::{Ino, ObjectId, ReplicaId};
 use super::FsckOptions;
 use super::finding::{Finding, Problem, ProblemKind};
 use super::report::Report;
+use crate::Error;
 use crate::damage_mark;
 use crate::now;
 
@@ -60,7 +60,7 @@ impl<'a> Repair<'a> {
     }
 
     /// Repairs what was held back.
-    pub fn finish(self, report: &mut Report) -> Result<(), Failure> {
+    pub fn finish(self, report: &mut Report) -> Result<(), Error> {
         let mut changed = false;
         for mut finding in self.waiting {
             let done = match (&finding.problem, &finding.path, finding.object) {
@@ -90,9 +90,7 @@ impl<'a> Repair<'a> {
                     self.foundation.objects.store.tick().unwrap_or_else(|error| tracing::warn!("{error}"));
                     journal.sync_to(journal.appended())
                 })
-                .map_err(|error| {
-                    Failure::new(Exit::DiskFailed, error).while_doing("repairs could not be made durable")
-                })?;
+                .map_err(Error::NotDurable)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use console::{Exit, Failure};
+use console::Exit;
 use disk::{Disk, DiskError};
 use foundation::layout::{INDEXES, JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, STORE_CHECKPOINT_DIR, STORE_DIR};
 use foundation::marks::NewLog;
@@ -16,6 +16,8 @@ use foundation::{DataDir, OpenError, Settings, disk_of, engine, holds_anything};
 use journal::{Beginning, Journal, JournalError, Seq, StreamId};
 use kv::{Applied, Engine, Standing, WithoutLog};
 use store::StoreError;
+
+use crate::Error;
 
 /// How folders of lost logs are called, a number behind it.
 const ASIDE: &str = "journal-lost-";
@@ -122,12 +124,12 @@ pub fn begin_new_log(data: &DataDir, settings: &Settings, store_index: StoreInde
     Ok(Begun { beginning, aside })
 }
 
-/// The failure of a command that could not begin a new log in `data`.
+/// Says of a command that could not begin a new log in `data` what helps, where something does.
 #[must_use]
-pub fn refused(data: &DataDir, error: NewLogError) -> Failure {
+pub fn refused(data: &DataDir, error: NewLogError) -> Error {
     match error {
-        NewLogError::Open(error) => foundation::refused(data, error),
-        error => Failure::new(error.exit(), error).while_doing(format!("cannot open {}", data.path.display())),
+        NewLogError::Open(error) => foundation::refused(data, error).into(),
+        source => Error::NewLog { data: data.path.clone(), source },
     }
 }
 

@@ -11,18 +11,40 @@ use types::capability::PathMark;
 use types::stale_replicas::StaleReplica;
 use types::{GroupId, InSyncReplica, Location, NsPath, ObjectId, ReplicaId, StoreId};
 
+use super::open_request::{OpenRequest, OpeningError, Redirect};
 use super::opening::Permitted;
 use super::striping::{all_of, stores_of_units};
-use super::{Manager, State};
-use crate::open_request::{OpenRequest, OpeningError, Redirect};
+use crate::Manager;
+use crate::coordinator::ClusterView;
 
 /// For how long at most those are waited for whose lease has run out: people sit before some of these reads, and want to know.
-pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(60);
+
+/// So often a reader's open is decided again whose permission is found to be worth nothing before its client has it. It would be told so by the store.
+const LOOKS_MAX: usize = 3;
+
+/// What was decided for a reader.
+struct Decided {
+    to: Redirect,
+    /// Of what, and at which store; `None`: it hangs on no fence.
+    at: Option<(ReplicaId, StoreId)>,
+}
+
+/// Whether a permission that was decided by one view is worth as much by a later one. If not, it is no danger: the store refuses it.
+fn is_as_before(
+    now: Time,
+    (view, later): (&ClusterView, &ClusterView),
+    decided: &Result<Decided, OpeningError>,
+) -> bool {
+    let Ok(Decided { at: Some((replica, store)), .. }) = decided else { return true };
+    let session = |view: &ClusterView| view.sessions.session(now, view.node_of(*store)?);
+    later.version == view.version || !later.fences.guards(*replica) && session(later) == session(view)
+}
 
 /// What the namespace says of a file that is to be read.
-pub(super) struct Found {
-    pub(super) inode: Inode,
-    pub(super) content: Content,
+pub(crate) struct Found {
+    pub(crate) inode: Inode,
+    pub(crate) content: Content,
     epoch: u32,
     holders: Vec<StoreId>,
     /// Of what is being written.
@@ -30,10 +52,10 @@ pub(super) struct Found {
 }
 
 /// Where a client is sent.
-pub(super) struct Nearest {
-    pub(super) store: StoreId,
+pub(crate) struct Nearest {
+    pub(crate) store: StoreId,
     /// It says that it was there, and so it was everywhere else.
-    pub(super) was_tried: bool,
+    pub(crate) was_tried: bool,
 }
 
 impl Found {
@@ -55,17 +77,44 @@ impl Manager {
         partial: bool,
         unit: Option<(u8, ObjectId)>,
     ) -> Result<Redirect, OpeningError> {
-        let at = self.location_of(open_request);
-        let now = self.world.now();
-        // Under the lock, so that no fence begins and ends between what is read and the permission.
-        let state = self.state();
-        let found = self.namespace.read(|read| find(read, open_request, path, partial, unit))?;
+        let mut view = self.view();
+        for _ in 0..LOOKS_MAX {
+            let decided = self.open_read_by(&view, open_request, path, partial, unit);
+            let later = self.view();
+            if is_as_before(self.world.now(), (&view, &later), &decided) {
+                return decided.map(|decided| decided.to);
+            }
+            view = later;
+        }
+        self.open_read_by(&view, open_request, path, partial, unit).map(|decided| decided.to)
+    }
+
+    /// Decides by this view, and by the names as they are now.
+    ///
+    /// The view was looked at **before** the names are read here, so that no fence begins and ends in between unnoticed. A fence stops a store that
+    /// would show an old content; it ends when the change is written down that it was for. Of a fence that matters to this reader:
+    /// - It had ended when the view was published: then the names that are read now have the change.
+    /// - The view has it: nobody gets a permission.
+    /// - It began after the view: it waits until the store refuses what is older in the session that it has then, or until that session has ended. The
+    ///   permission names the session of the view. If that is the session that was fenced, the store refuses the permission by its epoch; if it is an
+    ///   earlier one, by its session.
+    ///
+    /// Were the view looked at after the names, a store could have another session in it, of which no fence was told, and show what is old.
+    fn open_read_by(
+        &self,
+        view: &ClusterView,
+        open_request: &OpenRequest,
+        path: &NsPath,
+        partial: bool,
+        unit: Option<(u8, ObjectId)>,
+    ) -> Result<Decided, OpeningError> {
+        let (at, now) = (Self::location_of(view, open_request), self.world.now());
+        let found = self.names.read(|read| find(read, open_request, path, partial, unit))?;
         if found.content.group == GroupId::STRIPED {
-            drop(state);
-            return self.redirect_striped_reader(&found, open_request);
+            return Ok(Decided { to: self.redirect_striped_reader(&found, open_request)?, at: None });
         }
         let replica = ReplicaId::first(found.content.object);
-        if state.fences.guards(replica) {
+        if view.fences.guards(replica) {
             return Err(OpeningError::wait("another server is just taking it over"));
         }
         let (group, ino, epoch) = (found.content.group, found.inode.ino, u64::from(found.epoch));
@@ -74,27 +123,28 @@ impl Manager {
         let permitted = |rights| Permitted { path, replica, ino, mode, mtime, group, epoch, rights };
         if let FileState::Open(_) | FileState::Updating(_) = found.content.state {
             let primary = found.primary().ok_or(OpeningError::Lost)?;
-            if found.writer.is_some_and(|writer| state.graces.is_alone(&writer.token())) {
+            if found.writer.is_some_and(|writer| self.graces.lock().is_alone(&writer.token())) {
                 return Err(OpeningError::wait("its writer has to come back first, or to be given up"));
             }
-            if !self.is_up(&state, primary.store) {
+            if !self.is_up(view, primary.store) {
                 return Err(OpeningError::wait("the server that it is written to has just gone away"));
             }
-            return self.permit_by(&state, now, primary.store, permitted(GrantRights::Follow));
+            let to = self.permit_by(view, now, primary.store, permitted(GrantRights::Follow))?;
+            return Ok(Decided { to, at: Some((replica, primary.store)) });
         }
         let lacks = |store: &StoreId| {
             open_request.stale_replicas.contains(&StaleReplica { object: replica.object, epoch, store: *store })
         };
         let (lost, holders): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(lacks);
-        let store = match self.nearest(&state, now, &holders, (at.as_ref(), &open_request.tried)) {
+        let store = match self.nearest(view, now, &holders, (at.as_ref(), &open_request.tried)) {
             Some(Nearest { was_tried: true, .. }) if open_request.all_refused => {
-                return Err(OpeningError::AllRefused(Self::shown(&state, &found.holders)));
+                return Err(OpeningError::AllRefused(Self::shown(view, &found.holders)));
             }
             Some(Nearest { store, .. }) => store,
             None if holders.is_empty() && !lost.is_empty() => {
-                return Err(OpeningError::StaleReplica(Self::shown(&state, &lost)));
+                return Err(OpeningError::StaleReplica(Self::shown(view, &lost)));
             }
-            None => return Err(Self::no_copy(&state, now, &holders)),
+            None => return Err(Self::no_copy(view, now, &holders)),
         };
         let epoch = Epoch(found.epoch);
         let rights = match (found.content.state, found.content.sums) {
@@ -105,7 +155,8 @@ impl Manager {
             // Also a file that was being changed in place: it has no sums until it is read through.
             _ => GrantRights::Kept { epoch },
         };
-        self.permit_by(&state, now, store, permitted(rights))
+        let to = self.permit_by(view, now, store, permitted(rights))?;
+        Ok(Decided { to, at: Some((replica, store)) })
     }
 }
 
@@ -116,60 +167,59 @@ impl Manager {
     /// # Errors
     /// It is not there, or none of its stores is.
     pub fn locate(&self, open_request: &OpenRequest, path: &NsPath) -> Result<Vec<(String, u16)>, OpeningError> {
-        let at = self.location_of(open_request);
-        let now = self.world.now();
-        let found = match self.namespace.read(|read| find(read, open_request, path, true, None)) {
+        let found = match self.names.read(|read| find(read, open_request, path, true, None)) {
             Err(NsError::IsDirectory(_)) => return Ok(Vec::new()),
             found => found?,
         };
         let striped = match found.content.group {
-            GroupId::STRIPED => Some(self.namespace.read(|read| {
+            GroupId::STRIPED => Some(self.names.read(|read| {
                 let (_, units) = namespace::units_of(read, found.content.object)?;
                 Ok::<_, NsError>(all_of(&stores_of_units(read, &units)?))
             })?),
             _ => None,
         };
-        let state = self.state();
+        let (view, now) = (self.view(), self.world.now());
+        let at = Self::location_of(&view, open_request);
         let holders = match (found.content.state, found.primary()) {
             (FileState::Open(_) | FileState::Updating(_), Some(primary)) if striped.is_none() => vec![primary.store],
             _ => striped.unwrap_or(found.holders),
         };
-        let ranked = rank_readers(state.servers.map(), &holders, at.as_ref(), self.world.random());
+        let ranked = rank_readers(view.servers.map(), &holders, at.as_ref(), self.world.random());
         let mut addresses: Vec<(String, u16)> = Vec::new();
-        for store in ranked.into_iter().filter(|store| self.can_show(&state, now, *store)) {
-            let way = state.node_of(store).and_then(|node| state.servers.way_to(node));
+        for store in ranked.into_iter().filter(|store| self.can_show(&view, now, *store)) {
+            let way = view.node_of(store).and_then(|node| view.servers.way_to(node));
             let way = way.map(|(host, port, _)| (host.to_owned(), port));
             addresses.extend(way.filter(|way| !addresses.contains(way)));
         }
-        if addresses.is_empty() { Err(Self::no_copy(&state, now, &holders)) } else { Ok(addresses) }
+        if addresses.is_empty() { Err(Self::no_copy(&view, now, &holders)) } else { Ok(addresses) }
     }
 
     /// The nearest of `stores` that a client can be sent to, one that it has not tried if there is one: it may be wrong, or its way may be mended by now.
-    pub(super) fn nearest(
+    pub(crate) fn nearest(
         &self,
-        state: &State,
+        view: &ClusterView,
         now: Time,
         stores: &[StoreId],
         (at, tried): (Option<&Location>, &[String]),
     ) -> Option<Nearest> {
-        let tried = state.servers.stores_at(tried);
-        let ranked = rank_readers(state.servers.map(), stores, at, self.world.random());
-        let can = |store: &&StoreId| self.can_show(state, now, **store);
+        let tried = view.servers.stores_at(tried);
+        let ranked = rank_readers(view.servers.map(), stores, at, self.world.random());
+        let can = |store: &&StoreId| self.can_show(view, now, **store);
         let best = ranked.iter().filter(can).find(|store| !tried.contains(store));
         let store = *best.or_else(|| ranked.iter().find(can))?;
         Some(Nearest { store, was_tried: best.is_none() })
     }
 
     /// Whether a client can be sent to the server of a store: it may answer, and would notice at once if that were over.
-    pub(super) fn can_show(&self, state: &State, now: Time, store: StoreId) -> bool {
-        let presence = state.standing(now, store).map(|standing| standing.presence);
-        matches!(presence, Some(Presence::Online | Presence::Suspect)) && self.is_up(state, store)
+    pub(crate) fn can_show(&self, view: &ClusterView, now: Time, store: StoreId) -> bool {
+        let presence = view.standing(now, store).map(|standing| standing.presence);
+        matches!(presence, Some(Presence::Online | Presence::Suspect)) && self.is_up(view, store)
     }
 
     /// Why nobody is sent to one of `holders`, none of which can show what it has: if one of them may be back soon its client waits for it.
-    pub(super) fn no_copy(state: &State, now: Time, holders: &[StoreId]) -> OpeningError {
-        let shown = Self::shown(state, holders);
-        if Self::may_return(state, now, holders, PATIENCE_MAX) {
+    pub(crate) fn no_copy(view: &ClusterView, now: Time, holders: &[StoreId]) -> OpeningError {
+        let shown = Self::shown(view, holders);
+        if Self::may_return(view, now, holders, PATIENCE_MAX) {
             OpeningError::wait(format!("its content is on {shown}; those that are not lost may be back soon"))
         } else {
             OpeningError::NoCopy(shown)
@@ -177,21 +227,21 @@ impl Manager {
     }
 
     /// Whether one of these stores may be back soon: as long as somebody who went away is waited for, at most `patience`.
-    pub(super) fn may_return(state: &State, now: Time, stores: &[StoreId], patience: Duration) -> bool {
-        let patience = state.graces.grace.min(patience);
-        stores.iter().filter(|store| !state.servers.is_removed_as_lost(**store)).any(|store| {
+    pub(crate) fn may_return(view: &ClusterView, now: Time, stores: &[StoreId], patience: Duration) -> bool {
+        let patience = view.grace.min(patience);
+        stores.iter().filter(|store| !view.servers.is_removed_as_lost(**store)).any(|store| {
             // A node that is there without this store may be so for good.
             let may = |node| {
-                let is_there = state.sessions.session(now, node).is_some();
-                (state.servers.is_served(node, *store) || !is_there) && state.sessions.may_return(now, node, patience)
+                let is_there = view.sessions.session(now, node).is_some();
+                (view.servers.is_served(node, *store) || !is_there) && view.sessions.may_return(now, node, patience)
             };
-            state.node_of(*store).is_some_and(may)
+            view.node_of(*store).is_some_and(may)
         })
     }
 
     /// Stores as people call them.
-    pub(super) fn shown(state: &State, stores: &[StoreId]) -> String {
-        let shown: Vec<String> = stores.iter().map(|store| state.servers.shown(*store)).collect();
+    pub(crate) fn shown(view: &ClusterView, stores: &[StoreId]) -> String {
+        let shown: Vec<String> = stores.iter().map(|store| view.servers.shown(*store)).collect();
         if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
     }
 }

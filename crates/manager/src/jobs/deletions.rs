@@ -11,7 +11,7 @@ use cluster::message::{REPLICAS_MAX, ToStore};
 use namespace::{DeletionDone, DueDeletion, Durability};
 use types::{GroupId, ObjectId, ReplicaId, StoreId};
 
-use super::Manager;
+use crate::Manager;
 
 /// Deletions that are under way at a time.
 const UNDER_WAY_MAX: usize = 1024;
@@ -21,7 +21,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
-pub(super) struct Deleting {
+pub(crate) struct Deleting {
     /// Who has still to say that it is done.
     waiting: BTreeMap<ObjectId, (DueDeletion, BTreeSet<StoreId>)>,
     next_look: Time,
@@ -33,16 +33,15 @@ pub(super) struct Deleting {
 }
 
 impl Manager {
-    pub(super) fn delete_what_is_due(self: &Arc<Self>, now: Time) {
+    pub(crate) fn delete_what_is_due(self: &Arc<Self>, now: Time) {
         let (after, room, tells_all) = {
-            let mut state = self.state();
-            if now < state.deleting.next_look {
+            let (view, mut deleting) = (self.view(), self.deleting.lock());
+            if now < deleting.next_look {
                 return;
             }
-            let awaited = state.deleting.waiting.values().flat_map(|(_, stores)| stores.iter().copied());
+            let awaited = deleting.waiting.values().flat_map(|(_, stores)| stores.iter().copied());
             let mut away: BTreeSet<StoreId> = awaited.collect();
-            away.retain(|store| !state.is_online(now, *store));
-            let deleting = &mut state.deleting;
+            away.retain(|store| !view.is_online(now, *store));
             deleting.next_look = now + LOOK;
             let before = deleting.waiting.len();
             deleting.waiting.retain(|_, (_, stores)| !stores.is_subset(&away));
@@ -57,7 +56,7 @@ impl Manager {
             let room = if is_to_wait { 0 } else { UNDER_WAY_MAX - deleting.waiting.len() };
             (deleting.looked, room, tells_all)
         };
-        let found = self.namespace.read(|read| {
+        let found = self.names.read(|read| {
             let due = namespace::due_deletions(read, after, room)?;
             let with_stores = |due: DueDeletion| {
                 let members = namespace::group(read, due.group)?.map(|group| group.members).unwrap_or_default();
@@ -72,8 +71,7 @@ impl Manager {
         let mut nowhere = Vec::new();
         let mut tell: BTreeMap<StoreId, Vec<ReplicaId>> = BTreeMap::new();
         {
-            let mut state = self.state();
-            let deleting = &mut state.deleting;
+            let mut deleting = self.deleting.lock();
             // From the beginning again, when all were looked at.
             if room > 0 {
                 deleting.looked = if found.len() < room { None } else { found.last().map(|(due, _)| *due) };
@@ -94,7 +92,7 @@ impl Manager {
             }
         }
         for (store, replicas) in tell {
-            let Some(node) = self.state().node_of(store) else { continue };
+            let Some(node) = self.view().node_of(store) else { continue };
             for some in replicas.chunks(REPLICAS_MAX) {
                 self.tell_store(node, store, ToStore::Delete { replicas: some.to_vec() });
             }
@@ -103,9 +101,9 @@ impl Manager {
     }
 
     /// A store has left its group: nothing is waited for from it.
-    pub(super) fn forget_member(self: &Arc<Self>, group: GroupId, store: StoreId) {
+    pub(crate) fn forget_member(self: &Arc<Self>, group: GroupId, store: StoreId) {
         let mut done = Vec::new();
-        self.state().deleting.waiting.retain(|_, (due, stores)| {
+        self.deleting.lock().waiting.retain(|_, (due, stores)| {
             let is_it = due.group == group && stores.remove(&store);
             if is_it && stores.is_empty() {
                 done.push(*due);
@@ -117,16 +115,16 @@ impl Manager {
     }
 
     /// A store has deleted these.
-    pub(super) fn deleted(self: &Arc<Self>, store: StoreId, replicas: &[ReplicaId]) {
+    pub(crate) fn deleted(self: &Arc<Self>, store: StoreId, replicas: &[ReplicaId]) {
         let mut done = Vec::new();
         {
-            let mut state = self.state();
+            let mut deleting = self.deleting.lock();
             for replica in replicas {
-                let Some((due, stores)) = state.deleting.waiting.get_mut(&replica.object) else { continue };
+                let Some((due, stores)) = deleting.waiting.get_mut(&replica.object) else { continue };
                 stores.remove(&store);
                 if stores.is_empty() {
                     done.push(*due);
-                    state.deleting.waiting.remove(&replica.object);
+                    deleting.waiting.remove(&replica.object);
                 }
             }
         }

@@ -1,20 +1,43 @@
 //! What disk servers say of what they do: kept as it was said last, with when that was, so that it is never taken for the present of a node that is away.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster::Time;
 use serde::{Deserialize, Serialize};
 use types::NodeId;
 
-use super::Manager;
+use crate::Manager;
+use crate::tracked::Tracked;
 use node::Activity;
 
 /// What is older than this says nothing of the present. Servers say something every second.
 const FRESH: Duration = Duration::from_secs(3);
 
+/// What all nodes have said last.
+#[derive(Default)]
+pub(crate) struct Activities(Tracked<BTreeMap<NodeId, Heard>>);
+
+impl Activities {
+    /// A node has connected.
+    pub(crate) fn connects(&self, node: NodeId) {
+        self.0.lock().entry(node).or_default().connects();
+    }
+
+    /// Forgets all others.
+    pub(crate) fn retain(&self, stays: impl Fn(NodeId) -> bool) {
+        self.0.lock().retain(|node, _| stays(*node));
+    }
+
+    /// What a node does, as it said last.
+    pub(crate) fn view(&self, now: Time, node: NodeId) -> Option<ActivityView> {
+        self.0.lock().get(&node)?.view(now)
+    }
+}
+
 /// What a node has said of what it does.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Heard {
+struct Heard {
     last: Option<(Time, Activity)>,
     before: Option<Activity>,
     /// It has connected since: perhaps it has begun anew, too.
@@ -49,18 +72,18 @@ pub struct ActivityView {
 }
 
 impl Heard {
-    pub(super) fn hear(&mut self, now: Time, said: Activity) {
+    fn hear(&mut self, now: Time, said: Activity) {
         // One that has begun anew counts anew.
         let is_anew = std::mem::take(&mut self.is_anew);
         self.before = self.last.map(|(_, last)| last).filter(|last| !is_anew && last.up_millis < said.up_millis);
         self.last = Some((now, said));
     }
 
-    pub(super) fn connects(&mut self) {
+    fn connects(&mut self) {
         (self.before, self.is_anew) = (None, true);
     }
 
-    pub(super) fn view(&self, now: Time) -> Option<ActivityView> {
+    fn view(&self, now: Time) -> Option<ActivityView> {
         let (at, last) = self.last?;
         let age = now.since(at);
         let before = self.before.filter(|_| age <= FRESH);
@@ -96,9 +119,10 @@ impl ActivityView {
 
 impl Manager {
     /// A disk server says what it does.
-    pub(super) fn active(&self, node: NodeId, said: Activity) {
+    pub(crate) fn active(&self, node: NodeId, said: Activity) {
         let now = self.world.now();
-        self.state().servers.hear(now, node, said);
+        self.activities.0.lock().entry(node).or_default().hear(now, said);
+        self.rooms.hear(node, &said);
     }
 }
 

@@ -12,9 +12,9 @@ use namespace::{BackfillMember, Durability, JoinGroup, LeaveGroup, NsError, Oper
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, Group, GroupId, ObjectId, Policy, Spread, StoreId};
 
-use super::Manager;
 use super::copies::FailedCopy;
-use super::overview::{COUNT_MAX, Counted};
+use crate::views::COUNT_MAX;
+use crate::{Counted, Manager};
 
 /// How often it is looked what can be done.
 const LOOK: Duration = Duration::from_millis(200);
@@ -30,7 +30,7 @@ const PART_FILLED: usize = 8;
 const SHOWN_MAX: usize = 100;
 
 #[derive(Default)]
-pub(super) struct Backfill {
+pub(crate) struct Backfill {
     next_look: Time,
     /// Up to which group was looked.
     looked: Option<GroupId>,
@@ -125,8 +125,8 @@ impl Manager {
         self.wanted_state(store)?;
         let now = self.world.now();
         let (presence, shown) = {
-            let state = self.state();
-            (state.standing(now, store).map(|standing| standing.presence), state.servers.shown(store))
+            let view = self.view();
+            (view.standing(now, store).map(|standing| standing.presence), view.servers.shown(store))
         };
         if let Some(presence @ (Presence::Online | Presence::Suspect)) = presence
             && !force
@@ -145,58 +145,66 @@ impl Manager {
     pub fn repair_view(&self) -> Result<RepairView, NsError> {
         let missing = self.count_missing(COUNT_MAX)?;
         let last_failed = self.last_failed()?;
-        let state = self.state();
-        let servers = &state.servers;
-        let view = |store: StoreId| LeaverView {
-            store: store.to_string(),
-            location: servers.map().store(store).map(|info| info.location.to_string()).unwrap_or_default(),
-            groups: servers.groups_of(store) as u64,
-            is_empty: state.draining.is_empty(store) && servers.groups_of(store) == 0,
+        let (cluster, copied, copying) = (self.view(), self.copied_so_far(), self.copies_under_way());
+        let servers = &cluster.servers;
+        let empty: Vec<StoreId> = {
+            let draining = self.draining.lock();
+            servers.draining().into_iter().filter(|store| draining.is_empty(*store)).collect()
         };
-        let is_backfilling = |group: &&Group| group.members.iter().any(|member| !member.is_current());
-        let is_to_leave = |(_, (store, _)): &(&GroupId, &(StoreId, PlacementError))| servers.is_to_leave(*store);
-        let stuck =
-            state.backfill.stuck.iter().filter(is_to_leave).take(SHOWN_MAX).map(|(group, (store, why))| StuckView {
+        let stuck: Vec<StuckView> = {
+            let backfill = self.backfill.lock();
+            let is_to_leave = |(_, (store, _)): &(&GroupId, &(StoreId, PlacementError))| servers.is_to_leave(*store);
+            let view = |(group, (store, why)): (&GroupId, &(StoreId, PlacementError))| StuckView {
                 group: group.0,
                 store: store.to_string(),
                 why: why.to_string(),
-            });
+            };
+            backfill.stuck.iter().filter(is_to_leave).take(SHOWN_MAX).map(view).collect()
+        };
+        let groups = self.coordinator.groups();
+        let view = |store: StoreId| LeaverView {
+            store: store.to_string(),
+            location: servers.map().store(store).map(|info| info.location.to_string()).unwrap_or_default(),
+            groups: groups.count_of(store) as u64,
+            is_empty: empty.contains(&store) && groups.count_of(store) == 0,
+        };
+        let is_backfilling = |group: &&Group| group.members.iter().any(|member| !member.is_current());
         Ok(RepairView {
             lost: servers.removed_as_lost().into_iter().map(view).collect(),
             draining: servers.draining().into_iter().map(view).collect(),
-            backfill: servers.groups().values().filter(is_backfilling).count() as u64,
+            backfill: groups.all().values().filter(is_backfilling).count() as u64,
             missing,
-            copying: state.copies.len() as u64,
-            stuck: stuck.collect(),
-            failed: state.copied.failed,
+            copying: copying as u64,
+            stuck,
+            failed: copied.failed,
             last_failed,
         })
     }
 
     fn last_failed(&self) -> Result<Option<FailedCopyView>, NsError> {
-        let Some(FailedCopy { group, object, from, to }) = self.state().copied.last_failed else { return Ok(None) };
-        let path = self.namespace.read(|read| {
+        let Some(FailedCopy { group, object, from, to }) = self.copied_so_far().last_failed else { return Ok(None) };
+        let path = self.names.read(|read| {
             let record = namespace::object_record(read, group, object)?;
             record.map(|record| namespace::path_of(read, record.ino)).transpose()
         });
-        let state = self.state();
+        let view = self.view();
         Ok(Some(FailedCopyView {
             // It may have been removed since.
             path: path.ok().flatten().map(|path| String::from_utf8_lossy(&path).into_owned()),
-            from: state.servers.shown(from),
-            to: state.servers.shown(to),
+            from: view.servers.shown(from),
+            to: view.servers.shown(to),
         }))
     }
 
-    pub(super) fn backfill_groups(self: &Arc<Self>, now: Time) {
+    pub(crate) fn backfill_groups(self: &Arc<Self>, now: Time) {
         let groups: Vec<Group> = {
-            let mut state = self.state();
-            if now < state.backfill.next_look {
+            let (view, mut backfill) = (self.view(), self.backfill.lock());
+            if now < backfill.next_look {
                 return;
             }
-            state.backfill.next_look = now + LOOK;
-            let servers = &state.servers;
-            if !servers.is_unsettled() {
+            backfill.next_look = now + LOOK;
+            let (servers, groups) = (&view.servers, self.coordinator.groups());
+            if !groups.are_unsettled(servers) {
                 return;
             }
             let is_whole = |group: &Group| {
@@ -205,20 +213,20 @@ impl Manager {
                 };
                 group.members.iter().all(is_in_order)
             };
-            let after = state.backfill.looked;
-            let to_do = servers.groups().values().filter(|group| after.is_none_or(|after| group.group > after));
+            let after = backfill.looked;
+            let to_do = groups.all().values().filter(|group| after.is_none_or(|after| group.group > after));
             let found: Vec<Group> = to_do
-                .filter(|group| !is_whole(group) && !state.backfill.changing.contains(&group.group))
+                .filter(|group| !is_whole(group) && !backfill.changing.contains(&group.group))
                 .take(GROUPS)
                 .cloned()
                 .collect();
-            state.backfill.looked = found.last().filter(|_| found.len() == GROUPS).map(|group| group.group);
+            backfill.looked = found.last().filter(|_| found.len() == GROUPS).map(|group| group.group);
             found
         };
         if groups.is_empty() {
             return;
         }
-        let policies = match self.namespace.read(all_policies) {
+        let policies = match self.names.read(all_policies) {
             Ok(policies) => policies,
             Err(error) => return tracing::error!(%error, "cannot read which policies there are"),
         };
@@ -229,7 +237,7 @@ impl Manager {
             }
             if pages == 0 {
                 // The others have their turn first.
-                self.state().backfill.looked = Some(group.group);
+                self.backfill.lock().looked = Some(group.group);
                 break;
             }
         }
@@ -238,22 +246,22 @@ impl Manager {
     /// Looks through no more than so many `pages` of what is owed.
     fn go_on_with(self: &Arc<Self>, group: &Group, policies: &[Policy], pages: &mut usize) -> Result<(), NsError> {
         let (map, lost, removed_as_lost): (Arc<Map>, Vec<StoreId>, Vec<StoreId>) = {
-            let state = self.state();
+            let view = self.view();
             let stores = || group.members.iter().map(|member| member.store);
-            let lost = stores().filter(|store| state.servers.is_to_leave(*store));
-            let removed_as_lost = stores().filter(|store| state.servers.is_removed_as_lost(*store));
-            (Arc::clone(state.servers.map()), lost.collect(), removed_as_lost.collect())
+            let lost = stores().filter(|store| view.servers.is_to_leave(*store));
+            let removed_as_lost = stores().filter(|store| view.servers.is_removed_as_lost(*store));
+            (Arc::clone(view.servers.map()), lost.collect(), removed_as_lost.collect())
         };
         let goes = |store: StoreId| {
             lost.contains(&store) || group.members.iter().any(|member| member.store == store && member.is_leaving())
         };
         let is_removed_as_lost = |store: StoreId| removed_as_lost.contains(&store);
         let of = (group.epoch, lost.clone(), removed_as_lost.clone());
-        let before = self.state().backfill.looking.remove(&group.group).filter(|before| before.of == of);
+        let before = self.backfill.lock().looking.remove(&group.group).filter(|before| before.of == of);
         let before = before.unwrap_or_else(|| Keeping::begin(of, group, goes, is_removed_as_lost));
-        let found = self.namespace.read(|read| before.go_on(read, group, goes, is_removed_as_lost, pages))?;
+        let found = self.names.read(|read| before.go_on(read, group, goes, is_removed_as_lost, pages))?;
         if !found.is_done {
-            self.state().backfill.looking.insert(group.group, found);
+            self.backfill.lock().looking.insert(group.group, found);
             return Ok(());
         }
         let Keeping { missing, kept, looked_through, .. } = found;
@@ -265,13 +273,13 @@ impl Manager {
         };
         let next = next(group, &member_states, missing, choose);
         if let Next::NoLocation(store, why) = next {
-            let before = self.state().backfill.stuck.insert(group.group, (store, why.clone()));
+            let before = self.backfill.lock().stuck.insert(group.group, (store, why.clone()));
             if before.is_none() {
                 tracing::warn!(group = %group.group, %store, %why, "nobody can take the place of a store that is to leave");
             }
             return Ok(());
         }
-        self.state().backfill.stuck.remove(&group.group);
+        self.backfill.lock().stuck.remove(&group.group);
         let (number, epoch) = (group.group, group.epoch);
         match next {
             Next::Nothing | Next::Copies | Next::NoLocation(..) => {}
@@ -292,7 +300,7 @@ impl Manager {
     where
         O: Operation<Reply = ()> + Send + 'static,
     {
-        self.state().backfill.changing.insert(group);
+        self.backfill.lock().changing.insert(group);
         let this = Arc::clone(self);
         self.change(Durability::Synced, op, move |result| {
             let is_done = result.is_ok();
@@ -303,16 +311,13 @@ impl Manager {
                 Err(error) => tracing::error!(%group, %error, "cannot change who is in a group"),
             }
             // What it is now, whatever became of the change.
-            let found = this.namespace.read(|read| namespace::group(read, group));
-            {
-                let mut state = this.state();
-                match found {
-                    Ok(Some(group)) => state.servers.group_is_made(&group),
-                    Ok(None) => {}
-                    Err(error) => tracing::error!(%group, %error, "cannot read who is in a group"),
-                }
-                state.backfill.changing.remove(&group);
+            let found = this.names.read(|read| namespace::group(read, group));
+            match found {
+                Ok(Some(group)) => this.coordinator.groups().is_made(&group),
+                Ok(None) => {}
+                Err(error) => tracing::error!(%group, %error, "cannot read who is in a group"),
             }
+            this.backfill.lock().changing.remove(&group);
             if let Some(store) = leaves.filter(|_| is_done) {
                 this.forget_member(group, store);
             }

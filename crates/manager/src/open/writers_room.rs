@@ -1,15 +1,19 @@
 //! The memory that disk servers have for files that are written there: they say every second how much of it is taken, and what was begun and ended since is
 //! counted here. Nobody is sent where there is none, and nothing is made for whoever is not sent anywhere.
 
-use types::StoreId;
+use std::collections::BTreeMap;
 
-use super::{Manager, State};
-use crate::open_request::OpeningError;
 use node::Activity;
+use types::{NodeId, StoreId};
+
+use super::open_request::OpeningError;
+use crate::Manager;
+use crate::coordinator::ClusterView;
+use crate::tracked::Tracked;
 
 /// What is known of one disk server.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct WritersRoom {
+struct WritersRoom {
     /// Bytes, as it said last.
     taken: u64,
     /// The most; 0: it has not said anything yet.
@@ -19,7 +23,7 @@ pub(super) struct WritersRoom {
 }
 
 impl WritersRoom {
-    pub(super) fn hear(&mut self, said: &Activity) {
+    fn hear(&mut self, said: &Activity) {
         *self = Self { taken: said.writers_memory, most: said.writers_memory_max, begun: 0 };
     }
 
@@ -37,46 +41,59 @@ impl WritersRoom {
     }
 }
 
-impl State {
-    fn room_of(&mut self, store: StoreId) -> Option<&mut WritersRoom> {
-        let node = self.node_of(store)?;
-        self.servers.writers_room(node)
+/// What is known of all disk servers.
+#[derive(Default)]
+pub(crate) struct WritersRooms(Tracked<BTreeMap<NodeId, WritersRoom>>);
+
+impl WritersRooms {
+    /// A disk server says what it does.
+    pub(crate) fn hear(&self, node: NodeId, said: &Activity) {
+        self.0.lock().entry(node).or_default().hear(said);
     }
 
-    /// Whether the server of each of `stores` has memory for one more file.
-    pub(super) fn have_room<'a>(
-        &mut self,
-        stores: impl IntoIterator<Item = &'a StoreId>,
-        expected: Option<u64>,
-    ) -> bool {
-        let bytes = store::writer_memory(expected);
-        stores.into_iter().all(|store| self.room_of(*store).is_none_or(|room| room.has(bytes)))
-    }
-
-    /// One more is written on each of `stores`.
-    pub(super) fn begin_writing<'a>(&mut self, stores: impl IntoIterator<Item = &'a StoreId>, expected: Option<u64>) {
-        for store in stores {
-            if let Some(room) = self.room_of(*store) {
-                room.begin(store::writer_memory(expected));
-            }
-        }
+    /// Forgets all others.
+    pub(crate) fn retain(&self, stays: impl Fn(NodeId) -> bool) {
+        self.0.lock().retain(|node, _| stays(*node));
     }
 }
 
 impl Manager {
+    /// Whether the server of each of `stores` has memory for one more file. Of one that has not said anything yet that is believed.
+    pub(crate) fn have_room<'a>(
+        &self,
+        view: &ClusterView,
+        stores: impl IntoIterator<Item = &'a StoreId>,
+        expected: Option<u64>,
+    ) -> bool {
+        let (bytes, rooms) = (store::writer_memory(expected), self.rooms.0.lock());
+        let mut nodes = stores.into_iter().filter_map(|store| view.node_of(*store));
+        nodes.all(|node| rooms.get(&node).is_none_or(|room| room.has(bytes)))
+    }
+
+    /// One more is written on each of `stores`.
+    pub(crate) fn begin_writing<'a>(
+        &self,
+        view: &ClusterView,
+        stores: impl IntoIterator<Item = &'a StoreId>,
+        expected: Option<u64>,
+    ) {
+        let mut rooms = self.rooms.0.lock();
+        for node in stores.into_iter().filter_map(|store| view.node_of(*store)) {
+            rooms.entry(node).or_default().begin(store::writer_memory(expected));
+        }
+    }
+
     /// What was written on each of `stores` has come to its end.
-    pub(super) fn end_writing(&self, stores: &[StoreId]) {
-        let mut state = self.state();
-        for store in stores {
-            if let Some(room) = state.room_of(*store) {
-                room.end();
-            }
+    pub(crate) fn end_writing(&self, stores: &[StoreId]) {
+        let (view, mut rooms) = (self.view(), self.rooms.0.lock());
+        for node in stores.iter().filter_map(|store| view.node_of(*store)) {
+            rooms.entry(node).or_default().end();
         }
     }
 }
 
 /// What is told to whoever comes too many.
-pub(super) fn no_memory() -> OpeningError {
+pub(crate) fn no_memory() -> OpeningError {
     let why = "as many files are open for writing as the disk servers that may have it have memory for";
     OpeningError::Wait { seconds: 3, why: why.to_owned() }
 }

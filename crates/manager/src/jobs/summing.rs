@@ -8,8 +8,7 @@ use cluster::Time;
 use cluster::replication::ObjectDigest;
 use types::{ErrorCode, NodeId, NsPath, ObjectId};
 
-use super::Manager;
-use crate::open_request::{OpenRequest, OpeningError};
+use crate::{Manager, OpenRequest, OpeningError};
 use node::{FromManager, NotSummed, SumRequest};
 
 /// Characters of what a disk server says that are shown.
@@ -69,7 +68,7 @@ fn shown(text: &str) -> String {
 type Then = Box<dyn FnOnce(Result<ObjectDigest, SumError>) + Send>;
 
 /// What is being read.
-pub(super) struct Summing {
+pub(crate) struct Summing {
     last: u64,
     asked: BTreeMap<u64, Asked>,
 }
@@ -86,7 +85,7 @@ struct Asked {
 
 impl Summing {
     /// `random`: what a manager before has asked is not taken for one's own.
-    pub(super) fn new(random: u64) -> Self {
+    pub(crate) fn new(random: u64) -> Self {
         Self { last: random, asked: BTreeMap::new() }
     }
 }
@@ -117,24 +116,24 @@ impl Manager {
             return then(Err(failed));
         }
         let told = self.world.now();
-        let mut state = self.state();
-        state.summing.last = state.summing.last.wrapping_add(1);
-        let number = state.summing.last;
+        let mut summing = self.summing.lock();
+        summing.last = summing.last.wrapping_add(1);
+        let number = summing.last;
         let request = SumRequest { number, capability: to.capability, path: file.path.as_bytes().to_vec() };
         self.world.send(to.node, FromManager::Sum(request.clone()));
         let asked = Asked { file, is_wanted, then, node: to.node, host: to.host, request, told };
-        state.summing.asked.insert(number, asked);
+        summing.asked.insert(number, asked);
     }
 
     /// A disk server has read one, or not.
-    pub(super) fn summed(&self, node: NodeId, number: u64, found: Result<ObjectDigest, NotSummed>) {
+    pub(crate) fn summed(&self, node: NodeId, number: u64, found: Result<ObjectDigest, NotSummed>) {
         // It goes to a client, and into the log.
         let found = found.map_err(|why| NotSummed { text: shown(&why.text), ..why });
         let asked = {
-            let mut state = self.state();
+            let mut summing = self.summing.lock();
             // Nobody else was asked.
-            let is_of = state.summing.asked.get(&number).is_some_and(|asked| asked.node == node);
-            if is_of { state.summing.asked.remove(&number) } else { None }
+            let is_of = summing.asked.get(&number).is_some_and(|asked| asked.node == node);
+            if is_of { summing.asked.remove(&number) } else { None }
         };
         let Some(Asked { mut file, is_wanted, then, host, .. }) = asked else { return };
         match found {
@@ -149,10 +148,10 @@ impl Manager {
     }
 
     /// Asks again, gives up what nobody waits for, and tells those whose disk server has gone.
-    pub(super) fn look_at_sums(&self, now: Time) {
+    pub(crate) fn look_at_sums(&self, now: Time) {
         let ended: Vec<Asked> = {
-            let mut state = self.state();
-            let asked = &mut state.summing.asked;
+            let mut summing = self.summing.lock();
+            let asked = &mut summing.asked;
             let mut ended = Vec::new();
             for (number, asked) in asked.iter_mut() {
                 let is_up = self.world.is_up(asked.node);

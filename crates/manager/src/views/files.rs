@@ -8,8 +8,8 @@ use namespace::{Actor, Content, FileState, Inode, Kind, NsError, Read, StoreEntr
 use serde::{Deserialize, Serialize};
 use types::{ClientIdentity, GroupId, Ino, NodeId, NsPath, ObjectId, Policy, StoreId};
 
-use super::{Manager, State};
-use crate::open_request::OpeningError;
+use crate::coordinator::ClusterView;
+use crate::{Manager, OpeningError};
 
 /// A size that no policy asks for: whether a store is full just now does not matter to what it could take.
 const ROOMY: u64 = 1 << 50;
@@ -150,11 +150,10 @@ impl Manager {
     /// # Errors
     /// When the namespace cannot be read.
     pub fn stores_view(&self) -> Result<Vec<StoreView>, NsError> {
-        let (members, entries) =
-            self.namespace.read(|read| Ok((namespace::members(read)?, namespace::stores(read)?)))?;
+        let (members, entries) = self.names.read(|read| Ok((namespace::members(read)?, namespace::stores(read)?)))?;
         let names: BTreeMap<_, _> = members.into_iter().map(|member| (member.node, member.name)).collect();
         let wanted: BTreeMap<_, _> = entries.into_iter().map(|entry| (entry.store, entry.state)).collect();
-        let map = Arc::clone(self.state().servers.map());
+        let map = Arc::clone(self.view().servers.map());
         Ok(map.stores().iter().map(|info| store_view(info, &names, &wanted)).collect())
     }
 
@@ -163,11 +162,16 @@ impl Manager {
     /// # Errors
     /// When there is none, or the namespace cannot be read.
     pub fn file_view(&self, path: &NsPath) -> Result<FileView, NsError> {
-        let found = self.namespace.read(|read| look_up(read, path))?;
+        let found = self.names.read(|read| look_up(read, path))?;
         let content = found.content.map(|found| {
-            let state = self.state();
+            let cluster = self.view();
             let view = |found: &FoundContent| {
-                let copy = |(store, has): &(StoreId, CopyState)| copy_view(&state, found.content.object, *store, *has);
+                let copy = |(store, has): &(StoreId, CopyState)| match has {
+                    CopyState::MissingReplica if self.is_being_copied(found.content.object, *store) => {
+                        copy_view(&cluster, *store, CopyState::BeingMade)
+                    }
+                    has => copy_view(&cluster, *store, *has),
+                };
                 content_view(found, found.copies.iter().map(copy).collect())
             };
             let units = found.units.iter().map(view).collect();
@@ -187,8 +191,8 @@ impl Manager {
     /// # Errors
     /// What they lack, or when the namespace cannot be read.
     pub fn judge_policy(&self, policy: &Policy) -> Result<Vec<String>, OpeningError> {
-        let entries = self.namespace.read(namespace::stores)?;
-        let map = Arc::clone(self.state().servers.map());
+        let entries = self.names.read(namespace::stores)?;
+        let map = Arc::clone(self.view().servers.map());
         Ok(judge(entries, &map, policy)?)
     }
 }
@@ -248,15 +252,14 @@ fn store_view(
     }
 }
 
-fn copy_view(state: &State, object: ObjectId, store: StoreId, has: CopyState) -> CopyView {
-    let info = state.servers.map().store(store);
-    let is_made = || state.copies.values().any(|made| (made.done.object, made.done.store) == (object, store));
+fn copy_view(view: &ClusterView, store: StoreId, has: CopyState) -> CopyView {
+    let info = view.servers.map().store(store);
     CopyView {
         store,
         node: info.map(|info| info.node),
         location: info.map(|info| info.location.to_string()),
         state: info.map(|info| info.state),
-        has: if has == CopyState::MissingReplica && is_made() { CopyState::BeingMade } else { has },
+        has,
     }
 }
 
@@ -369,11 +372,11 @@ mod decimal {
     use serde::{Deserialize as _, Deserializer, Serializer, de};
     use types::StoreId;
 
-    pub(super) fn serialize<S: Serializer>(store: &StoreId, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(store: &StoreId, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(store)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<StoreId, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<StoreId, D::Error> {
         String::deserialize(from)?.parse().map(StoreId).map_err(de::Error::custom)
     }
 }
@@ -383,11 +386,11 @@ mod hexadecimal {
     use serde::{Deserialize as _, Deserializer, Serializer, de};
     use types::ObjectId;
 
-    pub(super) fn serialize<S: Serializer>(object: &ObjectId, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(object: &ObjectId, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&format_args!("{:016x}", object.0))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectId, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectId, D::Error> {
         u64::from_str_radix(&String::deserialize(from)?, 16).map(ObjectId).map_err(de::Error::custom)
     }
 }

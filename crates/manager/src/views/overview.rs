@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use types::NodeId;
 
 use super::activity::ActivityView;
-use super::{Manager, State};
+use crate::Manager;
+use crate::coordinator::ClusterView;
 
 /// Entries that are read at a time.
 const PAGE: usize = 1024;
 /// What there are more of is counted up to here only, so that a question never takes long.
-pub(super) const COUNT_MAX: u64 = 100_000;
+pub(crate) const COUNT_MAX: u64 = 100_000;
 /// The same, where it is asked every second.
 const COUNT_OFTEN_MAX: u64 = 10_000;
 /// A node.
@@ -127,7 +128,7 @@ impl Manager {
     /// When the namespace cannot be read.
     pub fn top_view(&self) -> Result<TopView, NsError> {
         let status = self.status_counted(COUNT_OFTEN_MAX)?;
-        let copied = self.state().copied;
+        let copied = self.copied_so_far();
         let fresh: Vec<&ActivityView> =
             status.nodes.iter().filter_map(|node| node.activity.as_ref()).filter(|said| said.is_fresh()).collect();
         let sum = |of: fn(&ActivityView) -> u64| fresh.iter().map(|said| of(said)).fold(0, u64::saturating_add);
@@ -143,21 +144,26 @@ impl Manager {
     }
 
     fn status_counted(&self, count_max: u64) -> Result<StatusView, NsError> {
-        let members = self.namespace.read(namespace::members)?;
+        let members = self.names.read(namespace::members)?;
         let (nodes, map, copying, (groups_under_replicated, groups_without), is_older_than_stores) = {
-            let state = self.state();
+            let cluster = self.view();
             let mut of_nodes: BTreeMap<NodeId, Vec<&StoreInfo>> = BTreeMap::new();
-            for info in state.servers.map().stores() {
+            for info in cluster.servers.map().stores() {
                 of_nodes.entry(info.node).or_default().push(info);
             }
             let view = |member: MemberEntry| {
                 let stores = of_nodes.get(&member.node).map(Vec::as_slice).unwrap_or_default();
-                self.node_view(&state, member, stores)
+                self.node_view(&cluster, member, stores)
             };
             let nodes: Vec<NodeView> = members.into_iter().map(view).collect();
-            let stale_replicas = self.under_replicated_groups(&state, self.world.now());
-            let (map, is_older) = (Arc::clone(state.servers.map()), state.servers.is_older);
-            (nodes, map, state.copies.len(), stale_replicas, is_older)
+            let stale_replicas = self.under_replicated_groups(&cluster, self.world.now());
+            (
+                nodes,
+                Arc::clone(cluster.servers.map()),
+                self.copies_under_way(),
+                stale_replicas,
+                self.coordinator.is_older(),
+            )
         };
         let (mut stores, mut capacity, mut room) = (BTreeMap::<StoreState, u64>::new(), 0_u64, 0_u64);
         for info in map.stores() {
@@ -182,17 +188,17 @@ impl Manager {
         })
     }
 
-    fn node_view(&self, state: &State, member: MemberEntry, stores: &[&StoreInfo]) -> NodeView {
+    fn node_view(&self, view: &ClusterView, member: MemberEntry, stores: &[&StoreInfo]) -> NodeView {
         let now = self.world.now();
         let MemberEntry { node, roles, name, for_nodes, for_clients, .. } = member;
         let roles = Roles::from_bits(roles);
         let is_manager = roles.is_some_and(|roles| roles.contain(link::Role::Manager));
-        let presence = match state.sessions.presence(now, node) {
+        let presence = match view.sessions.presence(now, node) {
             // Its lease runs, but it cannot be told anything.
-            Presence::Online if !state.servers.is_connected(node) => Presence::Suspect,
+            Presence::Online if !view.servers.is_connected(node) => Presence::Suspect,
             presence => presence,
         };
-        let own = self.clients_at.read().as_ref().map(|(host, port)| format!("{host}:{port}"));
+        let own = view.clients_at.as_ref().map(|(host, port)| format!("{host}:{port}"));
         NodeView {
             node,
             name,
@@ -210,13 +216,13 @@ impl Manager {
             capacity: stores.iter().map(|info| info.capacity).fold(0, u64::saturating_add),
             room: stores.iter().map(|info| info.room()).fold(0, u64::saturating_add),
             load_permille: stores.iter().map(|info| info.load.permille()).max().unwrap_or(0),
-            activity: state.servers.heard(now, node),
+            activity: self.activities.view(now, node),
         }
     }
 
     fn count_writers(&self, most: u64) -> Result<Counted, NsError> {
         count(most, |after| {
-            let page = self.namespace.read(|read| namespace::writers_page(read, after, PAGE))?;
+            let page = self.names.read(|read| namespace::writers_page(read, after, PAGE))?;
             let found = page.writers.len() as u64;
             Ok((found, found, page.next))
         })
@@ -224,19 +230,20 @@ impl Manager {
 
     fn count_deletions(&self, most: u64) -> Result<Counted, NsError> {
         count(most, |after| {
-            let page = self.namespace.read(|read| namespace::due_deletions(read, after, PAGE))?;
+            let page = self.names.read(|read| namespace::due_deletions(read, after, PAGE))?;
             let found = page.len() as u64;
             Ok((found, found, page.last().copied()))
         })
     }
 
     /// Copies that are owed to those who stay in their groups.
-    pub(super) fn count_missing(&self, most: u64) -> Result<Counted, NsError> {
+    pub(crate) fn count_missing(&self, most: u64) -> Result<Counted, NsError> {
         count(most, |after| {
-            let page = self.namespace.read(|read| namespace::missing_in_all_groups(read, after, PAGE))?;
-            let state = self.state();
+            let page = self.names.read(|read| namespace::missing_in_all_groups(read, after, PAGE))?;
+            let (view, groups) = (self.view(), self.coordinator.groups());
             let missing = page.iter().flat_map(|(group, _, stores)| stores.iter().map(|store| (*group, *store)));
-            let copies = missing.filter(|(group, store)| state.servers.is_missing(*group, *store)).count() as u64;
+            let copies =
+                missing.filter(|(group, store)| groups.is_missing(&view.servers, *group, *store)).count() as u64;
             Ok((copies, page.len() as u64, page.last().map(|(group, object, _)| (*group, *object))))
         })
     }

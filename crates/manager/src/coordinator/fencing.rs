@@ -9,13 +9,14 @@ use cluster::{Fence, FenceId, Time};
 use namespace::{Durability, NsError, SetInSyncReplicas, WriterKind, WriterRecord, WriterToken};
 use types::{ErrorCode, InSyncReplica, NodeId, ReplicaId, StoreId};
 
-use super::{Manager, told};
+use super::CoordinatorState;
+use crate::{Manager, told};
 
 /// What is done once all have stopped.
 type Then = Box<dyn FnOnce(&Arc<Manager>, Option<Ended>) + Send>;
 
 /// What waits, and for which fences.
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     stores: Vec<StoreId>,
     fences: Vec<(FenceId, bool)>,
     after: After,
@@ -28,35 +29,38 @@ enum After {
 
 /// The fences that something has waited for: as long as it is not dropped, nobody is confirmed as the replica's primary, and nobody gets a permission
 /// to read it.
-pub(super) struct Ended {
+pub(crate) struct Ended {
     manager: Arc<Manager>,
     /// Whose answers they were for.
-    pub(super) stores: Vec<StoreId>,
+    pub(crate) stores: Vec<StoreId>,
     fences: Vec<FenceId>,
 }
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let mut state = self.manager.state();
-        self.fences.iter().for_each(|fence| state.fences.end(*fence));
+        if !self.fences.is_empty() {
+            let mut state = self.manager.coordinator.lock();
+            let (fences, _) = state.fences_mut(true);
+            self.fences.iter().for_each(|fence| fences.end(*fence));
+        }
     }
 }
 
 /// A primary wants it written down who takes part.
 #[derive(Clone, Debug)]
-pub(super) struct Placing {
-    pub(super) node: NodeId,
-    pub(super) store: StoreId,
-    pub(super) replica: ReplicaId,
-    pub(super) writer: WriterToken,
-    pub(super) in_sync: Vec<InSyncReplica>,
-    pub(super) request: u64,
+pub(crate) struct Placing {
+    pub(crate) node: NodeId,
+    pub(crate) store: StoreId,
+    pub(crate) replica: ReplicaId,
+    pub(crate) writer: WriterToken,
+    pub(crate) in_sync: Vec<InSyncReplica>,
+    pub(crate) request: u64,
 }
 
 impl Manager {
     /// Does `then` when none of `stores` answers for `replica` with an epoch below `epoch` any more. With no stores that is at once; `None`: it is
     /// not known who serves one of them.
-    pub(super) fn once_fenced(
+    pub(crate) fn once_fenced(
         self: &Arc<Self>,
         stores: &[StoreId],
         replica: ReplicaId,
@@ -76,10 +80,11 @@ impl Manager {
         let now = self.world.now();
         let mut tell = Vec::new();
         {
-            let state = &mut *self.state();
+            let mut state = self.coordinator.lock();
             let nodes: Option<Vec<_>> = stores.iter().map(|store| Some((state.node_of(*store)?, *store))).collect();
             let Some(nodes) = nodes else { return Err(after) };
-            let mut begin = |of| (state.fences.begin(now, &state.sessions, of, replica, epoch, &mut tell), false);
+            let (fences, sessions) = state.fences_mut(true);
+            let mut begin = |of| (fences.begin(now, sessions, of, replica, epoch, &mut tell), false);
             let fences = nodes.into_iter().map(&mut begin).collect();
             state.waiting.push(Waiting { stores: stores.to_vec(), fences, after });
         }
@@ -94,11 +99,12 @@ impl Manager {
     }
 
     /// Whose session has ended by now has stopped; others are told again.
-    pub(super) fn look_at_fences(self: &Arc<Self>, now: Time) {
+    pub(crate) fn look_at_fences(self: &Arc<Self>, now: Time) {
         let mut tell = Vec::new();
         let there = {
-            let state = &mut *self.state();
-            state.fences.look(now, &state.sessions, &mut tell)
+            let mut state = self.coordinator.lock();
+            let (fences, sessions) = state.fences_mut(false);
+            fences.look(now, sessions, &mut tell)
         };
         self.tell_fences(tell);
         for fence in there {
@@ -106,10 +112,18 @@ impl Manager {
         }
     }
 
+    /// A node says that a fence is there.
+    pub(crate) fn fenced(self: &Arc<Self>, fence: &Fence) {
+        let is_news = self.coordinator.lock().fences_mut(false).0.answered(fence);
+        if is_news {
+            self.is_there(fence.fence);
+        }
+    }
+
     /// A fence is there: what waits for it goes on when it has all of them.
-    pub(super) fn is_there(self: &Arc<Self>, fence: FenceId) {
+    fn is_there(self: &Arc<Self>, fence: FenceId) {
         let Waiting { stores, fences, after } = {
-            let mut state = self.state();
+            let state: &mut CoordinatorState = &mut self.coordinator.lock();
             let waits = |waiting: &Waiting| waiting.fences.iter().any(|(id, _)| *id == fence);
             let Some(at) = state.waiting.iter().position(waits) else { return };
             let waiting = &mut state.waiting[at];
@@ -128,18 +142,18 @@ impl Manager {
 
     /// Whether there was something of a content before it was written by this one: a file that is changed in place, or an interrupted one that is gone
     /// on with. Each store that has it could show it as it was.
-    pub(super) fn was_there(&self, writer: &WriterRecord) -> Result<bool, NsError> {
+    pub(crate) fn was_there(&self, writer: &WriterRecord) -> Result<bool, NsError> {
         if writer.kind == WriterKind::Update {
             return Ok(true);
         }
         let (group, object) = (writer.placement.group, writer.object);
-        Ok(self.namespace.read(|read| namespace::object_record(read, group, object))?.is_some())
+        Ok(self.names.read(|read| namespace::object_record(read, group, object))?.is_some())
     }
 
     /// A primary says who takes part from now on. Who is left out and could show what was there before has to stop doing so first.
-    pub(super) fn location(self: &Arc<Self>, placing: Placing) {
+    pub(crate) fn location(self: &Arc<Self>, placing: Placing) {
         {
-            let mut state = self.state();
+            let mut state = self.coordinator.lock();
             if state.fences.guards(placing.replica) {
                 // The same, asked again: the latest question is answered.
                 for waiting in &mut state.waiting {
@@ -154,7 +168,7 @@ impl Manager {
                 return;
             }
         }
-        let writer = self.namespace.read(|read| namespace::writer_of(read, placing.writer.key, placing.writer.object));
+        let writer = self.names.read(|read| namespace::writer_of(read, placing.writer.key, placing.writer.object));
         let writer = match writer {
             Ok(writer) => writer.filter(|writer| writer.token() == placing.writer),
             // It asks again.

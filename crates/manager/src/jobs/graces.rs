@@ -14,9 +14,8 @@ use namespace::{
 use types::capability::PathMark;
 use types::{GroupId, NodeId, NsPath, ObjectId, StoreId};
 
-use super::Manager;
-use super::opening::Permitted;
-use crate::open_request::{OpenRequest, OpeningError};
+use crate::open::Permitted;
+use crate::{Manager, OpenRequest, OpeningError};
 use node::{EndWriter, FromManager};
 
 /// Writers that are looked at in one step.
@@ -24,9 +23,8 @@ const PAGE: usize = 512;
 /// How often.
 const LOOK: Duration = Duration::from_secs(2);
 
-pub(super) struct Graces {
-    /// How long a writer that nobody leads is waited for.
-    pub(super) grace: Duration,
+#[derive(Default)]
+pub(crate) struct Graces {
     next_look: Time,
     /// Up to where it was looked in this round.
     looked: Option<(WriterKey, ObjectId)>,
@@ -40,16 +38,16 @@ pub(super) struct Graces {
 
 impl Manager {
     /// Looks at some of those who write.
-    pub(super) fn look_at_writers(self: &Arc<Self>, now: Time) {
+    pub(crate) fn look_at_writers(self: &Arc<Self>, now: Time) {
         let after = {
-            let graces = &mut self.state().graces;
+            let mut graces = self.graces.lock();
             if now < graces.next_look {
                 return;
             }
             graces.next_look = now + LOOK;
             graces.looked
         };
-        let page = match self.namespace.read(|read| namespace::writers_page(read, after, PAGE)) {
+        let page = match self.names.read(|read| namespace::writers_page(read, after, PAGE)) {
             Ok(page) => page,
             Err(error) => return tracing::error!(%error, "cannot read who writes"),
         };
@@ -60,32 +58,32 @@ impl Manager {
         // already. Somebody is waited for here only where all units are complete, as he may be about to say that the file is, and where no unit was
         // seen to be written, as of one that is gone on with they have to be opened first.
         let is_striped = |writer: &&WriterRecord| writer.placement.group == GroupId::STRIPED;
-        let units = |object| self.namespace.read(|read| namespace::units_written(read, object));
+        let units = |object| self.names.read(|read| namespace::units_written(read, object));
         let striped: BTreeMap<ObjectId, UnitsWritten> = found
             .iter()
             .filter(is_striped)
             .map(|writer| (writer.object, units(writer.object).unwrap_or(UnitsWritten::Still)))
             .collect();
         {
-            let mut state = self.state();
+            let (view, mut graces) = (self.view(), self.graces.lock());
             // Those that have ended otherwise are forgotten: whoever should be on this page and is not.
             let there: BTreeSet<_> = found.iter().map(|writer| (writer.key, writer.object)).collect();
             let is_here = |writer: &(WriterKey, ObjectId)| {
                 after.is_none_or(|after| *writer > after) && next.is_none_or(|next| *writer <= next)
             };
-            state.graces.alone.retain(|writer, _| !is_here(writer) || there.contains(writer));
-            state.graces.begun.retain(|writer, _| !is_here(writer) || there.contains(writer));
-            state.graces.looked = next;
-            state.graces.step_over(&damaged);
+            graces.alone.retain(|writer, _| !is_here(writer) || there.contains(writer));
+            graces.begun.retain(|writer, _| !is_here(writer) || there.contains(writer));
+            graces.looked = next;
+            graces.step_over(&damaged);
             for writer in found {
                 match striped.get(&writer.object) {
                     Some(UnitsWritten::Still) => {
-                        state.graces.alone.remove(&(writer.key, writer.object));
-                        state.graces.begun.insert((writer.key, writer.object), writer.epoch);
+                        graces.alone.remove(&(writer.key, writer.object));
+                        graces.begun.insert((writer.key, writer.object), writer.epoch);
                         continue;
                     }
                     Some(UnitsWritten::NotAll)
-                        if state.graces.begun.get(&(writer.key, writer.object)) == Some(&writer.epoch) =>
+                        if graces.begun.get(&(writer.key, writer.object)) == Some(&writer.epoch) =>
                     {
                         due.push(writer);
                         continue;
@@ -94,17 +92,17 @@ impl Manager {
                 }
                 let primary = writer.primary().map(|one| one.store);
                 let is_there = primary.is_some_and(|store| {
-                    state.standing(now, store).is_some_and(|standing| standing.presence != Presence::Away)
+                    view.standing(now, store).is_some_and(|standing| standing.presence != Presence::Away)
                 });
                 if !is_there {
-                    state.graces.nobody_leads(now, &writer.token());
+                    graces.nobody_leads(now, &writer.token());
                 }
                 if let Some(store) = primary.filter(|_| is_there)
-                    && let Some(node) = state.node_of(store)
+                    && let Some(node) = view.node_of(store)
                 {
                     // Its client may just have come back: who is there is asked, however long nobody has said that it leads this one.
                     ask.entry((node, store)).or_default().push(writer.token());
-                } else if state.graces.is_over(now, &writer.token()) {
+                } else if graces.is_over(now, view.grace, &writer.token()) {
                     due.push(writer);
                 }
             }
@@ -122,9 +120,9 @@ impl Manager {
 
     /// A disk server says which of the writers that it was asked about it leads. Of those whose primary it has: it was asked about no others, and is
     /// not believed what it says of them.
-    pub(super) fn led(self: &Arc<Self>, node: NodeId, asked: &[WriterToken], led: &[WriterToken]) {
+    pub(crate) fn led(self: &Arc<Self>, node: NodeId, asked: &[WriterToken], led: &[WriterToken]) {
         let now = self.world.now();
-        let records = self.namespace.read(|read| {
+        let records = self.names.read(|read| {
             let of = |writer: &WriterToken| namespace::writer_of(read, writer.key, writer.object);
             asked.iter().take(PAGE).map(of).collect::<Result<Vec<_>, _>>()
         });
@@ -135,18 +133,18 @@ impl Manager {
         };
         let mut over = Vec::new();
         {
-            let mut state = self.state();
+            let (view, mut graces) = (self.view(), self.graces.lock());
             for (writer, record) in asked.iter().zip(records) {
                 let Some(record) = record else { continue };
-                if record.primary().and_then(|one| state.node_of(one.store)) != Some(node) {
+                if record.primary().and_then(|one| view.node_of(one.store)) != Some(node) {
                     continue;
                 }
                 if led.contains(writer) {
-                    state.graces.alone.remove(&(writer.key, writer.object));
-                } else if state.graces.is_over(now, writer) && record.token() == *writer {
+                    graces.alone.remove(&(writer.key, writer.object));
+                } else if graces.is_over(now, view.grace, writer) && record.token() == *writer {
                     over.push(record);
                 } else {
-                    state.graces.nobody_leads(now, writer);
+                    graces.nobody_leads(now, writer);
                 }
             }
         }
@@ -155,12 +153,12 @@ impl Manager {
 
     /// As if its client came back: another epoch, so that nobody else goes on with it, and whoever knows all that was acknowledged. That one ends it.
     fn end_writer(self: &Arc<Self>, writer: &WriterRecord) {
-        self.state().graces.forget(&writer.token());
+        self.graces.lock().forget(&writer.token());
         let Ok(path) = NsPath::parse(&writer.path) else {
             return tracing::error!(object = %writer.object, "a writer's path is none");
         };
         // Nobody can open it any more, and nothing of it is to be kept.
-        if self.namespace.read(|read| namespace::is_unlinked(read, writer)).unwrap_or(false) {
+        if self.names.read(|read| namespace::is_unlinked(read, writer)).unwrap_or(false) {
             return self.end_with_nothing(
                 &path,
                 writer.token(),
@@ -194,9 +192,9 @@ impl Manager {
         let now = self.world.now();
         let stores: Vec<StoreId> = writer.placement.in_sync.iter().map(|one| one.store).collect();
         let (there, may_come_back) = {
-            let state = self.state();
-            let may_come_back = stores.iter().any(|store| !state.servers.is_removed_as_lost(*store));
-            (state.in_sync(now, &state.lasting(&stores), 1), may_come_back)
+            let view = self.view();
+            let may_come_back = stores.iter().any(|store| !view.servers.is_removed_as_lost(*store));
+            (view.in_sync(now, &view.lasting(&stores), 1), may_come_back)
         };
         let Some(one) = there.first().copied() else {
             if !may_come_back {
@@ -233,17 +231,6 @@ impl Manager {
 }
 
 impl Graces {
-    pub(super) fn new(grace: Duration) -> Self {
-        Self {
-            grace,
-            next_look: Time::default(),
-            looked: None,
-            alone: BTreeMap::new(),
-            begun: BTreeMap::new(),
-            damaged: BTreeSet::new(),
-        }
-    }
-
     /// Some cannot be read. Nobody can end them, and all others are to be ended all the same; it is said once of each.
     fn step_over(&mut self, damaged: &[((WriterKey, ObjectId), NsError)]) {
         for ((key, object), error) in damaged {
@@ -254,7 +241,7 @@ impl Graces {
     }
 
     /// What is known of a writer that is being ended: where that comes to nothing, it is waited for anew.
-    pub(super) fn forget(&mut self, writer: &WriterToken) {
+    pub(crate) fn forget(&mut self, writer: &WriterToken) {
         self.alone.remove(&(writer.key, writer.object));
         self.begun.remove(&(writer.key, writer.object));
     }
@@ -268,12 +255,13 @@ impl Graces {
     }
 
     /// Nobody has said yet that it leads this one, or nobody does any more: what it has written can be seen nowhere.
-    pub(super) fn is_alone(&self, writer: &WriterToken) -> bool {
+    pub(crate) fn is_alone(&self, writer: &WriterToken) -> bool {
         self.alone.get(&(writer.key, writer.object)).is_some_and(|(epoch, _)| *epoch == writer.epoch)
     }
 
-    fn is_over(&self, now: Time, writer: &WriterToken) -> bool {
+    /// Whether a writer was waited for as long as `grace`.
+    fn is_over(&self, now: Time, grace: Duration, writer: &WriterToken) -> bool {
         let since = self.alone.get(&(writer.key, writer.object)).filter(|(epoch, _)| *epoch == writer.epoch);
-        since.is_some_and(|(_, since)| now.since(*since) >= self.grace)
+        since.is_some_and(|(_, since)| now.since(*since) >= grace)
     }
 }

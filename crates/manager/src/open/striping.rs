@@ -13,10 +13,11 @@ use types::direct::{DirectRights, StripedFile, UnitAt};
 use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{GroupId, NsPath, ObjectId, Placement, Policy, StoreId, Stripe, WriterToken};
 
+use super::open_request::{OpenRequest, OpeningError, Redirect};
 use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, not_made, seal};
 use super::reading::{Found, Nearest, PATIENCE_MAX};
-use super::{Manager, State};
-use crate::open_request::{OpenRequest, OpeningError, Redirect};
+use crate::Manager;
+use crate::coordinator::ClusterView;
 use node::{Layout, Striped, StripedRights, To};
 
 /// Whoever waits for the groups of some lists of stores.
@@ -24,7 +25,7 @@ type Then = Box<dyn FnOnce(Result<Vec<(GroupId, Vec<StoreId>)>, NsError>) + Send
 
 impl Manager {
     /// A new file whose directory wants it striped: each unit gets stores of its own.
-    pub(super) fn open_new_striped(self: &Arc<Self>, opening: Opening, policy: &Policy, stripe: Stripe) {
+    pub(crate) fn open_new_striped(self: &Arc<Self>, opening: Opening, policy: &Policy, stripe: Stripe) {
         let Opening { open_request, .. } = &opening;
         let groups = match self.draw(open_request, policy) {
             Ok(groups) => groups,
@@ -63,10 +64,10 @@ impl Manager {
     ) {
         let wanted: Vec<usize> = groups.iter().map(|(_, stores)| sync.min(stores.len())).collect();
         let units: Vec<Placement> = {
-            let (state, now) = (self.state(), self.world.now());
+            let (view, now) = (self.view(), self.world.now());
             let unit = |(group, stores): (GroupId, Vec<StoreId>)| Placement {
                 group,
-                in_sync: state.in_sync(now, &stores, sync),
+                in_sync: view.in_sync(now, &stores, sync),
             };
             groups.into_iter().map(unit).collect()
         };
@@ -74,7 +75,7 @@ impl Manager {
             return opening.refuse(OpeningError::wait("some of the stores that were chosen for it have just gone"));
         }
         let written = units.iter().flat_map(|unit| &unit.in_sync).map(|one| &one.store);
-        self.state().begin_writing(written, opening.open_request.announced);
+        self.begin_writing(&self.view(), written, opening.open_request.announced);
         let Some(secret) = self.world.secret() else {
             return opening.refuse(OpeningError::wait("no random bytes are to be had for what its writer is told"));
         };
@@ -86,12 +87,12 @@ impl Manager {
     }
 
     /// Its client comes back to a striped file that it was writing. What was acknowledged of it is with the units: whoever goes on takes these over.
-    pub(super) fn reopen_striped(self: &Arc<Self>, opening: Opening) {
+    pub(crate) fn reopen_striped(self: &Arc<Self>, opening: Opening) {
         self.open_file(opening, Durability::Synced, false);
     }
 
     /// An interrupted one is gone on with, as somebody wishes.
-    pub(super) fn resume_striped(self: &Arc<Self>, opening: Opening) {
+    pub(crate) fn resume_striped(self: &Arc<Self>, opening: Opening) {
         self.open_file(opening, Durability::Synced, true);
     }
 
@@ -113,8 +114,7 @@ impl Manager {
         mode: u16,
         open_request: &OpenRequest,
     ) -> Result<Redirect, OpeningError> {
-        let record =
-            self.namespace.read(|read| namespace::stripe_of(read, opened.object))?.ok_or(OpeningError::Lost)?;
+        let record = self.names.read(|read| namespace::stripe_of(read, opened.object))?.ok_or(OpeningError::Lost)?;
         let writing = StripedOpenWrite { writer: opened.writer, secret: record.secret };
         let layout = |to| Layout { to, ino: opened.ino, mode, mtime: open_request.now };
         let what = (Rights::READ_WRITE, StripedRights::Write { writing, goes_on });
@@ -122,7 +122,7 @@ impl Manager {
     }
 
     /// Sends a reader to a server that puts a striped file together.
-    pub(super) fn redirect_striped_reader(
+    pub(crate) fn redirect_striped_reader(
         &self,
         found: &Found,
         open_request: &OpenRequest,
@@ -158,17 +158,17 @@ impl Manager {
     /// Whether each unit of a striped file can be had. Who puts the file together would find out too, but a stock client then comes back here for another
     /// one to try, and so on.
     fn all_units_are_there(&self, object: ObjectId) -> Result<(), OpeningError> {
-        let units = self.namespace.read(|read| stores_of_units(read, &namespace::units_of(read, object)?.1))?;
-        let (state, now) = (self.state(), self.world.now());
+        let units = self.names.read(|read| stores_of_units(read, &namespace::units_of(read, object)?.1))?;
+        let (view, now) = (self.view(), self.world.now());
         let mut stale_replicas =
-            units.iter().enumerate().filter(|(_, stores)| !self.can_any_show(&state, now, stores)).peekable();
+            units.iter().enumerate().filter(|(_, stores)| !self.can_any_show(&view, now, stores)).peekable();
         if stale_replicas.peek().is_none() {
             return Ok(());
         }
         let (mut may_return, mut shown) = (true, Vec::new());
         for (number, stores) in stale_replicas {
-            may_return &= Self::may_return(&state, now, stores, PATIENCE_MAX);
-            shown.push(format!("unit {number} is on {}", Self::shown(&state, stores)));
+            may_return &= Self::may_return(&view, now, stores, PATIENCE_MAX);
+            shown.push(format!("unit {number} is on {}", Self::shown(&view, stores)));
         }
         let shown = shown.join("; ");
         Err(match may_return {
@@ -177,8 +177,8 @@ impl Manager {
         })
     }
 
-    fn can_any_show(&self, state: &State, now: Time, stores: &[StoreId]) -> bool {
-        stores.iter().any(|store| self.can_show(state, now, *store))
+    fn can_any_show(&self, view: &ClusterView, now: Time, stores: &[StoreId]) -> bool {
+        stores.iter().any(|store| self.can_show(view, now, *store))
     }
 
     fn redirect_striped(
@@ -188,20 +188,20 @@ impl Manager {
         (rights, striped): (Rights, StripedRights),
         layout: impl FnOnce(To) -> Layout,
     ) -> Result<Redirect, OpeningError> {
-        let (at, now) = (self.location_of(open_request), self.world.now());
-        let (stripe, units) = self.namespace.read(|read| namespace::units_of(read, object))?;
-        let stores = all_of(&self.namespace.read(|read| stores_of_units(read, &units))?);
-        let state = self.state();
-        let store = match self.nearest(&state, now, &stores, (at.as_ref(), &open_request.tried)) {
+        let (stripe, units) = self.names.read(|read| namespace::units_of(read, object))?;
+        let stores = all_of(&self.names.read(|read| stores_of_units(read, &units))?);
+        let (view, now) = (self.view(), self.world.now());
+        let at = Self::location_of(&view, open_request);
+        let store = match self.nearest(&view, now, &stores, (at.as_ref(), &open_request.tried)) {
             Some(Nearest { was_tried: true, .. }) if open_request.all_refused => {
-                return Err(OpeningError::AllRefused(Self::shown(&state, &stores)));
+                return Err(OpeningError::AllRefused(Self::shown(&view, &stores)));
             }
             nearest => nearest,
         };
         // None of its stores is there: another one may still know how to wait for them.
         let store = store.or_else(|| {
-            let all: Vec<StoreId> = state.servers.map().stores().iter().map(|info| info.store).collect();
-            self.nearest(&state, now, &all, (at.as_ref(), &open_request.tried))
+            let all: Vec<StoreId> = view.servers.map().stores().iter().map(|info| info.store).collect();
+            self.nearest(&view, now, &all, (at.as_ref(), &open_request.tried))
         });
         let Some(Nearest { store, .. }) = store else { return Err(OpeningError::wait("no disk server is there")) };
         let (epoch, process_epoch) = match striped {
@@ -220,7 +220,7 @@ impl Manager {
         let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
         let until = self.capabilities_time(now).plus(process_epoch);
         let (path, epoch) = (PathMark::of(&open_request.path), u64::from(epoch));
-        let to = seal(&state, now, store, Sealed { path, object, rights, epoch, layout, until })?;
+        let to = seal(&view, now, store, Sealed { path, object, rights, epoch, layout, until })?;
         Ok(Redirect { striped: direct.filter(|_| open_request.is_direct), ..to })
     }
 
@@ -233,7 +233,7 @@ impl Manager {
         answer: impl FnOnce(Result<Redirect, OpeningError>) + Send + 'static,
     ) {
         let of = writing.writer;
-        let found = self.namespace.read(|read| {
+        let found = self.names.read(|read| {
             namespace::permit_writing(read, &writing)?;
             find_unit(read, of, unit)
         });
@@ -265,8 +265,8 @@ impl Manager {
     }
 
     /// The client of a striped file has not come back, and neither is a unit written any more: it is ended.
-    pub(super) fn end_striped(self: &Arc<Self>, writer: &WriterRecord) {
-        self.state().graces.forget(&writer.token());
+    pub(crate) fn end_striped(self: &Arc<Self>, writer: &WriterRecord) {
+        self.graces.lock().forget(&writer.token());
         let path = writer.path.escape_ascii().to_string();
         self.change(Durability::Synced, EndStriped { writer: writer.token() }, move |result| match result {
             Ok(true) => {
@@ -303,7 +303,7 @@ fn find_unit(
 }
 
 /// Of each unit the stores that have it, the one that orders its changes where it is being written.
-pub(super) fn stores_of_units(read: &dyn Read, units: &[Inode]) -> Result<Vec<Vec<StoreId>>, NsError> {
+pub(crate) fn stores_of_units(read: &dyn Read, units: &[Inode]) -> Result<Vec<Vec<StoreId>>, NsError> {
     let stores_of = |content: &Content| match content.state {
         FileState::Open(by) | FileState::Updating(by) => {
             let writer = namespace::writer_of(read, by, content.object)?;
@@ -315,7 +315,7 @@ pub(super) fn stores_of_units(read: &dyn Read, units: &[Inode]) -> Result<Vec<Ve
 }
 
 /// Each store once.
-pub(super) fn all_of(units: &[Vec<StoreId>]) -> Vec<StoreId> {
+pub(crate) fn all_of(units: &[Vec<StoreId>]) -> Vec<StoreId> {
     let mut stores = units.concat();
     stores.sort_unstable();
     stores.dedup();

@@ -10,7 +10,7 @@ use cluster::message::{REPLICAS_MAX, ToStore};
 use namespace::{NsError, WantedState};
 use types::{NodeId, ReplicaId, StoreId};
 
-use super::{Manager, State};
+use crate::Manager;
 use node::FromManager;
 
 /// How often stores are asked what they have still.
@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const LOOK_AT_EMPTY: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
-pub(super) struct Draining {
+pub(crate) struct Draining {
     next_look: Time,
     /// Of stores that no group counts on.
     rounds: BTreeMap<StoreId, Round>,
@@ -50,19 +50,12 @@ pub enum DrainError {
 
 impl Draining {
     /// It is used again: what was found may not be so any more.
-    pub(super) fn forget(&mut self, store: StoreId) {
+    pub(crate) fn forget(&mut self, store: StoreId) {
         self.rounds.remove(&store);
     }
 
-    pub(super) fn is_empty(&self, store: StoreId) -> bool {
+    pub(crate) fn is_empty(&self, store: StoreId) -> bool {
         self.rounds.get(&store).is_some_and(|round| round.is_empty)
-    }
-}
-
-impl State {
-    /// Nothing on it counts any more, and nothing new comes.
-    pub(super) fn is_unused(&self, store: StoreId) -> bool {
-        self.servers.is_draining(store) && self.servers.groups_of(store) == 0
     }
 }
 
@@ -90,25 +83,28 @@ impl Manager {
         Ok(())
     }
 
-    pub(super) fn empty_stores(self: &Arc<Self>, now: Time) {
+    pub(crate) fn empty_stores(self: &Arc<Self>, now: Time) {
         let mut ask = Vec::new();
         {
-            let mut state = self.state();
-            if now < state.draining.next_look {
+            let view = self.view();
+            let unused: Vec<StoreId> = {
+                let groups = self.coordinator.groups();
+                view.servers.draining().into_iter().filter(|store| groups.leave_unused(&view.servers, *store)).collect()
+            };
+            let mut draining = self.draining.lock();
+            if now < draining.next_look {
                 return;
             }
-            state.draining.next_look = now + LOOK;
-            let unused: Vec<StoreId> =
-                state.servers.draining().into_iter().filter(|store| state.is_unused(*store)).collect();
-            state.draining.rounds.retain(|store, _| unused.contains(store));
+            draining.next_look = now + LOOK;
+            draining.rounds.retain(|store, _| unused.contains(store));
             for store in unused {
-                if !state.is_online(now, store) {
+                if !view.is_online(now, store) {
                     continue;
                 }
-                let round = state.draining.rounds.entry(store).or_default();
+                let round = draining.rounds.entry(store).or_default();
                 if now >= round.next {
                     let after = round.after;
-                    ask.extend(state.node_of(store).map(|node| (node, store, after)));
+                    ask.extend(view.node_of(store).map(|node| (node, store, after)));
                 }
             }
         }
@@ -118,7 +114,7 @@ impl Manager {
     }
 
     /// A store says what it has.
-    pub(super) fn has(
+    pub(crate) fn has(
         self: &Arc<Self>,
         node: NodeId,
         store: StoreId,
@@ -126,22 +122,29 @@ impl Manager {
         mut replicas: Vec<ReplicaId>,
     ) {
         replicas.truncate(REPLICAS_MAX);
-        // Under the lock, so that no order for a copy comes before this one that was given after it.
-        let mut state = self.state();
-        if state.node_of(store) != Some(node) || !state.is_unused(store) {
+        let (view, now) = (self.view(), self.world.now());
+        if view.node_of(store) != Some(node) || !self.coordinator.groups().leave_unused(&view.servers, store) {
             return;
         }
-        let now = self.world.now();
-        let Some(round) = state.draining.rounds.get_mut(&store).filter(|round| round.after == after) else { return };
-        round.has_found |= !replicas.is_empty();
-        round.after = replicas.last().copied().filter(|_| replicas.len() == REPLICAS_MAX);
-        if round.after.is_none() {
-            round.is_empty = !std::mem::take(&mut round.has_found);
-            if round.is_empty {
-                round.next = now + LOOK_AT_EMPTY;
+        {
+            let mut draining = self.draining.lock();
+            let Some(round) = draining.rounds.get_mut(&store).filter(|round| round.after == after) else { return };
+            round.has_found |= !replicas.is_empty();
+            round.after = replicas.last().copied().filter(|_| replicas.len() == REPLICAS_MAX);
+            if round.after.is_none() {
+                round.is_empty = !std::mem::take(&mut round.has_found);
+                if round.is_empty {
+                    round.next = now + LOOK_AT_EMPTY;
+                }
             }
         }
-        if !replicas.is_empty() {
+        if replicas.is_empty() {
+            return;
+        }
+        // Under the coordinator's lock, and looked at once more: a store that is used again is published under it. So all orders for copies to that store
+        // come after this one.
+        let state = self.coordinator.lock();
+        if state.node_of(store) == Some(node) && self.coordinator.groups().leave_unused(&state.servers, store) {
             self.tell_store(node, store, ToStore::Delete { replicas });
         }
     }

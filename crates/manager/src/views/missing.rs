@@ -9,7 +9,8 @@ use namespace::{Content, FileState, Inode, NsError, ObjectRecord, Read};
 use serde::{Deserialize, Serialize};
 use types::{Group, GroupId, ObjectId, StoreId};
 
-use super::{Manager, State};
+use crate::Manager;
+use crate::coordinator::ClusterView;
 
 /// Contents that are looked at for one answer, and groups that are passed over.
 const LOOKED_MAX: usize = 512;
@@ -128,16 +129,16 @@ impl Manager {
 
     /// The group after this one; that of striped files comes before all others.
     fn next_group(&self, group: GroupId) -> Option<GroupId> {
-        let state = self.state();
+        let groups = self.coordinator.groups();
         let after = if group == GroupId::STRIPED { Bound::Unbounded } else { Bound::Excluded(group) };
-        state.servers.groups().range((after, Bound::Excluded(GroupId::STRIPED))).next().map(|(number, _)| *number)
+        groups.all().range((after, Bound::Excluded(GroupId::STRIPED))).next().map(|(number, _)| *number)
     }
 
     /// How many groups lack a store that is there, and of how many of these none is.
-    pub(super) fn under_replicated_groups(&self, state: &State, now: Time) -> (u64, u64) {
+    pub(crate) fn under_replicated_groups(&self, view: &ClusterView, now: Time) -> (u64, u64) {
         let (mut stale_replicas, mut without) = (0, 0);
-        let stores = self.stores_there(state, now);
-        for group in state.servers.groups().values().filter(|group| !group.members.is_empty()) {
+        let stores = self.stores_there(view, now);
+        for group in self.coordinator.groups().all().values().filter(|group| !group.members.is_empty()) {
             let there = group.members.iter().filter(|member| stores.contains(&member.store)).count();
             stale_replicas += u64::from(there < group.members.len());
             without += u64::from(there == 0);
@@ -146,9 +147,9 @@ impl Manager {
     }
 
     /// The stores that can show what they have. There may be thousands of groups of them.
-    fn stores_there(&self, state: &State, now: Time) -> BTreeSet<StoreId> {
-        let stores = state.servers.map().stores().iter().map(|info| info.store);
-        stores.filter(|store| self.can_show(state, now, *store)).collect()
+    fn stores_there(&self, view: &ClusterView, now: Time) -> BTreeSet<StoreId> {
+        let stores = view.servers.map().stores().iter().map(|info| info.store);
+        stores.filter(|store| self.can_show(view, now, *store)).collect()
     }
 
     /// Looks through the contents of a group after `after`; says up to where, if it did not come to the end.
@@ -162,16 +163,15 @@ impl Manager {
         let through = match number {
             GroupId::STRIPED => Through::All,
             _ => {
-                let (state, now) = (self.state(), self.world.now());
-                let Some(group) = state.servers.groups().get(&number) else { return Ok(None) };
-                match group.members.iter().all(|member| self.can_show(&state, now, member.store)) {
+                let (view, now) = (self.view(), self.world.now());
+                let Some(group) = self.coordinator.groups().all().get(&number).cloned() else { return Ok(None) };
+                match group.members.iter().all(|member| self.can_show(&view, now, member.store)) {
                     true => Through::MissingReplica,
                     false => Through::All,
                 }
             }
         };
-        // What is decided under the lock looks into the namespace, not the other way round.
-        let (candidates, last) = self.namespace.read(|read| {
+        let (candidates, last) = self.names.read(|read| {
             let (objects, looked, last) = match through {
                 Through::All => {
                     let objects = namespace::objects(read, number, Some(after), *left)?;
@@ -190,19 +190,19 @@ impl Manager {
             let candidates = objects.iter().flatten().filter_map(|record| candidate(read, record).transpose());
             Ok::<_, NsError>((candidates.collect::<Result<Vec<_>, _>>()?, last))
         })?;
-        let state = self.state();
-        let there = self.stores_there(&state, self.world.now());
-        candidates.into_iter().filter_map(|candidate| candidate.judged(&state, &there)).for_each(&mut found);
+        let view = self.view();
+        let there = self.stores_there(&view, self.world.now());
+        candidates.into_iter().filter_map(|candidate| candidate.judged(&view, &there)).for_each(&mut found);
         Ok(last)
     }
 }
 
 impl Candidate {
     /// What it lacks, if anything.
-    fn judged(self, state: &State, there: &BTreeSet<StoreId>) -> Option<MissingFile> {
+    fn judged(self, view: &ClusterView, there: &BTreeSet<StoreId>) -> Option<MissingFile> {
         let Self { path, len, is_striped, parts } = self;
         let can_show = |store: StoreId| there.contains(&store);
-        let is_removed_as_lost = |store: StoreId| state.servers.is_removed_as_lost(store);
+        let is_removed_as_lost = |store: StoreId| view.servers.is_removed_as_lost(store);
         let stale_replicas: Vec<(u8, Found)> = (0..)
             .zip(&parts)
             .filter_map(|(number, part)| Some((number, lack(part, can_show, is_removed_as_lost)?)))
@@ -216,7 +216,7 @@ impl Candidate {
             units,
             copies: found.copies as u64,
             of: found.of as u64,
-            stores: found.without.iter().map(|store| state.servers.shown(*store)).collect(),
+            stores: found.without.iter().map(|store| view.servers.shown(*store)).collect(),
         })
     }
 }

@@ -6,7 +6,7 @@ use namespace::{
 };
 use types::{NodeId, StoreId};
 
-use super::Manager;
+use crate::Manager;
 
 /// Why a connection ends.
 const REMOVED: &str = "it is not in this cluster any more";
@@ -54,8 +54,10 @@ impl Manager {
     /// When a group counts on it, it is being emptied and is not empty yet, there is none, or it cannot be written down.
     pub fn remove_store(&self, store: StoreId) -> Result<(), MemberError> {
         let is_left_over = {
-            let state = self.state();
-            state.is_unused(store) && state.is_online(self.world.now(), store) && !state.draining.is_empty(store)
+            let view = self.view();
+            self.coordinator.groups().leave_unused(&view.servers, store)
+                && view.is_online(self.world.now(), store)
+                && !self.draining.lock().is_empty(store)
         };
         if is_left_over {
             return Err(MemberError::IsNotEmpty(store));
@@ -70,7 +72,7 @@ impl Manager {
     /// # Errors
     /// When there is none, it is the manager, or it is there; when it cannot be written down.
     pub fn remove_node(&self, name: &str) -> Result<(), MemberError> {
-        let members = self.namespace.read(namespace::members)?;
+        let members = self.names.read(namespace::members)?;
         let is_it = |node: NodeId, of: &str| of == name || node.to_string() == name;
         let found = members.into_iter().find(|member| is_it(member.node, &member.name));
         let member = found.ok_or_else(|| MemberError::NoNode(name.to_owned()))?;
@@ -78,20 +80,21 @@ impl Manager {
             return Err(MemberError::IsManager(member.name));
         }
         {
-            let mut state = self.state();
-            let presence = state.sessions.presence(self.world.now(), member.node);
+            let now = self.world.now();
+            let mut state = self.coordinator.lock();
+            let presence = state.sessions.presence(now, member.node);
             if presence != Presence::Away {
                 return Err(MemberError::IsThere { name: member.name, presence });
             }
             // It gets no session from here on: who has come back is not removed, and who is removed does not come back meanwhile.
-            state.servers.goes(member.node);
+            state.member_states.insert(member.node);
         }
         let removed = self.change_members(RemoveMember { node: member.node });
         {
-            let mut state = self.state();
-            state.servers.goes_no_more(member.node);
+            let mut state = self.coordinator.lock();
+            state.member_states.remove(&member.node);
             if removed.is_ok() {
-                state.sessions.removed(member.node);
+                state.sessions_mut().removed(member.node);
             }
         }
         removed?;
@@ -101,8 +104,8 @@ impl Manager {
     }
 
     /// Whether a node belongs to the cluster. It did when it connected: one that was removed since is cut off.
-    pub(super) fn has_member(&self, node: NodeId) -> bool {
-        match self.state().servers.has(&self.namespace, node) {
+    pub(crate) fn has_member(&self, node: NodeId) -> bool {
+        match self.is_member(node) {
             Ok(true) => return true,
             Ok(false) => {}
             Err(error) => {
@@ -115,22 +118,21 @@ impl Manager {
         false
     }
 
-    pub(super) fn wanted_state(&self, store: StoreId) -> Result<WantedState, NsError> {
-        let known = self.namespace.read(|read| namespace::store(read, store))?;
+    pub(crate) fn wanted_state(&self, store: StoreId) -> Result<WantedState, NsError> {
+        let known = self.names.read(|read| namespace::store(read, store))?;
         known.map(|entry| entry.state).ok_or_else(|| NsError::NotFound(store.to_string(), "store of this cluster"))
     }
 
-    pub(super) fn set_wanted_state(&self, store: StoreId, state: WantedState) -> Result<(), NsError> {
+    pub(crate) fn set_wanted_state(&self, store: StoreId, state: WantedState) -> Result<(), NsError> {
         self.change_members(SetStoreState { store, state })?;
         if state != WantedState::Draining {
-            self.state().draining.forget(store);
+            self.draining.lock().forget(store);
         }
         Ok(())
     }
 
-    pub(super) fn change_members<O: Operation<Reply = ()> + Send + 'static>(&self, op: O) -> Result<(), NsError> {
-        let ctx = self.namespace.context(self.world.wall(), &Actor::admin(), None);
-        self.namespace.change_wait(Durability::Synced, ctx, op)?;
+    pub(crate) fn change_members<O: Operation<Reply = ()> + Send + 'static>(&self, op: O) -> Result<(), NsError> {
+        self.names.change_wait((self.world.wall(), &Actor::admin()), Durability::Synced, op)?;
         // Whoever asks next sees it, and nothing new is put where it must not be.
         self.look_again()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::placement::{Map, StoreState, choose_stores};
+use cluster::placement::{StoreState, choose_stores};
 use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights};
 use cluster::{Reopening, Time, reopening};
@@ -17,16 +17,16 @@ use types::{
     BootId, GroupId, InSyncReplica, Ino, Location, ObjectId, Placement, Policy, ReplicaId, StoreId, Timestamp,
 };
 
-use super::fencing::Ended;
+use super::open_request::{OpenRequest, OpeningError, Redirect};
 use super::writers_room::no_memory;
-use super::{Manager, State};
-use crate::open_request::{OpenRequest, OpeningError, Redirect};
+use crate::Manager;
+use crate::coordinator::{ClusterView, Ended};
 use node::{Layout, To};
 
 /// A cluster tells by eras, not by boots, what a node may have forgotten.
-pub(super) const ANY_BOOT: BootId = BootId(1);
+pub(crate) const ANY_BOOT: BootId = BootId(1);
 /// How long one who follows a writer may go to its server without asking here again: the writer may have been ended meanwhile.
-pub(super) const FOLLOW_LIFE: Duration = Duration::from_secs(20);
+pub(crate) const FOLLOW_LIFE: Duration = Duration::from_secs(20);
 
 /// For how long new files wait for stores whose lease has run out. Their writers may have another place to go to, and should not learn late of it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,17 +34,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const DRAWS: usize = 32;
 
 /// Who is told what became of an open.
-pub(super) type Answer = Box<dyn FnOnce(Result<Redirect, OpeningError>) + Send>;
+pub(crate) type Answer = Box<dyn FnOnce(Result<Redirect, OpeningError>) + Send>;
 
 /// An open for writing on its way.
-pub(super) struct Opening {
-    pub(super) open_request: OpenRequest,
-    pub(super) op: OpenWrite,
-    pub(super) answer: Answer,
+pub(crate) struct Opening {
+    pub(crate) open_request: OpenRequest,
+    pub(crate) op: OpenWrite,
+    pub(crate) answer: Answer,
 }
 
 impl Opening {
-    pub(super) fn refuse(self, error: impl Into<OpeningError>) {
+    pub(crate) fn refuse(self, error: impl Into<OpeningError>) {
         (self.answer)(Err(error.into()));
     }
 }
@@ -62,7 +62,7 @@ impl Manager {
         if opening.op.how != How::Update {
             return self.open_new(opening);
         }
-        let own = self.namespace.read(|read| namespace::find_writer(read, &opening.op.client, &opening.op.path));
+        let own = self.names.read(|read| namespace::find_writer(read, &opening.op.client, &opening.op.path));
         match own {
             Ok(mut own) => {
                 match own.extract_if(.., |one| opening.op.only.is_none_or(|only| one.token() == only)).last() {
@@ -76,16 +76,16 @@ impl Manager {
     }
 
     /// Where the client stands, as far as anybody knows.
-    pub(super) fn location_of(&self, open_request: &OpenRequest) -> Option<Location> {
+    pub(crate) fn location_of(view: &ClusterView, open_request: &OpenRequest) -> Option<Location> {
         let said = open_request.location.clone();
         // A disk server says of its own host more than a range of addresses does.
-        let said = said.or_else(|| self.state().servers.location_of(open_request.from));
-        said.or_else(|| self.client_locations.read().location_of(open_request.from))
+        let said = said.or_else(|| view.servers.location_of(open_request.from));
+        said.or_else(|| view.client_locations.location_of(open_request.from))
     }
 
     fn open_new(self: &Arc<Self>, opening: Opening) {
         let Opening { open_request, op, .. } = &opening;
-        let policy = self.namespace.read(|read| namespace::policy_for(read, &open_request.actor, &op.path));
+        let policy = self.names.read(|read| namespace::policy_for(read, &open_request.actor, &op.path));
         let policy = match policy {
             Ok(policy) => policy.unwrap_or_default(),
             Err(error) => return opening.refuse(error),
@@ -112,9 +112,9 @@ impl Manager {
 
     /// The stores of a new file, by its groups: if there are any, such that its client has not failed to reach, and whose servers are there. None that has
     /// no memory for it.
-    pub(super) fn draw(&self, open_request: &OpenRequest, policy: &Policy) -> Result<Vec<Vec<StoreId>>, OpeningError> {
-        let at = self.location_of(open_request);
-        let map = Arc::clone(self.state().servers.map());
+    pub(crate) fn draw(&self, open_request: &OpenRequest, policy: &Policy) -> Result<Vec<Vec<StoreId>>, OpeningError> {
+        let view = self.view();
+        let (at, map) = (Self::location_of(&view, open_request), view.servers.map());
         let preferred = policy.clone().with_near_client(false);
         let anywhere = preferred.clone().with_prefer(None);
         let mut second_best = None;
@@ -126,21 +126,20 @@ impl Manager {
                 _ => policy,
             };
             let placed =
-                choose_stores(&map, policy, at.as_ref(), open_request.announced.unwrap_or(0), self.world.random());
+                choose_stores(map, policy, at.as_ref(), open_request.announced.unwrap_or(0), self.world.random());
             let groups = match placed {
                 Ok(placed) => placed.groups,
-                Err(error) if self.may_come_back(&map) => {
+                Err(error) if self.may_come_back(&view) => {
                     let why = format!("{error}; some may be back in seconds");
                     return Err(OpeningError::Wait { seconds: 2, why });
                 }
                 Err(error) => return Err(error.into()),
             };
-            let mut state = self.state();
-            if !state.have_room(groups.iter().flatten(), open_request.announced) {
+            if !self.have_room(&view, groups.iter().flatten(), open_request.announced) {
                 continue;
             }
-            let tried = state.servers.stores_at(&open_request.tried);
-            let is_good = |store: &StoreId| !tried.contains(store) && self.is_up(&state, *store);
+            let tried = view.servers.stores_at(&open_request.tried);
+            let is_good = |store: &StoreId| !tried.contains(store) && self.is_up(&view, *store);
             if groups.iter().filter_map(|stores| stores.first()).all(is_good) {
                 return Ok(groups);
             }
@@ -151,21 +150,26 @@ impl Manager {
 
     /// Whether stores that take nothing just now may do so again soon. Also all of them at once, when this manager itself has stood still for longer
     /// than a lease.
-    pub(super) fn may_come_back(&self, map: &Map) -> bool {
-        let (state, now) = (self.state(), self.world.now());
-        let absent = map.stores().iter().filter(|info| matches!(info.state, StoreState::Suspect | StoreState::Lost));
+    fn may_come_back(&self, view: &ClusterView) -> bool {
+        let now = self.world.now();
+        let absent = view
+            .servers
+            .map()
+            .stores()
+            .iter()
+            .filter(|info| matches!(info.state, StoreState::Suspect | StoreState::Lost));
         let absent: Vec<StoreId> = absent.map(|info| info.store).collect();
-        state.sessions.is_new(now) || Self::may_return(&state, now, &absent, PATIENCE)
+        view.sessions.is_new(now) || Self::may_return(view, now, &absent, PATIENCE)
     }
 
     fn open_placed(self: &Arc<Self>, mut opening: Opening, group: GroupId, stores: &[StoreId], sync: usize) {
         let in_sync = {
-            let mut state = self.state();
-            let in_sync = state.in_sync(self.world.now(), stores, sync);
+            let view = self.view();
+            let in_sync = view.in_sync(self.world.now(), stores, sync);
             if in_sync.len() < sync.min(stores.len()) {
                 return opening.refuse(OpeningError::wait("the stores that were chosen for it have just gone"));
             }
-            state.begin_writing(in_sync.iter().map(|one| &one.store), opening.open_request.announced);
+            self.begin_writing(&view, in_sync.iter().map(|one| &one.store), opening.open_request.announced);
             in_sync
         };
         opening.op.placement = Placement { group, in_sync };
@@ -177,14 +181,13 @@ impl Manager {
     }
 
     /// Its client comes back to what it was writing.
-    pub(super) fn reopen(self: &Arc<Self>, opening: Opening, writer: &WriterRecord) {
+    pub(crate) fn reopen(self: &Arc<Self>, opening: Opening, writer: &WriterRecord) {
         let (replica, in_sync) = (writer.replica(), writer.placement.in_sync.clone());
         let group = writer.placement.group;
         let decided = {
-            let state = self.state();
-            let now = self.world.now();
-            let tried = state.servers.stores_at(&opening.open_request.tried);
-            (!state.fences.guards(replica)).then(|| reopening(&in_sync, &tried, |store| state.standing(now, store)))
+            let (view, now) = (self.view(), self.world.now());
+            let tried = view.servers.stores_at(&opening.open_request.tried);
+            (!view.fences.guards(replica)).then(|| reopening(&in_sync, &tried, |store| view.standing(now, store)))
         };
         match decided {
             None => opening.refuse(OpeningError::wait("another server is just taking it over")),
@@ -210,7 +213,7 @@ impl Manager {
                     let now = this.world.now();
                     // It may have lost what it had meanwhile: then it is decided anew.
                     let is_able = this
-                        .state()
+                        .view()
                         .standing(now, to.store)
                         .is_some_and(|standing| standing.boot_generation == to.boot_generation);
                     if !is_able {
@@ -230,7 +233,8 @@ impl Manager {
                 });
             }
             Some(Reopening::Wait) => {
-                let shown: Vec<String> = in_sync.iter().map(|one| self.state().servers.shown(one.store)).collect();
+                let view = self.view();
+                let shown: Vec<String> = in_sync.iter().map(|one| view.servers.shown(one.store)).collect();
                 let why = format!("those that know all that was written are away: {}", shown.join(", "));
                 opening.refuse(OpeningError::Wait { seconds: 3, why });
             }
@@ -242,7 +246,7 @@ impl Manager {
     /// first.
     fn update(self: &Arc<Self>, mut opening: Opening) {
         let (actor, path) = (&opening.open_request.actor, &opening.op.path);
-        let found = self.namespace.read(|read| {
+        let found = self.names.read(|read| {
             let inode = namespace::stat(read, actor, path)?;
             let Some(content) = inode.content().copied() else {
                 return Err(NsError::IsDirectory(path.to_string()));
@@ -267,8 +271,8 @@ impl Manager {
     }
 
     /// The same of a content that was found.
-    pub(super) fn update_content(self: &Arc<Self>, opening: Opening, content: Content) {
-        let found = self.namespace.read(|read| {
+    pub(crate) fn update_content(self: &Arc<Self>, opening: Opening, content: Content) {
+        let found = self.names.read(|read| {
             let record = namespace::object_record(read, content.group, content.object)?;
             let holders = namespace::holders(read, content.group, content.object)?;
             Ok::<_, NsError>((holders, record.map_or(0, |record| record.epoch)))
@@ -285,12 +289,12 @@ impl Manager {
         }
         let replica = ReplicaId::first(content.object);
         let (in_sync, is_guarded, have_left, no_copy) = {
-            let (state, now) = (self.state(), self.world.now());
+            let (view, now) = (self.view(), self.world.now());
             // What is changed on stores alone that were given up would go with them, and with it what those had that are away just now.
-            let holders = state.lasting(&holders);
-            let in_sync = state.in_sync(now, &holders, usize::MAX);
-            let no_copy = in_sync.is_empty().then(|| Self::no_copy(&state, now, &holders));
-            (in_sync, state.fences.guards(replica), state.servers.have_left(content.group), no_copy)
+            let holders = view.lasting(&holders);
+            let in_sync = view.in_sync(now, &holders, usize::MAX);
+            let no_copy = in_sync.is_empty().then(|| Self::no_copy(&view, now, &holders));
+            (in_sync, view.fences.guards(replica), self.have_left(&view, content.group), no_copy)
         };
         if is_guarded {
             return opening.refuse(OpeningError::wait("another server is just taking it over"));
@@ -299,11 +303,11 @@ impl Manager {
             return opening.refuse(error);
         }
         {
-            let (mut state, stores) = (self.state(), || in_sync.iter().map(|one| &one.store));
-            if !state.have_room(stores(), None) {
+            let (view, stores) = (self.view(), || in_sync.iter().map(|one| &one.store));
+            if !self.have_room(&view, stores(), None) {
                 return opening.refuse(no_memory());
             }
-            state.begin_writing(stores(), None);
+            self.begin_writing(&view, stores(), None);
         }
         // Who reads from a store that has left the group since may go on there until it is deleted.
         let mut others: BTreeSet<StoreId> = holders.into_iter().chain(have_left).collect();
@@ -374,8 +378,8 @@ impl Manager {
         if !matches!(opened.kind, OpenKind::Update | OpenKind::Resumed(_)) {
             return Ok(Vec::new());
         }
-        let mut holders = self.namespace.read(|read| namespace::holders(read, opened.group, opened.object))?;
-        holders.extend(self.state().servers.have_left(opened.group));
+        let mut holders = self.names.read(|read| namespace::holders(read, opened.group, opened.object))?;
+        holders.extend(self.have_left(&self.view(), opened.group));
         holders.sort_unstable();
         holders.dedup();
         holders.retain(|store| !fenced.contains(store) && opened.in_sync.iter().all(|one| one.store != *store));
@@ -395,7 +399,7 @@ impl Manager {
             OpenKind::Update => false,
             OpenKind::Resumed(_) => {
                 let token = &opened.writer;
-                let record = self.namespace.read(|read| namespace::writer_of(read, token.key, token.object))?;
+                let record = self.names.read(|read| namespace::writer_of(read, token.key, token.object))?;
                 record.is_some_and(|record| record.kind != WriterKind::Update)
             }
         };
@@ -407,29 +411,34 @@ impl Manager {
     }
 
     /// Makes the permission.
-    pub(super) fn permit(&self, now: Time, store: StoreId, to: Permitted) -> Result<Redirect, OpeningError> {
-        let state = self.state();
-        if !self.is_up(&state, store) {
-            return Err(OpeningError::wait(format!("{} has just gone away", state.servers.shown(store))));
+    pub(crate) fn permit(&self, now: Time, store: StoreId, to: Permitted) -> Result<Redirect, OpeningError> {
+        let view = self.view();
+        if !self.is_up(&view, store) {
+            return Err(OpeningError::wait(format!("{} has just gone away", view.servers.shown(store))));
         }
-        self.permit_by(&state, now, store, to)
+        self.permit_by(&view, now, store, to)
     }
 
-    /// See [`World::is_up`].
-    pub(super) fn is_up(&self, state: &State, store: StoreId) -> bool {
-        state.node_of(store).is_some_and(|node| self.world.is_up(node))
+    /// Stores that have left a group and may still show what they had of it.
+    fn have_left(&self, view: &ClusterView, group: GroupId) -> Vec<StoreId> {
+        self.coordinator.groups().have_left(&view.servers, group)
     }
 
-    /// The same by what is known now: for who must not let go of that in between.
-    pub(super) fn permit_by(
+    /// See [`World::is_up`](crate::World::is_up).
+    pub(crate) fn is_up(&self, view: &ClusterView, store: StoreId) -> bool {
+        view.node_of(store).is_some_and(|node| self.world.is_up(node))
+    }
+
+    /// The same by a view that the caller has looked at before it read the names: the permission is for the session that it shows.
+    pub(crate) fn permit_by(
         &self,
-        state: &State,
+        view: &ClusterView,
         now: Time,
         store: StoreId,
         to: Permitted,
     ) -> Result<Redirect, OpeningError> {
-        let away = || OpeningError::wait(format!("{} is away", state.servers.shown(store)));
-        let session = state.node_of(store).and_then(|node| state.sessions.session(now, node)).ok_or_else(away)?;
+        let away = || OpeningError::wait(format!("{} is away", view.servers.shown(store)));
+        let session = view.node_of(store).and_then(|node| view.sessions.session(now, node)).ok_or_else(away)?;
         let Permitted { path, replica, ino, mode, mtime, group, epoch, rights } = to;
         let what = match rights {
             GrantRights::Write { .. } => Rights::READ_WRITE,
@@ -442,26 +451,26 @@ impl Manager {
         let to = To::Replica(Grant { store, session, group, rights });
         let layout = Layout { to, ino, mode, mtime };
         let until = self.capabilities_time(now).plus(process_epoch);
-        seal(state, now, store, Sealed { path, object: replica.object, rights: what, epoch, layout, until })
+        seal(view, now, store, Sealed { path, object: replica.object, rights: what, epoch, layout, until })
     }
 }
 
 /// What a permission says.
-pub(super) struct Sealed {
-    pub(super) path: PathMark,
-    pub(super) object: ObjectId,
-    pub(super) rights: Rights,
-    pub(super) epoch: u64,
-    pub(super) layout: Layout,
-    pub(super) until: Timestamp,
+pub(crate) struct Sealed {
+    pub(crate) path: PathMark,
+    pub(crate) object: ObjectId,
+    pub(crate) rights: Rights,
+    pub(crate) epoch: u64,
+    pub(crate) layout: Layout,
+    pub(crate) until: Timestamp,
 }
 
 /// Makes a permission for the server of `store`, and says where that is.
-pub(super) fn seal(state: &State, now: Time, store: StoreId, what: Sealed) -> Result<Redirect, OpeningError> {
-    let away = || OpeningError::wait(format!("{} is away", state.servers.shown(store)));
-    let node = state.node_of(store).ok_or_else(away)?;
-    let session = state.sessions.session(now, node).ok_or_else(away)?;
-    let (host, port, key) = state.servers.way_to(node).ok_or_else(away)?;
+pub(crate) fn seal(view: &ClusterView, now: Time, store: StoreId, what: Sealed) -> Result<Redirect, OpeningError> {
+    let away = || OpeningError::wait(format!("{} is away", view.servers.shown(store)));
+    let node = view.node_of(store).ok_or_else(away)?;
+    let session = view.sessions.session(now, node).ok_or_else(away)?;
+    let (host, port, key) = view.servers.way_to(node).ok_or_else(away)?;
     let Sealed { path, object, rights, epoch, layout, until } = what;
     let layout = layout.encode();
     let capability = Capability { server: node, object, path, rights, epoch, session, expires: until, layout };
@@ -473,7 +482,7 @@ pub(super) fn seal(state: &State, now: Time, store: StoreId, what: Sealed) -> Re
 }
 
 /// What was decided on has changed meanwhile: it is decided anew when it is asked for again.
-pub(super) fn not_made(error: NsError) -> OpeningError {
+pub(crate) fn not_made(error: NsError) -> OpeningError {
     match error {
         NsError::Stale { why, .. } => OpeningError::wait(why),
         error => error.into(),
@@ -481,16 +490,16 @@ pub(super) fn not_made(error: NsError) -> OpeningError {
 }
 
 /// What a client may do, before it is put into a form that it can carry.
-pub(super) struct Permitted {
+pub(crate) struct Permitted {
     /// The path that it is to be shown with.
-    pub(super) path: PathMark,
-    pub(super) replica: ReplicaId,
-    pub(super) ino: Ino,
-    pub(super) mode: u16,
-    pub(super) mtime: Timestamp,
-    pub(super) group: GroupId,
-    pub(super) epoch: u64,
-    pub(super) rights: GrantRights,
+    pub(crate) path: PathMark,
+    pub(crate) replica: ReplicaId,
+    pub(crate) ino: Ino,
+    pub(crate) mode: u16,
+    pub(crate) mtime: Timestamp,
+    pub(crate) group: GroupId,
+    pub(crate) epoch: u64,
+    pub(crate) rights: GrantRights,
 }
 
 fn unknown_server() -> OpeningError {

@@ -1,0 +1,304 @@
+//! Disk servers come and go: connections, first words, sessions, what their stores report, and what they are told of each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::message::ToServer;
+use cluster::placement::{Map, StoreInfo, StoreState};
+use cluster::{Presence, Register, Time};
+use namespace::{Durability, MemberEntry, NsError, PutNode, StoreEntry, count_to_pass_over};
+use node::{FromManager, Hello, Keys, StoreReport};
+use types::capability::CapabilityKey;
+use types::{NodeId, ObjectId, SessionId, StoreId};
+
+use super::{ClusterView, CoordinatorState};
+use crate::Manager;
+
+/// How often it is looked which nodes and stores there are.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl CoordinatorState {
+    /// Takes the number of a look that begins now, before it reads.
+    fn begin_look(&mut self) -> u64 {
+        self.looks.0 += 1;
+        self.looks.0
+    }
+
+    /// What a look has found. The names are read without the lock, so that two looks may end in another order than that in which they began. One that has
+    /// been overtaken does not count: the other one began to read after this one had its number, and so saw all that was there then. Whoever waits for
+    /// this look waits for no more than that.
+    fn end_look(&mut self, number: u64, members: Vec<MemberEntry>, stores: Vec<StoreEntry>) -> bool {
+        if number < self.looks.1 {
+            return false;
+        }
+        self.looks.1 = number;
+        let is_changed = self.servers_mut().take(members, stores);
+        self.is_changed |= is_changed;
+        self.wants_telling |= is_changed;
+        if is_changed {
+            self.told.clear();
+        }
+        let Self { told, view, .. } = self;
+        told.retain(|node| view.servers.has_node(*node));
+        true
+    }
+
+    /// Whether a node is a member of the cluster, and not just being removed.
+    fn is_member(&self, node: NodeId) -> bool {
+        self.servers.has_node(node) && !self.member_states.contains(&node)
+    }
+
+    pub(super) fn make_map(&mut self, now: Time) {
+        let state_of = |info: &StoreInfo| StoreInfo { state: state_of(self, now, info), ..info.clone() };
+        match Map::new(self.servers.stores().map(state_of).collect()) {
+            Ok(map) => self.servers_mut().map = Arc::new(map),
+            Err(error) => tracing::error!(%error, "the stores of the cluster cannot be used"),
+        }
+        (self.is_changed, self.has_new_figures) = (false, false);
+    }
+
+    /// Nobody, or whoever is there, is there now: whether that is news.
+    fn set_connected(&mut self, node: NodeId, is_connected: bool) {
+        if self.servers.has_node(node) && self.servers.is_connected(node) != is_connected {
+            self.servers_mut().set_connected(node, is_connected);
+            self.is_changed = true;
+        }
+    }
+}
+
+impl Manager {
+    /// A connection to a node is up, which is at this address.
+    pub fn connected(&self, node: NodeId, address: IpAddr) {
+        if self.has_member(node) {
+            let mut state = self.coordinator.lock();
+            state.servers_mut().set_seen_at(node, address);
+            state.set_connected(node, true);
+        }
+    }
+
+    /// It has ended: nobody is sent there any more. Its session goes on until its lease ends.
+    pub fn disconnected(&self, node: NodeId) {
+        let now = self.world.now();
+        let mut state = self.coordinator.lock();
+        state.set_connected(node, false);
+        state.make_map(now);
+    }
+
+    /// A disk server is there, and gets the key for the permissions of its clients.
+    pub(crate) fn hello(&self, node: NodeId, hello: Hello) {
+        let Some(secret) = self.world.secret() else {
+            tracing::error!(%node, "no random bytes are to be had for the key of a disk server");
+            return;
+        };
+        // No number may come twice, also if both have forgotten what was before: a permission made with a key that is gone has to be told from a
+        // forged one.
+        let seconds = u32::try_from(self.world.wall().secs()).unwrap_or(0);
+        let id = {
+            let mut state = self.coordinator.lock();
+            let Some(server) = state.servers_mut().nodes.get_mut(&node) else { return };
+            let before = server.key.as_ref().map_or(0, |key| key.id).max(hello.key);
+            let id = before.saturating_add(1).max(seconds);
+            server.key = Some(CapabilityKey::new(id, &secret));
+            // It does not know who the others are.
+            state.told.remove(&node);
+            id
+        };
+        self.activities.connects(node);
+        self.look_at_newest(node, hello.newest);
+        let (manager, incarnation) = (self.view().clients_at.clone(), self.names.incarnation());
+        self.world.send(node, FromManager::Keys(Keys { id, secret, incarnation, manager }));
+        self.report(node, hello.stores);
+        self.tell_ways();
+    }
+
+    /// A store cannot have a content whose number was never handed out: these names are older than it, as those that were brought back from a copy are.
+    /// What was made since has no name any more; but its numbers are not handed out again, so that nothing takes its place on the disks.
+    fn look_at_newest(&self, node: NodeId, newest: ObjectId) {
+        if !self.names.is_plausible(newest) {
+            return tracing::error!(
+                %node, %newest,
+                "this disk server says that it has a content with a number that nobody can have been given: its stores are damaged, or it is not what it \
+                 seems; what it says is passed over"
+            );
+        }
+        if !self.names.is_older_than(newest, || count_to_pass_over(self.world.random())) {
+            return;
+        }
+        tracing::error!(
+            %node, %newest,
+            "the names are older than what is on this disk server's stores, as after they were brought back from an old copy: files that were made since \
+             have no names. Their contents stay on the disks, and their numbers are not given out again"
+        );
+        self.coordinator.lock().is_older = true;
+    }
+
+    /// Tells those servers who serves which store that have not been told, or not as it is now.
+    fn tell_ways(&self) {
+        let _one_after_the_other = self.coordinator.telling_addresses.lock();
+        let (pages, nodes) = {
+            let mut state = self.coordinator.lock();
+            let untold = |node: &NodeId| state.servers.is_connected(*node) && !state.told.contains(node);
+            let nodes: Vec<NodeId> = state.servers.nodes.keys().copied().filter(untold).collect();
+            if nodes.is_empty() {
+                return;
+            }
+            state.told.extend(nodes.iter().copied());
+            state.tellings += 1;
+            (state.servers.pages_of_ways(state.tellings), nodes)
+        };
+        for node in nodes {
+            let are_sent = pages.iter().all(|page| self.world.send(node, FromManager::StoreAddresses(page.clone())));
+            if !are_sent {
+                self.coordinator.lock().told.remove(&node);
+            }
+        }
+    }
+
+    /// How a node's stores are; all that are there.
+    pub(crate) fn report(&self, node: NodeId, reports: Vec<StoreReport>) {
+        let view = self.view();
+        if reports.iter().any(|report| !view.servers.has_store(report.store)) {
+            // It has just registered.
+            self.look_or_say();
+        }
+        let (now, served) = (self.world.now(), reports.iter().map(|report| report.store).collect::<BTreeSet<_>>());
+        let mut state = self.coordinator.lock();
+        if state.servers.would_serve(node, &served) {
+            state.servers_mut().set_served(node, served);
+            state.is_changed = true;
+        }
+        for report in reports {
+            let Some((is_new, is_first)) = state.figures_mut().set_figures(node, &report) else { continue };
+            state.is_changed |= is_first;
+            state.has_new_figures |= is_new;
+        }
+        if state.is_changed {
+            state.make_map(now);
+        }
+    }
+
+    /// Looks which nodes and stores there are.
+    fn look(&self) -> Result<(), NsError> {
+        let number = self.coordinator.lock().begin_look();
+        let (members, stores) = self.names.read(|read| Ok((namespace::members(read)?, namespace::stores(read)?)))?;
+        if self.coordinator.lock().end_look(number, members, stores) {
+            // Those who are gone need not be remembered.
+            let view = self.view();
+            self.activities.retain(|node| view.servers.has_node(node));
+            self.rooms.retain(|node| view.servers.has_node(node));
+        }
+        Ok(())
+    }
+
+    fn look_or_say(&self) {
+        if let Err(error) = self.look() {
+            tracing::error!(%error, "cannot read which nodes and stores there are");
+        }
+    }
+
+    /// Sees who came and went.
+    pub(crate) fn look_at_servers(&self, now: Time) {
+        let (wants_telling, is_due) = {
+            let mut state = self.coordinator.lock();
+            let is_due = now >= state.next_look;
+            if is_due {
+                state.next_look = now + LOOK;
+                state.is_changed |= state.has_new_figures;
+            }
+            (std::mem::take(&mut state.wants_telling), is_due)
+        };
+        if is_due {
+            self.look_or_say();
+        }
+        {
+            let mut state = self.coordinator.lock();
+            let shown: BTreeMap<StoreId, StoreState> =
+                state.servers.map().stores().iter().map(|info| (info.store, info.state)).collect();
+            let changed = state.servers.stores().any(|info| {
+                let present = state_of(&state, now, info);
+                shown.get(&info.store).is_none_or(|shown| *shown != present)
+            });
+            if changed || state.is_changed {
+                state.make_map(now);
+            }
+        }
+        // Who could not be told is tried again now and then.
+        if wants_telling || is_due {
+            self.tell_ways();
+        }
+    }
+
+    /// Sees at once what was changed in the namespace.
+    pub(super) fn look_again(&self) -> Result<(), NsError> {
+        self.look()?;
+        let now = self.world.now();
+        self.coordinator.lock().make_map(now);
+        self.tell_ways();
+        Ok(())
+    }
+
+    /// Whether a node is a member of the cluster, and not just being removed.
+    pub(super) fn is_member(&self, node: NodeId) -> Result<bool, NsError> {
+        // It may have just joined.
+        if !self.view().servers.has_node(node) {
+            self.look()?;
+        }
+        Ok(self.coordinator.lock().is_member(node))
+    }
+
+    /// A node wants a session. What has to be kept of it is durable before it gets one.
+    pub(crate) fn register(self: &Arc<Self>, request: Register) {
+        let keep = self.coordinator.lock().sessions_mut().to_keep(&request);
+        let Some(record) = keep else { return self.give_session(&request) };
+        let this = Arc::clone(self);
+        self.change(Durability::Synced, PutNode { record }, move |result| match result {
+            Ok(()) => {
+                // Of one that was removed meanwhile as well: it stands in the namespace.
+                this.coordinator.lock().sessions_mut().kept(record);
+                this.give_session(&request);
+            }
+            Err(error) => tracing::error!(node = %request.node, %error, "a node gets no session"),
+        });
+    }
+
+    fn give_session(&self, request: &Register) {
+        let now = self.world.now();
+        // It may have just joined; and it may have been removed since it asked, which is looked at under the lock under which it gets its session.
+        if !self.is_member(request.node).unwrap_or(false) {
+            return;
+        }
+        let registered = {
+            let mut state = self.coordinator.lock();
+            if state.is_member(request.node) { state.sessions_mut().register(now, request) } else { None }
+        };
+        if let Some(registered) = registered {
+            tracing::info!(node = %request.node, session = %registered.session, boot_generation = registered.boot_generation.0, "a disk server is there");
+            let (terms, wall) = (self.settings.terms, self.capabilities_time(now));
+            self.tell(request.node, ToServer::Registered { registered, terms, wall });
+        }
+    }
+
+    /// A node prolongs its session.
+    pub(crate) fn renew(&self, now: Time, node: NodeId, session: SessionId, number: u64) {
+        let is_good = self.coordinator.lock().renew(now, node, session);
+        let wall = self.capabilities_time(now);
+        self.tell(
+            node,
+            match is_good {
+                true => ToServer::Renewed { session, number, wall },
+                false => ToServer::NoSession { session },
+            },
+        );
+    }
+}
+
+fn state_of(view: &ClusterView, now: Time, info: &StoreInfo) -> StoreState {
+    match view.standing(now, info.store).map(|standing| standing.presence) {
+        Some(Presence::Online) if info.state == StoreState::Online && info.room() == 0 => StoreState::Full,
+        Some(Presence::Online) => info.state,
+        Some(Presence::Suspect) => StoreState::Suspect,
+        Some(Presence::Away) | None => StoreState::Lost,
+    }
+}

@@ -1,0 +1,18 @@
+//! The maintenance jobs. Each has a state and a lock of its own, and forgets nothing that matters when the manager ends: that stands in the namespace.
+
+mod backfill;
+mod copies;
+mod deletions;
+mod draining;
+mod graces;
+mod summing;
+
+pub(crate) use backfill::Backfill;
+pub use backfill::{FailedCopyView, LeaverView, RepairError, RepairView, StuckView};
+pub(crate) use copies::Copies;
+pub(crate) use deletions::Deleting;
+pub use draining::DrainError;
+pub(crate) use draining::Draining;
+pub(crate) use graces::Graces;
+pub(crate) use summing::Summing;
+pub use summing::{SumError, Unsummed};

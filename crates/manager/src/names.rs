@@ -1,0 +1,100 @@
+//! The way of all parts of the manager to the namespace. **No lock of the manager is held while it is read or changed**; debug builds check that here, so that
+//! every test of a manager is a test of it.
+
+use std::sync::Arc;
+
+use namespace::{Actor, Durability, Namespace, NsError, Operation, Read};
+use types::{Incarnation, ObjectId, SessionId, Timestamp};
+
+use crate::tracked::assert_none_held;
+
+/// The namespace, as the manager reads and changes it.
+pub(crate) struct Names(Arc<Namespace>);
+
+impl Names {
+    pub(crate) fn new(namespace: Arc<Namespace>) -> Self {
+        Self(namespace)
+    }
+
+    /// For those outside the manager.
+    pub(crate) fn namespace(&self) -> &Arc<Namespace> {
+        &self.0
+    }
+
+    /// Reads a consistent view of committed state ([`Namespace::read`]).
+    pub(crate) fn read<T>(&self, reading: impl FnOnce(&dyn Read) -> Result<T, NsError>) -> Result<T, NsError> {
+        assert_none_held("the namespace is read");
+        self.0.read(reading)
+    }
+
+    /// Queues a change ([`Namespace::change`]).
+    pub(crate) fn change<O: Operation + Send + 'static>(
+        &self,
+        (now, actor): (Timestamp, &Actor),
+        durability: Durability,
+        op: O,
+        done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
+    ) {
+        // The queue is bounded, so that this may wait; and `done` may be called at once.
+        assert_none_held("the namespace is changed");
+        self.0.change(durability, self.0.context(now, actor, None), op, done);
+    }
+
+    /// Makes a change and waits for it ([`Namespace::change_wait`]).
+    pub(crate) fn change_wait<O: Operation + Send + 'static>(
+        &self,
+        (now, actor): (Timestamp, &Actor),
+        durability: Durability,
+        op: O,
+    ) -> Result<O::Reply, NsError> {
+        assert_none_held("the namespace is changed");
+        self.0.change_wait(durability, self.0.context(now, actor, None), op)
+    }
+
+    /// See [`Namespace::is_older_than`].
+    pub(crate) fn is_older_than(&self, object: ObjectId, passed_over: impl FnOnce() -> u64) -> bool {
+        assert_none_held("numbers are taken from the namespace");
+        self.0.is_older_than(object, passed_over)
+    }
+
+    /// Whether a object's number is one that could have been given.
+    pub(crate) fn is_plausible(&self, object: ObjectId) -> bool {
+        self.0.ids().is_plausible(object)
+    }
+
+    /// This life of the namespace.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.0.incarnation()
+    }
+
+    /// This run of the manager.
+    pub(crate) fn session(&self) -> SessionId {
+        self.0.session()
+    }
+}
+
+// Releases do not count.
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use kv::MemoryKv;
+    use namespace::NamespaceConfig;
+
+    use super::*;
+    use crate::tracked::Tracked;
+
+    /// The planted violation: whoever reads the namespace under a lock is found out.
+    #[test]
+    fn a_read_under_a_lock_is_noticed() {
+        let namespace = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), NamespaceConfig::default()).unwrap();
+        let (names, state) = (Names::new(namespace), Tracked::new(()));
+        assert!(names.read(namespace::stores).is_ok());
+        let under_a_lock = || {
+            let _state = state.lock();
+            names.read(namespace::stores)
+        };
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(under_a_lock)).unwrap_err();
+        let said = panic.downcast_ref::<String>().unwrap();
+        assert!(said.contains("the namespace is read while this thread holds a lock of the manager"), "{said}");
+        assert!(names.read(namespace::stores).is_ok(), "the lock was let go of");
+    }
+}

@@ -1,0 +1,100 @@
+//! Locks that know whether their thread holds one, so that a test fails where the namespace is read under a lock.
+//!
+//! A read of the namespace may take milliseconds once it is a database on another machine. Under a lock it would hold up all other opens for as long.
+
+#[cfg(debug_assertions)]
+use std::cell::Cell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use parking_lot::{Mutex, MutexGuard};
+
+#[cfg(debug_assertions)]
+thread_local! {
+    /// How many of the manager's locks this thread holds.
+    static HELD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A mutex. Debug builds count how many of them each thread holds.
+pub(crate) struct Tracked<T>(Mutex<T>);
+
+/// What [`Tracked::lock`] gives. Like the guard in it, it does not go to another thread.
+pub(crate) struct TrackedGuard<'a, T>(MutexGuard<'a, T>);
+
+impl<T> Tracked<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    /// Waits for the lock.
+    pub(crate) fn lock(&self) -> TrackedGuard<'_, T> {
+        let guard = self.0.lock();
+        #[cfg(debug_assertions)]
+        HELD.with(|held| held.set(held.get() + 1));
+        TrackedGuard(guard)
+    }
+}
+
+impl<T: Default> Default for Tracked<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> fmt::Debug for Tracked<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tracked")
+    }
+}
+
+impl<T> Drop for TrackedGuard<'_, T> {
+    fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        HELD.with(|held| held.set(held.get() - 1));
+    }
+}
+
+impl<T> Deref for TrackedGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for TrackedGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+/// Panics in debug builds if this thread holds one of the manager's locks. `what`: what it is about to do.
+#[inline]
+#[track_caller]
+pub(crate) fn assert_none_held(what: &str) {
+    #[cfg(debug_assertions)]
+    HELD.with(|held| assert_eq!(held.get(), 0, "{what} while this thread holds a lock of the manager"));
+    #[cfg(not(debug_assertions))]
+    let _ = what;
+}
+
+// Releases do not count.
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_knows_of_its_own_locks() {
+        let (first, second) = (Tracked::new(1), Tracked::<u8>::default());
+        assert_none_held("nothing is done");
+        let one = first.lock();
+        let two = second.lock();
+        assert!(std::panic::catch_unwind(|| assert_none_held("something is done")).is_err());
+        // Another thread's locks are not this one's business.
+        std::thread::scope(|scope| scope.spawn(|| assert_none_held("something is done elsewhere")).join().unwrap());
+        drop(one);
+        assert!(std::panic::catch_unwind(|| assert_none_held("something is done")).is_err());
+        drop(two);
+        assert_none_held("nothing is done");
+    }
+}

@@ -1,0 +1,13 @@
+//! What people are shown of a cluster: plain data. Nothing is decided here.
+
+mod activity;
+mod files;
+mod missing;
+mod overview;
+
+pub(crate) use activity::Activities;
+pub use activity::ActivityView;
+pub use files::{ContentState, ContentView, CopyState, CopyView, FileView, StoreView, WriterView};
+pub use missing::{MissingAfter, MissingFile, MissingPage, Shortage};
+pub(crate) use overview::COUNT_MAX;
+pub use overview::{Counted, NodeView, StatusView, TopView};
