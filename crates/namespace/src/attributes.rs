@@ -50,8 +50,8 @@ fn store(txn: &mut dyn Txn, ctx: &Context, mut located: Located) {
     located.inode.ctime = ctx.now;
     match &located.inode.kind {
         // The entry that points to a directory repeats owner, group and mode.
-        Kind::Directory(dir) => put_directory(txn, &located.inode, dir),
-        _ => located.store(txn),
+        Kind::Directory(dir) => put_directory(txn, ctx, &located.inode, dir),
+        _ => located.store(txn, ctx),
     }
 }
 

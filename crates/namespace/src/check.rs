@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder};
-use types::{BodyId, GroupId, Ino, NodeId, SessionId, StoreId, UploadId};
+use types::{BodyId, GroupId, Ino, NodeId, SessionId, SnapshotEpoch, StoreId, UploadId};
 
 use crate::codec::BadValue;
 use crate::ids::{Untaken, untaken};
@@ -55,6 +55,8 @@ struct Check<'a> {
     report: &'a mut dyn FnMut(Finding),
     counts: CheckCounts,
     untaken: Untaken,
+    /// The snapshot epoch now.
+    epoch: SnapshotEpoch,
     /// Sums over the entries of the directory whose entries are being read.
     sums: Option<Sums>,
     /// Numbers under which attributes of files stand that nobody sees yet: as many as there are kept uploads with some.
@@ -71,8 +73,10 @@ struct Sums {
 /// error comes only from the engine; damaged records are findings.
 pub fn check(read: &dyn Read, report: &mut dyn FnMut(Finding)) -> Result<CheckCounts, NsError> {
     let untaken = untaken(read)?;
-    let mut check =
-        Check { read, report, counts: CheckCounts::default(), untaken, sums: None, hidden: BTreeSet::new() };
+    // A mark that does not read is found with its key.
+    let epoch = crate::format::snapshot_epoch(read).ok().flatten().unwrap_or_default();
+    let counts = CheckCounts::default();
+    let mut check = Check { read, report, counts, untaken, epoch, sums: None, hidden: BTreeSet::new() };
     let mut start = Vec::new();
     loop {
         let mut page = Vec::with_capacity(PAGE);
@@ -285,6 +289,7 @@ impl Check<'_> {
         if let Kind::File(content) = &inode.kind {
             self.content(key, inode.ino, content)?;
         }
+        self.must(inode.changed_epoch <= self.epoch, key, "it was changed in a snapshot epoch that has not begun");
         let attributes = crate::xattr::count(self.read, inode.ino)?;
         self.must(inode.xattrs == attributes, key, "the count of attributes is wrong");
         Ok(())

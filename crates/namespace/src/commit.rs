@@ -155,7 +155,7 @@ fn set_content(
     located.inode.kind = Kind::File(content);
     located.inode.mtime = request.content.mtime.unwrap_or(ctx.now);
     located.inode.ctime = ctx.now;
-    located.store(txn);
+    located.store(txn, ctx);
     body_of(located.inode.ino, &content, epoch).put(txn);
 }
 
@@ -212,7 +212,7 @@ fn commit_upload(
             inode.mtime = request.content.mtime.unwrap_or(ctx.now);
             inode.xattrs =
                 upload.attributes.filter(|attributes| attributes.at == ino).map_or(0, |attributes| attributes.count);
-            put_new(txn, upload.parent, &upload.name, &inode);
+            put_new(txn, ctx, upload.parent, &upload.name, &inode);
             body_of(ino, &content, writer.epoch).put(txn);
             let bytes = difference(content.len, 0);
             adjust(txn, ctx, upload.parent, ino.0, 1, bytes, Touch::Entries)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kv::{OpOutcome, Txn};
-use types::{SessionId, Timestamp};
+use types::{SessionId, SnapshotEpoch, Timestamp};
 
 use crate::{Actor, Answer, IdSource, NsError};
 
@@ -63,6 +63,8 @@ pub struct Context {
     pub actor: Actor,
     /// This run of the server: what `W` records name.
     pub session: SessionId,
+    /// The snapshot epoch that the changes belong to.
+    pub epoch: SnapshotEpoch,
     /// The request's number, if the client numbers its requests.
     pub request: Option<RequestNumber>,
     /// Bounds and defaults.

@@ -37,7 +37,7 @@ pub fn end_unchanged(txn: &mut dyn Txn, ctx: &Context, request: &EndUnchanged) -
             }
             let content = Content { state: FileState::Complete, sums: Some(request.sums), ..old };
             located.inode.kind = Kind::File(content);
-            located.store(txn);
+            located.store(txn, ctx);
             body_of(located.inode.ino, &content, writer.epoch).put(txn);
         }
         None => queue(txn, ctx, writer.placement.group, writer.body)?,

@@ -6,6 +6,7 @@ use kv::{Read, ScanOrder, Txn};
 use types::{BodyId, Ino, SessionId};
 
 use crate::node::locate;
+use crate::session::permit_session;
 use crate::{Context, NsError, OpTag, Operation, keys};
 
 /// The inodes that `session` holds, after `after`, at most `limit`.
@@ -32,7 +33,8 @@ pub struct Hold {
 }
 
 /// See [`Hold`].
-pub fn hold(txn: &mut dyn Txn, _ctx: &Context, request: &Hold) -> Result<(), NsError> {
+pub fn hold(txn: &mut dyn Txn, ctx: &Context, request: &Hold) -> Result<(), NsError> {
+    permit_session(txn, ctx, request.session)?;
     let Some(mut located) = locate(txn, request.ino)? else {
         return Err(NsError::NotFound(format!("inode {}", request.ino), "inode"));
     };
@@ -45,7 +47,7 @@ pub fn hold(txn: &mut dyn Txn, _ctx: &Context, request: &Hold) -> Result<(), NsE
     }
     txn.put(&key, &[crate::codec::VERSION]);
     located.inode.holders += 1;
-    located.store(txn);
+    located.store(txn, ctx);
     Ok(())
 }
 
@@ -60,6 +62,7 @@ pub struct ReleaseHold {
 
 /// See [`ReleaseHold`].
 pub fn release_hold(txn: &mut dyn Txn, ctx: &Context, request: &ReleaseHold) -> Result<Option<BodyId>, NsError> {
+    permit_session(txn, ctx, request.session)?;
     let key = keys::hold(request.session, request.ino);
     if txn.get(&key)?.is_none() {
         return Err(NsError::NotFound(format!("inode {}", request.ino), "hold of this session"));
@@ -72,7 +75,7 @@ pub fn release_hold(txn: &mut dyn Txn, ctx: &Context, request: &ReleaseHold) -> 
     if located.inode.holders == 0 && located.inode.nlink == 0 {
         return crate::remove::drop_inode(txn, ctx, &located.inode);
     }
-    located.store(txn);
+    located.store(txn, ctx);
     Ok(None)
 }
 

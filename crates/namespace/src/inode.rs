@@ -1,6 +1,6 @@
 //! The inode: what a name means.
 
-use types::{Adler32, BodyId, Crc32c, GroupId, Ino, PrincipalId, Timestamp, TreeId};
+use types::{Adler32, BodyId, Crc32c, GroupId, Ino, PrincipalId, SnapshotEpoch, Timestamp, TreeId};
 
 pub use types::WriterKey;
 
@@ -23,6 +23,9 @@ pub struct Inode {
     pub btime: Timestamp,
     /// When it was last read, if somebody set that explicitly; weir does not track reads.
     pub atime: Option<Timestamp>,
+    /// The snapshot epoch in which the record was written last: a snapshot that is older than that needs the record as
+    /// it was before.
+    pub changed_epoch: SnapshotEpoch,
     /// Extended attributes that it has.
     pub xattrs: u32,
     /// Sessions that hold it (mounts), see [`crate::hold`].

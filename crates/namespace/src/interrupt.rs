@@ -65,7 +65,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
     let content = Content { len: request.kept_len, state, sums: None, generation, ..old };
     located.inode.kind = Kind::File(content);
     located.inode.ctime = ctx.now;
-    located.store(txn);
+    located.store(txn, ctx);
     body_of(located.inode.ino, &content, writer.epoch).put(txn);
     adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
     Ok(InterruptReply::Marked)

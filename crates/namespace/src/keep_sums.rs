@@ -22,7 +22,7 @@ pub struct KeepSums {
 }
 
 /// See [`KeepSums`]. Nothing is changed if the file has gone or has other bytes since.
-pub fn keep_sums(txn: &mut dyn Txn, _ctx: &Context, request: &KeepSums) -> Result<(), NsError> {
+pub fn keep_sums(txn: &mut dyn Txn, ctx: &Context, request: &KeepSums) -> Result<(), NsError> {
     let Some(mut located) = locate(txn, request.ino)? else { return Ok(()) };
     if let Kind::File(content) = &mut located.inode.kind
         && content.body == request.body
@@ -31,7 +31,7 @@ pub fn keep_sums(txn: &mut dyn Txn, _ctx: &Context, request: &KeepSums) -> Resul
         && content.sums.is_none()
     {
         content.sums = Some(request.sums);
-        located.store(txn);
+        located.store(txn, ctx);
     }
     Ok(())
 }

@@ -94,7 +94,7 @@ pub use membership::{
 pub use mkdir::{Made, Mkdir, mkdir};
 pub use open_write::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched, open_write};
 pub use path_of::path_of;
-pub use permission::{Access, Actor, Want, permit};
+pub use permission::{Access, Actor, Want, permit, permit_client};
 pub use placing::{
     AtRest, CommitPlaced, CopyDone, InterruptPlaced, PlaceWriter, PutGroup, PutNode, at_rest, commit_placed, copy_done,
     group, groups, holders, interrupt_placed, nodes, owed, owed_in_all_groups, owed_of, place_writer, put_group,

@@ -6,7 +6,7 @@ use kv::{Read, ScanOrder, Txn};
 use types::{Ino, NsPath};
 
 use crate::codec::BadValue;
-use crate::node::{Dentry, Located, Place, encode_dentry, locate_entry};
+use crate::node::{Dentry, Located, Place, encode_pointer, locate_entry};
 use crate::totals::{Touch, adjust, difference};
 use crate::walk::{Last, resolve, resolve_existing};
 use crate::{Context, NsError, OpTag, Operation, Want, keys, permit};
@@ -56,7 +56,7 @@ pub fn link(txn: &mut dyn Txn, ctx: &Context, request: &Link) -> Result<Ino, NsE
         return Err(NsError::TooMany { what: "links of one file", bound: u64::from(ctx.limits.links_max) });
     }
     let ino = file.inode.ino;
-    let pointer = encode_dentry(&Dentry::Pointer(ino));
+    let pointer = encode_pointer(ino);
     if let Place::Entry(parent, name) = &file.place {
         // The first further name moves the record under `I`; from now on all names are pointers.
         txn.put(&keys::dentry(*parent, name), &pointer);
@@ -65,7 +65,7 @@ pub fn link(txn: &mut dyn Txn, ctx: &Context, request: &Link) -> Result<Ino, NsE
     file.inode.nlink += 1;
     file.inode.ctime = ctx.now;
     let file = Located { place: Place::Own, ..file };
-    file.store(txn);
+    file.store(txn, ctx);
     txn.put(&keys::dentry(to.parent.ino, &to.name), &pointer);
     txn.put(&keys::link(ino, to.parent.ino, &to.name), LINK_VALUE);
     let bytes = file.inode.content().map_or(0, |content| difference(content.len, 0));

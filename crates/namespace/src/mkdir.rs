@@ -39,7 +39,7 @@ fn make(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, parent: &Dir, name: &[u
     access.mode |= parent.access.mode & 0o2000; // set-group-id is inherited
     let record = DirectoryRecord { parent: parent.ino, name: name.to_vec(), tree: parent.tree };
     let inode = new_inode(ctx, ino, access, Kind::Directory(record.clone()));
-    put_directory(txn, &inode, &record);
+    put_directory(txn, ctx, &inode, &record);
     adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
     Ok(Dir { ino, access, tree: parent.tree })
 }

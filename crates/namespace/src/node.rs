@@ -1,11 +1,11 @@
 //! Reading and writing inodes wherever their records lie: in the entry (one link), or under `I`.
 
 use kv::{Read, Txn};
-use types::{Adler32, BodyId, Crc32c, GroupId, Ino, PATH_MAX, PrincipalId, Timestamp, TreeId};
+use types::{Adler32, BodyId, Crc32c, GroupId, Ino, PATH_MAX, PrincipalId, SnapshotEpoch, Timestamp, TreeId};
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
 use crate::inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
-use crate::{Access, NsError, keys};
+use crate::{Access, Context, NsError, keys};
 
 // Second byte of `D` and `I` values.
 const FORM_RECORD: u8 = 1;
@@ -76,7 +76,8 @@ fn decode_access(from: &mut Decoder<'_>) -> Result<Access, BadValue> {
     Ok(Access { mode: from.u16()?, owner: PrincipalId(from.u32()?), group: PrincipalId(from.u32()?) })
 }
 
-pub(crate) fn encode_record(inode: &Inode) -> Vec<u8> {
+/// The record as it is written in `epoch`, whatever epoch it was read with.
+pub(crate) fn encode_record(inode: &Inode, epoch: SnapshotEpoch) -> Vec<u8> {
     let mut out = Encoder::new(128);
     out.u8(FORM_RECORD);
     out.u8(match inode.kind {
@@ -89,6 +90,7 @@ pub(crate) fn encode_record(inode: &Inode) -> Vec<u8> {
     out.i64(inode.mtime.0);
     out.i64(inode.ctime.0);
     out.i64(inode.btime.0);
+    out.u64(epoch.0);
     match &inode.kind {
         Kind::File(content) => encode_content(&mut out, content),
         Kind::Directory(dir) => {
@@ -180,6 +182,7 @@ fn decode_record(mut from: Decoder<'_>) -> Result<Inode, BadValue> {
     let mtime = Timestamp(from.i64()?);
     let ctime = Timestamp(from.i64()?);
     let btime = Timestamp(from.i64()?);
+    let changed_epoch = SnapshotEpoch(from.u64()?);
     let mut kind = match kind {
         KIND_FILE => Kind::File(decode_content(&mut from)?),
         KIND_DIRECTORY => {
@@ -202,27 +205,24 @@ fn decode_record(mut from: Decoder<'_>) -> Result<Inode, BadValue> {
         }
         Ok(true)
     })?;
-    Ok(Inode { ino, access, nlink, mtime, ctime, btime, atime, xattrs, holders, extra, kind })
+    Ok(Inode { ino, access, nlink, mtime, ctime, btime, atime, changed_epoch, xattrs, holders, extra, kind })
 }
 
-pub(crate) fn encode_dentry(dentry: &Dentry) -> Vec<u8> {
-    match dentry {
-        Dentry::Record(inode) => encode_record(inode),
-        Dentry::Pointer(ino) => {
-            let mut out = Encoder::new(10);
-            out.u8(FORM_POINTER);
-            out.u64(ino.0);
-            out.0
-        }
-        Dentry::Directory(dir) => {
-            let mut out = Encoder::new(28);
-            out.u8(FORM_DIRECTORY);
-            encode_access(&mut out, &dir.access);
-            out.u64(dir.ino.0);
-            out.u64(dir.tree.0);
-            out.0
-        }
-    }
+/// The entry of a file or symbolic link whose record lies under `I`.
+pub(crate) fn encode_pointer(ino: Ino) -> Vec<u8> {
+    let mut out = Encoder::new(10);
+    out.u8(FORM_POINTER);
+    out.u64(ino.0);
+    out.0
+}
+
+fn encode_directory_entry(dir: &Dir) -> Vec<u8> {
+    let mut out = Encoder::new(28);
+    out.u8(FORM_DIRECTORY);
+    encode_access(&mut out, &dir.access);
+    out.u64(dir.ino.0);
+    out.u64(dir.tree.0);
+    out.0
 }
 
 pub(crate) fn decode_dentry(value: &[u8]) -> Result<Dentry, BadValue> {
@@ -313,11 +313,12 @@ pub(crate) struct Located {
 }
 
 impl Located {
-    /// Writes the record back to where it lies.
-    pub(crate) fn store(&self, txn: &mut dyn Txn) {
+    /// Writes the record back to where it lies, as changed in this epoch.
+    pub(crate) fn store(&self, txn: &mut dyn Txn, ctx: &Context) {
+        let record = encode_record(&self.inode, ctx.epoch);
         match &self.place {
-            Place::Entry(parent, name) => txn.put(&keys::dentry(*parent, name), &encode_record(&self.inode)),
-            Place::Own => txn.put(&keys::inode(self.inode.ino), &encode_record(&self.inode)),
+            Place::Entry(parent, name) => txn.put(&keys::dentry(*parent, name), &record),
+            Place::Own => txn.put(&keys::inode(self.inode.ino), &record),
         }
     }
 }
@@ -346,17 +347,17 @@ pub(crate) fn locate_entry(read: &dyn Read, dir: Ino, name: &[u8], dentry: Dentr
     }
 }
 
-/// Writes a new file's or symbolic link's entry and the way back to it.
-pub(crate) fn put_new(txn: &mut dyn Txn, dir: Ino, name: &[u8], inode: &Inode) {
-    txn.put(&keys::dentry(dir, name), &encode_record(inode));
+/// Writes a file's or symbolic link's entry, a new one or one that moves here, and the way back to it.
+pub(crate) fn put_new(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8], inode: &Inode) {
+    txn.put(&keys::dentry(dir, name), &encode_record(inode, ctx.epoch));
     txn.put(&keys::inode(inode.ino), &encode_back(dir, name));
 }
 
 /// Writes a directory's record, and the entry that points to it.
-pub(crate) fn put_directory(txn: &mut dyn Txn, inode: &Inode, dir: &DirectoryRecord) {
-    txn.put(&keys::inode(inode.ino), &encode_record(inode));
+pub(crate) fn put_directory(txn: &mut dyn Txn, ctx: &Context, inode: &Inode, dir: &DirectoryRecord) {
+    txn.put(&keys::inode(inode.ino), &encode_record(inode, ctx.epoch));
     if inode.ino != Ino::ROOT {
-        let pointer = Dentry::Directory(Dir { ino: inode.ino, access: inode.access, tree: dir.tree });
-        txn.put(&keys::dentry(dir.parent, &dir.name), &encode_dentry(&pointer));
+        let entry = Dir { ino: inode.ino, access: inode.access, tree: dir.tree };
+        txn.put(&keys::dentry(dir.parent, &dir.name), &encode_directory_entry(&entry));
     }
 }

@@ -14,7 +14,7 @@ use crate::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::walk::{Last, Resolved, new_access, resolve};
 use crate::{
     Access, Context, EndedWriter, NsError, OpTag, Operation, UploadRecord, UploadState, Want, WriterKind, WriterRecord,
-    WriterToken, keys, permit,
+    WriterToken, keys, permit, permit_client,
 };
 
 /// What the client wants of the name.
@@ -171,6 +171,7 @@ pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Resu
             return Err(NsError::Stale { what: what(), why });
         }
     }
+    permit_client(&ctx.actor, &request.client, &|| request.path.to_string())?;
     if request.path.is_root() {
         return Err(NsError::IsDirectory(request.path.to_string()));
     }
@@ -200,7 +201,7 @@ fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<Ope
     let path = &request.path;
     let key = keys::writer_key(&request.client, path.as_bytes());
     let uploads_dropped = if request.restarted { drop_own_uploads(txn, ctx, request)? } else { Vec::new() };
-    if EndedWriter::get(txn, key)?.is_some() {
+    if EndedWriter::get(txn, key)?.is_some_and(|ended| ended.is_of(&request.client, path)) {
         // Whoever begins anew has given up what it wrote before.
         txn.delete(&keys::ended(key));
     }
@@ -245,8 +246,12 @@ fn open_over(
         return exists(); // a symbolic link: NewOnly does not follow it
     };
     let own_unfinished = match content.state {
-        FileState::Open(by) | FileState::Interrupted(by) => request.restarted && by == key,
-        FileState::Complete | FileState::Updating(_) => false,
+        // The key is a hash, which others can meet on purpose: who writes is told by the record.
+        FileState::Open(by) if request.restarted && by == key => {
+            WriterRecord::get(txn, by, content.body)?.is_some_and(|writer| writer.is_of(&request.client, path))
+        }
+        FileState::Interrupted(by) => request.restarted && by == key,
+        FileState::Open(_) | FileState::Complete | FileState::Updating(_) => false,
     };
     if request.how == How::NewOnly && (request.posc || !own_unfinished) {
         return exists();
@@ -320,7 +325,7 @@ fn new_file(
     let (ino, body) = (ctx.ids.next_ino()?, ctx.ids.next_body()?);
     let access = new_access(&ctx.actor, parent, request.mode);
     let inode = new_inode(ctx, ino, access, Kind::File(new_content(body, request.placement.group, key)));
-    put_new(txn, parent.ino, name, &inode);
+    put_new(txn, ctx, parent.ino, name, &inode);
     adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
     let mut writer = writer(ctx, request, key, WriterKind::New, ino, body);
     if request.path.as_bytes().ends_with(name) {
@@ -341,6 +346,7 @@ pub(crate) fn new_inode(ctx: &Context, ino: Ino, access: Access, kind: Kind) -> 
         ctime: ctx.now,
         btime: ctx.now,
         atime: None,
+        changed_epoch: ctx.epoch,
         xattrs: 0,
         holders: 0,
         extra: Vec::new(),
@@ -421,7 +427,7 @@ fn restart(
     located.inode.kind = Kind::File(content);
     located.inode.mtime = ctx.now;
     located.inode.ctime = ctx.now;
-    located.store(txn);
+    located.store(txn, ctx);
     adjust_bytes(txn, ctx, &located, difference(0, old.len))?;
     let writer = writer(ctx, request, key, WriterKind::New, located.inode.ino, body);
     writer.put(txn);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use types::PrincipalId;
+use types::{ClientIdentity, PrincipalId};
 
 use crate::NsError;
 
@@ -57,6 +57,19 @@ pub enum Want {
     Pass,
     /// Change mode, group, or times: owners only.
     Own,
+}
+
+/// Refuses who acts as the client of another principal; the administrator may, who ends what others have left. `what` is
+/// for the message.
+///
+/// # Errors
+/// [`NsError::Denied`].
+pub fn permit_client(actor: &Actor, client: &ClientIdentity, what: &dyn Fn() -> String) -> Result<(), NsError> {
+    if client.principal == actor.principal || actor.is_admin() {
+        return Ok(());
+    }
+    let rule = format!("it belongs to a client of principal {}, you are {}", client.principal, actor.principal);
+    Err(NsError::Denied { path: what(), rule })
 }
 
 /// Refuses with the rule's name unless `actor` may do `want` to something with `access`. `what` is for the message.

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder, Txn};
-use types::{BodyId, BootId, Era, Group, GroupId, Member, NodeId, NodeRecord, Participant, StoreId, UploadId};
+use types::{
+    BodyId, BootId, Era, Group, GroupId, Member, NodeId, NodeRecord, Participant, PieceIndex, StoreId, UploadId,
+};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::commit::current_writer;
@@ -18,6 +20,10 @@ use crate::{
 
 /// Stores of one group.
 pub(crate) const MEMBERS_MAX: usize = 64;
+/// The shard index beside a missing replica. A replica is a whole object; other indexes are for erasure coding.
+const WHOLE_OBJECT: PieceIndex = PieceIndex(0);
+/// Store u64, shard u16.
+const MISSING_REPLICA_BYTES: usize = 10;
 
 /// Makes a group, or changes its members: the epoch is one more than that of the group as it is (0: there is none).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -381,15 +387,25 @@ pub(crate) fn put_owed(txn: &mut dyn Txn, group: GroupId, body: BodyId, stores: 
         txn.delete(&key);
         return;
     }
-    let mut out = Encoder::new(1 + stores.len() * 8);
-    stores.iter().for_each(|store| out.u64(store.0));
+    let mut out = Encoder::new(1 + stores.len() * MISSING_REPLICA_BYTES);
+    for store in stores {
+        out.u64(store.0);
+        out.u16(WHOLE_OBJECT.0);
+    }
     txn.put(&key, &out.0);
 }
 
 pub(crate) fn decode_stores(value: &[u8]) -> Result<Vec<StoreId>, BadValue> {
     let mut from = Decoder::new(value, "copies that are owed")?;
-    let count = value.len().saturating_sub(1) / 8;
-    let stores = (0..count).map(|_| from.u64().map(StoreId)).collect::<Result<_, _>>()?;
+    let count = value.len().saturating_sub(1) / MISSING_REPLICA_BYTES;
+    let mut stores = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (store, shard) = (StoreId(from.u64()?), PieceIndex(from.u16()?));
+        if shard != WHOLE_OBJECT {
+            return Err(BadValue::Newer("a missing shard of an erasure-coded object", u64::from(shard.0)));
+        }
+        stores.push(store);
+    }
     from.end()?;
     Ok(stores)
 }
@@ -439,4 +455,29 @@ operations! {
     CommitPlaced, commit_placed -> CommitReply;
     InterruptPlaced, interrupt_placed -> InterruptReply;
     CopyDone, copy_done -> ();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beside_each_missing_replica_its_shard_is_written_and_another_one_than_the_whole_is_refused() {
+        let kv = kv::MemoryKv::new();
+        let stores = [StoreId(0x0102_0304_0506_0708), StoreId(9)];
+        kv::transact(&kv, kv::Durability::Synced, move |txn| {
+            put_owed(txn, GroupId(3), BodyId(4), &stores);
+            (kv::OpOutcome::Commit, ())
+        })
+        .unwrap();
+        let [(_, value)] = &kv.dump()[..] else { panic!("one key") };
+        let mut value = value.clone();
+        let (first, second) = (&b"\x01\x02\x03\x04\x05\x06\x07\x08\0\0"[..], &b"\0\0\0\0\0\0\0\x09\0\0"[..]);
+        assert_eq!(value, [&[crate::codec::VERSION], first, second].concat(), "the bytes are part of the format");
+        assert_eq!(decode_stores(&value), Ok(stores.to_vec()));
+        *value.last_mut().unwrap() = 1;
+        assert_eq!(decode_stores(&value), Err(BadValue::Newer("a missing shard of an erasure-coded object", 1)));
+        value.pop();
+        assert!(matches!(decode_stores(&value), Err(BadValue::Damaged(_))));
+    }
 }

@@ -2,8 +2,8 @@
 
 use kv::{Read, Txn};
 use types::{
-    Adler32, BodyId, BootId, ClientIdentity, Crc32c, Era, ErrorCode, GroupId, Ino, Participant, PieceId, Placement,
-    PrincipalId, SessionId, StoreId, Timestamp, UploadId,
+    Adler32, BodyId, BootId, ClientIdentity, Crc32c, Era, ErrorCode, GroupId, Ino, NsPath, Participant, PieceId,
+    Placement, PrincipalId, SessionId, StoreId, Timestamp, UploadId,
 };
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
@@ -60,6 +60,12 @@ impl WriterRecord {
     #[must_use]
     pub fn token(&self) -> WriterToken {
         WriterToken { key: self.key, body: self.body, epoch: self.epoch }
+    }
+
+    /// Whether it is this client's, which opened this path.
+    #[must_use]
+    pub fn is_of(&self, client: &ClientIdentity, path: &NsPath) -> bool {
+        self.client == *client && self.path == path.as_bytes()
     }
 
     /// The piece on a single store.
@@ -344,6 +350,11 @@ fn field_sums(field: &[u8]) -> Result<Sums, BadValue> {
 }
 
 impl EndedWriter {
+    /// Whether it was this client's, which had opened this path.
+    pub(crate) fn is_of(&self, client: &ClientIdentity, path: &NsPath) -> bool {
+        self.client == *client && self.path == path.as_bytes()
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::new(64 + self.path.len());
         out.u8(match self.how {

@@ -12,7 +12,7 @@ use crate::uploads::permit_own;
 use crate::walk::{Last, resolve};
 use crate::{
     Context, EndedWriter, Interrupt, NsError, OpenKind, OpenWrite, OpenedWrite, Resume, UploadRecord, UploadState,
-    Want, WriterKind, WriterRecord, body_record, find_writer, holders, interrupt, keys, permit,
+    Want, WriterKind, WriterRecord, body_record, find_writer, holders, interrupt, keys, permit, permit_client,
 };
 
 pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -21,7 +21,8 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     }
     let path = &request.path;
     if let Some(of) = request.unit_of {
-        crate::commit::current_writer(txn, &of)?;
+        let file = crate::commit::current_writer(txn, &of)?;
+        permit_client(&ctx.actor, &file.client, &|| path.to_string())?;
     }
     let mut own = find_writer(txn, &request.client, path)?;
     own.retain(|writer| request.only.is_none_or(|only| writer.token() == only));
@@ -41,8 +42,7 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
         count => return Err(NsError::Ambiguous { path: path.to_string(), count }),
     }
     let key = keys::writer_key(&request.client, path.as_bytes());
-    let ended = EndedWriter::get(txn, key)?
-        .filter(|ended| ended.until > ctx.now && ended.client == request.client && ended.path == path.as_bytes());
+    let ended = EndedWriter::get(txn, key)?.filter(|ended| ended.until > ctx.now && ended.is_of(&request.client, path));
     let at = match resolve(txn, &ctx.actor, path, Last::Follow) {
         Err(NsError::NotFound(..)) if ended.is_some() => return Err(given_up(path)),
         other => other?,
@@ -64,7 +64,7 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
 fn go_on_with_unit(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
     let nothing = || NsError::NotFound(format!("{}: {}", request.path, request.client.user), "unit");
     let (Some(of), Ok(unit)) = (request.unit_of, u8::try_from(request.client.pid)) else { return Err(nothing()) };
-    if request.client != crate::stripe::unit_writer(of.body, unit) {
+    if request.client != crate::stripe::unit_writer(request.client.principal, of.body, unit) {
         return Err(nothing());
     }
     let record = crate::stripe::stripe_of(txn, of.body)?;
@@ -232,7 +232,7 @@ pub(crate) fn begin_update(
     let (body, len) = (content.body, content.len);
     located.inode.ctime = ctx.now;
     let ino = located.inode.ino;
-    located.store(txn);
+    located.store(txn, ctx);
     let writer = WriterRecord { epoch, sums_before, placement, ..begin_writer(ctx, request, key, kind, ino, body) };
     writer.put(txn);
     Ok(opened(&writer, open_kind, len))

@@ -68,7 +68,7 @@ pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8]) ->
     inode.ctime = ctx.now;
     let ino = inode.ino;
     if inode.nlink > 0 || inode.holders > 0 {
-        Located { inode, place: Place::Own }.store(txn);
+        Located { inode, place: Place::Own }.store(txn, ctx);
         return Ok(Removed { ino, body: None });
     }
     let body = drop_inode(txn, ctx, &inode)?;

@@ -4,7 +4,7 @@ use kv::{Read, Txn};
 use types::{Ino, NsPath};
 
 use crate::link::LINK_VALUE;
-use crate::node::{Dentry, Dir, encode_back, encode_dentry, get_directory, get_record, put_directory};
+use crate::node::{Dentry, Dir, encode_pointer, encode_record, get_directory, get_record, put_directory, put_new};
 use crate::planted::{self, Bug};
 use crate::remove::{permit_removal, unlink};
 use crate::rmdir::{drop_directory, is_empty};
@@ -141,15 +141,14 @@ fn move_entry(
         Dentry::Record(mut inode) => {
             inode.ctime = ctx.now;
             let bytes = inode.content().map_or(0, |content| content.len);
-            txn.put(&keys::dentry(to.ino, to_name), &encode_dentry(&Dentry::Record(inode)));
-            txn.put(&keys::inode(ino), &encode_back(to.ino, to_name));
+            put_new(txn, ctx, to.ino, to_name, &inode);
             bytes
         }
         Dentry::Pointer(_) => {
             let mut inode = get_record(txn, ino)?;
             inode.ctime = ctx.now;
-            txn.put(&keys::inode(ino), &crate::node::encode_record(&inode));
-            txn.put(&keys::dentry(to.ino, to_name), &encode_dentry(&Dentry::Pointer(ino)));
+            txn.put(&keys::inode(ino), &encode_record(&inode, ctx.epoch));
+            txn.put(&keys::dentry(to.ino, to_name), &encode_pointer(ino));
             txn.delete(&keys::link(ino, from.ino, from_name));
             txn.put(&keys::link(ino, to.ino, to_name), LINK_VALUE);
             inode.content().map_or(0, |content| content.len)
@@ -160,7 +159,7 @@ fn move_entry(
             record.parent = to.ino;
             record.name = to_name.to_vec();
             inode.kind = Kind::Directory(record.clone());
-            put_directory(txn, &inode, &record);
+            put_directory(txn, ctx, &inode, &record);
             0
         }
     };

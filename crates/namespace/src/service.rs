@@ -107,6 +107,7 @@ impl Namespace {
             now,
             actor: actor.clone(),
             session: self.formatted.session,
+            epoch: self.formatted.epoch,
             request,
             limits: self.config.limits,
             ids: Arc::clone(&self.ids),

@@ -7,7 +7,7 @@ use types::{ClientIdentity, ErrorCode, SessionId};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::planted::{self, Bug};
-use crate::{Answer, Context, NsError, OpTag, Operation, RequestNumber, keys};
+use crate::{Answer, Context, NsError, OpTag, Operation, RequestNumber, keys, permit_client};
 
 /// Begins a session that numbers its requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +25,7 @@ pub struct CloseSession {
 
 /// See [`OpenSession`].
 pub fn open_session(txn: &mut dyn Txn, ctx: &Context, request: &OpenSession) -> Result<SessionId, NsError> {
+    permit_client(&ctx.actor, &request.client, &|| "a session".into())?;
     let session = crate::format::next_session(txn)?;
     let mut out = Encoder::new(64);
     out.u16(ctx.limits.request_window.max(1));
@@ -35,8 +36,8 @@ pub fn open_session(txn: &mut dyn Txn, ctx: &Context, request: &OpenSession) -> 
 }
 
 /// See [`CloseSession`].
-pub fn close_session(txn: &mut dyn Txn, _ctx: &Context, request: &CloseSession) -> Result<(), NsError> {
-    window(txn, request.session)?;
+pub fn close_session(txn: &mut dyn Txn, ctx: &Context, request: &CloseSession) -> Result<(), NsError> {
+    own_window(txn, ctx, request.session)?;
     if !crate::holds(txn, request.session, None, 1)?.is_empty() {
         let what = format!("session {}", request.session);
         return Err(NsError::Invalid { what, why: "it holds inodes still; release them first" });
@@ -54,22 +55,36 @@ pub fn close_session(txn: &mut dyn Txn, _ctx: &Context, request: &CloseSession) 
     Ok(())
 }
 
-/// How many answers `session` is remembered with.
-fn window(read: &dyn Read, session: SessionId) -> Result<u16, NsError> {
+/// How many answers a session is remembered with, and whose it is; `None`: it is not known (any more).
+fn session_record(read: &dyn Read, session: SessionId) -> Result<Option<(u16, ClientIdentity)>, NsError> {
     let key = keys::session(session);
-    let Some(value) = read.get(&key)? else {
-        let what = format!("session {session}");
-        return Err(NsError::Stale { what, why: "it is not known here (any more); begin a new session" });
-    };
-    let decode = |value: &[u8]| -> Result<u16, BadValue> {
+    let decode = |value: &[u8]| -> Result<(u16, ClientIdentity), BadValue> {
         let mut from = Decoder::new(value, "a session")?;
         let window = from.u16()?;
         from.i64()?;
-        from.client()?;
+        let client = from.client()?;
         from.end()?;
-        Ok(window.max(1))
+        Ok((window.max(1), client))
     };
-    decode(&value).map_err(|bad| bad.at(&key))
+    read.get(&key)?.map(|value| decode(&value).map_err(|bad| bad.at(&key))).transpose()
+}
+
+/// How many answers `session` is remembered with. [`NsError::Denied`] if it is another principal's.
+fn own_window(read: &dyn Read, ctx: &Context, session: SessionId) -> Result<u16, NsError> {
+    let Some((window, client)) = session_record(read, session)? else {
+        let what = format!("session {session}");
+        return Err(NsError::Stale { what, why: "it is not known here (any more); begin a new session" });
+    };
+    permit_client(&ctx.actor, &client, &|| format!("session {session}"))?;
+    Ok(window)
+}
+
+/// Refuses what is asked in the name of another principal's session. One that is not known is nobody's.
+pub(crate) fn permit_session(read: &dyn Read, ctx: &Context, session: SessionId) -> Result<(), NsError> {
+    match session_record(read, session)? {
+        Some((_, client)) => permit_client(&ctx.actor, &client, &|| format!("session {session}")),
+        None => Ok(()),
+    }
 }
 
 /// The numbers of error codes in remembered answers. Part of the format: new ones go to the end.
@@ -155,7 +170,7 @@ pub(crate) fn perform<O: Operation>(
         let keep = result.as_ref().err().is_none_or(NsError::keeps_changes);
         return (if keep { OpOutcome::Commit } else { OpOutcome::Abort }, result);
     };
-    let slot = match window(txn, request.session) {
+    let slot = match own_window(txn, ctx, request.session) {
         Ok(window) => u16::try_from(request.number % u64::from(window)).unwrap_or(0),
         Err(error) => return (OpOutcome::Abort, Err(error)),
     };

@@ -6,7 +6,7 @@
 
 use kv::{Read, Txn};
 use types::striping::{StripedWriting, WriteSecret};
-use types::{BodyId, ClientIdentity, Crc32c, GroupId, Ino, Placement, Stripe, WriterToken};
+use types::{BodyId, ClientIdentity, Crc32c, GroupId, Ino, Placement, PrincipalId, Stripe, WriterToken};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::commit::current_writer;
@@ -100,10 +100,10 @@ pub fn units_of(read: &dyn Read, body: BodyId) -> Result<(Stripe, Vec<Inode>), N
     Ok((record.stripe, units))
 }
 
-/// Who writes a unit, as far as its writer's key is concerned. No client can log in under this name: it is longer than a login has room for.
+/// Who writes a unit of the file that `principal` writes, as far as the key of the unit's writer is concerned. No client can log in under this name: it is longer than a login has room for.
 #[must_use]
-pub fn unit_writer(body: BodyId, unit: u8) -> ClientIdentity {
-    ClientIdentity { user: format!("stripe {:016x}", body.0), pid: u32::from(unit), host: String::new() }
+pub fn unit_writer(principal: PrincipalId, body: BodyId, unit: u8) -> ClientIdentity {
+    ClientIdentity { principal, user: format!("stripe {:016x}", body.0), pid: u32::from(unit), host: String::new() }
 }
 
 /// The units of a content that begins, and their writers. Nothing of them is visible.
@@ -122,13 +122,13 @@ pub(crate) fn make_units(
     let mut record = StripeRecord { stripe: *stripe, units: Vec::with_capacity(units.len()), secret: *secret };
     for (number, placement) in (0..).zip(units) {
         let (ino, body) = (ctx.ids.next_ino()?, ctx.ids.next_body()?);
-        let client = unit_writer(parent.body, number);
+        let client = unit_writer(parent.client.principal, parent.body, number);
         let key = keys::writer_key(&client, &parent.path);
         let content = new_content(body, placement.group, key);
         // Held by the file, so that it stays without a name. Its writer opens it again before its first byte, whatever the file's mode is.
         let access = Access { mode: access.mode | 0o200, ..access };
         let inode = Inode { nlink: 0, holders: 1, ..new_inode(ctx, ino, access, Kind::File(content)) };
-        Located { inode, place: Place::Own }.store(txn);
+        Located { inode, place: Place::Own }.store(txn, ctx);
         let expected_len = request.expected_len.map(|len| stripe.unit_len(number, len));
         let begun = begin_writer(ctx, request, key, WriterKind::New, ino, body);
         WriterRecord { client, expected_len, placement: placement.clone(), ..begun }.put(txn);

@@ -44,7 +44,7 @@ pub fn symlink(txn: &mut dyn Txn, ctx: &Context, request: &Symlink) -> Result<In
     let ino = ctx.ids.next_ino()?;
     let access = new_access(&ctx.actor, &at.parent, 0o777);
     let inode = new_inode(ctx, ino, access, Kind::Symlink(request.target.clone()));
-    put_new(txn, at.parent.ino, &at.name, &inode);
+    put_new(txn, ctx, at.parent.ino, &at.name, &inode);
     adjust(txn, ctx, at.parent.ino, ino.0, 1, 0, Touch::Entries)?;
     Ok(ino)
 }

@@ -72,7 +72,7 @@ pub fn make_tree(txn: &mut dyn Txn, ctx: &Context, request: &MakeTree) -> Result
     record.tree = tree;
     inode.ctime = ctx.now;
     inode.kind = Kind::Directory(record.clone());
-    put_directory(txn, &inode, &record);
+    put_directory(txn, ctx, &inode, &record);
     TreeRecord { tree, root: dir.ino, made: ctx.now }.put(txn);
     Ok(tree)
 }

@@ -6,7 +6,7 @@ use types::{BootId, ClientIdentity, NsPath};
 use crate::node::{Dentry, locate_entry};
 use crate::recover::begin_update;
 use crate::walk::{Last, resolve_existing};
-use crate::{Context, FileState, How, NsError, OpTag, OpenWrite, OpenedWrite, Operation, Want, permit};
+use crate::{Context, FileState, How, NsError, OpTag, OpenWrite, OpenedWrite, Operation, Want, permit, permit_client};
 
 /// Begins to cut or extend a complete file: an update in place. The server then truncates the piece, completes it and commits. `None`: it has that length already.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,6 +24,7 @@ pub struct Truncate {
 /// See [`Truncate`]. What is being written is busy, also for its own writer, who truncates by its handle.
 pub fn truncate(txn: &mut dyn Txn, ctx: &Context, request: &Truncate) -> Result<Option<OpenedWrite>, NsError> {
     let path = &request.path;
+    permit_client(&ctx.actor, &request.client, &|| path.to_string())?;
     if request.len > i64::MAX.unsigned_abs() {
         return Err(NsError::TooLarge { what: "the length", len: request.len, bound: i64::MAX.unsigned_abs() });
     }

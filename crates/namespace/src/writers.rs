@@ -91,7 +91,7 @@ pub fn find_writer(read: &dyn Read, client: &ClientIdentity, path: &NsPath) -> R
     let prefix = keys::writers_of(keys::writer_key(client, path.as_bytes()));
     collect(read, &prefix, &keys::end_of(&prefix), SAME_MAX, |key, value| {
         let writer = WriterRecord::read(key, value)?;
-        Ok((writer.client == *client && writer.path == path.as_bytes()).then_some(writer))
+        Ok(writer.is_of(client, path).then_some(writer))
     })
 }
 

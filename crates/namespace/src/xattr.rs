@@ -126,8 +126,8 @@ impl Owner {
             Self::Inode(mut located) => {
                 located.inode = Inode { xattrs: count, ctime: ctx.now, ..located.inode };
                 match &located.inode.kind {
-                    Kind::Directory(dir) => put_directory(txn, &located.inode, dir),
-                    _ => located.store(txn),
+                    Kind::Directory(dir) => put_directory(txn, ctx, &located.inode, dir),
+                    _ => located.store(txn, ctx),
                 }
             }
             Self::Hidden(at, mut upload) => {

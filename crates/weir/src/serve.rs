@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::care::Care;
 use crate::cli::ServeArgs;
 use crate::config::{ClusterRole, Config};
-use crate::datadir::{DataDir, DataDirError, DirRole, IfNew};
+use crate::datadir::{DataDir, DataDirError, DirRole, FORMAT_VERSION, IfNew};
 use crate::exit::Exit;
 use crate::foundation::{Foundation, OpenError, Purpose, ballast_bytes};
 use crate::metrics::{LogSource, Metrics, Sources};
@@ -56,7 +56,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
     let data = open_data_dir(config.data.as_ref(), if_new)?;
     tracing::info!(
-        "weir {} on {}{}: format 1, cluster {:032x}, store {}, incarnation {}, created {}",
+        "weir {} on {}{}: format {FORMAT_VERSION}, cluster {:032x}, store {}, incarnation {}, created {}",
         env!("CARGO_PKG_VERSION"),
         data.path.display(),
         if data.fresh { " (made just now)" } else { "" },
@@ -231,7 +231,7 @@ pub(crate) fn open_cluster_dir(path: Option<&PathBuf>, role: DirRole, if_new: If
     let path = path.ok_or_else(|| refused(DataDirError::NotGiven))?;
     let data = DataDir::open_as(path, role, None, if_new, now()).map_err(refused)?;
     tracing::info!(
-        "weir {} on {}{}: format 1, cluster {:032x}, {}, incarnation {}, created {}",
+        "weir {} on {}{}: format {FORMAT_VERSION}, cluster {:032x}, {}, incarnation {}, created {}",
         env!("CARGO_PKG_VERSION"),
         data.path.display(),
         if data.fresh { " (made just now)" } else { "" },
