@@ -48,7 +48,7 @@ impl Default for Limits {
 /// A change's number within a client's session, so that a retry is answered and not done twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestNumber {
-    /// The client's session, from [`crate::open_session`].
+    /// The client's session, from [`crate::OpenSession`].
     pub session: SessionId,
     /// Counts up from 1 in each session.
     pub number: u64,
@@ -165,5 +165,5 @@ pub(crate) use operations;
 /// back unless it [keeps its changes](NsError::keeps_changes); a numbered request's answer is remembered, refusals
 /// included. Says whether the transaction is to be committed.
 pub fn perform<O: Operation>(txn: &mut dyn Txn, ctx: &Context, op: &O) -> (OpOutcome, Result<O::Reply, NsError>) {
-    crate::session::perform(txn, ctx, op)
+    crate::writers::session::perform(txn, ctx, op)
 }

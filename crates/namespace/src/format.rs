@@ -5,7 +5,7 @@ use types::{BodyId, Incarnation, Ino, PrincipalId, SessionId, SnapshotEpoch, Tim
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::ids::{put_untaken, untaken};
-use crate::inode::{DirectoryRecord, Inode, Kind};
+use crate::tree::inode::{DirectoryRecord, Inode, Kind};
 use crate::{Access, Context, NsError, OpTag, Operation, TreeRecord, Want, keys, permit};
 
 const MARK: &[u8] = b"namespace";
@@ -91,7 +91,7 @@ pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, Ns
             extra: Vec::new(),
             kind: Kind::Directory(DirectoryRecord { parent: Ino::ROOT, name: Vec::new(), tree: TreeId::DEFAULT }),
         };
-        txn.put(&keys::inode(Ino::ROOT), &crate::node::encode_record(&root, mark.epoch));
+        txn.put(&keys::inode(Ino::ROOT), &crate::tree::node::encode_record(&root, mark.epoch));
         TreeRecord { tree: TreeId::DEFAULT, root: Ino::ROOT, made: now }.put(txn);
     }
     mark.sessions += 1;
