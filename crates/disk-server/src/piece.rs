@@ -166,7 +166,7 @@ impl Piece {
                 Did::Opened(self.open(at, incarnation, may_make).map_err(|error| told(at, &error)))
             }
             Work::Renew => {
-                let About { path, expected_len } = self.about();
+                let About { path, expected_len, .. } = self.about();
                 let new = NewPiece { path_hint: &path, expected_len, incarnation };
                 let begun = at.store.begin_anew(self.piece, new).map(|writer| *self.writer.lock() = Some(writer));
                 Did::Opened(begun.map_err(|error| told(at, &error)))
@@ -203,7 +203,7 @@ impl Piece {
     fn open(&self, at: &StoreAt, incarnation: Incarnation, may_make: bool) -> Result<(), StoreError> {
         let opened = match at.store.status(self.piece)? {
             None if may_make => {
-                let About { path, expected_len } = self.about();
+                let About { path, expected_len, .. } = self.about();
                 let new = NewPiece { path_hint: &path, expected_len, incarnation };
                 at.store.create(self.piece, new)?
             }

@@ -1,7 +1,7 @@
 //! What managers and disk servers tell each other, as plain data; the bytes are [`link::encode`]'s.
 
 use serde::{Deserialize, Serialize};
-use types::{BodyId, ErrorCode, Incarnation, NodeId, PieceId, StoreId, WriterToken};
+use types::{BodyId, ErrorCode, Incarnation, NodeId, PieceId, PrincipalId, StoreId, WriterToken};
 
 use cluster::message::{BetweenStores, ToManager, ToServer};
 use cluster::replication::Whole;
@@ -235,6 +235,8 @@ pub enum ChangeHead {
 /// What a piece is made with.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct About {
+    /// Whom its writer acts as.
+    pub principal: PrincipalId,
     /// The path that it was opened by: for people who have to find out what it was.
     pub path: Vec<u8>,
     /// The announced length.

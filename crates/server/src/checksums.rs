@@ -138,7 +138,7 @@ impl Shared {
         let has_room = !state.stopping && state.for_manager.len() < WAITING_MAX;
         let granted = match parse_path(&path) {
             Ok(path) if has_room => {
-                let granted = disk.granted(capability.as_bytes(), &path);
+                let granted = disk.granted(capability.as_bytes(), &path, None);
                 granted.map(|granted| (path, granted))
             }
             Ok(_) => Err(PlacedError::Wait { seconds: 1, why: "it reads too many files at the moment" }),

@@ -211,7 +211,7 @@ impl Server {
     fn granted(&self, sealed: &str, path: &NsPath, env: &Env<'_>) -> Option<(PieceId, Grant)> {
         let server = node_of(store_of(self.index));
         let now = self.member.manager_time(env.now)?;
-        let wanted = Wanted { server, path: PathMark::of(path), rights: Rights::READ, now };
+        let wanted = Wanted { server, principal: None, path: PathMark::of(path), rights: Rights::READ, now };
         let permission = Permission::check(sealed.as_bytes(), self.keys.as_ref()?, &wanted).ok()?;
         Some((PieceId::first(permission.body), node::grant_of(&permission)?))
     }

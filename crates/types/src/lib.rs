@@ -28,8 +28,8 @@ pub use error_code::ErrorCode;
 pub use group::{Era, Group, Member, NodeRecord, Participant, Placement};
 pub use histogram::Histogram;
 pub use id::{
-    BodyId, ClusterId, GroupId, Incarnation, Ino, NodeId, PieceId, PieceIndex, PrincipalId, SessionId, StoreId, TreeId,
-    UploadId,
+    BodyId, ClusterId, GroupId, Incarnation, Ino, NodeId, PieceId, PieceIndex, PrincipalId, SessionId, SnapshotEpoch,
+    StoreId, TreeId, UploadId,
 };
 pub use layout::{
     Layout, LayoutError, REPLICAS_MAX, STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_WIDTH_MAX, STRIPE_WIDTH_MIN, Stripe,

@@ -13,7 +13,9 @@ use namespace::{
     WriterRecord, WriterToken,
 };
 use types::capability::{Capability, PathMark, Rights};
-use types::{BodyId, BootId, GroupId, Ino, Participant, PieceId, Place, Placement, Policy, StoreId, Timestamp};
+use types::{
+    BodyId, BootId, GroupId, Ino, Participant, PieceId, Place, Placement, Policy, PrincipalId, StoreId, Timestamp,
+};
 
 use super::asking::{Asking, OpeningError, Redirect};
 use super::writers_room::no_memory;
@@ -57,6 +59,11 @@ impl Manager {
     ) {
         let op = OpenWrite { boot: ANY_BOOT, ..op };
         let opening = Opening { asking, op, answer: Box::new(answer) };
+        // Before anything of a writer that is there is given to another store.
+        let what = || opening.op.path.to_string();
+        if let Err(denied) = namespace::permit_client(&opening.asking.actor, &opening.op.client, &what) {
+            return opening.refuse(denied);
+        }
         if opening.op.how != How::Update {
             return self.open_new(opening);
         }
@@ -330,7 +337,7 @@ impl Manager {
         let Opening { asking, op, answer } = opening;
         // Who comes again with the same words must not be told that there is something.
         let takes_back = op.how != How::Update && !op.restarted;
-        let (actor, mode) = (asking.actor.clone(), op.mode);
+        let (actor, principal, mode) = (asking.actor.clone(), op.client.principal, op.mode);
         self.change_as(&actor, durability, op, move |result| {
             let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
             drop(ended);
@@ -346,7 +353,7 @@ impl Manager {
             let epoch = Epoch(opened.writer.epoch);
             this.once_fenced(&not_fenced, opened.piece, epoch, move |this, ended| {
                 let fenced = ended.map(drop).ok_or_else(unknown_server);
-                match fenced.and_then(|()| this.redirect_writer(&opened, mode, &asking)) {
+                match fenced.and_then(|()| this.redirect_writer(&opened, (principal, mode), &asking)) {
                     Err(error) if takes_back && opened.kind == OpenKind::New => {
                         this.take_back(opened.writer, move || answer(Err(error)));
                     }
@@ -380,7 +387,12 @@ impl Manager {
         Ok(holders)
     }
 
-    fn redirect_writer(&self, opened: &OpenedWrite, mode: u16, asking: &Asking) -> Result<Redirect, OpeningError> {
+    fn redirect_writer(
+        &self,
+        opened: &OpenedWrite,
+        (principal, mode): (PrincipalId, u16),
+        asking: &Asking,
+    ) -> Result<Redirect, OpeningError> {
         let primary = opened.participants.first().ok_or(OpeningError::Lost)?;
         // Of what is there already the stores have something that must not be begun anew.
         let may_make = match opened.kind {
@@ -395,7 +407,7 @@ impl Manager {
         let rights = GrantRights::Write { writer: opened.writer, participants: opened.participants.clone(), may_make };
         let (epoch, mtime, path) = (u64::from(opened.writer.epoch), asking.now, PathMark::of(&asking.path));
         let (piece, ino, group) = (opened.piece, opened.ino, opened.group);
-        let to = Permitted { path, piece, ino, mode, mtime, group, epoch, rights };
+        let to = Permitted { principal, path, piece, ino, mode, mtime, group, epoch, rights };
         self.permit(self.world.now(), primary.store, to)
     }
 
@@ -428,7 +440,7 @@ impl Manager {
     ) -> Result<Redirect, OpeningError> {
         let away = || OpeningError::wait(format!("{} is away", view.servers.shown(store)));
         let session = view.node_of(store).and_then(|node| view.sessions.session(now, node)).ok_or_else(away)?;
-        let Permitted { path, piece, ino, mode, mtime, group, epoch, rights } = to;
+        let Permitted { principal, path, piece, ino, mode, mtime, group, epoch, rights } = to;
         let what = match rights {
             GrantRights::Write { .. } => Rights::READ_WRITE,
             GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => Rights::READ,
@@ -438,14 +450,16 @@ impl Manager {
             _ => self.settings.capability_life,
         };
         let to = To::Piece(Grant { store, session, group, rights });
-        let layout = Layout { to, ino, mode, mtime };
+        let layout = Layout { to, shard: piece.index, ino, mode, mtime };
         let until = self.permissions_time(now).plus(life);
-        seal(view, now, store, Sealed { path, body: piece.body, rights: what, epoch, layout, until })
+        seal(view, now, store, Sealed { principal, path, body: piece.body, rights: what, epoch, layout, until })
     }
 }
 
 /// What a permission says.
 pub(crate) struct Sealed {
+    /// Whom it is given to.
+    pub(crate) principal: PrincipalId,
     pub(crate) path: PathMark,
     pub(crate) body: BodyId,
     pub(crate) rights: Rights,
@@ -460,9 +474,9 @@ pub(crate) fn seal(view: &ClusterView, now: Time, store: StoreId, what: Sealed) 
     let node = view.node_of(store).ok_or_else(away)?;
     let session = view.sessions.session(now, node).ok_or_else(away)?;
     let (host, port, key) = view.servers.way_to(node).ok_or_else(away)?;
-    let Sealed { path, body, rights, epoch, layout, until } = what;
+    let Sealed { principal, path, body, rights, epoch, layout, until } = what;
     let layout = layout.encode();
-    let capability = Capability { server: node, body, path, rights, epoch, session, expires: until, layout };
+    let capability = Capability { server: node, body, rights, principal, path, epoch, session, expires: until, layout };
     let capability = capability.seal(key).map_err(|error| {
         tracing::error!(%error, "a permission cannot be made");
         OpeningError::Unsupported("its stores do not fit into a redirect")
@@ -480,6 +494,8 @@ pub(crate) fn not_made(error: NsError) -> OpeningError {
 
 /// What a client may do, before it is put into a form that it can carry.
 pub(crate) struct Permitted {
+    /// Whom it is given to.
+    pub(crate) principal: PrincipalId,
     /// The path that it is to be shown with.
     pub(crate) path: PathMark,
     pub(crate) piece: PieceId,

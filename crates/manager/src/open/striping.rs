@@ -11,7 +11,7 @@ use namespace::{
 use types::capability::{PathMark, Rights};
 use types::direct::{DirectRights, StripedFile, UnitAt};
 use types::striping::{StripedWriting, WriteSecret};
-use types::{BodyId, GroupId, NsPath, Placement, Policy, StoreId, Stripe, WriterToken};
+use types::{BodyId, GroupId, NsPath, PieceIndex, Placement, Policy, PrincipalId, StoreId, Stripe, WriterToken};
 
 use super::asking::{Asking, OpeningError, Redirect};
 use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, not_made, seal};
@@ -100,10 +100,12 @@ impl Manager {
     fn open_file(self: &Arc<Self>, opening: Opening, durability: Durability, goes_on: bool) {
         let this = Arc::clone(self);
         let Opening { asking, op, answer } = opening;
-        let (actor, mode) = (asking.actor.clone(), op.mode);
+        let (actor, principal, mode) = (asking.actor.clone(), op.client.principal, op.mode);
         self.change_as(&actor, durability, op, move |result| {
             let opened = result.map_err(not_made);
-            answer(opened.and_then(|opened| this.redirect_striped_writer(&opened, goes_on, mode, &asking)));
+            answer(
+                opened.and_then(|opened| this.redirect_striped_writer(&opened, goes_on, (principal, mode), &asking)),
+            );
         });
     }
 
@@ -111,14 +113,14 @@ impl Manager {
         &self,
         opened: &OpenedWrite,
         goes_on: bool,
-        mode: u16,
+        (principal, mode): (PrincipalId, u16),
         asking: &Asking,
     ) -> Result<Redirect, OpeningError> {
         let record = self.names.read(|read| namespace::stripe_of(read, opened.body))?.ok_or(OpeningError::Lost)?;
         let writing = StripedWriting { writer: opened.writer, secret: record.secret };
-        let layout = |to| Layout { to, ino: opened.ino, mode, mtime: asking.now };
+        let layout = |to| Layout { to, shard: PieceIndex(0), ino: opened.ino, mode, mtime: asking.now };
         let what = (Rights::READ_WRITE, StripedRights::Write { writing, goes_on });
-        self.redirect_striped(opened.body, asking, what, layout)
+        self.redirect_striped((principal, opened.body), asking, what, layout)
     }
 
     /// Sends a reader to a server that puts a striped file together.
@@ -129,9 +131,11 @@ impl Manager {
             FileState::Complete => StripedRights::Read { len: content.len, is_partial: false },
             FileState::Interrupted(_) => StripedRights::Read { len: content.len, is_partial: true },
         };
-        let layout = |to| Layout { to, ino: inode.ino, mode: inode.access.mode, mtime: inode.mtime };
+        let (ino, mode, mtime) = (inode.ino, inode.access.mode, inode.mtime);
+        let layout = |to| Layout { to, shard: PieceIndex(0), ino, mode, mtime };
         self.all_units_are_there(content.body)?;
-        let to = self.redirect_striped(content.body, asking, (Rights::READ, rights), layout)?;
+        let to =
+            self.redirect_striped((asking.actor.principal, content.body), asking, (Rights::READ, rights), layout)?;
         Ok(Redirect { units: self.units_to_read(&to, asking), ..to })
     }
 
@@ -178,7 +182,7 @@ impl Manager {
 
     fn redirect_striped(
         &self,
-        body: BodyId,
+        (principal, body): (PrincipalId, BodyId),
         asking: &Asking,
         (rights, striped): (Rights, StripedRights),
         layout: impl FnOnce(To) -> Layout,
@@ -215,7 +219,7 @@ impl Manager {
         let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
         let until = self.permissions_time(now).plus(life);
         let (path, epoch) = (PathMark::of(&asking.path), u64::from(epoch));
-        let to = seal(&view, now, store, Sealed { path, body, rights, epoch, layout, until })?;
+        let to = seal(&view, now, store, Sealed { principal, path, body, rights, epoch, layout, until })?;
         Ok(Redirect { striped: direct.filter(|_| asking.is_direct), ..to })
     }
 
@@ -230,7 +234,10 @@ impl Manager {
         let of = writing.writer;
         let found = self.names.read(|read| {
             namespace::permit_writing(read, &writing)?;
-            find_unit(read, of, unit)
+            let found = find_unit(read, of, unit)?;
+            let what = || format!("the writing of body {:016x}", of.body.0);
+            namespace::permit_client(&asking.actor, &found.0.client, &what)?;
+            Ok::<_, NsError>(found)
         });
         let (file, unit_content, writer) = match found {
             Ok(found) => found,
@@ -243,7 +250,7 @@ impl Manager {
         let op = OpenWrite {
             mode: 0,
             unit_of: Some(of),
-            ..OpenWrite::new(path, How::Update, namespace::unit_writer(of.body, unit), ANY_BOOT)
+            ..OpenWrite::new(path, How::Update, namespace::unit_writer(file.client.principal, of.body, unit), ANY_BOOT)
         };
         let answer = Box::new(answer);
         match writer {

@@ -8,7 +8,7 @@ use cluster::{CopyId, Fence, FenceId, LeaseTerms, Life, Register, Registered};
 use types::striping::{StripedWriting, WriteSecret};
 use types::{
     Adler32, BodyId, BootId, Crc32c, Era, ErrorCode, GroupId, Incarnation, Ino, NodeId, Participant, PieceId,
-    PieceIndex, SessionId, StoreId, Timestamp, WriterKey, WriterToken,
+    PieceIndex, PrincipalId, SessionId, StoreId, Timestamp, WriterKey, WriterToken,
 };
 
 use crate::grant::{Layout, Striped, StripedRights, To};
@@ -230,7 +230,10 @@ fn between() -> Vec<Between> {
     let change = || told(ToReplica::Change { stream: STREAM, seq: Seq(12) });
     let begin = told(ToReplica::Begin { stream: STREAM, era: Era(1), from: Seq(11), may_make: true });
     vec![
-        Between { about: Some(About { path: b"/a/file".to_vec(), expected_len: Some(100) }), ..begin },
+        Between {
+            about: Some(About { principal: PrincipalId(1000), path: b"/a/file".to_vec(), expected_len: Some(100) }),
+            ..begin
+        },
         Between { change: Some(write), ..change() },
         Between { change: Some(truncate), ..change() },
         told(ToReplica::Sync { stream: STREAM, upto: Seq(12) }),
@@ -262,7 +265,7 @@ fn layouts() -> Vec<Layout> {
         striped(StripedRights::Read { len: 4096, is_partial: false }),
         striped(StripedRights::Follow),
     ];
-    all.map(|to| Layout { to, ino: Ino(99), mode: 0o644, mtime: WALL }).into()
+    all.map(|to| Layout { to, shard: PieceIndex(0), ino: Ino(99), mode: 0o644, mtime: WALL }).into()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -219,7 +219,7 @@ impl Connection {
         let Some(capability) = target.get(types::capability::OPAQUE_KEY.as_bytes()) else {
             return Err(self.to_manager(disk));
         };
-        match disk.granted(capability, path) {
+        match disk.granted(capability, path, Some(self.node.config.actor.principal)) {
             Ok(Granted::Write(grant)) if grant.is_new() => Ok(grant),
             Ok(Granted::Striped(_)) => Err(Refusal::unsupported("To make a striped file in a batch")),
             Ok(_) => {

@@ -64,7 +64,7 @@ impl Connection {
         if let Part::Fetch { key, origin } = &part {
             return self.fetch_of_granted(stream, r, path, (key, origin));
         }
-        let granted = match disk.granted(capability, &path) {
+        let granted = match disk.granted(capability, &path, Some(self.node.config.actor.principal)) {
             Ok(granted) => granted,
             Err(error) => return Ok(Err(Refusal::of_placed(&format_args!("open {path}"), &error))),
         };
@@ -174,7 +174,7 @@ impl Connection {
             return Ok(Err(Refusal::unsupported("A permission of a cluster's manager")));
         };
         let capability = target.get(types::capability::OPAQUE_KEY.as_bytes()).unwrap_or_default();
-        let writing = match disk.granted(capability, &path) {
+        let writing = match disk.granted(capability, &path, Some(self.node.config.actor.principal)) {
             Ok(Granted::Write(writing)) => writing,
             Ok(granted) if granted.is_to_write() => {
                 return Ok(Err(Refusal::unsupported("To cut a striped file by its name")));
