@@ -4,17 +4,21 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use types::capability::{Capability, CapabilityKey, CapabilityKeys, LAYOUT_BYTES_MAX, Rights, Wanted};
-use types::{ObjectId, NodeId, SessionId, Timestamp};
+use types::capability::{Capability, CapabilityKey, CapabilityKeys, LAYOUT_BYTES_MAX, PathMark, Rights, Wanted};
+use types::{ObjectId, NodeId, NsPath, PrincipalId, SessionId, Timestamp};
 
 fuzz_target!(|bytes: &[u8]| {
     let keys = CapabilityKeys::new(CapabilityKey::new(1, b"a key that the fuzzer cannot see"));
-    let wanted = Wanted { server: NodeId(1), object: None, rights: Rights::READ, now: Timestamp(0) };
+    let (path, principal) = (PathMark::of(&NsPath::root()), PrincipalId(5));
+    let wanted =
+        Wanted { server: NodeId(1), principal: Some(principal), path, rights: Rights::READ, now: Timestamp(0) };
     assert!(Capability::check(bytes, &keys, &wanted).is_err());
     let sealed = Capability {
         server: NodeId(1),
         object: ObjectId(2),
         rights: Rights::READ,
+        principal,
+        path,
         epoch: 3,
         session: SessionId(4),
         expires: Timestamp(0).plus(Duration::from_secs(1)),

@@ -351,7 +351,7 @@ impl DiskServer {
     /// Ends a writing whose client does not come back. It may wait for the disk.
     fn end_writer(self: &Arc<Self>, end: &EndWriter) {
         let Ok(path) = NsPath::parse(&end.path) else { return };
-        let placed = match self.verified(end.capability.as_bytes(), &path) {
+        let placed = match self.verified(end.capability.as_bytes(), &path, None) {
             Ok(VerifiedCapability::Write(grant)) => grant.attach_to_end(&end.path, end.expected_len),
             Ok(VerifiedCapability::Read(_) | VerifiedCapability::Striped(_)) => return,
             Err(error) => Err(error),

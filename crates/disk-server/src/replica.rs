@@ -166,7 +166,7 @@ impl Replica {
                 WorkResult::Opened(self.open(at, incarnation, may_make).map_err(|error| told(at, &error)))
             }
             Work::Renew => {
-                let ReplicaOrigin { path, expected_len } = self.about();
+                let ReplicaOrigin { path, expected_len, .. } = self.about();
                 let new = NewReplica { path_hint: &path, expected_len, incarnation };
                 let begun = at.store.begin_anew(self.replica, new).map(|writer| *self.writer.lock() = Some(writer));
                 WorkResult::Opened(begun.map_err(|error| told(at, &error)))
@@ -203,7 +203,7 @@ impl Replica {
     fn open(&self, at: &StoreAt, incarnation: Incarnation, may_make: bool) -> Result<(), StoreError> {
         let opened = match at.store.status(self.replica)? {
             None if may_make => {
-                let ReplicaOrigin { path, expected_len } = self.about();
+                let ReplicaOrigin { path, expected_len, .. } = self.about();
                 let new = NewReplica { path_hint: &path, expected_len, incarnation };
                 at.store.create(self.replica, new)?
             }

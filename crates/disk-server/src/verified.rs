@@ -7,7 +7,7 @@ use cluster::server::{Grant, GrantRights, Input, ReadView};
 use store::{Reader, Verified};
 use types::capability::{Capability, CapabilityError, PathMark, Rights, Wanted};
 use types::stale_replicas::StaleReplica;
-use types::{ErrorCode, Ino, NsPath, ObjectId, ReplicaId, Stripe, Timestamp, WriterToken};
+use types::{ErrorCode, Ino, NsPath, ObjectId, PrincipalId, ReplicaId, Stripe, Timestamp, WriterToken};
 
 use super::replica::whole_of;
 use super::store_shell::StoreShell;
@@ -66,6 +66,8 @@ struct Good {
     ino: Ino,
     mode: u16,
     mtime: Timestamp,
+    /// Whom it was given to.
+    principal: PrincipalId,
     grant: Grant,
 }
 
@@ -82,11 +84,16 @@ pub struct WriteGrant {
 }
 
 impl DiskServer {
-    /// Reads the permission that a client shows with `path`.
+    /// Reads the permission that a client of principal `shown_by` shows with `path`. `None`: the manager sent it, for the one that it names.
     ///
     /// # Errors
     /// It is good for nothing here (any more): the client is sent to the manager where that helps.
-    pub fn verified(self: &Arc<Self>, capability: &[u8], path: &NsPath) -> Result<VerifiedCapability, PlacedError> {
+    pub fn verified(
+        self: &Arc<Self>,
+        capability: &[u8],
+        path: &NsPath,
+        shown_by: Option<PrincipalId>,
+    ) -> Result<VerifiedCapability, PlacedError> {
         let (now, session) = {
             let (member, now) = (self.member.lock(), self.world.now());
             (member.manager_time(now), member.session())
@@ -95,7 +102,8 @@ impl DiskServer {
         let now = now.ok_or_else(|| self.moved_or_early())?;
         let keys = self.keys.read();
         let keys = keys.as_ref().ok_or_else(|| self.moved_or_early())?;
-        let wanted = Wanted { server: self.settings.node, path: PathMark::of(path), rights: Rights::READ, now };
+        let (server, path) = (self.settings.node, PathMark::of(path));
+        let wanted = Wanted { server, principal: shown_by, path, rights: Rights::READ, now };
         let capability = match Capability::check(capability, keys, &wanted) {
             Ok(capability) => capability,
             Err(
@@ -112,7 +120,7 @@ impl DiskServer {
             Some(_) => return Err(self.moved()),
             None => return Err(self.moved_or_early()),
         }
-        let Layout { to, ino, mode, mtime } = Layout::decode(&capability.layout).ok_or_else(|| self.moved())?;
+        let Layout { to, shard, ino, mode, mtime } = Layout::decode(&capability.layout).ok_or_else(|| self.moved())?;
         let grant = match to {
             To::Replica(grant) => grant,
             To::Striped(striped) => {
@@ -122,15 +130,8 @@ impl DiskServer {
             }
         };
         let shell = self.stores.get(&grant.store).cloned().ok_or_else(|| self.moved())?;
-        let good = Good {
-            server: Arc::clone(self),
-            shell,
-            replica: ReplicaId::first(capability.object),
-            ino,
-            mode,
-            mtime,
-            grant,
-        };
+        let (replica, principal) = (ReplicaId { object: capability.object, index: shard }, capability.principal);
+        let good = Good { server: Arc::clone(self), shell, replica, ino, mode, mtime, principal, grant };
         Ok(match good.grant.rights {
             GrantRights::Write { writer, may_make, .. } => {
                 VerifiedCapability::Write(WriteGrant { writer, is_new: may_make, good })
@@ -215,9 +216,9 @@ impl WriteGrant {
     /// # Errors
     /// Somebody else orders them by now, or the store cannot.
     pub fn attach(self, path: &[u8], expected_len: Option<u64>) -> Result<Arc<Placed>, PlacedError> {
-        let Self { good: Good { server, shell, replica, ino, grant, .. }, writer, is_new } = self;
+        let Self { good: Good { server, shell, replica, ino, principal, grant, .. }, writer, is_new } = self;
         let state = shell.replica(replica);
-        state.set_about(ReplicaOrigin { path: path.to_vec(), expected_len });
+        state.set_about(ReplicaOrigin { principal, path: path.to_vec(), expected_len });
         let is_shared = matches!(&grant.rights, GrantRights::Write { in_sync, .. } if in_sync.len() > 1);
         let placed = Placed::new(Arc::clone(&server), shell, state, (writer, ino), is_new, is_shared);
         placed.ask(|by| Input::Attach { by, replica, grant })?;
@@ -242,7 +243,7 @@ mod tests {
     use cluster::{LeaseTerms, ProcessEpoch, Register, Registered, Time};
     use parking_lot::Mutex;
     use types::capability::CapabilityKey;
-    use types::{BootGeneration, BootId, Incarnation, NodeId, SessionId};
+    use types::{BootGeneration, BootId, Incarnation, NodeId, ReplicaIndex, SessionId};
 
     use super::*;
     use crate::{DiskSettings, DiskWorld};
@@ -253,6 +254,7 @@ mod tests {
     const SERVER: NodeId = NodeId(7);
     const SESSION: SessionId = SessionId(40);
     const SECRET: [u8; 32] = [9; 32];
+    const PRINCIPAL: PrincipalId = PrincipalId(5);
     /// By the manager's clock: years away from what this machine takes for the time of day.
     const WALL: Timestamp = Timestamp(2_500_000_000_000_000_000);
 
@@ -315,7 +317,7 @@ mod tests {
 
         fn is_shown(&self, capability: &Capability, with: &str) -> Result<(), PlacedError> {
             let text = capability.seal(&CapabilityKey::new(1, &SECRET)).unwrap();
-            self.server.verified(text.as_bytes(), &path(with)).map(drop)
+            self.server.verified(text.as_bytes(), &path(with), Some(PRINCIPAL)).map(drop)
         }
     }
 
@@ -325,9 +327,19 @@ mod tests {
 
     fn until(expires: Timestamp) -> Capability {
         let to = To::Striped(Striped { width: 2, chunk: 1 << 20, rights: StripedRights::Follow });
-        let layout = Layout { to, ino: Ino(3), mode: 0o644, mtime: WALL }.encode();
+        let layout = Layout { to, shard: ReplicaIndex(0), ino: Ino(3), mode: 0o644, mtime: WALL }.encode();
         let (object, rights, path) = (ObjectId(5), Rights::READ, PathMark::of(&path("/a/file")));
-        Capability { server: SERVER, object, path, rights, epoch: 0, session: SESSION, expires, layout }
+        Capability {
+            server: SERVER,
+            object,
+            rights,
+            principal: PRINCIPAL,
+            path,
+            epoch: 0,
+            session: SESSION,
+            expires,
+            layout,
+        }
     }
 
     fn seconds(count: u64) -> Duration {
@@ -365,6 +377,22 @@ mod tests {
         story.in_session(now, wall);
         assert!(matches!(story.is_shown(&before, "/a/file"), Err(PlacedError::Moved { .. })));
         story.is_shown(&Capability { session: now, ..until(wall.plus(seconds(60))) }, "/a/file").unwrap();
+    }
+
+    #[test]
+    fn a_permission_that_another_principal_shows_is_refused_in_words() {
+        let story = Story::begin();
+        story.in_session(SESSION, WALL);
+        let text = until(WALL.plus(seconds(60))).seal(&CapabilityKey::new(1, &SECRET)).unwrap();
+        let shown_by = |principal| story.server.verified(text.as_bytes(), &path("/a/file"), principal).map(drop);
+        for other in [PrincipalId(0), PrincipalId(PRINCIPAL.0 + 1)] {
+            let refused = shown_by(Some(other)).unwrap_err();
+            assert_eq!(refused.code(), ErrorCode::Denied, "{refused}");
+            assert!(refused.to_string().contains("given to principal 5"), "{refused}");
+        }
+        shown_by(Some(PRINCIPAL)).unwrap();
+        // The manager sends it to end a writing whose client has gone.
+        shown_by(None).unwrap();
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub mod runs;
 mod settings;
 pub mod startup_report;
 
-pub use datadir::{DataDir, DataDirError, DirRole, IfNew};
+pub use datadir::{DataDir, DataDirError, DirRole, FORMAT_VERSION, IfNew};
 pub use error::{OpenError, StoreOpenError};
 pub use ground::{disk_of, engine, holds_anything};
 pub use open::{Foundation, ManagerFoundation, Names, Objects, Part, Purpose, StoreFoundation};

@@ -40,6 +40,8 @@ pub enum Version {
     V1 = 1,
     /// A permission names the path that it is for, and a session comes with the manager's time of day.
     V2 = 2,
+    /// A permission names the principal that it was given to and the shard that it is for, and a replica learns for which principal it is made.
+    V3 = 3,
 }
 
 /// All versions that a node speaks.
@@ -53,7 +55,7 @@ pub struct Versions {
 
 impl Versions {
     /// Those of this build.
-    pub const SPOKEN: Versions = Versions { oldest: Version::V2 as u16, newest: Version::V2 as u16 };
+    pub const SPOKEN: Versions = Versions { oldest: Version::V3 as u16, newest: Version::V3 as u16 };
 
     /// The newest that `other` speaks, too.
     #[must_use]

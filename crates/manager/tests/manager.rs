@@ -18,7 +18,7 @@ use node::{FromDisk, FromManager, Hello, StoreAddressPage, StoreReport};
 use parking_lot::Mutex;
 use types::{
     BootGeneration, BootId, ClientIdentity, ErrorCode, Group, GroupId, InSyncReplica, Member, NodeId, NsPath, ObjectId,
-    Placement, SessionId, StoreId, Timestamp, WriterToken,
+    Placement, PrincipalId, SessionId, StoreId, Timestamp, WriterToken,
 };
 
 const GROUP: GroupId = GroupId(7);
@@ -181,7 +181,7 @@ impl Cluster {
     }
 
     fn opens(&self, path: &str, stores: &[u64]) -> OpenedWrite {
-        let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+        let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
         let open = OpenWrite::new(NsPath::parse(path.as_bytes()).unwrap(), How::NewOnly, client, BootId(1));
         let placement = Placement { group: GROUP, in_sync: in_sync(stores) };
         change(&self.namespace, OpenWrite { placement, ..open })
@@ -201,7 +201,7 @@ impl Cluster {
         let path = NsPath::parse(path.as_bytes()).unwrap();
         let open_request =
             OpenRequest::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin());
-        let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+        let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
         let op = OpenWrite { only, ..OpenWrite::new(path, How::Update, client, BootId(1)) };
         let (sender, receiver) = std::sync::mpsc::channel();
         // Nobody may be there any more to hear it.
@@ -453,7 +453,7 @@ fn nobody_is_fenced_for_who_does_not_order_the_changes() {
     let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 2 };
     assert_eq!(refusal(&cluster.says(disks[0].0, 1, commit)), None);
     // It is changed in place: who is left out of that is fenced.
-    let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+    let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
     let open = OpenWrite::new(NsPath::parse(b"/f").unwrap(), How::Update, client, BootId(1));
     let placement = Placement { group: GROUP, in_sync: in_sync(&[1, 2]) };
     let writer = change(&cluster.namespace, OpenWrite { placement, ..open }).writer;
@@ -740,4 +740,35 @@ fn a_copy_is_followed_by_the_next_one_at_once() {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+#[test]
+fn nobody_is_sent_to_what_another_principal_writes_by_repeating_its_words() {
+    let cluster = Cluster::new();
+    let (disk, _) = cluster.disk(1);
+    cluster.groups(&[1]);
+    let path = NsPath::parse(b"/f").unwrap();
+    let client = |id| ClientIdentity { principal: PrincipalId(id), user: "u".into(), pid: 1, host: "h".into() };
+    let placement = Placement { group: GROUP, in_sync: in_sync(&[1]) };
+    let open = OpenWrite::new(path.clone(), How::NewOnly, client(5), BootId(1));
+    let opened = change(&cluster.namespace, OpenWrite { mode: 0o666, placement, ..open });
+    let ask = |actor: u32, client, restarted| {
+        let actor = Actor { principal: PrincipalId(actor), groups: Arc::from([PrincipalId(100)]) };
+        let open_request = OpenRequest::new(Timestamp(1), path.clone(), std::net::Ipv4Addr::LOCALHOST.into(), actor);
+        let how = if restarted { How::Replace } else { How::Update };
+        let op = OpenWrite { restarted, ..OpenWrite::new(path.clone(), how, client, BootId(1)) };
+        let (sender, receiver) = std::sync::mpsc::channel();
+        cluster.manager.open_write(open_request, op, move |result| drop(sender.send(result.map(|to| to.node))));
+        receiver.recv_timeout(Duration::from_secs(10)).unwrap()
+    };
+    cluster.sent(disk);
+    for restarted in [false, true] {
+        assert_eq!(ask(6, client(6), restarted).unwrap_err().code(), ErrorCode::Busy, "{restarted}");
+        assert_eq!(ask(6, client(5), restarted).unwrap_err().code(), ErrorCode::Denied, "{restarted}");
+    }
+    // Nobody was fenced for that, and the writer is what it was.
+    assert!(!cluster.sent(disk).iter().any(is_fence));
+    assert_eq!(cluster.writers(), [opened.writer]);
+    // Its own client comes back to it.
+    assert_eq!(ask(5, client(5), false).unwrap(), disk);
 }

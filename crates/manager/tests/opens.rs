@@ -183,7 +183,13 @@ impl Cluster {
             _ => None,
         };
         let keys = CapabilityKeys::new(self.told.sent.lock().iter().rev().find_map(key).unwrap());
-        let wanted = Wanted { server: to.node, path: PathMark::of(&ns_path(path)), rights: Rights::READ, now: WALL };
+        let wanted = Wanted {
+            server: to.node,
+            principal: None,
+            path: PathMark::of(&ns_path(path)),
+            rights: Rights::READ,
+            now: WALL,
+        };
         Capability::check(to.capability.as_bytes(), &keys, &wanted).unwrap().session
     }
 
@@ -211,7 +217,7 @@ fn change<O: Operation + Send + 'static>(namespace: &Namespace, op: O) -> O::Rep
 }
 
 fn client() -> ClientIdentity {
-    ClientIdentity { user: "u".into(), pid: 1, host: "h".into() }
+    ClientIdentity { principal: Actor::admin().principal, user: "u".into(), pid: 1, host: "h".into() }
 }
 
 fn ns_path(path: &str) -> NsPath {

@@ -203,7 +203,12 @@ impl Load {
             ..OpenWrite::new(
                 NsPath::parse(path.as_bytes()).unwrap(),
                 How::NewOnly,
-                ClientIdentity { user: "bench".into(), pid: n as u32 % 64, host: "[::1]".into() },
+                ClientIdentity {
+                    principal: types::PrincipalId(0),
+                    user: "bench".into(),
+                    pid: n as u32 % 64,
+                    host: "[::1]".into(),
+                },
                 BootId(1),
             )
         }

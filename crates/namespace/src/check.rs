@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use kv::{Read, ScanOrder};
-use types::{GroupId, Ino, NodeId, ObjectId, SessionId, StoreId, UploadId};
+use types::{GroupId, Ino, NodeId, ObjectId, SessionId, SnapshotEpoch, StoreId, UploadId};
 
 use crate::codec::BadValue;
 use crate::ids::{Untaken, untaken};
-use crate::inode::{Content, FileState, Inode, Kind, WriterKey};
-use crate::node::{
+use crate::tree::inode::{Content, FileState, Inode, Kind, WriterKey};
+use crate::tree::node::{
     Dentry, Dir, InodeValue, decode_dentry, decode_inode_value, get_dentry, get_inode_value, get_record, locate,
 };
 use crate::{
@@ -55,6 +55,8 @@ struct Check<'a> {
     report: &'a mut dyn FnMut(Finding),
     counts: CheckCounts,
     untaken: Untaken,
+    /// The snapshot epoch now.
+    epoch: SnapshotEpoch,
     /// Sums over the entries of the directory whose entries are being read.
     sums: Option<Sums>,
     /// Numbers under which attributes of files stand that nobody sees yet: as many as there are kept uploads with some.
@@ -71,8 +73,10 @@ struct Sums {
 /// error comes only from the engine; damaged records are findings.
 pub fn check(read: &dyn Read, report: &mut dyn FnMut(Finding)) -> Result<CheckCounts, NsError> {
     let untaken = untaken(read)?;
-    let mut check =
-        Check { read, report, counts: CheckCounts::default(), untaken, sums: None, hidden: BTreeSet::new() };
+    // A mark that does not read is found with its key.
+    let epoch = crate::format::snapshot_epoch(read).ok().flatten().unwrap_or_default();
+    let counts = CheckCounts::default();
+    let mut check = Check { read, report, counts, untaken, epoch, sums: None, hidden: BTreeSet::new() };
     let mut start = Vec::new();
     loop {
         let mut page = Vec::with_capacity(PAGE);
@@ -126,23 +130,27 @@ impl Check<'_> {
             Some(b'A') => self.total(key, Ino(first()?)),
             Some(b'B') => self.object(key, GroupId(first()?), ObjectId(second()?), value),
             Some(b'D') => self.dentry(key, Ino(first()?), value),
-            Some(b'G') => crate::placing::decode_group(GroupId(first()?), value).map(drop).map_err(|bad| bad.at(key)),
+            Some(b'G') => {
+                crate::groups::placing::decode_group(GroupId(first()?), value).map(drop).map_err(|bad| bad.at(key))
+            }
             Some(b'H') => self.hold(key, SessionId(first()?), Ino(second()?)),
             Some(b'I') => self.inode(key, Ino(first()?), value),
             Some(b'J') => {
                 let id = key.get(1..).and_then(|id| id.try_into().ok()).ok_or_else(short)?;
-                crate::membership::decode_token(id, value).map(drop).map_err(|bad| bad.at(key))
+                crate::groups::membership::decode_token(id, value).map(drop).map_err(|bad| bad.at(key))
             }
             Some(b'K') => self.stripe(key, ObjectId(first()?), value),
             Some(b'L') => self.link(key, Ino(first()?), Ino(second()?)),
             Some(b'M') => {
-                crate::membership::decode_member(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key))
+                crate::groups::membership::decode_member(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key))
             }
-            Some(b'N') => crate::placing::decode_node(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key)),
+            Some(b'N') => {
+                crate::groups::placing::decode_node(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key))
+            }
             Some(b'O') => self.missing(key, GroupId(first()?), ObjectId(second()?), value),
             Some(b'P') => self.policy(key, Ino(first()?), value),
             Some(b'S') => {
-                crate::membership::decode_store(StoreId(first()?), value).map(drop).map_err(|bad| bad.at(key))
+                crate::groups::membership::decode_store(StoreId(first()?), value).map(drop).map_err(|bad| bad.at(key))
             }
             Some(b'T') => self.tree(key, types::TreeId(first()?)),
             Some(b'U') => self.upload(key, UploadId(first()?), value),
@@ -170,7 +178,7 @@ impl Check<'_> {
         let is_dir = matches!(get_inode_value(self.read, dir)?, Some(InodeValue::Record(inode)) if inode.is_dir());
         self.must(is_dir, key, "totals of a directory that is not there");
         // Where there are entries, they are added up and compared when all have been seen.
-        if is_dir && crate::rmdir::is_empty(self.read, dir)? {
+        if is_dir && crate::tree::rmdir::is_empty(self.read, dir)? {
             match totals(self.read, dir) {
                 Ok(sum) if sum.entries == 0 && sum.bytes == 0 => {}
                 Ok(_) => self.found_totals(key, dir, "an empty directory's totals are not zero".into()),
@@ -269,7 +277,7 @@ impl Check<'_> {
                         }
                     }
                     _ => {
-                        let links = crate::link::links_of(self.read, ino)?.len() as u64;
+                        let links = crate::tree::link::links_of(self.read, ino)?.len() as u64;
                         self.must(u64::from(inode.nlink) == links, key, "the count of links is wrong");
                         self.must(inode.nlink > 0 || inode.holders > 0, key, "neither a name nor a holder");
                     }
@@ -285,7 +293,8 @@ impl Check<'_> {
         if let Kind::File(content) = &inode.kind {
             self.content(key, inode.ino, content)?;
         }
-        let attributes = crate::xattr::count(self.read, inode.ino)?;
+        self.must(inode.changed_epoch <= self.epoch, key, "it was changed in a snapshot epoch that has not begun");
+        let attributes = crate::tree::xattr::count(self.read, inode.ino)?;
         self.must(inode.xattrs == attributes, key, "the count of attributes is wrong");
         Ok(())
     }
@@ -328,7 +337,7 @@ impl Check<'_> {
         self.must(key.len() == 9, key, "more in the key of a policy than its directory");
         let is_dir = matches!(get_inode_value(self.read, dir)?, Some(InodeValue::Record(inode)) if inode.is_dir());
         self.must(is_dir, key, "a policy of a directory that is not there");
-        crate::policy::decode(value).map(drop).map_err(|bad| bad.at(key))
+        crate::trees::policy::decode(value).map(drop).map_err(|bad| bad.at(key))
     }
 
     fn tree(&mut self, key: &[u8], tree: types::TreeId) -> Result<(), NsError> {
@@ -383,7 +392,7 @@ impl Check<'_> {
         if let Some(HiddenAttributes { at, count }) = record.attributes {
             // They come later than this: `X` sorts behind `U`.
             self.hidden.insert(at);
-            self.must(crate::xattr::count(self.read, at)? == count, key, "the count of attributes is wrong");
+            self.must(crate::tree::xattr::count(self.read, at)? == count, key, "the count of attributes is wrong");
             let free = locate(self.read, at)?.is_none() && record.replaces.is_none();
             self.must(free, key, "its attributes stand under the number of a file that is there");
         }
@@ -392,7 +401,7 @@ impl Check<'_> {
 
     fn deletion(&mut self, key: &[u8], value: &[u8]) -> Result<(), NsError> {
         self.counts.deletions += 1;
-        let due = crate::deletion::decode(key, value)?;
+        let due = crate::groups::deletion::decode(key, value)?;
         let listed = object_record(self.read, due.group, due.object)?.is_some();
         self.must(!listed, key, "a body is queued for deletion and listed as in use");
         let upload = UploadRecord::get(self.read, UploadId(due.object.0))?.is_some();
@@ -427,7 +436,7 @@ impl Check<'_> {
     }
 
     fn missing(&mut self, key: &[u8], group: GroupId, object: ObjectId, value: &[u8]) -> Result<(), NsError> {
-        let stores = crate::placing::decode_stores(value).map_err(|bad| bad.at(key))?;
+        let stores = crate::groups::placing::decode_stores(value).map_err(|bad| bad.at(key))?;
         // Who has left the group may still be named ([`crate::ForgiveMissingReplica`]).
         self.must(!stores.is_empty(), key, "a copy is owed to nobody");
         let listed = object_record(self.read, group, object)?.is_some();

@@ -3,12 +3,12 @@
 //! A tagged field is `tag u8, length u16, bytes`. Tags ascend. A reader that does not know a tag below 0x80 keeps it
 //! as it is when it writes the record again; one that does not know a tag of 0x80 or above refuses the record.
 
-use types::{BootId, ClientIdentity, NAME_MAX, PATH_MAX};
+use types::{BootId, ClientIdentity, NAME_MAX, PATH_MAX, PrincipalId};
 
 use crate::NsError;
 
-/// The format version of every value so far.
-pub(crate) const VERSION: u8 = 1;
+/// The format version of every value. Version 1 knew no principals of writers, no snapshot epochs and no shards.
+pub(crate) const VERSION: u8 = 2;
 
 /// First tag that a reader must understand.
 const MUST_UNDERSTAND: u8 = 0x80;
@@ -48,6 +48,7 @@ impl Encoder {
         self.0.extend_from_slice(&bytes[..usize::from(len)]);
     }
     pub(crate) fn client(&mut self, client: &ClientIdentity) {
+        self.u32(client.principal.0);
         self.bytes(cut(client.user.as_bytes(), 255));
         self.u32(client.pid);
         self.bytes(cut(client.host.as_bytes(), 255));
@@ -77,6 +78,8 @@ fn cut(bytes: &[u8], bound: usize) -> &[u8] {
 pub(crate) enum BadValue {
     Damaged(&'static str),
     Newer(&'static str, u64),
+    /// Of this version of the format.
+    Older(&'static str, u8),
 }
 
 impl BadValue {
@@ -85,6 +88,7 @@ impl BadValue {
         match self {
             BadValue::Damaged(why) => NsError::Damaged { key: key.escape_ascii().to_string(), why },
             BadValue::Newer(what, feature) => NsError::Newer { what, feature },
+            BadValue::Older(what, version) => NsError::Older { what, version },
         }
     }
 }
@@ -101,6 +105,7 @@ impl<'a> Decoder<'a> {
         match value.split_first() {
             Some((&VERSION, rest)) => Ok(Self { rest, what }),
             Some((&0, _)) | None => Err(BadValue::Damaged("there is no format version")),
+            Some((&version, _)) if version < VERSION => Err(BadValue::Older(what, version)),
             Some((&version, _)) => Err(BadValue::Newer(what, u64::from(version))),
         }
     }
@@ -154,10 +159,11 @@ impl<'a> Decoder<'a> {
         self.bytes(PATH_MAX)
     }
     pub(crate) fn client(&mut self) -> Result<ClientIdentity, BadValue> {
+        let principal = PrincipalId(self.u32()?);
         let user = String::from_utf8_lossy(self.bytes(255)?).into_owned();
         let pid = self.u32()?;
         let host = String::from_utf8_lossy(self.bytes(255)?).into_owned();
-        Ok(ClientIdentity { user, pid, host })
+        Ok(ClientIdentity { principal, user, pid, host })
     }
     pub(crate) fn boot(&mut self) -> Result<BootId, BadValue> {
         self.u128().map(BootId)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kv::{OpOutcome, Txn};
-use types::{SessionId, Timestamp};
+use types::{SessionId, SnapshotEpoch, Timestamp};
 
 use crate::{Actor, Answer, IdSource, NsError};
 
@@ -48,7 +48,7 @@ impl Default for Limits {
 /// A change's number within a client's session, so that a retry is answered and not done twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestNumber {
-    /// The client's session, from [`crate::open_session`].
+    /// The client's session, from [`crate::OpenSession`].
     pub session: SessionId,
     /// Counts up from 1 in each session.
     pub number: u64,
@@ -63,6 +63,8 @@ pub struct Context {
     pub actor: Actor,
     /// This run of the server: what `W` records name.
     pub session: SessionId,
+    /// The snapshot epoch that the changes belong to.
+    pub epoch: SnapshotEpoch,
     /// The request's number, if the client numbers its requests.
     pub request: Option<RequestNumber>,
     /// Bounds and defaults.
@@ -163,5 +165,5 @@ pub(crate) use operations;
 /// back unless it [keeps its changes](NsError::keeps_changes); a numbered request's answer is remembered, refusals
 /// included. Says whether the transaction is to be committed.
 pub fn perform<O: Operation>(txn: &mut dyn Txn, ctx: &Context, op: &O) -> (OpOutcome, Result<O::Reply, NsError>) {
-    crate::session::perform(txn, ctx, op)
+    crate::writers::session::perform(txn, ctx, op)
 }

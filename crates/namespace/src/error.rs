@@ -178,6 +178,16 @@ pub enum NsError {
         /// Its number.
         feature: u64,
     },
+    /// A record of an earlier weir, which this one does not read.
+    #[error(
+        "{what} was written by an earlier version of weir (format {version}), which this one does not read; use that version to copy the files to a new cluster"
+    )]
+    Older {
+        /// What.
+        what: &'static str,
+        /// The version of the format.
+        version: u8,
+    },
     /// The answer that was given when this request number came first.
     #[error("{text}")]
     Remembered {
@@ -239,7 +249,7 @@ impl NsError {
             NsError::TooLarge { .. } => ErrorCode::TooLarge,
             NsError::OutOfNumbers => ErrorCode::Overloaded,
             NsError::Damaged { .. } => ErrorCode::Damaged,
-            NsError::Newer { .. } => ErrorCode::Unsupported,
+            NsError::Newer { .. } | NsError::Older { .. } => ErrorCode::Unsupported,
             NsError::StoreElsewhere { .. } => ErrorCode::Exists,
             NsError::StillNeeded { .. } => ErrorCode::Busy,
             NsError::Kv(error) => error.code(),

@@ -1,11 +1,11 @@
 //! An empty namespace, and the marks that say what a namespace is.
 
 use kv::{Read, Txn};
-use types::{Incarnation, Ino, ObjectId, PrincipalId, SessionId, Timestamp, TreeId};
+use types::{Incarnation, Ino, ObjectId, PrincipalId, SessionId, SnapshotEpoch, Timestamp, TreeId};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::ids::{put_untaken, untaken};
-use crate::inode::{DirectoryRecord, Inode, Kind};
+use crate::tree::inode::{DirectoryRecord, Inode, Kind};
 use crate::{Access, Context, NsError, OpTag, Operation, TreeRecord, Want, keys, permit};
 
 const MARK: &[u8] = b"namespace";
@@ -19,6 +19,8 @@ pub struct Formatted {
     pub incarnation: Incarnation,
     /// The number of this run.
     pub session: SessionId,
+    /// The snapshot epoch now.
+    pub epoch: SnapshotEpoch,
     /// Whether it was empty.
     pub new: bool,
 }
@@ -30,13 +32,24 @@ struct Mark {
     incarnation: u64,
     /// Sessions given out so far: runs of servers and sessions of clients.
     sessions: u64,
+    epoch: SnapshotEpoch,
+}
+
+/// The snapshot epoch now, 0 until the first snapshot; `None` where there is no namespace yet.
+pub(crate) fn snapshot_epoch(read: &dyn Read) -> Result<Option<SnapshotEpoch>, NsError> {
+    Ok(get_mark(read)?.map(|mark| mark.epoch))
 }
 
 fn get_mark(txn: &dyn Read) -> Result<Option<Mark>, NsError> {
     let key = keys::mark(MARK);
     let decode = |value: &[u8]| -> Result<Mark, BadValue> {
         let mut from = Decoder::new(value, "this namespace")?;
-        let mark = Mark { features: from.u64()?, incarnation: from.u64()?, sessions: from.u64()? };
+        let mark = Mark {
+            features: from.u64()?,
+            incarnation: from.u64()?,
+            sessions: from.u64()?,
+            epoch: SnapshotEpoch(from.u64()?),
+        };
         from.end()?;
         let unknown = mark.features & !FEATURES;
         if unknown != 0 {
@@ -48,10 +61,11 @@ fn get_mark(txn: &dyn Read) -> Result<Option<Mark>, NsError> {
 }
 
 fn put_mark(txn: &mut dyn Txn, mark: Mark) {
-    let mut out = Encoder::new(25);
+    let mut out = Encoder::new(33);
     out.u64(mark.features);
     out.u64(mark.incarnation);
     out.u64(mark.sessions);
+    out.u64(mark.epoch.0);
     txn.put(&keys::mark(MARK), &out.0);
 }
 
@@ -60,6 +74,8 @@ fn put_mark(txn: &mut dyn Txn, mark: Mark) {
 pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, NsError> {
     let found = get_mark(txn)?;
     let new = found.is_none();
+    let mut mark =
+        found.unwrap_or(Mark { features: FEATURES, incarnation: 1, sessions: 0, epoch: SnapshotEpoch::default() });
     if new {
         let root = Inode {
             ino: Ino::ROOT,
@@ -69,18 +85,23 @@ pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, Ns
             ctime: now,
             btime: now,
             atime: None,
+            changed_epoch: mark.epoch,
             xattrs: 0,
             holders: 0,
             extra: Vec::new(),
             kind: Kind::Directory(DirectoryRecord { parent: Ino::ROOT, name: Vec::new(), tree: TreeId::DEFAULT }),
         };
-        txn.put(&keys::inode(Ino::ROOT), &crate::node::encode_record(&root));
+        txn.put(&keys::inode(Ino::ROOT), &crate::tree::node::encode_record(&root, mark.epoch));
         TreeRecord { tree: TreeId::DEFAULT, root: Ino::ROOT, made: now }.put(txn);
     }
-    let mut mark = found.unwrap_or(Mark { features: FEATURES, incarnation: 1, sessions: 0 });
     mark.sessions += 1;
     put_mark(txn, mark);
-    Ok(Formatted { incarnation: Incarnation(mark.incarnation), session: SessionId(mark.sessions), new })
+    Ok(Formatted {
+        incarnation: Incarnation(mark.incarnation),
+        session: SessionId(mark.sessions),
+        epoch: mark.epoch,
+        new,
+    })
 }
 
 /// The highest session number handed out; `None` where there is no namespace yet.

@@ -175,7 +175,8 @@ pub(crate) fn number_at(key: &[u8], at: usize) -> Option<u64> {
     key.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes)
 }
 
-/// The first half of a writer's key: FNV-1a (64 bits) over user, NUL, pid (4 bytes, big-endian), host, NUL, path.
+/// The first half of a writer's key: FNV-1a (64 bits) over principal (4 bytes, big-endian), user, NUL, pid (4 bytes,
+/// big-endian), host, NUL, path.
 pub(crate) fn writer_key(client: &ClientIdentity, path: &[u8]) -> WriterKey {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut feed = |bytes: &[u8]| {
@@ -183,6 +184,7 @@ pub(crate) fn writer_key(client: &ClientIdentity, path: &[u8]) -> WriterKey {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     };
+    feed(&client.principal.0.to_be_bytes());
     feed(client.user.as_bytes());
     feed(&[0]);
     feed(&client.pid.to_be_bytes());
@@ -217,10 +219,14 @@ mod tests {
 
     #[test]
     fn writers_are_told_apart_by_each_part() {
-        let client = |user: &str, pid, host: &str| ClientIdentity { user: user.into(), pid, host: host.into() };
+        let principal = types::PrincipalId(3);
+        let client =
+            |user: &str, pid, host: &str| ClientIdentity { principal, user: user.into(), pid, host: host.into() };
+        let other_principal = ClientIdentity { principal: types::PrincipalId(4), ..client("a", 1, "h") };
         let base = writer_key(&client("a", 1, "h"), b"/p");
-        assert_eq!(base, WriterKey(0x73711f9b70506d08), "the hash is part of the format");
+        assert_eq!(base, WriterKey(0xf54a5977904dc54d), "the hash is part of the format");
         for other in [
+            writer_key(&other_principal, b"/p"),
             writer_key(&client("b", 1, "h"), b"/p"),
             writer_key(&client("a", 2, "h"), b"/p"),
             writer_key(&client("a", 1, "i"), b"/p"),

@@ -23,121 +23,84 @@
 //!
 //! [`Namespace`] is a thin convenience on top. The bytes of each key and value are in `docs/reference/formats.md`.
 
-mod abandon;
 mod answer;
-mod attributes;
-mod backfill;
 mod check;
 mod codec;
-mod commit;
 mod context;
 mod damage_mark;
-mod deletion;
-mod end_unchanged;
 mod error;
 mod format;
-mod grace;
-mod hold;
+mod groups;
 mod ids;
-mod inode;
-mod interrupt;
-mod keep_sums;
 mod keys;
-mod link;
-mod list;
-mod lookup;
-mod membership;
-mod mkdir;
-mod node;
-mod open_write;
-mod path_of;
-mod permission;
-mod placing;
 pub mod planted;
-mod policy;
-mod records;
-mod recount_totals;
-mod recover;
-mod remove;
-mod remove_any;
-mod rename;
-mod rmdir;
 mod service;
-mod session;
-mod stripe;
-mod symlink;
-mod totals;
 mod tree;
-mod truncate;
-mod uploads;
-mod walk;
+mod trees;
 mod writers;
-mod xattr;
 
-pub use abandon::{Abandon, abandon};
 pub use answer::Answer;
-pub use attributes::{Chmod, Chown, Utimes, chmod, chown, utimes};
-pub use backfill::{
-    BackfillMember, ForgiveMissingReplica, JoinGroup, LeaveGroup, backfill_member, forgive_missing_replica,
-    has_successors, is_alone_with, is_needed, is_on_others, join_group, leave_group,
-};
 pub use check::{CheckCounts, Finding, check};
-pub use commit::{Commit, CommitReply, Committed, Completion, commit, is_unlinked};
-pub use context::{Context, Limits, OpTag, Operation, RequestNumber, perform};
+pub use context::{Context, Limits, OpTag, Operation, RequestNumber};
 pub use damage_mark::{CONTENT_OF, DAMAGED_MARK};
-pub use deletion::{DeletionDone, DueDeletion, deletion_done, due_deletions};
-pub use end_unchanged::{EndUnchanged, end_unchanged};
 pub use error::NsError;
-pub use format::{Formatted, RaiseIncarnation, format_or_open, last_session, raise_incarnation};
-pub use grace::{GraceEnd, GraceFacts, at_grace_end};
-pub use hold::{Hold, ReleaseHold, hold, holds, release_hold};
+pub use format::{Formatted, RaiseIncarnation, last_session};
+pub use groups::backfill::{
+    BackfillMember, ForgiveMissingReplica, JoinGroup, LeaveGroup, has_successors, is_alone_with, is_needed,
+    is_on_others,
+};
+pub use groups::deletion::{DeletionDone, DueDeletion, due_deletions};
+pub use groups::membership::{
+    FIRST_NODE, FoundCluster, JoinNode, MakeToken, MemberEntry, PutStore, RemoveMember, RemoveStore, RemoveToken,
+    STORES_OF_NODE_MAX, SetAddresses, SetStoreState, StoreEntry, TokenEntry, WantedState, member, members, store,
+    stores, token, tokens,
+};
+pub use groups::placing::{
+    AtRest, CommitPlaced, CopyDone, InterruptPlaced, PutGroup, PutNode, SetInSyncReplicas, at_rest, group, groups,
+    holders, missing, missing_in_all_groups, missing_of, nodes,
+};
+pub use groups::stripe::{
+    CommitStriped, EndStriped, NewStripe, StripeRecord, UnitsWritten, permit_writing, stripe_of, unit_writer, units_of,
+    units_written,
+};
 pub use ids::{IdSource, count_to_pass_over};
-pub use inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
-pub use interrupt::{Interrupt, InterruptReply, interrupt};
-pub use keep_sums::{KeepSums, keep_sums};
 pub use kv::{Durability, Read};
-pub use link::{Link, link};
-pub use list::{ListEntry, ListPage, list, list_visit};
-pub use lookup::{lookup, open_read, stat, stat_ino, stat_no_follow};
-pub use membership::{
-    ADDRESSES_MAX, FIRST_NODE, FoundCluster, JoinNode, MakeToken, MemberEntry, NODE_NAME_MAX, PutStore, RemoveMember,
-    RemoveStore, RemoveToken, STORES_OF_NODE_MAX, SetAddresses, SetStoreState, StoreEntry, TOKENS_MAX, TokenEntry,
-    WantedState, found_cluster, join_node, make_token, member, members, put_store, remove_member, remove_store,
-    remove_token, set_addresses, set_store_state, store, stores, token, tokens,
+pub use service::{CountersSnapshot, Namespace, NamespaceConfig};
+pub use tree::attributes::{Chmod, Chown, Utimes};
+pub use tree::inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
+pub use tree::link::Link;
+pub use tree::list::{ListEntry, ListPage, list, list_visit};
+pub use tree::lookup::{lookup, open_read, stat, stat_ino, stat_no_follow};
+pub use tree::mkdir::{Made, Mkdir};
+pub use tree::path_of::path_of;
+pub use tree::permission::{Access, Actor, Want, permit, permit_client};
+pub use tree::remove::{Remove, Removed};
+pub use tree::remove_any::RemoveAny;
+pub use tree::rename::{Rename, Renamed};
+pub use tree::rmdir::Rmdir;
+pub use tree::symlink::{Symlink, readlink};
+pub use tree::xattr::{
+    NamedValue, RemoveXattr, SetXattr, XattrMode, XattrOf, get_xattr, is_hidden_upload, list_xattrs, xattr_of,
+    xattrs_of,
 };
-pub use mkdir::{Made, Mkdir, mkdir};
-pub use open_write::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched, open_write};
-pub use path_of::path_of;
-pub use permission::{Access, Actor, Want, permit};
-pub use placing::{
-    AtRest, CommitPlaced, CopyDone, InterruptPlaced, PutGroup, PutNode, SetInSyncReplicas, at_rest, commit_placed,
-    copy_done, group, groups, holders, interrupt_placed, missing, missing_in_all_groups, missing_of, nodes, put_group,
-    put_node, set_in_sync_replicas,
-};
-pub use policy::{
-    InheritedPolicy, RemovePolicy, SetPolicy, own_policy, policies, policy_for, policy_of, remove_policy, set_policy,
-};
-pub use records::{
+pub use trees::policy::{InheritedPolicy, RemovePolicy, SetPolicy, own_policy, policies, policy_for, policy_of};
+pub use trees::recount_totals::RecountTotals;
+pub use trees::totals::{Totals, totals};
+pub use trees::tree::{MakeTree, TreeRecord};
+pub use writers::abandon::Abandon;
+pub use writers::commit::{Commit, CommitReply, Committed, Completion, is_unlinked};
+pub use writers::end_unchanged::EndUnchanged;
+pub use writers::grace::{GraceEnd, GraceFacts, at_grace_end};
+pub use writers::hold::{Hold, ReleaseHold, holds};
+pub use writers::interrupt::{Interrupt, InterruptReply};
+pub use writers::keep_sums::KeepSums;
+pub use writers::open_write::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched};
+pub use writers::records::{
     EndedHow, EndedWriter, HiddenAttributes, ObjectRecord, UploadRecord, UploadState, WriterKind, WriterRecord,
 };
-pub use recount_totals::{RecountTotals, recount_totals};
-pub use remove::{Remove, Removed, remove};
-pub use remove_any::{RemoveAny, remove_any};
-pub use rename::{Rename, Renamed, rename};
-pub use rmdir::{Rmdir, rmdir};
-pub use service::{CountersSnapshot, Namespace, NamespaceConfig};
-pub use session::{CloseSession, OpenSession, close_session, open_session};
-pub use stripe::{
-    CommitStriped, EndStriped, NewStripe, StripeRecord, UnitsWritten, commit_striped, end_striped, permit_writing,
-    stripe_of, unit_writer, units_of, units_written,
+pub use writers::scan::{
+    WriterToken, WritersPage, find_writer, object_record, objects, writer_of, writers, writers_page,
 };
-pub use symlink::{Symlink, readlink, symlink};
-pub use totals::{Totals, totals};
-pub use tree::{MakeTree, TreeRecord, make_tree};
-pub use truncate::{Truncate, truncate};
-pub use uploads::{DropTombstones, ForgetUpload, drop_tombstones, due_uploads, forget_upload, uploads};
-pub use writers::{WriterToken, WritersPage, find_writer, object_record, objects, writer_of, writers, writers_page};
-pub use xattr::{
-    NamedValue, RemoveXattr, SetXattr, XattrMode, XattrOf, get_xattr, is_hidden_upload, list_xattrs, remove_xattr,
-    set_xattr, xattr_of, xattrs_of,
-};
+pub use writers::session::{CloseSession, OpenSession};
+pub use writers::truncate::Truncate;
+pub use writers::uploads::{DropTombstones, ForgetUpload, due_uploads, uploads};

@@ -7,10 +7,10 @@ use kv::{Durability, Kv, OpOutcome, Read, transact};
 use parking_lot::Mutex;
 use types::{Incarnation, ObjectId, SessionId, Timestamp};
 
+use crate::context::perform;
+use crate::format::format_or_open;
 use crate::ids::take_range;
-use crate::{
-    Actor, Context, Formatted, IdSource, Limits, NsError, OpTag, Operation, RequestNumber, format_or_open, perform,
-};
+use crate::{Actor, Context, Formatted, IdSource, Limits, NsError, OpTag, Operation, RequestNumber};
 
 /// Settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,6 +108,7 @@ impl Namespace {
             now,
             actor: actor.clone(),
             session: self.formatted.session,
+            epoch: self.formatted.epoch,
             request,
             limits: self.config.limits,
             ids: Arc::clone(&self.ids),

@@ -56,7 +56,7 @@ impl World {
             ..ns::OpenWrite::new(
                 NsPath::parse(path.as_bytes()).unwrap(),
                 How::NewOnly,
-                ClientIdentity { user: "u".into(), pid: 1, host: "h".into() },
+                ClientIdentity { principal: types::PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() },
                 BootId(1),
             )
         })
@@ -538,7 +538,7 @@ fn kept_upload(world: &World) -> ObjectId {
         ..ns::OpenWrite::new(
             NsPath::parse(b"/f").unwrap(),
             How::Replace,
-            ClientIdentity { user: "u".into(), pid: 1, host: "h".into() },
+            ClientIdentity { principal: types::PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() },
             BootId(1),
         )
     });
@@ -597,7 +597,7 @@ fn nothing_new_counts_on_those_that_leave_for_its_copies() {
             ..ns::OpenWrite::new(
                 NsPath::parse(path.as_bytes()).unwrap(),
                 How::NewOnly,
-                ClientIdentity { user: "u".into(), pid: 1, host: "h".into() },
+                ClientIdentity { principal: types::PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() },
                 BootId(1),
             )
         })

@@ -44,7 +44,7 @@ impl Script {
             ..ns::OpenWrite::new(
                 path(at),
                 how,
-                ClientIdentity { user: "ann".into(), pid: 77, host: "[::1]".into() },
+                ClientIdentity { principal: PrincipalId(6), user: "ann".into(), pid: 77, host: "[::1]".into() },
                 BootId(0x0102_0304),
             )
         };
@@ -248,15 +248,18 @@ fn an_unknown_field_below_0x80_is_kept_and_one_above_is_refused() {
 }
 
 #[test]
-fn a_later_version_is_refused_and_a_cut_value_is_damage() {
+fn other_versions_are_refused_and_a_cut_value_is_damage() {
     let key = file_key();
     let admin = Actor::admin();
     let stat = |kv: Arc<dyn Kv>| {
         let ns = Namespace::open(kv, Timestamp(9_000), NamespaceConfig::default()).unwrap();
         ns.read(|read| ns::stat(read, &admin, &path("/d/interrupted"))).unwrap_err()
     };
-    let error = stat(with(&key, |value| value[0] = 2));
+    let error = stat(with(&key, |value| value[0] = 3));
     assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
+    let error = stat(with(&key, |value| value[0] = 1));
+    assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
+    assert!(error.to_string().contains("by an earlier version of weir (format 1)"), "{error}");
     let full = golden().into_iter().find(|(k, _)| *k == key).unwrap().1.len();
     for len in 0..full {
         let error = stat(with(&key, |value| value.truncate(len)));

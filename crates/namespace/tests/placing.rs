@@ -28,7 +28,12 @@ fn member(store: u64) -> Member {
 fn open(at: &str, how: How, in_sync: &[u64]) -> ns::OpenWrite {
     ns::OpenWrite {
         placement: Placement { group: GROUP, in_sync: in_sync.iter().map(|one| in_sync_replica(*one)).collect() },
-        ..ns::OpenWrite::new(path(at), how, ClientIdentity { user: "u".into(), pid: 1, host: "h".into() }, BootId(1))
+        ..ns::OpenWrite::new(
+            path(at),
+            how,
+            ClientIdentity { principal: types::PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() },
+            BootId(1),
+        )
     }
 }
 
@@ -230,7 +235,7 @@ fn a_record_that_does_not_read_keeps_nobody_from_those_behind_it() {
     let damaged = (all[1].key, all[1].object);
     let key = [&b"W"[..], &damaged.0.0.to_be_bytes(), &damaged.1.0.to_be_bytes()].concat();
     transact(&*world.1, Durability::Synced, move |txn| {
-        txn.put(&key, b"\x01torn");
+        txn.put(&key, b"\x02torn");
         (OpOutcome::Commit, ())
     })
     .unwrap();

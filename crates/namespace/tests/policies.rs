@@ -191,16 +191,16 @@ fn the_check_finds_policies_of_nobody_and_those_that_do_not_read_back() {
         .unwrap();
     };
     let dir = w.ino("/d").0;
-    put(9_999_u64.to_be_bytes().to_vec(), &[1, 1, 1, 1, 0]);
+    put(9_999_u64.to_be_bytes().to_vec(), &[2, 1, 1, 1, 0]);
     assert_eq!(w.findings(), ["a policy of a directory that is not there"]);
-    put(dir.to_be_bytes().to_vec(), &[1, 0, 0, 1, 0]);
+    put(dir.to_be_bytes().to_vec(), &[2, 0, 0, 1, 0]);
     let findings = w.findings();
     assert!(findings.len() == 2 && findings[0].contains("layout in it cannot be"), "{findings:?}");
     let error = w.ns.read(|read| policy_of(read, Ino(dir))).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Damaged, "nothing is guessed: {error}");
     w.admin(remove("/d")).unwrap();
     assert_eq!(w.policy("/d"), None, "it can be taken away");
-    put([dir.to_be_bytes().as_slice(), b"x"].concat(), &[1, 1, 1, 1, 0]);
+    put([dir.to_be_bytes().as_slice(), b"x"].concat(), &[2, 1, 1, 1, 0]);
     assert!(w.findings()[0].contains("more in the key"));
 }
 

@@ -19,7 +19,11 @@ fn path(text: impl AsRef<[u8]>) -> NsPath {
 }
 
 fn client(pid: u32) -> ClientIdentity {
-    ClientIdentity { user: "u".into(), pid, host: "h".into() }
+    client_of(0, pid)
+}
+
+fn client_of(principal: u32, pid: u32) -> ClientIdentity {
+    ClientIdentity { principal: PrincipalId(principal), user: "u".into(), pid, host: "h".into() }
 }
 
 fn open(at: &str, how: How, pid: u32) -> ns::OpenWrite {
@@ -676,17 +680,18 @@ fn each_denial_names_its_rule() {
     w.mkdir("/shared/deep");
     w.change(ns::Chmod { path: path("/shared"), mode: 0o1777 }).unwrap();
     let who = |id: u32| Actor { principal: PrincipalId(id), groups: Arc::from([PrincipalId(id + 100)]) };
-    let f = open("/shared/f", How::NewOnly, 5);
+    let open_as = |id, at, how| ns::OpenWrite::new(path(at), how, client_of(id, 5), BootId(1));
+    let f = open_as(5, "/shared/f", How::NewOnly);
     let opened = w.as_who(&who(5), f).unwrap();
     w.as_who(&who(5), World::commit_op(opened.writer, 1)).unwrap();
     let denial = |who: &Actor, op: ns::Remove| w.as_who(who, op).unwrap_err().to_string();
     let sticky = denial(&who(6), ns::Remove { path: path("/shared/f") });
     assert!(sticky.contains("sticky"), "{sticky}");
-    let error = w.as_who(&who(6), open("/shared/f", How::Replace, 6)).unwrap_err().to_string();
+    let error = w.as_who(&who(6), open_as(6, "/shared/f", How::Replace)).unwrap_err().to_string();
     assert!(error.contains("mode 0644 of owner 5 group 105 gives others no w"), "{error}");
     let error = w.as_who(&who(6), ns::Chmod { path: path("/shared/f"), mode: 0 }).unwrap_err().to_string();
     assert!(error.contains("only its owner (5) may"), "{error}");
-    let error = w.as_who(&who(6), open("/shared/deep/x", How::NewOnly, 6)).unwrap_err().to_string();
+    let error = w.as_who(&who(6), open_as(6, "/shared/deep/x", How::NewOnly)).unwrap_err().to_string();
     assert!(error.contains("mode 0755 of owner 0"), "{error}");
     w.as_who(&who(5), ns::Remove { path: path("/shared/f") }).unwrap();
 }
@@ -878,7 +883,7 @@ fn wrong_totals_are_counted_anew() {
         .unwrap();
     };
     let wrong = |entries: i64, bytes: i64| {
-        Some([vec![1], entries.to_be_bytes().to_vec(), bytes.to_be_bytes().to_vec()].concat())
+        Some([vec![2], entries.to_be_bytes().to_vec(), bytes.to_be_bytes().to_vec()].concat())
     };
     let findings = || {
         let mut findings = Vec::new();
@@ -889,9 +894,9 @@ fn wrong_totals_are_counted_anew() {
         (dir, 3, wrong(1, 0)),
         (dir, 3, wrong(0, -1)),
         (dir, 3, wrong(-5_000, 0)),
-        (dir, 3, Some(vec![1, 2, 3])),
+        (dir, 3, Some(vec![2, 2, 3])),
         (empty, 0, wrong(2, 0)),
-        (empty, 9, Some(vec![1])),
+        (empty, 9, Some(vec![2])),
     ] {
         put(shard(of, number), value.clone());
         let found = findings();
@@ -910,7 +915,7 @@ fn wrong_totals_are_counted_anew() {
     assert_eq!(w.as_who(&somebody, ns::RecountTotals { dir }).unwrap_err().code(), ErrorCode::Denied);
     assert_eq!(w.refusal(ns::RecountTotals { dir: w.stat("/dir/a").unwrap().ino }), ErrorCode::NotFound);
     // An entry that does not read: nobody knows what is right, so the totals stay.
-    put([b"D".as_slice(), &dir.0.to_be_bytes(), b"torn"].concat(), Some(vec![1, 2, 3]));
+    put([b"D".as_slice(), &dir.0.to_be_bytes(), b"torn"].concat(), Some(vec![2, 2, 3]));
     let recount = || {
         let ctx = w.ns.context(Timestamp(6_000), &Actor::admin(), None);
         w.ns.change_wait(Durability::Synced, ctx, ns::RecountTotals { dir }).unwrap_err().code()

@@ -9,7 +9,7 @@ use namespace::{self as ns, Actor, FileState, How, Namespace, NamespaceConfig, N
 use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{
     Adler32, BootGeneration, BootId, ClientIdentity, Crc32c, ErrorCode, Group, GroupId, InSyncReplica, Member, NsPath,
-    ObjectId, Placement, StoreId, Stripe, Timestamp,
+    ObjectId, Placement, PrincipalId, StoreId, Stripe, Timestamp,
 };
 
 const CHUNK: u64 = 64 << 10;
@@ -25,7 +25,7 @@ fn on(store: u64) -> Placement {
 }
 
 fn open(at: &str, how: How) -> ns::OpenWrite {
-    let client = ClientIdentity { user: "u".into(), pid: 1, host: "h".into() };
+    let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
     let units = (1..=3).map(on).collect();
     ns::OpenWrite {
         placement: Placement { group: GroupId::STRIPED, in_sync: Vec::new() },
@@ -74,7 +74,7 @@ impl World {
 
     /// The writer of a unit, opened again for the file's writer.
     fn open_unit(&self, of: ns::WriterToken, unit: u8) -> Result<ns::OpenedWrite, NsError> {
-        let client = ns::unit_writer(of.object, unit);
+        let client = ns::unit_writer(PrincipalId(0), of.object, unit);
         let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
         self.change(ns::OpenWrite { unit_of: Some(of), ..open })
     }
@@ -100,7 +100,7 @@ impl World {
 
     /// The writer of a unit, whatever has become of that, for the writer of a file that is gone on with.
     fn take_up_unit(&self, of: ns::WriterToken, unit: u8) -> ns::OpenedWrite {
-        let client = ns::unit_writer(of.object, unit);
+        let client = ns::unit_writer(PrincipalId(0), of.object, unit);
         let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
         let placement = on(u64::from(unit) + 1);
         self.change(ns::OpenWrite { unit_of: Some(of), resume: Some(ns::Resume::Visible), placement, ..open }).unwrap()
@@ -167,7 +167,12 @@ fn checksums_of_the_whole_are_kept_where_its_writer_knows_them() {
     for (name, said) in [("/f", Some(sums)), ("/g", None)] {
         let opened = world.change(open(name, How::NewOnly)).unwrap();
         for unit in 0..3 {
-            let open = ns::OpenWrite::new(path(name), How::Update, ns::unit_writer(opened.object, unit), BootId(1));
+            let open = ns::OpenWrite::new(
+                path(name),
+                How::Update,
+                ns::unit_writer(PrincipalId(0), opened.object, unit),
+                BootId(1),
+            );
             let part = world.change(ns::OpenWrite { unit_of: Some(opened.writer), ..open }).unwrap();
             world.close_unit(&part, if unit == 0 { 10 } else { 0 });
         }
@@ -268,7 +273,12 @@ fn a_writer_that_does_not_come_back_is_ended_when_its_units_are() {
     let announced = ns::OpenWrite { expected_len: Some(3 * CHUNK), ..open("/g", How::NewOnly) };
     let opened = world.change(announced).unwrap();
     for unit in 0..3 {
-        let open = ns::OpenWrite::new(path("/g"), How::Update, ns::unit_writer(opened.object, unit), BootId(1));
+        let open = ns::OpenWrite::new(
+            path("/g"),
+            How::Update,
+            ns::unit_writer(PrincipalId(0), opened.object, unit),
+            BootId(1),
+        );
         let part = world.change(ns::OpenWrite { unit_of: Some(opened.writer), ..open }).unwrap();
         let interrupt = ns::Interrupt { writer: part.writer, kept_len: if unit == 0 { CHUNK } else { 7 } };
         let by = part.in_sync[0].store;
@@ -296,11 +306,11 @@ fn an_interrupted_one_is_gone_on_with_and_so_are_its_units_whether_they_are_comp
     assert_eq!(world.content("/f").len, CHUNK + 7);
     let update = ns::OpenWrite { stripe: None, ..open("/f", How::Update) };
     assert_eq!(world.refused(update.clone()), ErrorCode::Interrupted, "nobody has said that it is to be gone on with");
-    let client = ClientIdentity { user: "other".into(), pid: 2, host: "h".into() };
+    let client = ClientIdentity { principal: PrincipalId(0), user: "other".into(), pid: 2, host: "h".into() };
     let again = world.change(ns::OpenWrite { resume: Some(ns::Resume::Visible), client, ..update }).unwrap();
     assert_eq!((again.object, again.len), (opened.object, CHUNK + 7));
     let go_on = |of: ns::WriterToken, unit: u8| {
-        let client = ns::unit_writer(of.object, unit);
+        let client = ns::unit_writer(PrincipalId(0), of.object, unit);
         let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
         let placement = on(u64::from(unit) + 1);
         ns::OpenWrite { unit_of: Some(of), resume: Some(ns::Resume::Visible), placement, ..open }

@@ -4,13 +4,15 @@ use cluster::server::Grant;
 use serde::{Deserialize, Serialize};
 use types::capability::Capability;
 use types::striping::StripedOpenWrite;
-use types::{Ino, Timestamp};
+use types::{Ino, ReplicaIndex, Timestamp};
 
 /// The form of `types::Capability::layout`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Layout {
     /// What for.
     pub to: To,
+    /// Which shard of the content it is about: 0, as long as each store has the whole of what it has.
+    pub shard: ReplicaIndex,
     /// The object that the content is of: clients are shown its number.
     pub ino: Ino,
     /// Its permission bits.
@@ -107,7 +109,13 @@ mod tests {
         let striped =
             Striped { width: u8::MAX, chunk: u64::MAX, rights: StripedRights::Write { writing, goes_on: true } };
         for to in [replica, To::Striped(striped)] {
-            let layout = Layout { to, ino: Ino(u64::MAX), mode: u16::MAX, mtime: Timestamp(i64::MIN) };
+            let layout = Layout {
+                to,
+                shard: ReplicaIndex(u16::MAX),
+                ino: Ino(u64::MAX),
+                mode: u16::MAX,
+                mtime: Timestamp(i64::MIN),
+            };
             let bytes = layout.encode();
             assert!(!bytes.is_empty() && bytes.len() <= LAYOUT_BYTES_MAX, "{} bytes", bytes.len());
             assert_eq!(Layout::decode(&bytes), Some(layout));

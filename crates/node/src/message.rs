@@ -1,7 +1,7 @@
 //! What managers and disk servers tell each other, as plain data; the bytes are [`link::encode`]'s.
 
 use serde::{Deserialize, Serialize};
-use types::{ErrorCode, Incarnation, NodeId, ObjectId, ReplicaId, StoreId, WriterToken};
+use types::{ErrorCode, Incarnation, NodeId, ObjectId, PrincipalId, ReplicaId, StoreId, WriterToken};
 
 use cluster::message::{BetweenStores, ToManager, ToServer};
 use cluster::replication::ObjectDigest;
@@ -235,6 +235,8 @@ pub enum ChangeHead {
 /// What a replica is made with.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ReplicaOrigin {
+    /// Whom its writer acts as.
+    pub principal: PrincipalId,
     /// The path that it was opened by: for people who have to find out what it was.
     pub path: Vec<u8>,
     /// The announced length.

@@ -138,7 +138,7 @@ impl Shared {
         let has_room = !state.stopping && state.for_manager.len() < WAITING_MAX;
         let verified = match parse_path(&path) {
             Ok(path) if has_room => {
-                let verified = disk.verified(capability.as_bytes(), &path);
+                let verified = disk.verified(capability.as_bytes(), &path, None);
                 verified.map(|verified| (path, verified))
             }
             Ok(_) => Err(PlacedError::Wait { seconds: 1, why: "it reads too many files at the moment" }),

@@ -95,10 +95,14 @@ impl Session {
     }
 
     /// Whether `other` is of the same process, as far as both have said: a client may have several sessions, under several names
-    /// (xrootdfs has).
+    /// (xrootdfs has). What they say counts among sessions of one principal alone.
     pub(crate) fn is_of_process_of(&self, other: &Session) -> bool {
         let mine = self.process.lock().clone();
-        mine.is_some() && self.peer.ip() == other.peer.ip() && mine == *other.process.lock()
+        let principal = |session: &Session| session.client().map(|client| client.principal);
+        mine.is_some()
+            && principal(self) == principal(other)
+            && self.peer.ip() == other.peer.ip()
+            && mine == *other.process.lock()
     }
 
     /// Ends the session: no file can be opened in it any more.

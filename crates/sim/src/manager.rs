@@ -22,8 +22,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use types::capability::{Capability as Permission, CapabilityKey, CapabilityKeys, PathMark, Rights, Wanted};
 use types::{
-    BootGeneration, BootId, ClientIdentity, ErrorCode, GroupId, Layout, Location, NodeId, NsPath, Policy, ReplicaId,
-    Spread, StoreId, Timestamp,
+    BootGeneration, BootId, ClientIdentity, ErrorCode, GroupId, Layout, Location, NodeId, NsPath, Policy, PrincipalId,
+    ReplicaId, Spread, StoreId, Timestamp,
 };
 
 use crate::message::{Addr, Capability, Message, Number, Want};
@@ -319,8 +319,9 @@ impl Manager {
             Want::New { restarted } => (How::NewOnly, *restarted),
             Want::Update => (How::Update, false),
         };
-        let own =
-            ClientIdentity { user: "sim".into(), pid: u32::try_from(client).unwrap_or(0) + 1, host: "here".into() };
+        // Each is a principal of its own, on whose behalf the administrator asks.
+        let pid = u32::try_from(client).unwrap_or(0) + 1;
+        let own = ClientIdentity { principal: PrincipalId(pid), user: "sim".into(), pid, host: "here".into() };
         if how == How::Update {
             let was_open = self.ns.read(|read| namespace::find_writer(read, &own, &path));
             env.counts.reopened += u64::from(was_open.is_ok_and(|writers| !writers.is_empty()));
@@ -400,7 +401,7 @@ impl Manager {
     fn read(&mut self, redirect: Redirect, path: NsPath, env: &mut Env<'_>) -> Option<Capability> {
         let keys = self.keys.get(&redirect.node)?;
         let server = redirect.node;
-        let wanted = Wanted { server, path: PathMark::of(&path), rights: Rights::READ, now: env.wall };
+        let wanted = Wanted { server, principal: None, path: PathMark::of(&path), rights: Rights::READ, now: env.wall };
         let permission = Permission::check(redirect.capability.as_bytes(), keys, &wanted).ok()?;
         let (replica, grant) = (ReplicaId::first(permission.object), node::grant_of(&permission)?);
         if let GrantRights::Write { .. } = grant.rights {

@@ -213,7 +213,7 @@ impl Server {
     fn verified(&self, sealed: &str, path: &NsPath, env: &Env<'_>) -> Option<(ReplicaId, Grant)> {
         let server = node_of(store_of(self.index));
         let now = self.member.manager_time(env.now)?;
-        let wanted = Wanted { server, path: PathMark::of(path), rights: Rights::READ, now };
+        let wanted = Wanted { server, principal: None, path: PathMark::of(path), rights: Rights::READ, now };
         let permission = Permission::check(sealed.as_bytes(), self.keys.as_ref()?, &wanted).ok()?;
         Some((ReplicaId::first(permission.object), node::grant_of(&permission)?))
     }

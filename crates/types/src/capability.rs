@@ -12,7 +12,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::{NodeId, NsPath, ObjectId, SessionId, Timestamp, units};
+use crate::{NodeId, NsPath, ObjectId, PrincipalId, SessionId, Timestamp, units};
 
 /// How it is called in the opaque part of a URL: `weir.cap=...`.
 pub const OPAQUE_KEY: &str = "weir.cap";
@@ -31,8 +31,8 @@ pub const LAYOUT_BYTES_MAX: usize = 336;
 /// Most characters of the text, without its key.
 pub const TEXT_MAX: usize = (FIXED_BYTES + LAYOUT_BYTES_MAX + CODE_BYTES).div_ceil(3) * 4;
 
-const VERSION: u8 = 2;
-const FIXED_BYTES: usize = 64;
+const VERSION: u8 = 3;
+const FIXED_BYTES: usize = 68;
 const CODE_BYTES: usize = 32;
 /// What the hash is keyed with: not the key itself but what is derived from it for this alone.
 const CONTEXT: &str = "weir 2026 capability of a redirect";
@@ -149,6 +149,8 @@ pub struct Capability {
     pub object: ObjectId,
     /// What may be done with it.
     pub rights: Rights,
+    /// Whom the manager gave it to: shown by another principal it is good for nothing.
+    pub principal: PrincipalId,
     /// The path that it is to be shown with.
     pub path: PathMark,
     /// The epoch of the writer.
@@ -163,10 +165,10 @@ pub struct Capability {
 
 impl fmt::Debug for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server, object, rights, epoch, session, expires, .. } = self;
+        let Self { server, object, rights, principal, epoch, session, expires, .. } = self;
         write!(
             f,
-            "Capability(body {:016x}, server {server}, {rights}, epoch {epoch}, session {session}, until {expires}, ..)",
+            "Capability(body {:016x}, server {server}, {rights}, principal {principal}, epoch {epoch}, session {session}, until {expires}, ..)",
             object.0
         )
     }
@@ -177,6 +179,8 @@ impl fmt::Debug for Capability {
 pub struct Wanted {
     /// The server that is asked.
     pub server: NodeId,
+    /// Who shows it. `None`: the cluster itself, on behalf of whoever it was given to.
+    pub principal: Option<PrincipalId>,
     /// The path that it is shown with.
     pub path: PathMark,
     /// What is to be done.
@@ -221,6 +225,16 @@ pub enum CapabilityError {
         "the permission in the redirect is for another file than the one that is asked for with it; open this one by the manager's address, which gives it a permission of its own"
     )]
     OtherPath,
+    /// Shown by another principal than it was given to.
+    #[error(
+        "the permission in the redirect was given to principal {theirs}, and principal {yours} shows it; open the file by the manager's address, which gives you a permission of your own"
+    )]
+    OtherPrincipal {
+        /// The one that it was given to.
+        theirs: PrincipalId,
+        /// The one that shows it.
+        yours: PrincipalId,
+    },
     /// It does not allow this.
     #[error("the permission in the redirect is to {has}, not to {wanted}")]
     Rights {
@@ -258,6 +272,7 @@ impl Capability {
         bytes.push(self.rights.0);
         bytes.extend(layout_len.to_le_bytes());
         bytes.extend(key.id.to_le_bytes());
+        bytes.extend(self.principal.0.to_le_bytes());
         bytes.extend(self.server.0.to_le_bytes());
         bytes.extend(self.object.0.to_le_bytes());
         bytes.extend(self.path.0);
@@ -278,6 +293,9 @@ impl Capability {
         let capability = Self::open(text, keys)?;
         if capability.server != wanted.server {
             return Err(CapabilityError::OtherServer { theirs: capability.server, ours: wanted.server });
+        }
+        if let Some(yours) = wanted.principal.filter(|yours| *yours != capability.principal) {
+            return Err(CapabilityError::OtherPrincipal { theirs: capability.principal, yours });
         }
         if capability.path != wanted.path {
             return Err(CapabilityError::OtherPath);
@@ -315,6 +333,7 @@ impl Capability {
         }
         let capability = Self {
             rights: Rights(rights),
+            principal: PrincipalId(u32::from_le_bytes(reader.take()?)),
             server: NodeId(u64::from_le_bytes(reader.take()?)),
             object: ObjectId(u64::from_le_bytes(reader.take()?)),
             path: PathMark(reader.take()?),
@@ -350,6 +369,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_800_000_000_000_000_000);
     const SERVER: NodeId = NodeId(7);
     const OBJECT: ObjectId = ObjectId(0x1234);
+    const PRINCIPAL: PrincipalId = PrincipalId(0x0102_0304);
 
     fn key(id: u32) -> CapabilityKey {
         CapabilityKey::new(id, &[u8::try_from(id).unwrap(); 32])
@@ -363,6 +383,7 @@ mod tests {
         Capability {
             server: SERVER,
             object: OBJECT,
+            principal: PRINCIPAL,
             path: mark("/a/file"),
             rights: Rights::READ,
             epoch: 5,
@@ -377,7 +398,8 @@ mod tests {
     }
 
     fn reading() -> Wanted {
-        Wanted { server: SERVER, path: mark("/a/file"), rights: Rights::READ, now: NOW }
+        let principal = Some(PRINCIPAL);
+        Wanted { server: SERVER, principal, path: mark("/a/file"), rights: Rights::READ, now: NOW }
     }
 
     fn check(text: &str, wanted: &Wanted) -> Result<Capability, CapabilityError> {
@@ -419,6 +441,19 @@ mod tests {
     }
 
     #[test]
+    fn it_is_good_for_the_principal_that_it_was_given_to_and_for_the_cluster_itself() {
+        for rights in [Rights::READ, Rights::WRITE, Rights::READ_WRITE] {
+            let text = Capability { rights, ..capability() }.seal(&key(3)).unwrap();
+            for yours in [PrincipalId(0), PrincipalId(PRINCIPAL.0 + 1), PrincipalId(u32::MAX)] {
+                let other = check(&text, &Wanted { principal: Some(yours), rights, ..reading() });
+                assert_eq!(other, Err(CapabilityError::OtherPrincipal { theirs: PRINCIPAL, yours }));
+            }
+            let own = check(&text, &Wanted { rights, ..reading() }).unwrap();
+            assert_eq!(check(&text, &Wanted { principal: None, rights, ..reading() }), Ok(own));
+        }
+    }
+
+    #[test]
     fn two_keys_are_good_at_a_time() {
         let made_with = |id| capability().seal(&key(id)).unwrap();
         let mut keys = keys();
@@ -453,7 +488,7 @@ mod tests {
             check(&URL_SAFE_NO_PAD.encode(bytes), &reading())
         };
         assert_eq!(altered(2, 10), Ok(capability()));
-        for (at, to) in [(0, 0), (0, 1), (0, 3), (2, 9), (2, 11), (3, 1)] {
+        for (at, to) in [(0, 0), (0, 2), (0, 4), (2, 9), (2, 11), (3, 1)] {
             assert!(matches!(altered(at, to), Err(CapabilityError::Malformed(_))), "byte {at} as {to}");
         }
     }
@@ -475,7 +510,7 @@ mod tests {
         let text = capability().seal(&key(3)).unwrap();
         assert_eq!(
             text,
-            "AgEKAAMAAAAHAAAAAAAAADQSAAAAAAAA6dXmNXwWT--t9fV1coOaFwUAAAAAAAAAYwAAAAAAAAAAWPuLhOL6GHR3byBwaWVjZXN_7vlMgCBqvXX_eBz3okPtNZEZLBbYbX3qIrxeTI2fNw"
+            "AwEKAAMAAAAEAwIBBwAAAAAAAAA0EgAAAAAAAOnV5jV8Fk_vrfX1dXKDmhcFAAAAAAAAAGMAAAAAAAAAAFj7i4Ti-hh0d28gcGllY2Vz2hjGd7VBoBVnuiVrRUpADx9RBAa-x-C0H8GDpbFPWPs"
         );
     }
 

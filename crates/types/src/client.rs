@@ -1,10 +1,15 @@
 //! Who is at the other end, as far as recovery after a lost connection needs to know.
 
-/// What a stock client says of itself, and where it comes from. Two connections of one client process are equal;
-/// this is how a writer that lost its connection is recognised (`design`: a file's life). It proves nothing about
-/// identity and grants nothing.
+use crate::PrincipalId;
+
+/// A client as a writer: the principal that the server knows it to be, and what a stock client says of itself. Two
+/// connections of one client process are equal; this is how a server recognises a writer that lost its connection
+/// (`design`: a file's life). What the client says proves nothing and grants nothing, so the principal comes first: a
+/// client that repeats the words of another principal is another client.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct ClientIdentity {
+    /// Whom the client acts as, as the server knows it: never taken from what the client says.
+    pub principal: PrincipalId,
     /// The login name that the client gave (at most 8 bytes in XRootD's login request).
     pub user: String,
     /// The client's process id, as it gave it.

@@ -60,6 +60,10 @@ id! {
     /// A life of a namespace or of a log. A restored namespace raises it, so that no number is handed out twice.
     Incarnation(u64)
 }
+id! {
+    /// The time between two snapshots, counted through the whole cluster. 0 until the first snapshot is taken.
+    SnapshotEpoch(u64)
+}
 
 /// A cluster, and so the namespace, that a data directory and a node belong to: 128 random bits, drawn once. Shown in hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]

@@ -28,8 +28,8 @@ pub use error_code::ErrorCode;
 pub use group::{BootGeneration, Group, InSyncReplica, Member, NodeRecord, Placement};
 pub use histogram::Histogram;
 pub use id::{
-    ClusterId, GroupId, Incarnation, Ino, NodeId, ObjectId, PrincipalId, ReplicaId, ReplicaIndex, SessionId, StoreId,
-    TreeId, UploadId,
+    ClusterId, GroupId, Incarnation, Ino, NodeId, ObjectId, PrincipalId, ReplicaId, ReplicaIndex, SessionId,
+    SnapshotEpoch, StoreId, TreeId, UploadId,
 };
 pub use layout::{
     Layout, LayoutError, REPLICAS_MAX, STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_WIDTH_MAX, STRIPE_WIDTH_MIN, Stripe,

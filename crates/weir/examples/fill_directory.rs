@@ -44,7 +44,7 @@ impl Filler {
         Ok(OpenWrite::new(
             NsPath::parse(path.as_bytes())?,
             How::NewOnly,
-            ClientIdentity { user: "fill".into(), pid: 1, host: "[::1]".into() },
+            ClientIdentity { principal: types::PrincipalId(0), user: "fill".into(), pid: 1, host: "[::1]".into() },
             BootId(1),
         ))
     }

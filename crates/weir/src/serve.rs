@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use foundation::startup_report::say_all;
-use foundation::{DataDir, DataDirError, DirRole, Foundation, IfNew, Purpose, refused};
+use foundation::{DataDir, DataDirError, DirRole, FORMAT_VERSION, Foundation, IfNew, Purpose, refused};
 use types::{BootId, Timestamp};
 
 use crate::Failure;
@@ -55,7 +55,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
     let data = open_data_dir(config.data.as_ref(), if_new)?;
     tracing::info!(
-        "weir {} on {}{}: format 1, cluster {:032x}, store {}, incarnation {}, created {}",
+        "weir {} on {}{}: format {FORMAT_VERSION}, cluster {:032x}, store {}, incarnation {}, created {}",
         env!("CARGO_PKG_VERSION"),
         data.path.display(),
         if data.fresh { " (made just now)" } else { "" },
@@ -234,7 +234,7 @@ pub(crate) fn open_cluster_dir(path: Option<&PathBuf>, role: DirRole, if_new: If
     let path = path.ok_or_else(|| refused(DataDirError::NotGiven))?;
     let data = DataDir::open_as(path, role, None, if_new, now()).map_err(refused)?;
     tracing::info!(
-        "weir {} on {}{}: format 1, cluster {:032x}, {}, incarnation {}, created {}",
+        "weir {} on {}{}: format {FORMAT_VERSION}, cluster {:032x}, {}, incarnation {}, created {}",
         env!("CARGO_PKG_VERSION"),
         data.path.display(),
         if data.fresh { " (made just now)" } else { "" },

@@ -153,7 +153,8 @@ fn another_format_is_refused_untouched() {
     };
     let before = all_files(&place.data());
     for (changed, expected) in [
-        (format.replace("format = 1", "format = 2"), "newer"),
+        (format.replace("format = 2", "format = 3"), "newer"),
+        (format.replace("format = 2", "format = 1"), "earlier"),
         (format.replace("store = ", "store = 1"), "checksum does not match"),
     ] {
         fs::write(&file, changed).unwrap();

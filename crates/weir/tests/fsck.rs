@@ -442,7 +442,7 @@ fn totals_that_are_wrong() {
             .ino;
         let right = foundation.names.namespace.read(|read| namespace::totals(read, dir)).unwrap();
         let mut batch = Batch::new();
-        let mut shard = vec![1];
+        let mut shard = vec![2];
         shard.extend_from_slice(&7_i64.to_be_bytes());
         shard.extend_from_slice(&(-3_i64).to_be_bytes());
         batch.put(&[b"A".as_slice(), &dir.0.to_be_bytes(), &5_u16.to_be_bytes()].concat(), &shard);

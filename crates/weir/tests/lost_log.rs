@@ -114,7 +114,7 @@ fn put_into_the_log(foundation: &Foundation, path: &str, bytes: &[u8]) -> (Ino, 
     let open = OpenWrite::new(
         NsPath::parse(path.as_bytes()).unwrap(),
         How::NewOnly,
-        ClientIdentity { user: "u".into(), pid: 1, host: "h".into() },
+        ClientIdentity { principal: types::PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() },
         BootId(1),
     );
     let context = || namespace.context(NOW, &Actor::admin(), None);

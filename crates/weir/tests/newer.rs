@@ -63,8 +63,10 @@ fn format() {
     let data = stopped(temp.path());
     let file = data.join("FORMAT");
     let text = fs::read_to_string(&file).unwrap();
-    fs::write(&file, text.replace("format = 1\n", "format = 2\n")).unwrap();
-    refused(&data, "", "format 2 is newer");
+    fs::write(&file, text.replace("format = 2\n", "format = 3\n")).unwrap();
+    refused(&data, "", "format 3 is newer");
+    fs::write(&file, text.replace("format = 2\n", "format = 1\n")).unwrap();
+    refused(&data, "", "format 1 is of an earlier weir");
     let (body, _) = text.rsplit_once("crc32c = ").unwrap();
     let body = body.replace("incompatible = 0x0000000000000000", "incompatible = 0x0000000000000004");
     fs::write(&file, format!("{body}crc32c = {:08x}\n", Crc32c::of(body.as_bytes()).0)).unwrap();
@@ -130,10 +132,13 @@ fn backups() {
     fs::write(&file, whole).unwrap();
     for name in ["WEIR-BACKUP", "00000001.backup"] {
         let text = fs::read_to_string(backup.join(name)).unwrap();
-        fs::write(backup.join(name), text.replace("format = 1\n", "format = 2\n")).unwrap();
-        for arguments in [&take[..], &restore[..]] {
-            let (code, said) = node::refusal(arguments);
-            assert!(code == 3 && said.contains("format 2") && said.contains(name), "{code} {said}");
+        for other in [1, 3] {
+            fs::write(backup.join(name), text.replace("format = 2\n", &format!("format = {other}\n"))).unwrap();
+            for arguments in [&take[..], &restore[..]] {
+                let (code, said) = node::refusal(arguments);
+                let is_told = said.contains(&format!("format {other}")) && said.contains(name);
+                assert!(code == 3 && is_told, "{code} {said}");
+            }
         }
         fs::write(backup.join(name), text).unwrap();
     }

@@ -8,8 +8,11 @@ use std::path::Path;
 
 use types::{Crc32c, Incarnation, StoreId, Timestamp};
 
-/// The version that this program writes, and the newest that it reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The version that this program writes, and the only one that it reads.
+///
+/// - 1: the first.
+/// - 2: the principal of each writer, the snapshot epoch of each inode record, the shard beside each missing replica.
+pub const FORMAT_VERSION: u32 = 2;
 /// Feature bits without which the directory cannot be read rightly.
 pub const KNOWN_INCOMPATIBLE: u64 = OF_A_CLUSTER;
 /// The directory belongs to a node of a cluster; the line `role` says what it is.
@@ -85,6 +88,14 @@ pub enum FormatError {
         "format {found} is newer than this weir ({} knows up to {FORMAT_VERSION}); use the newer weir that wrote it. Nothing was touched", env!("CARGO_PKG_VERSION")
     )]
     Newer {
+        /// The version found.
+        found: u32,
+    },
+    /// Made by an earlier program. There is no conversion.
+    #[error(
+        "format {found} is of an earlier weir, and this one ({}) reads format {FORMAT_VERSION} alone; copy the files out with the weir that wrote it, and start this one on a new directory. Nothing was touched", env!("CARGO_PKG_VERSION")
+    )]
+    Older {
         /// The version found.
         found: u32,
     },
@@ -175,8 +186,11 @@ impl Format {
         if version > u64::from(FORMAT_VERSION) {
             return Err(FormatError::Newer { found: u32::try_from(version).unwrap_or(u32::MAX) });
         }
-        if version != u64::from(FORMAT_VERSION) {
+        if version == 0 {
             return Err(damaged("`format` is not a version that ever was"));
+        }
+        if version < u64::from(FORMAT_VERSION) {
+            return Err(FormatError::Older { found: u32::try_from(version).unwrap_or_default() });
         }
         let (summed, sum) = text.rsplit_once("crc32c = ").ok_or_else(|| damaged("its checksum is missing"))?;
         let sum = u32::from_str_radix(sum.trim_end(), 16).map_err(|_| damaged("its checksum is no number"))?;
@@ -239,7 +253,7 @@ mod tests {
         assert_eq!(
             sample().to_text(),
             "# weir data directory; docs/reference/formats.md tells what the lines mean. Do not edit.\n\
-             format = 1\n\
+             format = 2\n\
              incompatible = 0x0000000000000000\n\
              compatible = 0x0000000000000000\n\
              cluster = 00000000000000000000000000abcdef\n\
@@ -299,10 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn newer_versions_and_unknown_features_are_told_apart_from_damage() {
-        // A newer version may sum differently: it is named all the same.
-        let newer = sample().to_text().replace("format = 1", "format = 9");
-        assert!(matches!(Format::from_text(&newer), Err(FormatError::Newer { found: 9 })));
+    fn other_versions_and_unknown_features_are_told_apart_from_damage() {
+        // Another version may sum differently: it is named all the same.
+        let of = |version| sample().to_text().replace("format = 2", &format!("format = {version}"));
+        assert!(matches!(Format::from_text(&of(9)), Err(FormatError::Newer { found: 9 })));
+        let older = Format::from_text(&of(1)).unwrap_err();
+        assert!(matches!(older, FormatError::Older { found: 1 }));
+        assert!(older.to_string().starts_with("format 1 is of an earlier weir"), "{older}");
+        assert!(matches!(Format::from_text(&of(0)), Err(FormatError::Damaged { .. })));
         let unknown = Format { incompatible: 1 << 40, ..sample() }.to_text();
         assert!(
             matches!(Format::from_text(&unknown), Err(FormatError::UnknownFeatures { unknown }) if unknown == 1 << 40)

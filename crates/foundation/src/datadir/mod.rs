@@ -444,10 +444,17 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         drop(open(temp.path()).unwrap());
         let file = temp.path().join(FORMAT_FILE);
-        let text = fs::read_to_string(&file).unwrap().replace("format = 1\n", "format = 2\n");
-        fs::write(&file, &text).unwrap();
-        let error = open(temp.path()).unwrap_err();
-        assert!(matches!(error, DataDirError::Format { source: FormatError::Newer { found: 2 }, .. }), "{error}");
-        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        let text = fs::read_to_string(&file).unwrap();
+        let refused = |version: u32| {
+            let text = text.replace("format = 2\n", &format!("format = {version}\n"));
+            fs::write(&file, &text).unwrap();
+            let error = open(temp.path()).unwrap_err();
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+            error
+        };
+        let newer = refused(3);
+        assert!(matches!(newer, DataDirError::Format { source: FormatError::Newer { found: 3 }, .. }), "{newer}");
+        let older = refused(1);
+        assert!(matches!(older, DataDirError::Format { source: FormatError::Older { found: 1 }, .. }), "{older}");
     }
 }

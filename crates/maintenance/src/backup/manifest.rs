@@ -5,7 +5,7 @@ use types::{Crc32c, StoreId, Timestamp};
 
 use super::target::TargetError;
 
-const FORMAT_VERSION: u64 = 1;
+const FORMAT_VERSION: u64 = 2;
 
 /// What a backup holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
@@ -128,6 +128,10 @@ impl<'a> Fields<'a> {
         if version > FORMAT_VERSION {
             return Err(TargetError::Newer { file: file.to_owned(), found: version });
         }
+        // What it holds are the namespace's values, which have changed.
+        if (1..FORMAT_VERSION).contains(&version) {
+            return Err(TargetError::Older { file: file.to_owned(), found: version });
+        }
         let (before, _) = text.rsplit_once("crc32c = ").ok_or_else(|| fields.damaged())?;
         if with_sum(before.to_owned()) == text { Ok(fields) } else { Err(fields.damaged()) }
     }
@@ -207,15 +211,15 @@ mod tests {
     fn pinned() {
         assert_eq!(
             manifest().to_text(),
-            "format = 1\nnumber = 3\nkind = delta\nafter = 10\nupto = 20\nlog = 18446744073709551615\n\
-             taken = 1795219171417482420\nbytes = 128\nentries = 7\nsum = 9\ncrc32c = 717f8313\n"
+            "format = 2\nnumber = 3\nkind = delta\nafter = 10\nupto = 20\nlog = 18446744073709551615\n\
+             taken = 1795219171417482420\nbytes = 128\nentries = 7\nsum = 9\ncrc32c = 67a01cc8\n"
         );
         let whose = BackupSource { cluster: 0xabc, store: StoreId(77), created: Timestamp(5) };
         assert_eq!(BackupSource::parse(&whose.to_text(), "x").unwrap(), whose);
     }
 
     #[test]
-    fn manifests_read_back_and_damaged_or_newer_ones_are_refused() {
+    fn manifests_read_back_and_those_that_are_damaged_or_of_other_versions_are_refused() {
         let text = manifest().to_text();
         assert_eq!(Manifest::parse(&text, "x").unwrap(), manifest());
         for place in 0..text.len() {
@@ -225,9 +229,11 @@ mod tests {
             assert!(Manifest::parse(&changed, "x").is_err(), "{changed}");
             assert!(Manifest::parse(&text[..place], "x").is_err(), "{place}");
         }
-        let newer = text.replace("format = 1", "format = 2");
-        assert!(matches!(Manifest::parse(&newer, "x"), Err(TargetError::Newer { found: 2, .. })));
-        let unknown = with_sum("format = 1\nincompatible = 4\ncluster = 0\nstore = 1\ncreated = 0\n".into());
+        let newer = text.replace("format = 2", "format = 3");
+        assert!(matches!(Manifest::parse(&newer, "x"), Err(TargetError::Newer { found: 3, .. })));
+        let older = text.replace("format = 2", "format = 1");
+        assert!(matches!(Manifest::parse(&older, "x"), Err(TargetError::Older { found: 1, .. })));
+        let unknown = with_sum("format = 2\nincompatible = 4\ncluster = 0\nstore = 1\ncreated = 0\n".into());
         assert!(matches!(BackupSource::parse(&unknown, "x"), Err(TargetError::Newer { found: 4, .. })));
     }
 }

@@ -68,6 +68,14 @@ pub enum TargetError {
         /// The version, or the bits that are not known.
         found: u64,
     },
+    /// An earlier weir wrote it. There is no conversion.
+    #[error("{file} is of format {found}, of an earlier weir, and this one ({}) does not read it; restore it with the weir that wrote it. Nothing was touched", env!("CARGO_PKG_VERSION"))]
+    Older {
+        /// What.
+        file: String,
+        /// The version.
+        found: u64,
+    },
     /// It does not read as it was written.
     #[error("{file} does not read as it was written")]
     Damaged {
@@ -115,6 +123,7 @@ impl TargetError {
             | Self::Missing { .. }
             | Self::OtherNode { .. }
             | Self::Newer { .. }
+            | Self::Older { .. }
             | Self::Unsupported(_) => Exit::DataDirectory,
             Self::Locked { source: LockError::Held { .. }, .. } => Exit::InUse,
             Self::Damaged { .. } => Exit::Damaged,

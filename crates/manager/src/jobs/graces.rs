@@ -207,7 +207,8 @@ impl Manager {
         let rights = GrantRights::Write { writer: writer.token(), in_sync: there, may_make };
         let (mtime, group, epoch) = (self.world.wall(), writer.placement.group, u64::from(writer.epoch));
         let (replica, ino, shown_with) = (writer.replica(), writer.ino, PathMark::of(path));
-        let to = Permitted { path: shown_with, replica, ino, mode: 0, mtime, group, epoch, rights };
+        let principal = writer.client.principal;
+        let to = Permitted { principal, path: shown_with, replica, ino, mode: 0, mtime, group, epoch, rights };
         match self.permit(now, one.store, to) {
             Ok(to) => {
                 tracing::warn!(%path, store = %one.store, "all stores that it was written to have begun anew: what was synced is kept");

@@ -147,8 +147,8 @@ impl OpeningError {
 mod tests {
     use std::time::Duration;
 
-    use types::SessionId;
     use types::capability::{Capability, CapabilityKey, CapabilityKeys, OPAQUE_KEY, PathMark, Rights, Wanted};
+    use types::{PrincipalId, SessionId};
 
     use super::*;
 
@@ -165,8 +165,9 @@ mod tests {
         let permission = Capability {
             server: node,
             object,
-            path: PathMark::of(&path),
             rights: Rights::READ,
+            principal: PrincipalId(5),
+            path: PathMark::of(&path),
             epoch: 0,
             session: SessionId(1),
             expires: now.plus(Duration::from_secs(60)),
@@ -189,7 +190,7 @@ mod tests {
         // The server there needs nothing else than that to believe it.
         let (at, shown) = location.strip_prefix("http://[2001:db8::7]:8080").unwrap().split_once("?weir.cap=").unwrap();
         let at = PathMark::of(&NsPath::parse(at.as_bytes()).unwrap());
-        let wanted = Wanted { server: node, path: at, rights: Rights::READ, now };
+        let wanted = Wanted { server: node, principal: Some(PrincipalId(5)), path: at, rights: Rights::READ, now };
         assert_eq!(Capability::check(shown.as_bytes(), &CapabilityKeys::new(key), &wanted), Ok(permission));
     }
 }

@@ -14,7 +14,8 @@ use namespace::{
 };
 use types::capability::{Capability, PathMark, Rights};
 use types::{
-    BootId, GroupId, InSyncReplica, Ino, Location, ObjectId, Placement, Policy, ReplicaId, StoreId, Timestamp,
+    BootId, GroupId, InSyncReplica, Ino, Location, ObjectId, Placement, Policy, PrincipalId, ReplicaId, StoreId,
+    Timestamp,
 };
 
 use super::open_request::{OpenRequest, OpeningError, Redirect};
@@ -59,6 +60,11 @@ impl Manager {
     ) {
         let op = OpenWrite { boot: ANY_BOOT, ..op };
         let opening = Opening { open_request, op, answer: Box::new(answer) };
+        // Before anything of a writer that is there is given to another store.
+        let what = || opening.op.path.to_string();
+        if let Err(denied) = namespace::permit_client(&opening.open_request.actor, &opening.op.client, &what) {
+            return opening.refuse(denied);
+        }
         if opening.op.how != How::Update {
             return self.open_new(opening);
         }
@@ -336,7 +342,7 @@ impl Manager {
         let Opening { open_request, op, answer } = opening;
         // Who comes again with the same words must not be told that there is something.
         let takes_back = op.how != How::Update && !op.restarted;
-        let (actor, mode) = (open_request.actor.clone(), op.mode);
+        let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
         self.change_as(&actor, durability, op, move |result| {
             let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
             drop(ended);
@@ -352,7 +358,7 @@ impl Manager {
             let epoch = Epoch(opened.writer.epoch);
             this.once_fenced(&not_fenced, opened.replica, epoch, move |this, ended| {
                 let fenced = ended.map(drop).ok_or_else(unknown_server);
-                match fenced.and_then(|()| this.redirect_writer(&opened, mode, &open_request)) {
+                match fenced.and_then(|()| this.redirect_writer(&opened, (principal, mode), &open_request)) {
                     Err(error) if takes_back && opened.kind == OpenKind::New => {
                         this.take_back(opened.writer, move || answer(Err(error)));
                     }
@@ -389,7 +395,7 @@ impl Manager {
     fn redirect_writer(
         &self,
         opened: &OpenedWrite,
-        mode: u16,
+        (principal, mode): (PrincipalId, u16),
         open_request: &OpenRequest,
     ) -> Result<Redirect, OpeningError> {
         let primary = opened.in_sync.first().ok_or(OpeningError::Lost)?;
@@ -406,7 +412,7 @@ impl Manager {
         let rights = GrantRights::Write { writer: opened.writer, in_sync: opened.in_sync.clone(), may_make };
         let (epoch, mtime, path) = (u64::from(opened.writer.epoch), open_request.now, PathMark::of(&open_request.path));
         let (replica, ino, group) = (opened.replica, opened.ino, opened.group);
-        let to = Permitted { path, replica, ino, mode, mtime, group, epoch, rights };
+        let to = Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights };
         self.permit(self.world.now(), primary.store, to)
     }
 
@@ -439,7 +445,7 @@ impl Manager {
     ) -> Result<Redirect, OpeningError> {
         let away = || OpeningError::wait(format!("{} is away", view.servers.shown(store)));
         let session = view.node_of(store).and_then(|node| view.sessions.session(now, node)).ok_or_else(away)?;
-        let Permitted { path, replica, ino, mode, mtime, group, epoch, rights } = to;
+        let Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights } = to;
         let what = match rights {
             GrantRights::Write { .. } => Rights::READ_WRITE,
             GrantRights::Read { .. } | GrantRights::Follow | GrantRights::Kept { .. } => Rights::READ,
@@ -449,14 +455,16 @@ impl Manager {
             _ => self.settings.capability_lifetime,
         };
         let to = To::Replica(Grant { store, session, group, rights });
-        let layout = Layout { to, ino, mode, mtime };
+        let layout = Layout { to, shard: replica.index, ino, mode, mtime };
         let until = self.capabilities_time(now).plus(process_epoch);
-        seal(view, now, store, Sealed { path, object: replica.object, rights: what, epoch, layout, until })
+        seal(view, now, store, Sealed { principal, path, object: replica.object, rights: what, epoch, layout, until })
     }
 }
 
 /// What a permission says.
 pub(crate) struct Sealed {
+    /// Whom it is given to.
+    pub(crate) principal: PrincipalId,
     pub(crate) path: PathMark,
     pub(crate) object: ObjectId,
     pub(crate) rights: Rights,
@@ -471,9 +479,10 @@ pub(crate) fn seal(view: &ClusterView, now: Time, store: StoreId, what: Sealed) 
     let node = view.node_of(store).ok_or_else(away)?;
     let session = view.sessions.session(now, node).ok_or_else(away)?;
     let (host, port, key) = view.servers.way_to(node).ok_or_else(away)?;
-    let Sealed { path, object, rights, epoch, layout, until } = what;
+    let Sealed { principal, path, object, rights, epoch, layout, until } = what;
     let layout = layout.encode();
-    let capability = Capability { server: node, object, path, rights, epoch, session, expires: until, layout };
+    let capability =
+        Capability { server: node, object, rights, principal, path, epoch, session, expires: until, layout };
     let capability = capability.seal(key).map_err(|error| {
         tracing::error!(%error, "a permission cannot be made");
         OpeningError::Unsupported("its stores do not fit into a redirect")
@@ -491,6 +500,8 @@ pub(crate) fn not_made(error: NsError) -> OpeningError {
 
 /// What a client may do, before it is put into a form that it can carry.
 pub(crate) struct Permitted {
+    /// Whom it is given to.
+    pub(crate) principal: PrincipalId,
     /// The path that it is to be shown with.
     pub(crate) path: PathMark,
     pub(crate) replica: ReplicaId,

@@ -119,8 +119,8 @@ impl Manager {
         }
         let (group, ino, epoch) = (found.content.group, found.inode.ino, u64::from(found.epoch));
         let (mode, mtime) = (found.inode.access.mode, found.inode.mtime);
-        let path = PathMark::of(&open_request.path);
-        let permitted = |rights| Permitted { path, replica, ino, mode, mtime, group, epoch, rights };
+        let (principal, path) = (open_request.actor.principal, PathMark::of(&open_request.path));
+        let permitted = |rights| Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights };
         if let FileState::Open(_) | FileState::Updating(_) = found.content.state {
             let primary = found.primary().ok_or(OpeningError::Lost)?;
             if found.writer.is_some_and(|writer| self.graces.lock().is_alone(&writer.token())) {

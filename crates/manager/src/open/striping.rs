@@ -11,7 +11,7 @@ use namespace::{
 use types::capability::{PathMark, Rights};
 use types::direct::{DirectRights, StripedFile, UnitAt};
 use types::striping::{StripedOpenWrite, WriteSecret};
-use types::{GroupId, NsPath, ObjectId, Placement, Policy, StoreId, Stripe, WriterToken};
+use types::{GroupId, NsPath, ObjectId, Placement, Policy, PrincipalId, ReplicaIndex, StoreId, Stripe, WriterToken};
 
 use super::open_request::{OpenRequest, OpeningError, Redirect};
 use super::opening::{ANY_BOOT, FOLLOW_LIFE, Opening, Sealed, not_made, seal};
@@ -100,10 +100,14 @@ impl Manager {
     fn open_file(self: &Arc<Self>, opening: Opening, durability: Durability, goes_on: bool) {
         let this = Arc::clone(self);
         let Opening { open_request, op, answer } = opening;
-        let (actor, mode) = (open_request.actor.clone(), op.mode);
+        let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
         self.change_as(&actor, durability, op, move |result| {
             let opened = result.map_err(not_made);
-            answer(opened.and_then(|opened| this.redirect_striped_writer(&opened, goes_on, mode, &open_request)));
+            answer(
+                opened.and_then(|opened| {
+                    this.redirect_striped_writer(&opened, goes_on, (principal, mode), &open_request)
+                }),
+            );
         });
     }
 
@@ -111,14 +115,14 @@ impl Manager {
         &self,
         opened: &OpenedWrite,
         goes_on: bool,
-        mode: u16,
+        (principal, mode): (PrincipalId, u16),
         open_request: &OpenRequest,
     ) -> Result<Redirect, OpeningError> {
         let record = self.names.read(|read| namespace::stripe_of(read, opened.object))?.ok_or(OpeningError::Lost)?;
         let writing = StripedOpenWrite { writer: opened.writer, secret: record.secret };
-        let layout = |to| Layout { to, ino: opened.ino, mode, mtime: open_request.now };
+        let layout = |to| Layout { to, shard: ReplicaIndex(0), ino: opened.ino, mode, mtime: open_request.now };
         let what = (Rights::READ_WRITE, StripedRights::Write { writing, goes_on });
-        self.redirect_striped(opened.object, open_request, what, layout)
+        self.redirect_striped((principal, opened.object), open_request, what, layout)
     }
 
     /// Sends a reader to a server that puts a striped file together.
@@ -133,9 +137,15 @@ impl Manager {
             FileState::Complete => StripedRights::Read { len: content.len, is_partial: false },
             FileState::Interrupted(_) => StripedRights::Read { len: content.len, is_partial: true },
         };
-        let layout = |to| Layout { to, ino: inode.ino, mode: inode.access.mode, mtime: inode.mtime };
+        let (ino, mode, mtime) = (inode.ino, inode.access.mode, inode.mtime);
+        let layout = |to| Layout { to, shard: ReplicaIndex(0), ino, mode, mtime };
         self.all_units_are_there(content.object)?;
-        let to = self.redirect_striped(content.object, open_request, (Rights::READ, rights), layout)?;
+        let to = self.redirect_striped(
+            (open_request.actor.principal, content.object),
+            open_request,
+            (Rights::READ, rights),
+            layout,
+        )?;
         Ok(Redirect { units: self.units_to_read(&to, open_request), ..to })
     }
 
@@ -183,7 +193,7 @@ impl Manager {
 
     fn redirect_striped(
         &self,
-        object: ObjectId,
+        (principal, object): (PrincipalId, ObjectId),
         open_request: &OpenRequest,
         (rights, striped): (Rights, StripedRights),
         layout: impl FnOnce(To) -> Layout,
@@ -220,7 +230,7 @@ impl Manager {
         let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
         let until = self.capabilities_time(now).plus(process_epoch);
         let (path, epoch) = (PathMark::of(&open_request.path), u64::from(epoch));
-        let to = seal(&view, now, store, Sealed { path, object, rights, epoch, layout, until })?;
+        let to = seal(&view, now, store, Sealed { principal, path, object, rights, epoch, layout, until })?;
         Ok(Redirect { striped: direct.filter(|_| open_request.is_direct), ..to })
     }
 
@@ -235,7 +245,10 @@ impl Manager {
         let of = writing.writer;
         let found = self.names.read(|read| {
             namespace::permit_writing(read, &writing)?;
-            find_unit(read, of, unit)
+            let found = find_unit(read, of, unit)?;
+            let what = || format!("the writing of body {:016x}", of.object.0);
+            namespace::permit_client(&open_request.actor, &found.0.client, &what)?;
+            Ok::<_, NsError>(found)
         });
         let (file, unit_content, writer) = match found {
             Ok(found) => found,
@@ -248,7 +261,12 @@ impl Manager {
         let op = OpenWrite {
             mode: 0,
             unit_of: Some(of),
-            ..OpenWrite::new(path, How::Update, namespace::unit_writer(of.object, unit), ANY_BOOT)
+            ..OpenWrite::new(
+                path,
+                How::Update,
+                namespace::unit_writer(file.client.principal, of.object, unit),
+                ANY_BOOT,
+            )
         };
         let answer = Box::new(answer);
         match writer {

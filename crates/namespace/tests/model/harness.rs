@@ -42,8 +42,8 @@ pub struct World {
     pub handles: Vec<Both>,
     pub boot: u128,
     pub durability: Durability,
-    /// Requests are numbered; some are repeated.
-    pub numbered: Option<(SessionId, u64)>,
+    /// Requests are numbered, in a session of each principal; some are repeated.
+    pub numbered: Option<std::collections::BTreeMap<u32, (SessionId, u64)>>,
     pub steps: u64,
     pub oks: u64,
     pub refusals: u64,
@@ -109,14 +109,16 @@ impl World {
         while world.ns.change_wait(Durability::Synced, world.ctx(&admin()), open_root.clone()).is_err() {}
         world.model.chmod(&admin(), b"/", 0o777).unwrap();
         if numbered {
-            world.numbered = Some((world.begin_session(), 1));
+            let sessions = [0, 5, 6].map(|id| (id, (world.begin_session(id), 1)));
+            world.numbered = Some(sessions.into());
         }
         world
     }
 
-    fn begin_session(&mut self) -> SessionId {
+    fn begin_session(&mut self, id: u32) -> SessionId {
         loop {
-            let open = ns::OpenSession { client: ClientIdentity::default() };
+            let client = ClientIdentity { principal: PrincipalId(id), ..ClientIdentity::default() };
+            let open = ns::OpenSession { client };
             match self.ns.change_wait(Durability::Synced, self.ctx(&admin()), open) {
                 Ok(session) => return session,
                 Err(NsError::Kv(KvError::MaybeCommitted)) => {}
@@ -138,9 +140,9 @@ impl World {
         O::Reply: std::fmt::Debug,
     {
         let mut ctx = self.ctx(who);
-        if let Some((session, number)) = self.numbered {
-            ctx.request = Some(RequestNumber { session, number });
-            self.numbered = Some((session, number + 1));
+        if let Some((session, number)) = self.numbered.as_mut().and_then(|sessions| sessions.get_mut(&who.id)) {
+            ctx.request = Some(RequestNumber { session: *session, number: *number });
+            *number += 1;
         }
         let mut answer;
         loop {
@@ -218,9 +220,11 @@ impl World {
         }
     }
 
-    fn client(&mut self) -> ClientIdentity {
+    /// One of `user`, or of anybody if that is the administrator.
+    fn client(&mut self, user: &Who) -> ClientIdentity {
         let n = self.rng.random_range(0..3);
-        ClientIdentity { user: "u".into(), pid: n, host: "[::1]".into() }
+        let id = if user.id == 0 { [0, 0, 5, 6][self.rng.random_range(0..4)] } else { user.id };
+        ClientIdentity { principal: PrincipalId(id), user: "u".into(), pid: n, host: "[::1]".into() }
     }
 
     /// A path that mostly leads to what an operation of this kind is about.
@@ -420,7 +424,7 @@ impl World {
                 self.model.ended.retain(|_, (_, until)| *until > now);
             }
             _ => {
-                let (client, len) = (self.client(), self.rng.random_range(0..4) * 100);
+                let (client, len) = (self.client(&user), self.rng.random_range(0..4) * 100);
                 let op = ns::Truncate { path: p, len, client: client.clone(), boot: BootId(self.boot) };
                 let real = self.change(&user, op)?;
                 let boot = self.boot;
@@ -468,13 +472,17 @@ impl World {
 
     fn open(&mut self, user: &Who, mut path: Vec<u8>, mut p: NsPath) -> Checked {
         let how = [0, 0, 1, 1, 2, 2, 2][self.rng.random_range(0..7)];
-        let mut client = self.client();
+        let mut client = self.client(user);
         if how == 2 && !self.model.writers.is_empty() && self.rng.random_ratio(2, 3) {
             // A client that comes back.
             let at = self.rng.random_range(0..self.model.writers.len());
             let who = self.model.writers.values().nth(at).unwrap().who;
             (client, path) = self.model.who[who].clone();
             p = NsPath::parse(&path).unwrap();
+            if user.id != 0 {
+                // Or one of another principal that says the same of itself.
+                client.principal = PrincipalId(user.id);
+            }
         }
         let mut resume_upload = None;
         if how == 2 && self.rng.random_ratio(1, 6) && !self.model.uploads.is_empty() {

@@ -51,7 +51,7 @@ pub struct View {
 }
 
 fn show(client: &types::ClientIdentity) -> String {
-    format!("{}.{}@{}", client.user, client.pid, client.host)
+    format!("{} {}.{}@{}", client.principal, client.user, client.pid, client.host)
 }
 
 fn real_node(read: &dyn Read, inode: &Inode, numbers: &mut Vec<u64>, xattrs: BTreeMap<Vec<u8>, Vec<u8>>) -> Seen {

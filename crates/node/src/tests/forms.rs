@@ -8,7 +8,7 @@ use cluster::{CopyId, Fence, FenceId, LeaseTerms, ProcessEpoch, Register, Regist
 use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{
     Adler32, BootGeneration, BootId, Crc32c, ErrorCode, GroupId, InSyncReplica, Incarnation, Ino, NodeId, ObjectId,
-    ReplicaId, ReplicaIndex, SessionId, StoreId, Timestamp, WriterKey, WriterToken,
+    PrincipalId, ReplicaId, ReplicaIndex, SessionId, StoreId, Timestamp, WriterKey, WriterToken,
 };
 
 use crate::grant::{Layout, Striped, StripedRights, To};
@@ -239,7 +239,14 @@ fn between() -> Vec<PeerMessage> {
     let begin =
         told(ToReplica::Begin { stream: STREAM, boot_generation: BootGeneration(1), from: Seq(11), may_make: true });
     vec![
-        PeerMessage { about: Some(ReplicaOrigin { path: b"/a/file".to_vec(), expected_len: Some(100) }), ..begin },
+        PeerMessage {
+            about: Some(ReplicaOrigin {
+                principal: PrincipalId(1000),
+                path: b"/a/file".to_vec(),
+                expected_len: Some(100),
+            }),
+            ..begin
+        },
         PeerMessage { change: Some(write), ..change() },
         PeerMessage { change: Some(truncate), ..change() },
         told(ToReplica::Sync { stream: STREAM, upto: Seq(12) }),
@@ -271,7 +278,7 @@ fn layouts() -> Vec<Layout> {
         striped(StripedRights::Read { len: 4096, is_partial: false }),
         striped(StripedRights::Follow),
     ];
-    all.map(|to| Layout { to, ino: Ino(99), mode: 0o644, mtime: WALL }).into()
+    all.map(|to| Layout { to, shard: ReplicaIndex(0), ino: Ino(99), mode: 0o644, mtime: WALL }).into()
 }
 
 fn hex(bytes: &[u8]) -> String {

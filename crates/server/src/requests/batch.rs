@@ -220,7 +220,7 @@ impl Connection {
         let Some(capability) = target.get(types::capability::OPAQUE_KEY.as_bytes()) else {
             return Err(self.to_manager(disk));
         };
-        match disk.verified(capability, path) {
+        match disk.verified(capability, path, Some(self.node.config.actor.principal)) {
             Ok(VerifiedCapability::Write(grant)) if grant.is_new() => Ok(grant),
             Ok(VerifiedCapability::Striped(_)) => Err(Refusal::unsupported("To make a striped file in a batch")),
             Ok(_) => {

@@ -33,7 +33,8 @@ impl Connection {
     pub(crate) fn login(&mut self, stream: StreamId, r: &Login) -> Result<(), Refusal> {
         let user = String::from_utf8_lossy(r.user_name()).into_owned();
         let host = self.session.peer.ip().to_canonical().to_string();
-        self.session.set_client(ClientIdentity { user, pid: r.pid, host });
+        let principal = self.node.config.actor.principal;
+        self.session.set_client(ClientIdentity { principal, user, pid: r.pid, host });
         self.session.set_process(Process::of(r));
         if !self.logged_in {
             self.logged_in = true;

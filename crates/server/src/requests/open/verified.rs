@@ -64,7 +64,7 @@ impl Connection {
         if let Part::Fetch { key, origin } = &part {
             return self.fetch_of_granted(stream, r, path, (key, origin));
         }
-        let verified = match disk.verified(capability, &path) {
+        let verified = match disk.verified(capability, &path, Some(self.node.config.actor.principal)) {
             Ok(verified) => verified,
             Err(error) => return Ok(Err(Refusal::of_placed(&format_args!("open {path}"), &error))),
         };
@@ -175,7 +175,7 @@ impl Connection {
             return Ok(Err(Refusal::unsupported("A permission of a cluster's manager")));
         };
         let capability = target.get(types::capability::OPAQUE_KEY.as_bytes()).unwrap_or_default();
-        let writing = match disk.verified(capability, &path) {
+        let writing = match disk.verified(capability, &path, Some(self.node.config.actor.principal)) {
             Ok(VerifiedCapability::Write(writing)) => writing,
             Ok(verified) if verified.is_to_write() => {
                 return Ok(Err(Refusal::unsupported("To cut a striped file by its name")));

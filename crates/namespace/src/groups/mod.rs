@@ -1,0 +1,7 @@
+//! Where contents are in a cluster: nodes, stores and groups of stores, what is dealt out or missing, and what is to be deleted.
+
+pub(crate) mod backfill;
+pub(crate) mod deletion;
+pub(crate) mod membership;
+pub(crate) mod placing;
+pub(crate) mod stripe;

@@ -1,0 +1,488 @@
+//! Where contents are, in a cluster: groups of stores (`G`), copies that are owed (`O`), nodes (`N`), and who takes part in a writing (in `W`).
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use kv::{Read, ScanOrder, Txn};
+use types::{
+    BootGeneration, BootId, Group, GroupId, InSyncReplica, Member, NodeId, NodeRecord, ObjectId, ReplicaIndex, StoreId,
+    UploadId,
+};
+
+use crate::codec::{BadValue, Decoder, Encoder};
+use crate::context::operations;
+use crate::groups::membership::must_be_member;
+use crate::writers::commit::{commit, current_writer};
+use crate::writers::interrupt::interrupt;
+use crate::{
+    Commit, CommitReply, Content, Context, FileState, Interrupt, InterruptReply, NsError, StoreEntry, Sums,
+    UploadRecord, UploadState, WantedState, WriterRecord, WriterToken, keys, object_record, stat_ino, store,
+};
+
+/// Stores of one group.
+pub(crate) const MEMBERS_MAX: usize = 64;
+/// The shard index beside a missing replica. A replica is a whole object; other indexes are for erasure coding.
+const WHOLE_OBJECT: ReplicaIndex = ReplicaIndex(0);
+/// Store u64, shard u16.
+const MISSING_REPLICA_BYTES: usize = 10;
+
+/// Makes a group, or changes its members: the epoch is one more than that of the group as it is (0: there is none).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PutGroup {
+    /// As it shall be.
+    pub group: Group,
+}
+
+/// Keeps what is known of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PutNode {
+    /// All of it.
+    pub record: NodeRecord,
+}
+
+/// Changes who takes part in a writing. Nobody can be added that way: it would not have what was written before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetInSyncReplicas {
+    /// The writer.
+    pub writer: WriterToken,
+    /// Those who go on, its primary first; each is one of those before. Unless another one takes over the primary stays the same, and is the store that
+    /// says so: whoever hands this in has compared that.
+    pub in_sync: Vec<InSyncReplica>,
+    /// Another primary takes over: the epoch is raised, and whoever has the lower one is fenced.
+    pub takes_over: bool,
+}
+
+/// [`Commit`] in a cluster: those that take part in the group and do not hold it yet are owed a copy. Asked for twice, it is answered twice.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CommitPlaced {
+    /// What became of the content.
+    pub commit: Commit,
+    /// The group that the writer was opened in: where a content is looked for whose writing has ended already. As long as it has not, its record says so.
+    pub group: GroupId,
+    /// The store that says so: the writing's primary.
+    pub by: StoreId,
+    /// The stores that hold it durably. Of those who do not take part it does not count.
+    pub holders: Vec<StoreId>,
+}
+
+/// [`Interrupt`] in a cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InterruptPlaced {
+    /// Which writer, and what is kept.
+    pub interrupt: Interrupt,
+    /// The store that says so: the writing's primary, or where all who took part have begun anew one of these. `None`: the manager.
+    pub by: Option<StoreId>,
+    /// The stores that hold what is kept. Of those who do not take part it does not count.
+    pub holders: Vec<StoreId>,
+}
+
+/// A store has been given a copy that was owed to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopyDone {
+    /// The group.
+    pub group: GroupId,
+    /// The content.
+    pub object: ObjectId,
+    /// Of which state the copy is ([`AtRest::state`]): one of a content that was changed meanwhile pays nothing.
+    pub state: u32,
+    /// Who has it now.
+    pub store: StoreId,
+}
+
+/// A content that nobody writes, for those who copy it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtRest {
+    /// How long it is, in bytes.
+    pub len: u64,
+    /// Checksums of the whole; `None`: its writer went away, and nothing is known of it but its length.
+    pub sums: Option<Sums>,
+    /// It is whole, or was before somebody began to change it in place.
+    pub is_whole: bool,
+    /// The epoch of its last writer.
+    pub epoch: u32,
+    /// Another one whenever somebody has written it.
+    pub state: u32,
+}
+
+/// A group as it is.
+pub fn group(read: &dyn Read, group: GroupId) -> Result<Option<Group>, NsError> {
+    let key = keys::group(group);
+    read.get(&key)?.map(|value| decode_group(group, &value).map_err(|bad| bad.at(&key))).transpose()
+}
+
+/// Groups after `after`, in their order, at most `limit`.
+pub fn groups(read: &dyn Read, after: Option<GroupId>, limit: usize) -> Result<Vec<Group>, NsError> {
+    let start = keys::group(GroupId(after.map_or(0, |after| after.0.saturating_add(1))));
+    let end = keys::end_of(b"G");
+    scan_numbers(read, &start, &end, limit, |number, _, value| decode_group(GroupId(number), value))
+}
+
+/// All nodes that were ever heard of, those that were removed as well.
+pub fn nodes(read: &dyn Read) -> Result<Vec<NodeRecord>, NsError> {
+    scan_numbers(read, b"N", &keys::end_of(b"N"), usize::MAX, |number, _, value| decode_node(NodeId(number), value))
+}
+
+/// What is known of a node; `None`: it was never heard of.
+fn node(read: &dyn Read, node: NodeId) -> Result<Option<NodeRecord>, NsError> {
+    let key = keys::node(node);
+    read.get(&key)?.map(|value| decode_node(node, &value).map_err(|bad| bad.at(&key))).transpose()
+}
+
+/// The stores that hold a content: members of its group that were given it and are not owed it. Empty if there is no such group.
+pub fn holders(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Vec<StoreId>, NsError> {
+    let Some(group) = self::group(read, group)? else { return Ok(Vec::new()) };
+    let missing = missing_of(read, group.group, object)?;
+    let members = group.members.iter().filter(|member| holds(member, object, &missing));
+    Ok(members.map(|member| member.store).collect())
+}
+
+/// Whether a member holds a content: it was given it, and is not among those that are `missing` it.
+pub(crate) fn holds(member: &Member, object: ObjectId, missing: &[StoreId]) -> bool {
+    member.has(object) && !missing.contains(&member.store)
+}
+
+/// A content as it can be copied, one that is kept hidden too; `None`: somebody writes it, or it is not there.
+pub fn at_rest(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Option<AtRest>, NsError> {
+    if let Some(record) = object_record(read, group, object)? {
+        let content = stat_ino(read, record.ino)?.content().copied();
+        let is_it = |content: &Content| {
+            content.object == object && matches!(content.state, FileState::Complete | FileState::Interrupted(_))
+        };
+        let (epoch, state) = (record.epoch, record.generation);
+        return Ok(content.filter(is_it).map(|content| AtRest {
+            len: content.len,
+            sums: content.sums,
+            is_whole: content.state == FileState::Complete,
+            epoch,
+            state,
+        }));
+    }
+    let upload = UploadRecord::get(read, UploadId(object.0))?;
+    let upload = upload.filter(|upload| upload.placed == group && upload.state != UploadState::InMaking);
+    Ok(upload.map(|upload| {
+        let (epoch, len, sums) = (upload.epoch, upload.kept_len, upload.sums);
+        AtRest { len, sums, is_whole: sums.is_some(), epoch, state: epoch }
+    }))
+}
+
+/// The stores of a group that are owed a copy of a content.
+pub fn missing_of(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Vec<StoreId>, NsError> {
+    let key = keys::missing(group, object);
+    let value = read.get(&key)?;
+    Ok(value.map(|value| decode_stores(&value).map_err(|bad| bad.at(&key))).transpose()?.unwrap_or_default())
+}
+
+/// Contents after `after` of which a store of the group is owed a copy, and those stores; at most `limit`.
+pub fn missing(
+    read: &dyn Read,
+    group: GroupId,
+    after: Option<ObjectId>,
+    limit: usize,
+) -> Result<Vec<(ObjectId, Vec<StoreId>)>, NsError> {
+    let start = keys::missing(group, ObjectId(after.map_or(0, |after| after.0.saturating_add(1))));
+    let end = keys::end_of(&keys::missing_in(group));
+    scan_numbers(read, &start, &end, limit, |_, second, value| Ok((ObjectId(second), decode_stores(value)?)))
+}
+
+/// Contents after `after`, in the order of their groups, of which some store is owed a copy, and those stores; at most `limit`.
+pub fn missing_in_all_groups(
+    read: &dyn Read,
+    after: Option<(GroupId, ObjectId)>,
+    limit: usize,
+) -> Result<Vec<(GroupId, ObjectId, Vec<StoreId>)>, NsError> {
+    let mut start = b"O".to_vec();
+    if let Some((group, object)) = after {
+        start = keys::missing(group, object).to_vec();
+        start.push(0);
+    }
+    scan_numbers(read, &start, &keys::end_of(b"O"), limit, |first, second, value| {
+        Ok((GroupId(first), ObjectId(second), decode_stores(value)?))
+    })
+}
+
+fn scan_numbers<T>(
+    read: &dyn Read,
+    start: &[u8],
+    end: &[u8],
+    limit: usize,
+    decode: impl Fn(u64, u64, &[u8]) -> Result<T, BadValue>,
+) -> Result<Vec<T>, NsError> {
+    let mut found = Vec::new();
+    let mut failed = None;
+    if limit == 0 {
+        return Ok(found);
+    }
+    read.scan(start, end, ScanOrder::Ascending, &mut |key, value| {
+        let numbers = keys::number_at(key, 1).map(|first| (first, keys::number_at(key, 9).unwrap_or(0)));
+        let bad = BadValue::Damaged("the key has a wrong length");
+        match numbers.ok_or(bad).and_then(|(first, second)| decode(first, second, value)) {
+            Ok(one) => found.push(one),
+            Err(bad) => failed = Some(bad.at(key)),
+        }
+        if failed.is_some() || found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    failed.map_or(Ok(found), Err)
+}
+
+/// See [`PutGroup`]. [`NsError::Stale`] if it has been changed meanwhile, or nothing new is to be put on a store of it.
+pub fn put_group(txn: &mut dyn Txn, _ctx: &Context, request: &PutGroup) -> Result<(), NsError> {
+    let group = &request.group;
+    let what = || format!("group {}", group.group);
+    if group.members.is_empty() || group.members.len() > MEMBERS_MAX {
+        return Err(NsError::Invalid { what: what(), why: "it has no stores, or more than 64" });
+    }
+    let before = self::group(txn, group.group)?.map_or(0, |before| before.epoch);
+    if before.checked_add(1) != Some(group.epoch) {
+        return Err(NsError::Stale { what: what(), why: "it has been changed meanwhile" });
+    }
+    let is_out = |entry: StoreEntry| entry.state != WantedState::Online;
+    for member in &group.members {
+        // One that is not on the list any more, as well.
+        if store(txn, member.store)?.is_none_or(is_out) {
+            return Err(NsError::Stale { what: what(), why: "a store of it is not to be used for new files any more" });
+        }
+    }
+    write_group(txn, group);
+    Ok(())
+}
+
+/// See [`PutNode`]. [`NsError::NotFound`] if it is not in the cluster.
+pub fn put_node(txn: &mut dyn Txn, _ctx: &Context, request: &PutNode) -> Result<(), NsError> {
+    must_be_member(txn, request.record.node)?;
+    let mut out = Encoder::new(21);
+    out.0.extend_from_slice(&request.record.boot.0.to_be_bytes());
+    out.u32(request.record.boot_generation.0);
+    txn.put(&keys::node(request.record.node), &out.0);
+    Ok(())
+}
+
+/// See [`SetInSyncReplicas`]. [`NsError::Stale`] if the writer was fenced or has ended, somebody is to take part who does not, or its primary is to be
+/// another one that does not take over; [`NsError::Invalid`] if somebody is to take part twice.
+pub fn set_in_sync_replicas(
+    txn: &mut dyn Txn,
+    _ctx: &Context,
+    request: &SetInSyncReplicas,
+) -> Result<WriterToken, NsError> {
+    let mut writer = current_writer(txn, &request.writer)?;
+    let what = || format!("body {:016x}", request.writer.object.0);
+    if !request.takes_over {
+        must_be_primary(&writer, request.in_sync.first().map(|one| one.store))?;
+    }
+    let before = &writer.placement.in_sync;
+    let is_one = |in_sync_replica: &InSyncReplica| before.contains(in_sync_replica);
+    if request.in_sync.is_empty() || !request.in_sync.iter().all(is_one) {
+        let why = "somebody is to go on who does not take part any more";
+        return Err(NsError::Stale { what: what(), why });
+    }
+    let stores: BTreeSet<StoreId> = request.in_sync.iter().map(|one| one.store).collect();
+    if stores.len() != request.in_sync.len() {
+        return Err(NsError::Invalid { what: what(), why: "a store is to take part twice" });
+    }
+    if *before == request.in_sync && !request.takes_over {
+        return Ok(writer.token());
+    }
+    writer.placement.in_sync.clone_from(&request.in_sync);
+    if request.takes_over {
+        writer.epoch = writer.epoch.saturating_add(1);
+    }
+    writer.put(txn);
+    Ok(writer.token())
+}
+
+fn must_be_primary(writer: &WriterRecord, store: Option<StoreId>) -> Result<(), NsError> {
+    if store.is_some() && writer.primary().map(|one| one.store) == store {
+        return Ok(());
+    }
+    let why = "the store that says so is not the one that orders its changes";
+    Err(NsError::Stale { what: format!("body {:016x}", writer.object.0), why })
+}
+
+/// Whether all who took part have begun anew since, or were given up: nobody has surely kept all that was acknowledged, and each of them has what was synced.
+fn have_all_begun_anew(read: &dyn Read, writer: &WriterRecord) -> Result<bool, NsError> {
+    for one in &writer.placement.in_sync {
+        let entry = store(read, one.store)?.filter(|entry| entry.state != WantedState::Lost);
+        let node = entry.map(|entry| entry.node);
+        let record = node.map(|node| self::node(read, node)).transpose()?.flatten();
+        if record.is_some_and(|record| record.boot_generation == one.boot_generation) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Those of `holders` that took part: nobody else has been given anything of it.
+fn who_took_part(writer: &WriterRecord, holders: &[StoreId]) -> Vec<StoreId> {
+    let in_sync = writer.placement.in_sync.iter().map(|one| one.store);
+    in_sync.filter(|store| holders.contains(store)).collect()
+}
+
+/// See [`CommitPlaced`]. [`NsError::Stale`] if the writer was fenced or has ended, or who says so is not its primary.
+pub fn commit_placed(txn: &mut dyn Txn, ctx: &Context, request: &CommitPlaced) -> Result<CommitReply, NsError> {
+    let token = &request.commit.writer;
+    let writer = match current_writer(txn, token) {
+        Err(error @ NsError::Stale { .. }) => {
+            // The answer may have been lost.
+            let record = object_record(txn, request.group, token.object)?;
+            let done = record.filter(|done| done.epoch == token.epoch && done.len == request.commit.content.len);
+            let done = done.map(|done| CommitReply::Complete { ino: done.ino, replaced: None, upload: None });
+            return done.ok_or(error);
+        }
+        found => found?,
+    };
+    must_be_primary(&writer, Some(request.by))?;
+    let reply = commit(txn, ctx, &request.commit);
+    let is_kept = match &reply {
+        Ok(CommitReply::Complete { .. }) => true,
+        Ok(CommitReply::Unlinked) => false,
+        // Refused, and kept: those who hold it have to be known.
+        Err(error) => error.keeps_changes(),
+    };
+    if is_kept {
+        owe(txn, writer.placement.group, token.object, &who_took_part(&writer, &request.holders))?;
+    }
+    reply
+}
+
+/// See [`InterruptPlaced`]. [`NsError::Stale`] if the writer was fenced or has ended, or who says so may not end it.
+pub fn interrupt_placed(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &InterruptPlaced,
+) -> Result<InterruptReply, NsError> {
+    let token = &request.interrupt.writer;
+    let writer = current_writer(txn, token)?;
+    if let Some(by) = request.by {
+        let took_part = writer.placement.in_sync.iter().any(|one| one.store == by);
+        if !took_part || !have_all_begun_anew(txn, &writer)? {
+            must_be_primary(&writer, Some(by))?;
+        }
+    }
+    let reply = interrupt(txn, ctx, &request.interrupt)?;
+    if reply != InterruptReply::Unlinked {
+        owe(txn, writer.placement.group, token.object, &who_took_part(&writer, &request.holders))?;
+    }
+    Ok(reply)
+}
+
+/// See [`CopyDone`].
+pub fn copy_done(txn: &mut dyn Txn, _ctx: &Context, request: &CopyDone) -> Result<(), NsError> {
+    let (group, object) = (request.group, request.object);
+    if at_rest(txn, group, object)?.is_none_or(|now| now.state != request.state) {
+        let why = "it has been changed or removed meanwhile";
+        return Err(NsError::Stale { what: format!("a copy of body {:016x}", object.0), why });
+    }
+    let mut stores = missing_of(txn, group, object)?;
+    stores.retain(|store| *store != request.store);
+    put_missing_replica(txn, group, object, &stores);
+    Ok(())
+}
+
+/// All members are owed a copy that do not hold it.
+fn owe(txn: &mut dyn Txn, group: GroupId, object: ObjectId, holders: &[StoreId]) -> Result<(), NsError> {
+    let members = self::group(txn, group)?.map(|group| group.members).unwrap_or_default();
+    let missing: Vec<StoreId> =
+        members.iter().map(|member| member.store).filter(|store| !holders.contains(store)).collect();
+    put_missing_replica(txn, group, object, &missing);
+    Ok(())
+}
+
+pub(crate) fn put_missing_replica(txn: &mut dyn Txn, group: GroupId, object: ObjectId, stores: &[StoreId]) {
+    let key = keys::missing(group, object);
+    if stores.is_empty() {
+        txn.delete(&key);
+        return;
+    }
+    let mut out = Encoder::new(1 + stores.len() * MISSING_REPLICA_BYTES);
+    for store in stores {
+        out.u64(store.0);
+        out.u16(WHOLE_OBJECT.0);
+    }
+    txn.put(&key, &out.0);
+}
+
+pub(crate) fn decode_stores(value: &[u8]) -> Result<Vec<StoreId>, BadValue> {
+    let mut from = Decoder::new(value, "copies that are owed")?;
+    let count = value.len().saturating_sub(1) / MISSING_REPLICA_BYTES;
+    let mut stores = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (store, shard) = (StoreId(from.u64()?), ReplicaIndex(from.u16()?));
+        if shard != WHOLE_OBJECT {
+            return Err(BadValue::Newer("a missing shard of an erasure-coded object", u64::from(shard.0)));
+        }
+        stores.push(store);
+    }
+    from.end()?;
+    Ok(stores)
+}
+
+pub(crate) fn write_group(txn: &mut dyn Txn, group: &Group) {
+    txn.put(&keys::group(group.group), &encode_group(group));
+}
+
+fn encode_group(group: &Group) -> Vec<u8> {
+    let mut out = Encoder::new(7 + group.members.len() * 24);
+    out.u32(group.epoch);
+    out.u16(u16::try_from(group.members.len()).unwrap_or(u16::MAX));
+    for member in &group.members {
+        out.u64(member.store.0);
+        out.u64(member.since.0);
+        out.u64(member.through.0);
+    }
+    out.0
+}
+
+pub(crate) fn decode_group(group: GroupId, value: &[u8]) -> Result<Group, BadValue> {
+    let mut from = Decoder::new(value, "a group of stores")?;
+    let (epoch, count) = (from.u32()?, usize::from(from.u16()?));
+    if count > MEMBERS_MAX {
+        return Err(BadValue::Damaged("a group of more than 64 stores"));
+    }
+    let mut members = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (store, since, through) = (StoreId(from.u64()?), ObjectId(from.u64()?), ObjectId(from.u64()?));
+        members.push(Member { store, since, through });
+    }
+    from.end()?;
+    Ok(Group { group, epoch, members })
+}
+
+pub(crate) fn decode_node(node: NodeId, value: &[u8]) -> Result<NodeRecord, BadValue> {
+    let mut from = Decoder::new(value, "a node")?;
+    let (boot, boot_generation) = (BootId(from.u128()?), BootGeneration(from.u32()?));
+    from.end()?;
+    Ok(NodeRecord { node, boot, boot_generation })
+}
+
+operations! {
+    PutGroup, put_group -> ();
+    PutNode, put_node -> ();
+    SetInSyncReplicas, set_in_sync_replicas -> WriterToken;
+    CommitPlaced, commit_placed -> CommitReply;
+    InterruptPlaced, interrupt_placed -> InterruptReply;
+    CopyDone, copy_done -> ();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beside_each_missing_replica_its_shard_is_written_and_another_one_than_the_whole_is_refused() {
+        let kv = kv::MemoryKv::new();
+        let stores = [StoreId(0x0102_0304_0506_0708), StoreId(9)];
+        kv::transact(&kv, kv::Durability::Synced, move |txn| {
+            put_missing_replica(txn, GroupId(3), ObjectId(4), &stores);
+            (kv::OpOutcome::Commit, ())
+        })
+        .unwrap();
+        let [(_, value)] = &kv.dump()[..] else { panic!("one key") };
+        let mut value = value.clone();
+        let (first, second) = (&b"\x01\x02\x03\x04\x05\x06\x07\x08\0\0"[..], &b"\0\0\0\0\0\0\0\x09\0\0"[..]);
+        assert_eq!(value, [&[crate::codec::VERSION], first, second].concat(), "the bytes are part of the format");
+        assert_eq!(decode_stores(&value), Ok(stores.to_vec()));
+        *value.last_mut().unwrap() = 1;
+        assert_eq!(decode_stores(&value), Err(BadValue::Newer("a missing shard of an erasure-coded object", 1)));
+        value.pop();
+        assert!(matches!(decode_stores(&value), Err(BadValue::Damaged(_))));
+    }
+}

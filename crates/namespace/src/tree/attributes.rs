@@ -1,0 +1,125 @@
+//! chmod, chown, utimes.
+
+use kv::Txn;
+use types::{NsPath, PrincipalId, Timestamp};
+
+use crate::tree::node::{Located, locate_entry, put_directory};
+use crate::tree::walk::{Last, resolve_existing};
+use crate::trees::totals::forget_latest_change;
+use crate::{Context, Kind, NsError, OpTag, Operation, Want, permit};
+
+/// Sets the permission bits; the owner may.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chmod {
+    /// The path.
+    pub path: NsPath,
+    /// New bits (`07777`).
+    pub mode: u16,
+}
+
+/// Sets owner or group. The administrator may; an owner may give the file to another of its own groups.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chown {
+    /// The path.
+    pub path: NsPath,
+    /// New owner.
+    pub owner: Option<PrincipalId>,
+    /// New group.
+    pub group: Option<PrincipalId>,
+}
+
+/// Sets times explicitly. The owner may.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Utimes {
+    /// The path.
+    pub path: NsPath,
+    /// Modification.
+    pub mtime: Option<Timestamp>,
+    /// Access.
+    pub atime: Option<Timestamp>,
+}
+
+fn find_own(txn: &dyn Txn, ctx: &Context, path: &NsPath) -> Result<Located, NsError> {
+    let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Follow)?;
+    let located = locate_entry(txn, parent.ino, &name, entry)?;
+    permit(&ctx.actor, &located.inode.access, Want::Own, &|| path.to_string())?;
+    Ok(located)
+}
+
+fn store(txn: &mut dyn Txn, ctx: &Context, mut located: Located) {
+    located.inode.ctime = ctx.now;
+    match &located.inode.kind {
+        // The entry that points to a directory repeats owner, group and mode.
+        Kind::Directory(dir) => put_directory(txn, ctx, &located.inode, dir),
+        _ => located.store(txn, ctx),
+    }
+}
+
+/// See [`Chmod`].
+pub fn chmod(txn: &mut dyn Txn, ctx: &Context, request: &Chmod) -> Result<(), NsError> {
+    let mut located = find_own(txn, ctx, &request.path)?;
+    located.inode.access.mode = request.mode & 0o7777;
+    store(txn, ctx, located);
+    Ok(())
+}
+
+/// See [`Chown`].
+pub fn chown(txn: &mut dyn Txn, ctx: &Context, request: &Chown) -> Result<(), NsError> {
+    let mut located = find_own(txn, ctx, &request.path)?;
+    let actor = &ctx.actor;
+    let denied = |rule: &str| NsError::Denied { path: request.path.to_string(), rule: rule.into() };
+    if let Some(owner) = request.owner {
+        if owner != located.inode.access.owner && !actor.is_admin() {
+            return Err(denied("only the administrator gives files away"));
+        }
+        located.inode.access.owner = owner;
+    }
+    if let Some(group) = request.group {
+        if group != located.inode.access.group && !actor.is_admin() && !actor.groups.contains(&group) {
+            return Err(denied("an owner may choose among its own groups only"));
+        }
+        located.inode.access.group = group;
+    }
+    store(txn, ctx, located);
+    Ok(())
+}
+
+/// See [`Utimes`].
+pub fn utimes(txn: &mut dyn Txn, ctx: &Context, request: &Utimes) -> Result<(), NsError> {
+    let mut located = find_own(txn, ctx, &request.path)?;
+    if let Some(mtime) = request.mtime {
+        located.inode.mtime = mtime;
+        if located.inode.is_dir() {
+            forget_latest_change(txn, located.inode.ino)?;
+        }
+    }
+    if let Some(atime) = request.atime {
+        located.inode.atime = Some(atime);
+    }
+    store(txn, ctx, located);
+    Ok(())
+}
+
+impl Operation for Chmod {
+    const TAG: OpTag = OpTag::Chmod;
+    type Reply = ();
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
+        chmod(txn, ctx, self)
+    }
+}
+
+impl Operation for Chown {
+    const TAG: OpTag = OpTag::Chown;
+    type Reply = ();
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
+        chown(txn, ctx, self)
+    }
+}
+
+impl Operation for Utimes {
+    const TAG: OpTag = OpTag::Utimes;
+    type Reply = ();
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
+        utimes(txn, ctx, self)
+    }
+}

@@ -1,0 +1,82 @@
+//! Hard links.
+
+use std::ops::ControlFlow;
+
+use kv::{Read, ScanOrder, Txn};
+use types::{Ino, NsPath};
+
+use crate::codec::BadValue;
+use crate::tree::node::{Dentry, Located, Place, encode_pointer, locate_entry};
+use crate::tree::walk::{Last, resolve, resolve_existing};
+use crate::trees::totals::{Touch, adjust, difference};
+use crate::{Context, NsError, OpTag, Operation, Want, keys, permit};
+
+/// Gives a file (or symbolic link) one more name in the same tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// The file.
+    pub existing: NsPath,
+    /// Its further name.
+    pub new: NsPath,
+}
+
+/// The value of an `L` key.
+pub(crate) const LINK_VALUE: &[u8] = &[crate::codec::VERSION];
+
+/// All names of a file whose record lies under `I`.
+pub(crate) fn links_of(read: &dyn Read, ino: Ino) -> Result<Vec<(Ino, Vec<u8>)>, NsError> {
+    let start = keys::links(ino);
+    let (mut found, mut bad) = (Vec::new(), None);
+    read.scan(&start, &keys::end_of(&start), ScanOrder::Ascending, &mut |key, _| {
+        match (keys::number_at(key, 9), key.get(17..)) {
+            (Some(parent), Some(name)) => found.push((Ino(parent), name.to_vec())),
+            _ => bad = Some(BadValue::Damaged("the key of a link has a wrong length").at(key)),
+        }
+        if bad.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    bad.map_or(Ok(found), Err)
+}
+
+/// See [`Link`].
+pub fn link(txn: &mut dyn Txn, ctx: &Context, request: &Link) -> Result<Ino, NsError> {
+    let (from, from_name, entry) = resolve_existing(txn, &ctx.actor, &request.existing, Last::Keep)?;
+    if matches!(entry, Dentry::Directory(_)) {
+        return Err(NsError::IsDirectory(request.existing.to_string()));
+    }
+    let to = resolve(txn, &ctx.actor, &request.new, Last::Keep)?;
+    if to.entry.is_some() {
+        return Err(NsError::Exists(request.new.to_string()));
+    }
+    permit(&ctx.actor, &to.parent.access, Want::Write, &|| request.new.to_string())?;
+    if from.tree != to.parent.tree {
+        return Err(NsError::CrossTree(request.new.to_string()));
+    }
+    let mut file = locate_entry(txn, from.ino, &from_name, entry)?;
+    if file.inode.nlink >= ctx.limits.links_max {
+        return Err(NsError::TooMany { what: "links of one file", bound: u64::from(ctx.limits.links_max) });
+    }
+    let ino = file.inode.ino;
+    let pointer = encode_pointer(ino);
+    if let Place::Entry(parent, name) = &file.place {
+        // The first further name moves the record under `I`; from now on all names are pointers.
+        txn.put(&keys::dentry(*parent, name), &pointer);
+        txn.put(&keys::link(ino, *parent, name), LINK_VALUE);
+    }
+    file.inode.nlink += 1;
+    file.inode.ctime = ctx.now;
+    let file = Located { place: Place::Own, ..file };
+    file.store(txn, ctx);
+    txn.put(&keys::dentry(to.parent.ino, &to.name), &pointer);
+    txn.put(&keys::link(ino, to.parent.ino, &to.name), LINK_VALUE);
+    let bytes = file.inode.content().map_or(0, |content| difference(content.len, 0));
+    adjust(txn, ctx, to.parent.ino, ino.0, 1, bytes, Touch::Entries)?;
+    Ok(ino)
+}
+
+impl Operation for Link {
+    const TAG: OpTag = OpTag::Link;
+    type Reply = Ino;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Ino, NsError> {
+        link(txn, ctx, self)
+    }
+}

@@ -1,0 +1,117 @@
+//! Making directories.
+
+use kv::Txn;
+use types::{Ino, NsPath};
+
+use crate::tree::inode::{DirectoryRecord, Kind};
+use crate::tree::node::{Dentry, Dir, put_directory};
+use crate::tree::walk::{Last, Missing, Resolved, Walk, new_access, walk};
+use crate::trees::totals::{Touch, adjust};
+use crate::writers::open_write::new_inode;
+use crate::{Context, NsError, OpTag, Operation, Want, permit};
+
+/// What mkdir made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Made {
+    /// The directory.
+    pub ino: Ino,
+    /// Directories that were made; 0 if all were there (with `parents` only).
+    pub made: u32,
+}
+
+/// Makes a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mkdir {
+    /// The path.
+    pub path: NsPath,
+    /// Permission bits of what is made.
+    pub mode: u16,
+    /// Make those on the way too, and be content if all are there.
+    pub parents: bool,
+}
+
+/// Makes one directory; the caller has checked that the name is free.
+fn make(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, parent: &Dir, name: &[u8], mode: u16) -> Result<Dir, NsError> {
+    permit(&ctx.actor, &parent.access, Want::Write, &|| path.to_string())?;
+    permit(&ctx.actor, &parent.access, Want::Pass, &|| path.to_string())?;
+    let ino = ctx.ids.next_ino()?;
+    let mut access = new_access(&ctx.actor, parent, mode);
+    access.mode |= parent.access.mode & 0o2000; // set-group-id is inherited
+    let record = DirectoryRecord { parent: parent.ino, name: name.to_vec(), tree: parent.tree };
+    let inode = new_inode(ctx, ino, access, Kind::Directory(record.clone()));
+    put_directory(txn, ctx, &inode, &record);
+    adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
+    Ok(Dir { ino, access, tree: parent.tree })
+}
+
+/// Makes the missing directories of a way. Names of a link's target may not contain `..` behind what is missing.
+fn make_way<'a>(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    path: &NsPath,
+    from: &Dir,
+    names: impl Iterator<Item = &'a [u8]>,
+    mode: u16,
+) -> Result<(Dir, u32), NsError> {
+    let (mut dir, mut made) = (*from, 0);
+    for name in names {
+        if name == b".." {
+            return Err(NsError::NotFound(path.to_string(), "directory on the way (a link leads over `..`)"));
+        }
+        dir = make(txn, ctx, path, &dir, name, mode)?;
+        made += 1;
+    }
+    Ok((dir, made))
+}
+
+/// Walks `path`, making the directories that are missing before its last name.
+pub(crate) fn resolve_making(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, last: Last) -> Result<Resolved, NsError> {
+    match walk(txn, &ctx.actor, path, last)? {
+        Walk::Resolved(resolved) => Ok(resolved),
+        Walk::Missing(Missing { dir, name, mut rest }) => {
+            // At least the last name is still to come.
+            let last_name = rest.pop().unwrap_or_default();
+            if last_name.is_empty() || last_name == b".." {
+                return Err(NsError::NotFound(path.to_string(), "directory on the way"));
+            }
+            let names = std::iter::once(name.as_slice()).chain(rest.iter().map(Vec::as_slice));
+            let (parent, _) = make_way(txn, ctx, path, &dir, names, ctx.limits.mkpath_mode)?;
+            Ok(Resolved { parent, name: last_name, entry: None })
+        }
+    }
+}
+
+/// See [`Mkdir`].
+pub fn mkdir(txn: &mut dyn Txn, ctx: &Context, request: &Mkdir) -> Result<Made, NsError> {
+    let path = &request.path;
+    // With `parents` a last symbolic link that leads to a directory counts as one, as with `mkdir -p`.
+    let last = if request.parents { Last::Follow } else { Last::Keep };
+    match walk(txn, &ctx.actor, path, last)? {
+        Walk::Missing(missing) if request.parents => {
+            let Missing { dir, name, rest } = missing;
+            let names = std::iter::once(name.as_slice()).chain(rest.iter().map(Vec::as_slice));
+            let (dir, made) = make_way(txn, ctx, path, &dir, names, request.mode)?;
+            Ok(Made { ino: dir.ino, made })
+        }
+        Walk::Missing(missing) => {
+            let at = format!("{path}: {}", missing.name.escape_ascii());
+            Err(NsError::NotFound(at, "directory on the way"))
+        }
+        Walk::Resolved(Resolved { entry: Some(Dentry::Directory(dir)), .. }) if request.parents => {
+            Ok(Made { ino: dir.ino, made: 0 })
+        }
+        Walk::Resolved(Resolved { entry: Some(_), .. }) => Err(NsError::Exists(path.to_string())),
+        Walk::Resolved(Resolved { parent, name, entry: None }) => {
+            let dir = make(txn, ctx, path, &parent, &name, request.mode)?;
+            Ok(Made { ino: dir.ino, made: 1 })
+        }
+    }
+}
+
+impl Operation for Mkdir {
+    const TAG: OpTag = OpTag::Mkdir;
+    type Reply = Made;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Made, NsError> {
+        mkdir(txn, ctx, self)
+    }
+}

@@ -1,0 +1,18 @@
+//! The tree of names: directories, files, symbolic links, their attributes, and who may do what.
+
+pub(crate) mod attributes;
+pub(crate) mod inode;
+pub(crate) mod link;
+pub(crate) mod list;
+pub(crate) mod lookup;
+pub(crate) mod mkdir;
+pub(crate) mod node;
+pub(crate) mod path_of;
+pub(crate) mod permission;
+pub(crate) mod remove;
+pub(crate) mod remove_any;
+pub(crate) mod rename;
+pub(crate) mod rmdir;
+pub(crate) mod symlink;
+pub(crate) mod walk;
+pub(crate) mod xattr;

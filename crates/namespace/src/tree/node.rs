@@ -1,0 +1,363 @@
+//! Reading and writing inodes wherever their records lie: in the entry (one link), or under `I`.
+
+use kv::{Read, Txn};
+use types::{Adler32, Crc32c, GroupId, Ino, ObjectId, PATH_MAX, PrincipalId, SnapshotEpoch, Timestamp, TreeId};
+
+use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
+use crate::tree::inode::{Content, DirectoryRecord, FileState, Inode, Kind, Sums, WriterKey};
+use crate::{Access, Context, NsError, keys};
+
+// Second byte of `D` and `I` values.
+const FORM_RECORD: u8 = 1;
+const FORM_POINTER: u8 = 2;
+const FORM_DIRECTORY: u8 = 3;
+const FORM_BACK: u8 = 4;
+
+const KIND_FILE: u8 = 1;
+const KIND_DIRECTORY: u8 = 2;
+const KIND_SYMLINK: u8 = 3;
+
+const STATE_COMPLETE: u8 = 1;
+const STATE_OPEN: u8 = 2;
+const STATE_UPDATING: u8 = 3;
+const STATE_INTERRUPTED: u8 = 4;
+
+const TAG_NLINK: u8 = 0x81;
+const TAG_GROUP: u8 = 0x82;
+const TAG_SHARED: u8 = 0x83;
+const TAG_HOLDERS: u8 = 0x84;
+const TAG_XATTRS: u8 = 0x85;
+const TAG_ATIME: u8 = 0x01;
+
+/// What an entry (`D`) holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Dentry {
+    /// The record of a file or symbolic link with one link.
+    Record(Inode),
+    /// A file or symbolic link whose record lies under `I`.
+    Pointer(Ino),
+    /// A directory, with what a walk needs to know of it.
+    Directory(Dir),
+}
+
+/// A directory as a walk knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Dir {
+    pub ino: Ino,
+    pub access: Access,
+    pub tree: TreeId,
+}
+
+impl Dentry {
+    pub(crate) fn ino(&self) -> Ino {
+        match self {
+            Dentry::Record(inode) => inode.ino,
+            Dentry::Pointer(ino) | Dentry::Directory(Dir { ino, .. }) => *ino,
+        }
+    }
+}
+
+/// What `I` holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum InodeValue {
+    /// The record: a directory, a file with (or once with) several links, or one without any.
+    Record(Inode),
+    /// The entry that holds the record.
+    Back { parent: Ino, name: Vec<u8> },
+}
+
+fn encode_access(out: &mut Encoder, access: &Access) {
+    out.u16(access.mode);
+    out.u32(access.owner.0);
+    out.u32(access.group.0);
+}
+
+fn decode_access(from: &mut Decoder<'_>) -> Result<Access, BadValue> {
+    Ok(Access { mode: from.u16()?, owner: PrincipalId(from.u32()?), group: PrincipalId(from.u32()?) })
+}
+
+/// The record as it is written in `epoch`, whatever epoch it was read with.
+pub(crate) fn encode_record(inode: &Inode, epoch: SnapshotEpoch) -> Vec<u8> {
+    let mut out = Encoder::new(128);
+    out.u8(FORM_RECORD);
+    out.u8(match inode.kind {
+        Kind::File(_) => KIND_FILE,
+        Kind::Directory(_) => KIND_DIRECTORY,
+        Kind::Symlink(_) => KIND_SYMLINK,
+    });
+    encode_access(&mut out, &inode.access);
+    out.u64(inode.ino.0);
+    out.i64(inode.mtime.0);
+    out.i64(inode.ctime.0);
+    out.i64(inode.btime.0);
+    out.u64(epoch.0);
+    match &inode.kind {
+        Kind::File(content) => encode_content(&mut out, content),
+        Kind::Directory(dir) => {
+            out.u64(dir.parent.0);
+            out.u64(dir.tree.0);
+            out.bytes(&dir.name);
+        }
+        Kind::Symlink(target) => out.bytes(target),
+    }
+    if let Some(atime) = inode.atime {
+        out.tag(TAG_ATIME, &atime.0.to_be_bytes());
+    }
+    out.extra(&inode.extra);
+    if inode.nlink != 1 {
+        out.tag_u32(TAG_NLINK, inode.nlink);
+    }
+    if let Kind::File(content) = &inode.kind {
+        if content.group != GroupId::DEFAULT {
+            out.tag_u64(TAG_GROUP, content.group.0);
+        }
+        if content.shared {
+            out.tag(TAG_SHARED, &[]);
+        }
+    }
+    if inode.holders != 0 {
+        out.tag_u32(TAG_HOLDERS, inode.holders);
+    }
+    if inode.xattrs != 0 {
+        out.tag_u32(TAG_XATTRS, inode.xattrs);
+    }
+    out.0
+}
+
+fn encode_content(out: &mut Encoder, content: &Content) {
+    out.u64(content.object.0);
+    out.u64(content.len);
+    out.u32(content.generation);
+    let (state, writer) = match content.state {
+        FileState::Complete => (STATE_COMPLETE, None),
+        FileState::Open(key) => (STATE_OPEN, Some(key)),
+        FileState::Updating(key) => (STATE_UPDATING, Some(key)),
+        FileState::Interrupted(key) => (STATE_INTERRUPTED, Some(key)),
+    };
+    out.u8(state);
+    if let Some(WriterKey(key)) = writer {
+        out.u64(key);
+    }
+    encode_sums(out, content.sums.as_ref());
+}
+
+pub(crate) fn encode_sums(out: &mut Encoder, sums: Option<&Sums>) {
+    match sums {
+        None => out.u8(0),
+        Some(sums) => {
+            out.u8(1);
+            out.u32(sums.adler32.0);
+            out.u32(sums.crc32c.0);
+        }
+    }
+}
+
+pub(crate) fn decode_sums(from: &mut Decoder<'_>) -> Result<Option<Sums>, BadValue> {
+    match from.u8()? {
+        0 => Ok(None),
+        1 => Ok(Some(Sums { adler32: Adler32(from.u32()?), crc32c: Crc32c(from.u32()?) })),
+        _ => Err(BadValue::Damaged("it has an unknown kind of checksums")),
+    }
+}
+
+fn decode_content(from: &mut Decoder<'_>) -> Result<Content, BadValue> {
+    let object = ObjectId(from.u64()?);
+    let len = from.u64()?;
+    let generation = from.u32()?;
+    let state = match from.u8()? {
+        STATE_COMPLETE => FileState::Complete,
+        STATE_OPEN => FileState::Open(WriterKey(from.u64()?)),
+        STATE_UPDATING => FileState::Updating(WriterKey(from.u64()?)),
+        STATE_INTERRUPTED => FileState::Interrupted(WriterKey(from.u64()?)),
+        _ => return Err(BadValue::Damaged("it has an unknown file state")),
+    };
+    let sums = decode_sums(from)?;
+    Ok(Content { object, group: GroupId::DEFAULT, len, state, sums, generation, shared: false })
+}
+
+fn decode_record(mut from: Decoder<'_>) -> Result<Inode, BadValue> {
+    let kind = from.u8()?;
+    let access = decode_access(&mut from)?;
+    let ino = Ino(from.u64()?);
+    let mtime = Timestamp(from.i64()?);
+    let ctime = Timestamp(from.i64()?);
+    let btime = Timestamp(from.i64()?);
+    let changed_epoch = SnapshotEpoch(from.u64()?);
+    let mut kind = match kind {
+        KIND_FILE => Kind::File(decode_content(&mut from)?),
+        KIND_DIRECTORY => {
+            let (parent, tree) = (Ino(from.u64()?), TreeId(from.u64()?));
+            Kind::Directory(DirectoryRecord { parent, name: from.name()?.to_vec(), tree })
+        }
+        KIND_SYMLINK => Kind::Symlink(from.bytes(PATH_MAX)?.to_vec()),
+        _ => return Err(BadValue::Damaged("it has an unknown kind")),
+    };
+    let (mut nlink, mut atime, mut xattrs, mut holders) = (1, None, 0, 0);
+    let extra = from.tags(|tag, field| {
+        match (tag, &mut kind) {
+            (TAG_ATIME, _) => atime = Some(Timestamp(field_u64(field)?.cast_signed())),
+            (TAG_NLINK, _) => nlink = field_u32(field)?,
+            (TAG_GROUP, Kind::File(content)) => content.group = GroupId(field_u64(field)?),
+            (TAG_SHARED, Kind::File(content)) => content.shared = true,
+            (TAG_HOLDERS, _) => holders = field_u32(field)?,
+            (TAG_XATTRS, _) => xattrs = field_u32(field)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(Inode { ino, access, nlink, mtime, ctime, btime, atime, changed_epoch, xattrs, holders, extra, kind })
+}
+
+/// The entry of a file or symbolic link whose record lies under `I`.
+pub(crate) fn encode_pointer(ino: Ino) -> Vec<u8> {
+    let mut out = Encoder::new(10);
+    out.u8(FORM_POINTER);
+    out.u64(ino.0);
+    out.0
+}
+
+fn encode_directory_entry(dir: &Dir) -> Vec<u8> {
+    let mut out = Encoder::new(28);
+    out.u8(FORM_DIRECTORY);
+    encode_access(&mut out, &dir.access);
+    out.u64(dir.ino.0);
+    out.u64(dir.tree.0);
+    out.0
+}
+
+pub(crate) fn decode_dentry(value: &[u8]) -> Result<Dentry, BadValue> {
+    let mut from = Decoder::new(value, "a directory entry")?;
+    match from.u8()? {
+        FORM_RECORD => decode_record(from).map(Dentry::Record),
+        FORM_POINTER => {
+            let ino = Ino(from.u64()?);
+            from.end()?;
+            Ok(Dentry::Pointer(ino))
+        }
+        FORM_DIRECTORY => {
+            let access = decode_access(&mut from)?;
+            let (ino, tree) = (Ino(from.u64()?), TreeId(from.u64()?));
+            from.end()?;
+            Ok(Dentry::Directory(Dir { ino, access, tree }))
+        }
+        _ => Err(BadValue::Damaged("a directory entry has an unknown form")),
+    }
+}
+
+pub(crate) fn encode_back(parent: Ino, name: &[u8]) -> Vec<u8> {
+    let mut out = Encoder::new(12 + name.len());
+    out.u8(FORM_BACK);
+    out.u64(parent.0);
+    out.bytes(name);
+    out.0
+}
+
+pub(crate) fn decode_inode_value(value: &[u8]) -> Result<InodeValue, BadValue> {
+    let mut from = Decoder::new(value, "an inode")?;
+    match from.u8()? {
+        FORM_RECORD => decode_record(from).map(InodeValue::Record),
+        FORM_BACK => {
+            let parent = Ino(from.u64()?);
+            let name = from.name()?.to_vec();
+            from.end()?;
+            Ok(InodeValue::Back { parent, name })
+        }
+        _ => Err(BadValue::Damaged("an inode has an unknown form")),
+    }
+}
+
+pub(crate) fn get_dentry(read: &dyn Read, dir: Ino, name: &[u8]) -> Result<Option<Dentry>, NsError> {
+    let key = keys::dentry(dir, name);
+    read.get(&key)?.map(|value| decode_dentry(&value).map_err(|bad| bad.at(&key))).transpose()
+}
+
+pub(crate) fn get_inode_value(read: &dyn Read, ino: Ino) -> Result<Option<InodeValue>, NsError> {
+    let key = keys::inode(ino);
+    read.get(&key)?.map(|value| decode_inode_value(&value).map_err(|bad| bad.at(&key))).transpose()
+}
+
+/// The record that must lie under `I`: a directory's, or that of a file whose entries are pointers.
+pub(crate) fn get_record(read: &dyn Read, ino: Ino) -> Result<Inode, NsError> {
+    match get_inode_value(read, ino)? {
+        Some(InodeValue::Record(inode)) => Ok(inode),
+        _ => Err(BadValue::Damaged("an entry points here, but there is no record").at(&keys::inode(ino))),
+    }
+}
+
+/// A directory's record.
+pub(crate) fn get_directory(read: &dyn Read, ino: Ino) -> Result<(Inode, DirectoryRecord), NsError> {
+    let inode = get_record(read, ino)?;
+    match &inode.kind {
+        Kind::Directory(dir) => {
+            let dir = dir.clone();
+            Ok((inode, dir))
+        }
+        _ => Err(BadValue::Damaged("an entry says that this is a directory").at(&keys::inode(ino))),
+    }
+}
+
+/// Where an inode's record lies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// In this entry.
+    Entry(Ino, Vec<u8>),
+    /// Under `I`.
+    Own,
+}
+
+/// An inode and where its record lies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Located {
+    pub inode: Inode,
+    pub place: Place,
+}
+
+impl Located {
+    /// Writes the record back to where it lies, as changed in this epoch.
+    pub(crate) fn store(&self, txn: &mut dyn Txn, ctx: &Context) {
+        let record = encode_record(&self.inode, ctx.epoch);
+        match &self.place {
+            Place::Entry(parent, name) => txn.put(&keys::dentry(*parent, name), &record),
+            Place::Own => txn.put(&keys::inode(self.inode.ino), &record),
+        }
+    }
+}
+
+/// Finds an inode by number. `None`: there is none, or no more.
+pub(crate) fn locate(read: &dyn Read, ino: Ino) -> Result<Option<Located>, NsError> {
+    match get_inode_value(read, ino)? {
+        None => Ok(None),
+        Some(InodeValue::Record(inode)) => Ok(Some(Located { inode, place: Place::Own })),
+        Some(InodeValue::Back { parent, name }) => match get_dentry(read, parent, &name)? {
+            Some(Dentry::Record(inode)) if inode.ino == ino => {
+                Ok(Some(Located { inode, place: Place::Entry(parent, name) }))
+            }
+            _ => Err(BadValue::Damaged("the entry that it names does not hold it").at(&keys::inode(ino))),
+        },
+    }
+}
+
+/// The inode that an entry means.
+pub(crate) fn locate_entry(read: &dyn Read, dir: Ino, name: &[u8], dentry: Dentry) -> Result<Located, NsError> {
+    match dentry {
+        Dentry::Record(inode) => Ok(Located { inode, place: Place::Entry(dir, name.to_vec()) }),
+        Dentry::Pointer(ino) | Dentry::Directory(Dir { ino, .. }) => {
+            Ok(Located { inode: get_record(read, ino)?, place: Place::Own })
+        }
+    }
+}
+
+/// Writes a file's or symbolic link's entry, a new one or one that moves here, and the way back to it.
+pub(crate) fn put_new(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8], inode: &Inode) {
+    txn.put(&keys::dentry(dir, name), &encode_record(inode, ctx.epoch));
+    txn.put(&keys::inode(inode.ino), &encode_back(dir, name));
+}
+
+/// Writes a directory's record, and the entry that points to it.
+pub(crate) fn put_directory(txn: &mut dyn Txn, ctx: &Context, inode: &Inode, dir: &DirectoryRecord) {
+    txn.put(&keys::inode(inode.ino), &encode_record(inode, ctx.epoch));
+    if inode.ino != Ino::ROOT {
+        let entry = Dir { ino: inode.ino, access: inode.access, tree: dir.tree };
+        txn.put(&keys::dentry(dir.parent, &dir.name), &encode_directory_entry(&entry));
+    }
+}

@@ -1,0 +1,43 @@
+//! From an inode's number back to a path.
+
+use kv::Read;
+use types::Ino;
+
+use crate::Kind;
+use crate::NsError;
+use crate::tree::node::{InodeValue, get_directory, get_inode_value};
+
+/// Deepest directory that is shown, and longest way up to a policy. Moving directories below others can make ways longer than any path that can be
+/// asked for.
+pub(crate) const DEPTH_MAX: usize = 65_536;
+
+/// A path of `ino`, starting with `/` (of a file with several names the first by key). It may be longer than
+/// [`types::PATH_MAX`]: directories can be moved below others. Not found if it is unlinked.
+pub fn path_of(read: &dyn Read, ino: Ino) -> Result<Vec<u8>, NsError> {
+    let gone = || NsError::NotFound(format!("inode {ino}"), "name of that inode");
+    if ino == Ino::ROOT {
+        return Ok(b"/".to_vec());
+    }
+    let (mut parent, name) = match get_inode_value(read, ino)?.ok_or_else(gone)? {
+        InodeValue::Back { parent, name } => (parent, name),
+        InodeValue::Record(inode) => match inode.kind {
+            Kind::Directory(dir) => (dir.parent, dir.name),
+            _ => crate::tree::link::links_of(read, ino)?.into_iter().next().ok_or_else(gone)?,
+        },
+    };
+    let mut names = vec![name];
+    while parent != Ino::ROOT {
+        if names.len() > DEPTH_MAX {
+            return Err(NsError::TooMany { what: "directories above each other", bound: DEPTH_MAX as u64 });
+        }
+        let (_, dir) = get_directory(read, parent)?;
+        names.push(dir.name);
+        parent = dir.parent;
+    }
+    let mut path = Vec::new();
+    for name in names.iter().rev() {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    Ok(path)
+}

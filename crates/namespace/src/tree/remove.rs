@@ -1,0 +1,96 @@
+//! Removing a file or a symbolic link.
+
+use kv::Txn;
+use types::{Ino, NsPath, ObjectId};
+
+use crate::groups::deletion::release_object;
+use crate::tree::node::{Dentry, Dir, Located, Place, get_record};
+use crate::tree::walk::{Last, resolve_existing};
+use crate::trees::totals::{Touch, adjust, difference};
+use crate::{Context, Inode, Kind, NsError, OpTag, Operation, Want, keys, permit};
+
+/// What was removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Removed {
+    /// The inode.
+    pub ino: Ino,
+    /// Its object, if its deletion was queued. `None` while other links, holders or a writer need it.
+    pub object: Option<ObjectId>,
+}
+
+/// Removes a file's or symbolic link's name. The object goes to the deletion queue when nothing needs it any more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Remove {
+    /// The path.
+    pub path: NsPath,
+}
+
+/// See [`Remove`].
+pub fn remove(txn: &mut dyn Txn, ctx: &Context, request: &Remove) -> Result<Removed, NsError> {
+    let path = &request.path;
+    let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Keep)?;
+    let inode = match entry {
+        Dentry::Directory(_) => return Err(NsError::IsDirectory(path.to_string())),
+        Dentry::Record(inode) => Some(inode),
+        Dentry::Pointer(ino) => Some(get_record(txn, ino)?),
+    };
+    let owner = inode.as_ref().map_or(ctx.actor.principal, Inode::owner);
+    permit_removal(ctx, &parent, owner, path)?;
+    unlink(txn, ctx, parent.ino, &name)
+}
+
+/// `w` on the directory, and what a sticky one asks for.
+pub(crate) fn permit_removal(
+    ctx: &Context,
+    dir: &Dir,
+    entry_owner: types::PrincipalId,
+    path: &NsPath,
+) -> Result<(), NsError> {
+    permit(&ctx.actor, &dir.access, Want::Write, &|| path.to_string())?;
+    crate::tree::permission::permit_unlink(&ctx.actor, &dir.access, entry_owner, &|| path.to_string())
+}
+
+/// Takes away a name that is not a directory's, and with the last name the inode.
+pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8]) -> Result<Removed, NsError> {
+    let key = keys::dentry(dir, name);
+    let mut inode = match crate::tree::node::get_dentry(txn, dir, name)? {
+        Some(Dentry::Record(inode)) => inode,
+        Some(Dentry::Pointer(ino)) => {
+            txn.delete(&keys::link(ino, dir, name));
+            get_record(txn, ino)?
+        }
+        _ => return Err(NsError::NotFound(name.escape_ascii().to_string(), "file")),
+    };
+    txn.delete(&key);
+    let bytes = inode.content().map_or(0, |content| difference(0, content.len));
+    adjust(txn, ctx, dir, inode.ino.0, -1, bytes, Touch::Entries)?;
+    inode.nlink = inode.nlink.saturating_sub(1);
+    inode.ctime = ctx.now;
+    let ino = inode.ino;
+    if inode.nlink > 0 || inode.holders > 0 {
+        Located { inode, place: Place::Own }.store(txn, ctx);
+        return Ok(Removed { ino, object: None });
+    }
+    let object = drop_inode(txn, ctx, &inode)?;
+    Ok(Removed { ino, object })
+}
+
+/// Takes away an inode without names and holders: its record, its attributes, its claim on its object.
+pub(crate) fn drop_inode(txn: &mut dyn Txn, ctx: &Context, inode: &Inode) -> Result<Option<ObjectId>, NsError> {
+    txn.delete(&keys::inode(inode.ino));
+    if inode.xattrs > 0 {
+        crate::tree::xattr::delete_all(txn, inode.ino)?;
+    }
+    match &inode.kind {
+        Kind::File(content) => release_object(txn, ctx, content),
+        _ => Ok(None),
+    }
+}
+
+impl Operation for Remove {
+    const TAG: OpTag = OpTag::Remove;
+    type Reply = Removed;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Removed, NsError> {
+        remove(txn, ctx, self)
+    }
+}

@@ -1,0 +1,179 @@
+//! Renaming.
+
+use kv::{Read, Txn};
+use types::{Ino, NsPath};
+
+use crate::planted::{self, Bug};
+use crate::tree::link::LINK_VALUE;
+use crate::tree::node::{
+    Dentry, Dir, encode_pointer, encode_record, get_directory, get_record, put_directory, put_new,
+};
+use crate::tree::remove::{permit_removal, unlink};
+use crate::tree::rmdir::{drop_directory, is_empty};
+use crate::tree::walk::{Last, Resolved, resolve, resolve_existing};
+use crate::trees::totals::{Touch, adjust, difference};
+use crate::{Context, Kind, NsError, OpTag, Operation, Want, keys, permit};
+
+/// What was renamed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Renamed {
+    /// The inode that moved.
+    pub ino: Ino,
+    /// The inode that had the new name.
+    pub replaced: Option<Ino>,
+}
+
+/// Gives something another name. A file may take the place of a file or link, a directory that of an empty directory;
+/// nothing goes into itself; directories and files with several links stay in their tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rename {
+    /// The name now; a symbolic link itself is moved.
+    pub from: NsPath,
+    /// The name then.
+    pub to: NsPath,
+    /// Whether something at the new name may be replaced.
+    pub replace: bool,
+}
+
+/// See [`Rename`].
+pub fn rename(txn: &mut dyn Txn, ctx: &Context, request: &Rename) -> Result<Renamed, NsError> {
+    let (from_path, to_path) = (&request.from, &request.to);
+    if from_path.is_root() || to_path.is_root() {
+        return Err(NsError::Invalid { what: "/".into(), why: "the root directory stays where it is" });
+    }
+    let (from, from_name, entry) = resolve_existing(txn, &ctx.actor, from_path, Last::Keep)?;
+    let ino = entry.ino();
+    let owner = match &entry {
+        Dentry::Record(inode) => inode.owner(),
+        Dentry::Pointer(ino) => get_record(txn, *ino)?.owner(),
+        Dentry::Directory(dir) => dir.access.owner,
+    };
+    permit_removal(ctx, &from, owner, from_path)?;
+    let to = resolve(txn, &ctx.actor, to_path, Last::Keep)?;
+    permit(&ctx.actor, &to.parent.access, Want::Write, &|| to_path.to_string())?;
+    if from.ino == to.parent.ino && from_name == to.name {
+        return Ok(Renamed { ino, replaced: None });
+    }
+    if matches!(entry, Dentry::Directory(_)) && !planted::is(Bug::RenameIntoItself) {
+        refuse_into_itself(txn, ino, to.parent.ino, to_path)?;
+    }
+    check_trees(txn, &from, &to.parent, &entry, to_path)?;
+    let replaced = match &to.entry {
+        None => None,
+        Some(_) if !request.replace => return Err(NsError::Exists(to_path.to_string())),
+        // Two names of one file: nothing to do, as POSIX has it.
+        Some(there) if there.ino() == ino => return Ok(Renamed { ino, replaced: None }),
+        Some(there) => Some(make_room(txn, ctx, &entry, &to, there, to_path)?),
+    };
+    move_entry(txn, ctx, (&from, &from_name), (&to.parent, &to.name), entry)?;
+    Ok(Renamed { ino, replaced })
+}
+
+/// Walks from the new parent up to the root: the directory that moves must not be on that way.
+fn refuse_into_itself(read: &dyn Read, moving: Ino, mut dir: Ino, path: &NsPath) -> Result<(), NsError> {
+    loop {
+        if dir == moving {
+            return Err(NsError::Invalid { what: path.to_string(), why: "a directory cannot be moved into itself" });
+        }
+        if dir == Ino::ROOT {
+            return Ok(());
+        }
+        dir = get_directory(read, dir)?.1.parent;
+    }
+}
+
+fn check_trees(read: &dyn Read, from: &Dir, to: &Dir, entry: &Dentry, path: &NsPath) -> Result<(), NsError> {
+    let stays = match entry {
+        // The root of a tree keeps its own tree, and may be moved only within the tree around it.
+        Dentry::Record(_) => true,
+        Dentry::Directory(_) => from.tree == to.tree,
+        Dentry::Pointer(ino) => from.tree == to.tree || get_record(read, *ino)?.nlink == 1,
+    };
+    if stays { Ok(()) } else { Err(NsError::CrossTree(path.to_string())) }
+}
+
+/// Takes away what has the new name, if what moves may take its place.
+fn make_room(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    entry: &Dentry,
+    to: &Resolved,
+    there: &Dentry,
+    path: &NsPath,
+) -> Result<Ino, NsError> {
+    let moves_directory = matches!(entry, Dentry::Directory(_));
+    let owner = match there {
+        Dentry::Record(inode) => inode.owner(),
+        Dentry::Pointer(ino) => get_record(txn, *ino)?.owner(),
+        Dentry::Directory(dir) => dir.access.owner,
+    };
+    match there {
+        Dentry::Directory(_) if !moves_directory => return Err(NsError::IsDirectory(path.to_string())),
+        Dentry::Record(_) | Dentry::Pointer(_) if moves_directory => {
+            return Err(NsError::NotDirectory(path.to_string()));
+        }
+        _ => {}
+    }
+    permit_removal(ctx, &to.parent, owner, path)?;
+    match there {
+        Dentry::Directory(dir) => {
+            if !is_empty(txn, dir.ino)? {
+                return Err(NsError::NotEmpty(path.to_string()));
+            }
+            drop_directory(txn, ctx, &to.parent, &to.name, dir)?;
+        }
+        _ => {
+            unlink(txn, ctx, to.parent.ino, &to.name)?;
+        }
+    }
+    Ok(there.ino())
+}
+
+/// Moves the entry and the way back to it.
+fn move_entry(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    (from, from_name): (&Dir, &[u8]),
+    (to, to_name): (&Dir, &[u8]),
+    entry: Dentry,
+) -> Result<(), NsError> {
+    let ino = entry.ino();
+    txn.delete(&keys::dentry(from.ino, from_name));
+    let bytes = match entry {
+        Dentry::Record(mut inode) => {
+            inode.ctime = ctx.now;
+            let bytes = inode.content().map_or(0, |content| content.len);
+            put_new(txn, ctx, to.ino, to_name, &inode);
+            bytes
+        }
+        Dentry::Pointer(_) => {
+            let mut inode = get_record(txn, ino)?;
+            inode.ctime = ctx.now;
+            txn.put(&keys::inode(ino), &encode_record(&inode, ctx.epoch));
+            txn.put(&keys::dentry(to.ino, to_name), &encode_pointer(ino));
+            txn.delete(&keys::link(ino, from.ino, from_name));
+            txn.put(&keys::link(ino, to.ino, to_name), LINK_VALUE);
+            inode.content().map_or(0, |content| content.len)
+        }
+        Dentry::Directory(_) => {
+            let (mut inode, mut record) = get_directory(txn, ino)?;
+            inode.ctime = ctx.now;
+            record.parent = to.ino;
+            record.name = to_name.to_vec();
+            inode.kind = Kind::Directory(record.clone());
+            put_directory(txn, ctx, &inode, &record);
+            0
+        }
+    };
+    let bytes = difference(bytes, 0);
+    adjust(txn, ctx, from.ino, ino.0, -1, -bytes, Touch::Entries)?;
+    adjust(txn, ctx, to.ino, ino.0, 1, bytes, Touch::Entries)
+}
+
+impl Operation for Rename {
+    const TAG: OpTag = OpTag::Rename;
+    type Reply = Renamed;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Renamed, NsError> {
+        rename(txn, ctx, self)
+    }
+}

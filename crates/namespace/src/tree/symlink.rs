@@ -1,0 +1,58 @@
+//! Symbolic links.
+
+use kv::{Read, Txn};
+use types::{Ino, NsPath, PATH_MAX};
+
+use crate::tree::node::{locate_entry, put_new};
+use crate::tree::walk::{Last, new_access, resolve, resolve_existing};
+use crate::trees::totals::{Touch, adjust};
+use crate::writers::open_write::new_inode;
+use crate::{Actor, Context, Kind, NsError, OpTag, Operation, Want, permit};
+
+/// The target of the symbolic link at `path`.
+pub fn readlink(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<u8>, NsError> {
+    let (parent, name, entry) = resolve_existing(read, actor, path, Last::Keep)?;
+    match locate_entry(read, parent.ino, &name, entry)?.inode.kind {
+        Kind::Symlink(target) => Ok(target),
+        _ => Err(NsError::Invalid { what: path.to_string(), why: "it is not a symbolic link" }),
+    }
+}
+
+/// Makes a symbolic link.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Symlink {
+    /// The path.
+    pub path: NsPath,
+    /// Where it leads: 1 to 4096 bytes, any but NUL; not resolved now.
+    pub target: Vec<u8>,
+}
+
+/// See [`Symlink`].
+pub fn symlink(txn: &mut dyn Txn, ctx: &Context, request: &Symlink) -> Result<Ino, NsError> {
+    let path = &request.path;
+    if request.target.len() > PATH_MAX {
+        return Err(types::NameError::PathTooLong(request.target.len()).into());
+    }
+    if request.target.is_empty() || request.target.contains(&0) {
+        return Err(NsError::Invalid { what: path.to_string(), why: "a link's target has 1 to 4096 bytes and no NUL" });
+    }
+    let at = resolve(txn, &ctx.actor, path, Last::Keep)?;
+    if at.entry.is_some() {
+        return Err(NsError::Exists(path.to_string()));
+    }
+    permit(&ctx.actor, &at.parent.access, Want::Write, &|| path.to_string())?;
+    let ino = ctx.ids.next_ino()?;
+    let access = new_access(&ctx.actor, &at.parent, 0o777);
+    let inode = new_inode(ctx, ino, access, Kind::Symlink(request.target.clone()));
+    put_new(txn, ctx, at.parent.ino, &at.name, &inode);
+    adjust(txn, ctx, at.parent.ino, ino.0, 1, 0, Touch::Entries)?;
+    Ok(ino)
+}
+
+impl Operation for Symlink {
+    const TAG: OpTag = OpTag::Symlink;
+    type Reply = Ino;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Ino, NsError> {
+        symlink(txn, ctx, self)
+    }
+}

@@ -1,0 +1,175 @@
+//! Walking a path: one get for each name, passage checked in each directory, symbolic links followed.
+
+use kv::Read;
+use types::{Ino, NAME_MAX, NameError, NsPath, PATH_MAX, PrincipalId};
+
+use crate::tree::node::{Dentry, Dir, get_dentry, get_directory, get_record};
+use crate::{Actor, Inode, Kind, NsError, Want, permit};
+
+/// Most symbolic links on one way.
+const LINKS_MAX: u32 = 40;
+
+/// Where a path leads.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    /// The directory that holds the last name; of the root, the root.
+    pub parent: Dir,
+    /// The last name, links followed; empty for the root.
+    pub name: Vec<u8>,
+    /// What is there.
+    pub entry: Option<Dentry>,
+}
+
+/// Whether a symbolic link in the last place is followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Last {
+    Follow,
+    Keep,
+}
+
+/// A way that ended early: this name is missing in this directory, and `rest` was still to come.
+pub(crate) struct Missing {
+    pub dir: Dir,
+    pub name: Vec<u8>,
+    pub rest: Vec<Vec<u8>>,
+}
+
+pub(crate) enum Walk {
+    Resolved(Resolved),
+    /// A directory on the way is missing.
+    Missing(Missing),
+}
+
+pub(crate) fn root(read: &dyn Read) -> Result<Dir, NsError> {
+    let (inode, dir) = get_directory(read, Ino::ROOT)?;
+    Ok(Dir { ino: Ino::ROOT, access: inode.access, tree: dir.tree })
+}
+
+fn shown(path: &NsPath) -> String {
+    path.to_string()
+}
+
+/// Walks `path` for `actor`.
+pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Walk, NsError> {
+    let mut dir = root(read)?;
+    let root = dir;
+    // The common way has no links and borrows its names from the path; a link puts owned names in front of the rest.
+    let mut from_path = path.components().peekable();
+    let mut from_links: Vec<Vec<u8>> = Vec::new(); // reversed: the next name is at the end
+    let mut links = 0;
+    let mut owned;
+    loop {
+        let name: &[u8] = match from_links.pop() {
+            Some(name) => {
+                owned = name;
+                &owned
+            }
+            None => match from_path.next() {
+                Some(name) => name,
+                // Only the root, or a last link to `/` or `..`: it is a directory itself.
+                None => return Ok(Walk::Resolved(itself(read, root, dir)?)),
+            },
+        };
+        let is_last = from_links.is_empty() && from_path.peek().is_none();
+        if name == b".." {
+            // Only a link's target can hold it.
+            permit(actor, &dir.access, Want::Pass, &|| shown(path))?;
+            let (_, record) = get_directory(read, dir.ino)?;
+            let (inode, parent) = get_directory(read, record.parent)?;
+            dir = Dir { ino: inode.ino, access: inode.access, tree: parent.tree };
+            continue;
+        }
+        permit(actor, &dir.access, Want::Pass, &|| shown(path))?;
+        let entry = get_dentry(read, dir.ino, name)?;
+        let link = match &entry {
+            Some(Dentry::Directory(next)) if !is_last => {
+                dir = *next;
+                continue;
+            }
+            None if !is_last => {
+                let name = name.to_vec();
+                let mut rest: Vec<Vec<u8>> = from_links.into_iter().rev().collect();
+                rest.extend(from_path.map(<[u8]>::to_vec));
+                return Ok(Walk::Missing(Missing { dir, name, rest }));
+            }
+            None | Some(Dentry::Directory(_)) => None,
+            Some(_) if is_last && last == Last::Keep => None,
+            Some(Dentry::Record(Inode { kind: Kind::Symlink(target), .. })) => Some(target.clone()),
+            Some(Dentry::Record(_)) => None,
+            Some(Dentry::Pointer(ino)) => match get_record(read, *ino)?.kind {
+                Kind::Symlink(target) => Some(target),
+                _ => None,
+            },
+        };
+        let Some(target) = link else {
+            if is_last {
+                return Ok(Walk::Resolved(Resolved { parent: dir, name: name.to_vec(), entry }));
+            }
+            return Err(NsError::NotDirectory(shown(path)));
+        };
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(NsError::Loop(shown(path)));
+        }
+        if target.first() == Some(&b'/') {
+            dir = root;
+        }
+        push_target(&mut from_links, &target)?;
+    }
+}
+
+/// A path that ended in a directory itself and not in a name: the entry by which its parent knows it.
+fn itself(read: &dyn Read, root: Dir, dir: Dir) -> Result<Resolved, NsError> {
+    if dir.ino == Ino::ROOT {
+        return Ok(Resolved { parent: root, name: Vec::new(), entry: Some(Dentry::Directory(root)) });
+    }
+    let (_, record) = get_directory(read, dir.ino)?;
+    let (inode, parent) = get_directory(read, record.parent)?;
+    let parent = Dir { ino: inode.ino, access: inode.access, tree: parent.tree };
+    Ok(Resolved { parent, name: record.name, entry: Some(Dentry::Directory(dir)) })
+}
+
+fn push_target(names: &mut Vec<Vec<u8>>, target: &[u8]) -> Result<(), NsError> {
+    let waiting: usize = names.iter().map(|name| name.len() + 1).sum();
+    if waiting + target.len() > 2 * PATH_MAX {
+        return Err(NameError::PathTooLong(waiting + target.len()).into());
+    }
+    for name in target.split(|&b| b == b'/').rev().filter(|name| !name.is_empty() && *name != b".") {
+        if name.len() > NAME_MAX {
+            return Err(NameError::NameTooLong(name.len()).into());
+        }
+        names.push(name.to_vec());
+    }
+    Ok(())
+}
+
+/// Walks, and takes a missing directory on the way as not found.
+pub(crate) fn resolve(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Resolved, NsError> {
+    match walk(read, actor, path, last)? {
+        Walk::Resolved(resolved) => Ok(resolved),
+        Walk::Missing(missing) => {
+            Err(NsError::NotFound(format!("{path}: {}", missing.name.escape_ascii()), "directory on the way"))
+        }
+    }
+}
+
+/// Resolves what must be there.
+pub(crate) fn resolve_existing(
+    read: &dyn Read,
+    actor: &Actor,
+    path: &NsPath,
+    last: Last,
+) -> Result<(Dir, Vec<u8>, Dentry), NsError> {
+    let resolved = resolve(read, actor, path, last)?;
+    match resolved.entry {
+        Some(entry) => Ok((resolved.parent, resolved.name, entry)),
+        None => Err(NsError::NotFound(path.to_string(), "file or directory")),
+    }
+}
+
+/// The owner and mode of what is made in `dir` by `actor`: its own group, or the directory's if that is set-group-id.
+pub(crate) fn new_access(actor: &Actor, dir: &Dir, mode: u16) -> crate::Access {
+    let inherits = dir.access.mode & 0o2000 != 0;
+    let group: PrincipalId = if inherits { dir.access.group } else { actor.primary_group() };
+    crate::Access { owner: actor.principal, group, mode: mode & 0o7777 }
+}

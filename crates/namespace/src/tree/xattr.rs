@@ -1,0 +1,307 @@
+//! Extended attributes: of what has a name, of an open file wherever it is, and of a file that nobody sees yet. The last are those of an
+//! upload under a free name: they stand under the number that the file will get, and appear with it. An upload that replaces a file has
+//! none of its own: the attributes are the file's.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use kv::{Read, ScanOrder, Txn};
+use types::{Ino, NAME_MAX, NsPath};
+
+use crate::codec::{BadValue, VERSION};
+use crate::tree::node::{Located, locate, locate_entry, put_directory};
+use crate::tree::walk::{Last, resolve_existing};
+use crate::writers::commit::current_writer;
+use crate::{
+    Actor, Context, HiddenAttributes, Inode, Kind, NsError, OpTag, Operation, UploadRecord, Want, WriterKind,
+    WriterRecord, WriterToken, keys, permit,
+};
+
+/// Whose attributes are meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum XattrOf {
+    /// Of what has this path, for who is permitted.
+    Path(NsPath),
+    /// Of an open file, whatever names it has now; the open was what had to be permitted.
+    Inode(Ino),
+    /// Of what this writer uploads under a free name. [`NsError::Stale`] if it was fenced or has ended.
+    Upload(WriterToken),
+}
+
+impl From<NsPath> for XattrOf {
+    fn from(path: NsPath) -> Self {
+        Self::Path(path)
+    }
+}
+
+impl fmt::Display for XattrOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => path.fmt(f),
+            Self::Inode(ino) => write!(f, "inode {:016x}", ino.0),
+            Self::Upload(writer) => write!(f, "upload of body {:016x}", writer.object.0),
+        }
+    }
+}
+
+/// Whether the attribute may, must or must not be there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XattrMode {
+    /// Set in any case.
+    Set,
+    /// Only if it is not there.
+    Create,
+    /// Only if it is there.
+    Replace,
+}
+
+/// Sets an extended attribute.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetXattr {
+    /// Of what.
+    pub of: XattrOf,
+    /// Its name: 1 to 255 bytes, no NUL.
+    pub name: Vec<u8>,
+    /// Its value, bounded by [`crate::Limits::xattr_value_max`].
+    pub value: Vec<u8>,
+    /// Whether it may be there.
+    pub mode: XattrMode,
+}
+
+/// Removes an extended attribute.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RemoveXattr {
+    /// Of what.
+    pub of: XattrOf,
+    /// Its name.
+    pub name: Vec<u8>,
+}
+
+/// An attribute's name and value.
+pub type NamedValue = (Vec<u8>, Vec<u8>);
+
+/// Longest value in any configuration, in bytes.
+const VALUE_MAX: u32 = 65_536;
+
+fn check_name(name: &[u8]) -> Result<(), NsError> {
+    if name.len() > NAME_MAX {
+        return Err(types::NameError::NameTooLong(name.len()).into());
+    }
+    if name.is_empty() || name.contains(&0) {
+        let what = format!("attribute {}", name.escape_ascii());
+        return Err(NsError::Invalid { what, why: "an attribute's name has 1 to 255 bytes and no NUL" });
+    }
+    Ok(())
+}
+
+fn missing(of: &XattrOf, name: &[u8]) -> NsError {
+    NsError::NotFound(format!("{of}: attribute {}", name.escape_ascii()), "attribute")
+}
+
+/// What has attributes.
+#[allow(clippy::large_enum_variant)] // lives for one call
+enum Owner {
+    Inode(Located),
+    Hidden(Ino, UploadRecord),
+}
+
+impl Owner {
+    /// Under which number they stand.
+    fn ino(&self) -> Ino {
+        match self {
+            Self::Inode(located) => located.inode.ino,
+            Self::Hidden(ino, _) => *ino,
+        }
+    }
+
+    fn count(&self) -> u32 {
+        match self {
+            Self::Inode(located) => located.inode.xattrs,
+            Self::Hidden(_, upload) => upload.attributes.map_or(0, |attributes| attributes.count),
+        }
+    }
+
+    fn store(self, txn: &mut dyn Txn, ctx: &Context, count: u32) {
+        match self {
+            Self::Inode(mut located) => {
+                located.inode = Inode { xattrs: count, ctime: ctx.now, ..located.inode };
+                match &located.inode.kind {
+                    Kind::Directory(dir) => put_directory(txn, ctx, &located.inode, dir),
+                    _ => located.store(txn, ctx),
+                }
+            }
+            Self::Hidden(at, mut upload) => {
+                upload.attributes = Some(HiddenAttributes { at, count });
+                upload.put(txn);
+            }
+        }
+    }
+}
+
+fn find(read: &dyn Read, actor: &Actor, of: &XattrOf, want: Want) -> Result<Owner, NsError> {
+    match of {
+        XattrOf::Path(path) => {
+            let (parent, name, entry) = resolve_existing(read, actor, path, Last::Follow)?;
+            let located = locate_entry(read, parent.ino, &name, entry)?;
+            permit(actor, &located.inode.access, want, &|| path.to_string())?;
+            Ok(Owner::Inode(located))
+        }
+        XattrOf::Inode(ino) => {
+            let located = locate(read, *ino)?;
+            located.map(Owner::Inode).ok_or_else(|| NsError::NotFound(of.to_string(), "inode"))
+        }
+        XattrOf::Upload(token) => match hidden(read, token)? {
+            Some((writer, upload)) => Ok(Owner::Hidden(writer.ino, upload)),
+            None => {
+                let why = "it is no upload under a free name; its attributes are those of the file";
+                Err(NsError::Invalid { what: of.to_string(), why })
+            }
+        },
+    }
+}
+
+fn hidden(read: &dyn Read, token: &WriterToken) -> Result<Option<(WriterRecord, UploadRecord)>, NsError> {
+    let writer = current_writer(read, token)?;
+    let WriterKind::Upload(id) = writer.kind else { return Ok(None) };
+    let upload = UploadRecord::get(read, id)?.filter(|upload| upload.replaces.is_none());
+    Ok(upload.map(|upload| (writer, upload)))
+}
+
+/// Whether nobody sees yet what `writer` writes, so that its attributes are those of an [`XattrOf::Upload`].
+///
+/// # Errors
+/// [`NsError::Stale`] if the writer was fenced or has ended.
+pub fn is_hidden_upload(read: &dyn Read, writer: &WriterToken) -> Result<bool, NsError> {
+    Ok(hidden(read, writer)?.is_some())
+}
+
+fn payload<'a>(key: &[u8], value: &'a [u8]) -> Result<&'a [u8], NsError> {
+    match value.split_first() {
+        Some((&VERSION, rest)) => Ok(rest),
+        Some((&version, _)) => Err(BadValue::Newer("an extended attribute", u64::from(version)).at(key)),
+        None => Err(BadValue::Damaged("there is no format version").at(key)),
+    }
+}
+
+fn all(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> {
+    let prefix = keys::xattr(ino, b"");
+    let (mut found, mut bad) = (Vec::new(), None);
+    read.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |key, value| match payload(key, value) {
+        Ok(value) => {
+            found.push((key.get(prefix.len()..).unwrap_or(b"").to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        }
+        Err(error) => {
+            bad = Some(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    bad.map_or(Ok(found), Err)
+}
+
+/// The value of attribute `name`. Whoever may read the file may.
+pub fn get_xattr(read: &dyn Read, actor: &Actor, of: &XattrOf, name: &[u8]) -> Result<Vec<u8>, NsError> {
+    check_name(name)?;
+    let ino = find(read, actor, of, Want::Read)?.ino();
+    xattr_of(read, ino, name)?.ok_or_else(|| missing(of, name))
+}
+
+/// An attribute of an inode, whoever asks; for the server's own marks. `None`: it has no such one.
+pub fn xattr_of(read: &dyn Read, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>, NsError> {
+    let key = keys::xattr(ino, name);
+    read.get(&key)?.map(|value| payload(&key, &value).map(<[u8]>::to_vec)).transpose()
+}
+
+/// As [`list_xattrs`], by number and whoever asks: for who takes everything out.
+pub fn xattrs_of(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> {
+    all(read, ino)
+}
+
+/// Names and values of all attributes; at most [`crate::Limits::xattrs_max`]. Whoever may read the file may.
+pub fn list_xattrs(read: &dyn Read, actor: &Actor, of: &XattrOf) -> Result<Vec<NamedValue>, NsError> {
+    all(read, find(read, actor, of, Want::Read)?.ino())
+}
+
+/// Takes all attributes of an inode away, with the inode. What they hold is not looked at: a damaged one goes like any other.
+pub(crate) fn delete_all(txn: &mut dyn Txn, ino: Ino) -> Result<(), NsError> {
+    let prefix = keys::xattr(ino, b"");
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    txn.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |key, _| {
+        found.push(key.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    found.iter().for_each(|key| txn.delete(key));
+    Ok(())
+}
+
+/// How many there are, by their keys; for the check.
+pub(crate) fn count(read: &dyn Read, ino: Ino) -> Result<u32, NsError> {
+    let prefix = keys::xattr(ino, b"");
+    let mut count = 0;
+    read.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |_, _| {
+        count += 1;
+        ControlFlow::Continue(())
+    })?;
+    Ok(count)
+}
+
+/// See [`SetXattr`]. Whoever may write the file may.
+pub fn set_xattr(txn: &mut dyn Txn, ctx: &Context, request: &SetXattr) -> Result<(), NsError> {
+    check_name(&request.name)?;
+    let bound = ctx.limits.xattr_value_max.min(VALUE_MAX);
+    if request.value.len() > bound as usize {
+        let (len, bound) = (request.value.len() as u64, u64::from(bound));
+        return Err(NsError::TooLarge { what: "the attribute's value", len, bound });
+    }
+    let owner = find(txn, &ctx.actor, &request.of, Want::Write)?;
+    let key = keys::xattr(owner.ino(), &request.name);
+    let there = txn.get(&key)?.is_some();
+    match (there, request.mode) {
+        (true, XattrMode::Create) => {
+            let at = format!("{}: attribute {}", request.of, request.name.escape_ascii());
+            return Err(NsError::Exists(at));
+        }
+        (false, XattrMode::Replace) => return Err(missing(&request.of, &request.name)),
+        _ => {}
+    }
+    let count = owner.count() + u32::from(!there);
+    if count > ctx.limits.xattrs_max {
+        return Err(NsError::TooMany { what: "attributes of one file", bound: u64::from(ctx.limits.xattrs_max) });
+    }
+    let mut value = Vec::with_capacity(1 + request.value.len());
+    value.push(VERSION);
+    value.extend_from_slice(&request.value);
+    txn.put(&key, &value);
+    owner.store(txn, ctx, count);
+    Ok(())
+}
+
+/// See [`RemoveXattr`]. Whoever may write the file may.
+pub fn remove_xattr(txn: &mut dyn Txn, ctx: &Context, request: &RemoveXattr) -> Result<(), NsError> {
+    check_name(&request.name)?;
+    let owner = find(txn, &ctx.actor, &request.of, Want::Write)?;
+    let key = keys::xattr(owner.ino(), &request.name);
+    if txn.get(&key)?.is_none() {
+        return Err(missing(&request.of, &request.name));
+    }
+    txn.delete(&key);
+    let count = owner.count().saturating_sub(1);
+    owner.store(txn, ctx, count);
+    Ok(())
+}
+
+impl Operation for SetXattr {
+    const TAG: OpTag = OpTag::SetXattr;
+    type Reply = ();
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
+        set_xattr(txn, ctx, self)
+    }
+}
+
+impl Operation for RemoveXattr {
+    const TAG: OpTag = OpTag::RemoveXattr;
+    type Reply = ();
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
+        remove_xattr(txn, ctx, self)
+    }
+}

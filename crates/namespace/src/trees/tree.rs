@@ -1,0 +1,86 @@
+//! Trees: the roots of quota and snapshot.
+
+use kv::{Read, Txn};
+use types::{Ino, NsPath, Timestamp, TreeId};
+
+use crate::codec::{BadValue, Decoder, Encoder};
+use crate::tree::node::{Dentry, get_directory, put_directory};
+use crate::tree::rmdir::is_empty;
+use crate::tree::walk::{Last, resolve_existing};
+use crate::{Access, Context, Kind, NsError, OpTag, Operation, Want, keys, permit};
+
+/// `T`: a tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TreeRecord {
+    /// Its number.
+    pub tree: TreeId,
+    /// Its root directory.
+    pub root: Ino,
+    /// When it was made.
+    pub made: Timestamp,
+}
+
+impl TreeRecord {
+    pub(crate) fn put(&self, txn: &mut dyn Txn) {
+        let mut out = Encoder::new(17);
+        out.u64(self.root.0);
+        out.i64(self.made.0);
+        txn.put(&keys::tree(self.tree), &out.0);
+    }
+
+    /// The record of `tree`.
+    pub fn get(read: &dyn Read, tree: TreeId) -> Result<Option<Self>, NsError> {
+        let key = keys::tree(tree);
+        let decode = |value: &[u8]| -> Result<Self, BadValue> {
+            let mut from = Decoder::new(value, "a tree")?;
+            let record = Self { tree, root: Ino(from.u64()?), made: Timestamp(from.i64()?) };
+            from.end()?;
+            Ok(record)
+        };
+        read.get(&key)?.map(|value| decode(&value).map_err(|bad| bad.at(&key))).transpose()
+    }
+}
+
+/// Makes an empty directory the root of a new tree, which gets the directory's inode number. The administrator may.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MakeTree {
+    /// The path.
+    pub path: NsPath,
+}
+
+/// See [`MakeTree`].
+pub fn make_tree(txn: &mut dyn Txn, ctx: &Context, request: &MakeTree) -> Result<TreeId, NsError> {
+    let path = &request.path;
+    if path.is_root() {
+        return Err(NsError::Invalid { what: "/".into(), why: "the root belongs to the default tree" });
+    }
+    let nobody_else = Access { owner: types::PrincipalId(0), group: types::PrincipalId(0), mode: 0 };
+    permit(&ctx.actor, &nobody_else, Want::Own, &|| path.to_string())?;
+    let (parent, _, entry) = resolve_existing(txn, &ctx.actor, path, Last::Keep)?;
+    let Dentry::Directory(dir) = entry else {
+        return Err(NsError::NotDirectory(path.to_string()));
+    };
+    if !is_empty(txn, dir.ino)? {
+        return Err(NsError::NotEmpty(path.to_string()));
+    }
+    if dir.tree != parent.tree {
+        return Err(NsError::Exists(path.to_string()));
+    }
+    // Inode numbers are never reused and start above the numbers given by hand, so they number trees as well.
+    let tree = TreeId(dir.ino.0);
+    let (mut inode, mut record) = get_directory(txn, dir.ino)?;
+    record.tree = tree;
+    inode.ctime = ctx.now;
+    inode.kind = Kind::Directory(record.clone());
+    put_directory(txn, ctx, &inode, &record);
+    TreeRecord { tree, root: dir.ino, made: ctx.now }.put(txn);
+    Ok(tree)
+}
+
+impl Operation for MakeTree {
+    const TAG: OpTag = OpTag::MakeTree;
+    type Reply = TreeId;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<TreeId, NsError> {
+        make_tree(txn, ctx, self)
+    }
+}

@@ -1,0 +1,37 @@
+//! An open that came to nothing: the store could not begin.
+
+use kv::Txn;
+
+use crate::tree::node::Place;
+use crate::tree::remove::unlink;
+use crate::writers::commit::{current_writer, located_writing};
+use crate::writers::interrupt::interrupt;
+use crate::{Context, Interrupt, InterruptReply, NsError, WriterKind, WriterToken};
+
+/// Takes back an open of which nothing was written. A name that it made goes with it, unless somebody counts on the file meanwhile: then it stays,
+/// marked as [`Interrupt`] marks it, as does a file that was there before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Abandon {
+    /// Whose open it was.
+    pub writer: WriterToken,
+}
+
+/// See [`Abandon`]. [`NsError::Stale`] if the writer was fenced or has ended.
+pub fn abandon(txn: &mut dyn Txn, ctx: &Context, request: &Abandon) -> Result<InterruptReply, NsError> {
+    let writer = current_writer(txn, &request.writer)?;
+    let reply = interrupt(txn, ctx, &Interrupt { writer: request.writer, kept_len: 0 })?;
+    if reply != InterruptReply::Marked || writer.kind != WriterKind::New {
+        return Ok(reply);
+    }
+    let Some((located, _)) = located_writing(txn, &writer)? else { return Ok(reply) };
+    let Place::Entry(dir, name) = located.place else { return Ok(reply) };
+    if located.inode.holders > 0 {
+        return Ok(reply);
+    }
+    unlink(txn, ctx, dir, &name)?;
+    Ok(InterruptReply::Unlinked)
+}
+
+crate::context::operations! {
+    Abandon, abandon -> InterruptReply;
+}

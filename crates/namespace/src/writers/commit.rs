@@ -1,0 +1,326 @@
+//! Commit: what was written becomes the file.
+
+use kv::{Read, Txn};
+use types::{ErrorCode, Ino, ObjectId, Timestamp, UploadId};
+
+use crate::groups::deletion::{queue, release_object};
+use crate::planted::{self, Bug};
+use crate::tree::inode::{Content, FileState, Kind};
+use crate::tree::node::{
+    self, Dentry, InodeValue, Located, get_dentry, get_inode_value, locate, locate_entry, put_new,
+};
+use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
+use crate::writers::open_write::new_inode;
+use crate::{
+    Access, Context, EndedHow, NsError, ObjectRecord, OpTag, Operation, Sums, UploadRecord, UploadState, Want,
+    WriterKind, WriterRecord, WriterToken, keys, permit,
+};
+
+/// What the store says of the finished object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Committed {
+    /// Length in bytes.
+    pub len: u64,
+    /// Whole-file checksums; `None` loses those that the file had.
+    pub sums: Option<Sums>,
+    /// The modification time; the context's `now` if not given.
+    pub mtime: Option<Timestamp>,
+}
+
+/// Who completes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Completion {
+    /// The client closed.
+    ByClient,
+    /// The server, at the end of the grace period ([`crate::at_grace_end`]); the client may come back not knowing.
+    /// Nobody decides at that moment, so that nothing that was acknowledged since the upload began is undone: the name
+    /// must have exactly the content, or be as free, as it was then. Otherwise the upload is kept.
+    AtGraceEnd,
+}
+
+/// Makes what `writer` wrote the file's content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Commit {
+    /// From the open.
+    pub writer: WriterToken,
+    /// From the store.
+    pub content: Committed,
+    /// Who completes.
+    pub completion: Completion,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CommitReply {
+    /// The file is complete.
+    Complete {
+        /// The inode.
+        ino: Ino,
+        /// The object that it had before and that nothing needs any more; its deletion is queued.
+        replaced: Option<ObjectId>,
+        /// The upload that this was.
+        upload: Option<UploadId>,
+    },
+    /// The file was removed, or another content took its place, while it was written; the deletion of the object is
+    /// queued.
+    Unlinked,
+}
+
+/// See [`Commit`]. [`NsError::Stale`] if the writer was fenced or has ended; [`NsError::UploadKept`] if an upload
+/// cannot take effect.
+pub fn commit(txn: &mut dyn Txn, ctx: &Context, request: &Commit) -> Result<CommitReply, NsError> {
+    let writer = current_writer(txn, &request.writer)?;
+    let request = &Commit { content: crate::groups::stripe::committed(txn, &writer, request.content)?, ..*request };
+    let reply = match writer.kind {
+        WriterKind::New | WriterKind::Update => match located_writing(txn, &writer)? {
+            Some((located, content)) => commit_visible(txn, ctx, request, &writer, located, content)?,
+            None => {
+                queue(txn, ctx, writer.placement.group, writer.object)?;
+                CommitReply::Unlinked
+            }
+        },
+        WriterKind::Upload(upload) => commit_upload(txn, ctx, request, &writer, upload)?,
+    };
+    writer.delete(txn);
+    if request.completion == Completion::AtGraceEnd {
+        writer.entomb(txn, EndedHow::Completed, ctx.now.plus(ctx.limits.tombstone_keep));
+    }
+    Ok(reply)
+}
+
+/// The writer that a handle means, unless it was fenced or has ended.
+pub(crate) fn current_writer(read: &dyn Read, token: &WriterToken) -> Result<WriterRecord, NsError> {
+    let what = || format!("body {:016x}", token.object.0);
+    match WriterRecord::get(read, token.key, token.object)? {
+        None => Err(NsError::Stale { what: what(), why: "its writer has ended" }),
+        Some(writer) if writer.epoch != token.epoch && !planted::is(Bug::CommitIgnoresEpoch) => {
+            Err(NsError::Stale { what: what(), why: "the same client has opened it again since" })
+        }
+        Some(writer) => Ok(writer),
+    }
+}
+
+/// The file that a writer of a visible object writes; `None` if it was removed or got another content meanwhile.
+pub(crate) fn located_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<(Located, Content)>, NsError> {
+    let Some(located) = locate_writing(read, writer)? else {
+        return Ok(None);
+    };
+    Ok(located
+        .inode
+        .content()
+        .copied()
+        .filter(|content| content.object == writer.object)
+        .map(|content| (located, content)))
+}
+
+/// Whether what is written was removed, or got another content: its end changes no file. Of an upload that is not asked.
+pub fn is_unlinked(read: &dyn Read, writer: &WriterRecord) -> Result<bool, NsError> {
+    Ok(!matches!(writer.kind, WriterKind::Upload(_)) && located_writing(read, writer)?.is_none())
+}
+
+/// The usual file is still where it was opened: one get. Otherwise its number tells.
+fn locate_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<Located>, NsError> {
+    let name = writer.path.rsplit(|&byte| byte == b'/').next().unwrap_or(b"");
+    if writer.parent != Ino(0)
+        && !name.is_empty()
+        && let Some(Dentry::Record(inode)) = get_dentry(read, writer.parent, name)?
+        && inode.ino == writer.ino
+    {
+        return Ok(Some(Located { inode, place: node::Place::Entry(writer.parent, name.to_vec()) }));
+    }
+    locate(read, writer.ino)
+}
+
+fn commit_visible(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &Commit,
+    writer: &WriterRecord,
+    mut located: Located,
+    old: Content,
+) -> Result<CommitReply, NsError> {
+    let content = Content {
+        len: request.content.len,
+        state: FileState::Complete,
+        sums: request.content.sums,
+        generation: old.generation.wrapping_add(1),
+        ..old
+    };
+    set_content(txn, ctx, request, &mut located, content, writer.epoch);
+    adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
+    Ok(CommitReply::Complete { ino: writer.ino, replaced: None, upload: None })
+}
+
+fn set_content(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &Commit,
+    located: &mut Located,
+    content: Content,
+    epoch: u32,
+) {
+    located.inode.kind = Kind::File(content);
+    located.inode.mtime = request.content.mtime.unwrap_or(ctx.now);
+    located.inode.ctime = ctx.now;
+    located.store(txn, ctx);
+    object_of(located.inode.ino, &content, epoch).put(txn);
+}
+
+pub(crate) fn object_of(ino: Ino, content: &Content, epoch: u32) -> ObjectRecord {
+    ObjectRecord {
+        group: content.group,
+        object: content.object,
+        ino,
+        len: content.len,
+        generation: content.generation,
+        epoch,
+    }
+}
+
+fn commit_upload(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &Commit,
+    writer: &WriterRecord,
+    id: UploadId,
+) -> Result<CommitReply, NsError> {
+    let missing = || NsError::Damaged {
+        key: keys::upload(id).escape_ascii().to_string(),
+        why: "a writer says that it writes this upload, but there is none",
+    };
+    let upload = UploadRecord::get(txn, id)?.ok_or_else(missing)?;
+    let content = Content {
+        object: upload.object,
+        group: upload.placed,
+        len: request.content.len,
+        state: FileState::Complete,
+        sums: request.content.sums,
+        generation: 1,
+        shared: false,
+    };
+    let place = match find_place(txn, ctx, &upload, request.completion)? {
+        Ok(place) => place,
+        Err(refusal) => return Err(keep(txn, ctx, request, writer, upload, &refusal)),
+    };
+    // The record alone: its attributes are the file's now.
+    txn.delete(&keys::upload(id));
+    let (ino, replaced) = match place {
+        Place::Taken(mut located, old) => {
+            let replaced = release_object(txn, ctx, &old)?;
+            let content = Content { generation: old.generation.wrapping_add(1), ..content };
+            set_content(txn, ctx, request, &mut located, content, writer.epoch);
+            adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
+            (located.inode.ino, replaced)
+        }
+        Place::Free => {
+            let ino = if upload.replaces.is_some() { ctx.ids.next_ino()? } else { writer.ino };
+            let access = Access { owner: upload.owner, group: upload.group, mode: upload.mode };
+            let mut inode = new_inode(ctx, ino, access, Kind::File(content));
+            inode.mtime = request.content.mtime.unwrap_or(ctx.now);
+            inode.xattrs =
+                upload.attributes.filter(|attributes| attributes.at == ino).map_or(0, |attributes| attributes.count);
+            put_new(txn, ctx, upload.parent, &upload.name, &inode);
+            object_of(ino, &content, writer.epoch).put(txn);
+            let bytes = difference(content.len, 0);
+            adjust(txn, ctx, upload.parent, ino.0, 1, bytes, Touch::Entries)?;
+            (ino, None)
+        }
+    };
+    Ok(CommitReply::Complete { ino, replaced, upload: Some(id) })
+}
+
+/// Where an upload's content goes.
+#[allow(clippy::large_enum_variant)] // lives for one call
+enum Place {
+    /// Into this file, instead of this content.
+    Taken(Located, Content),
+    /// Under the name, which is free.
+    Free,
+}
+
+/// Why an upload cannot become visible.
+struct Refusal {
+    code: ErrorCode,
+    why: &'static str,
+}
+
+fn find_place(
+    read: &dyn Read,
+    ctx: &Context,
+    upload: &UploadRecord,
+    completion: Completion,
+) -> Result<Result<Place, Refusal>, NsError> {
+    let late = completion == Completion::AtGraceEnd && !planted::is(Bug::LateCommitUndoes);
+    let refuse = |code, why| Ok(Err(Refusal { code, why }));
+    let parent = match get_inode_value(read, upload.parent)? {
+        Some(InodeValue::Record(inode)) => inode,
+        _ => return refuse(ErrorCode::NotFound, "the directory has been removed meanwhile"),
+    };
+    let entry = get_dentry(read, upload.parent, &upload.name)?;
+    match (entry, upload.replaces) {
+        (None, Some(_)) if late => refuse(ErrorCode::NotFound, "the file has been removed or moved meanwhile"),
+        (None, replaces) => {
+            // Nobody asked for this permission yet if the file that was to be replaced is gone.
+            let denied = permit(&ctx.actor, &parent.access, Want::Write, &String::new).is_err();
+            if replaces.is_some() && denied {
+                return refuse(ErrorCode::Denied, "the file has been removed meanwhile, and you may not make it anew");
+            }
+            Ok(Ok(Place::Free))
+        }
+        (Some(Dentry::Directory(_)), _) => refuse(ErrorCode::IsDirectory, "a directory has taken the name meanwhile"),
+        (Some(entry), replaces) => {
+            let same = replaces == Some(entry.ino());
+            let located = locate_entry(read, upload.parent, &upload.name, entry)?;
+            let Some(content) = located.inode.content().copied() else {
+                return refuse(ErrorCode::Exists, "a symbolic link has taken the name meanwhile");
+            };
+            if !same && !planted::is(Bug::CommitOverwritesNewName) {
+                return refuse(ErrorCode::Exists, "another file has taken the name meanwhile");
+            }
+            if matches!(content.state, FileState::Open(_)) {
+                return refuse(ErrorCode::Busy, "somebody is writing that file anew");
+            }
+            if late && matches!(content.state, FileState::Updating(_)) {
+                return refuse(ErrorCode::Busy, "somebody is changing that file");
+            }
+            if late && upload.replaces_content != Some((content.object, content.generation)) {
+                return refuse(ErrorCode::Exists, "the file has got another content meanwhile");
+            }
+            Ok(Ok(Place::Taken(located, content)))
+        }
+    }
+}
+
+/// Keeps what cannot become visible. The writer has ended all the same.
+fn keep(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &Commit,
+    writer: &WriterRecord,
+    mut upload: UploadRecord,
+    refusal: &Refusal,
+) -> NsError {
+    upload.state = UploadState::Refused(refusal.code);
+    upload.deadline = Some(ctx.now.plus(ctx.limits.upload_keep));
+    upload.epoch = writer.epoch;
+    upload.kept_len = request.content.len;
+    upload.sums = request.content.sums;
+    upload.put(txn);
+    writer.delete(txn);
+    writer.entomb(txn, EndedHow::Refused, ctx.now.plus(ctx.limits.tombstone_keep));
+    NsError::UploadKept {
+        path: upload.path.escape_ascii().to_string(),
+        reason: refusal.why,
+        code: refusal.code,
+        upload: upload.upload,
+        kept_secs: ctx.limits.upload_keep.as_secs(),
+    }
+}
+
+impl Operation for Commit {
+    const TAG: OpTag = OpTag::Commit;
+    type Reply = CommitReply;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<CommitReply, NsError> {
+        commit(txn, ctx, self)
+    }
+}

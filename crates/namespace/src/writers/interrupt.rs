@@ -1,0 +1,80 @@
+//! The interrupted mark: the writer went away, what it wrote is kept.
+
+use kv::Txn;
+
+use crate::groups::deletion::queue;
+use crate::tree::inode::{Content, FileState, Kind};
+use crate::trees::totals::{adjust_bytes, difference};
+use crate::writers::commit::{current_writer, located_writing, object_of};
+use crate::{Context, EndedHow, NsError, OpTag, Operation, UploadRecord, UploadState, WriterKind, WriterToken, keys};
+
+/// Ends a writer that went away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interrupt {
+    /// Which.
+    pub writer: WriterToken,
+    /// Bytes kept (of an update in place: the file's length now).
+    pub kept_len: u64,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InterruptReply {
+    /// A new file: marked interrupted. An update in place: complete, without whole-file checksums until verified.
+    Marked,
+    /// An upload: kept, hidden, listable.
+    UploadKept,
+    /// It was removed meanwhile, or it is an upload of which nothing is kept; the deletion of its object is queued.
+    Unlinked,
+}
+
+/// See [`Interrupt`]. [`NsError::Stale`] if the writer was fenced or has ended.
+pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Result<InterruptReply, NsError> {
+    let writer = current_writer(txn, &request.writer)?;
+    let request = &Interrupt { kept_len: crate::groups::stripe::kept(txn, &writer, request.kept_len)?, ..*request };
+    writer.delete(txn);
+    writer.entomb(txn, EndedHow::Interrupted, ctx.now.plus(ctx.limits.tombstone_keep));
+    if let WriterKind::Upload(upload) = writer.kind {
+        let missing = || NsError::Damaged {
+            key: keys::upload(upload).escape_ascii().to_string(),
+            why: "a writer says that it writes this upload, but there is none",
+        };
+        let mut upload = UploadRecord::get(txn, upload)?.ok_or_else(missing)?;
+        // Nobody goes on with nothing; and while the disk is full, each refused overwriting would leave a record.
+        if request.kept_len == 0 {
+            upload.delete(txn)?;
+            queue(txn, ctx, writer.placement.group, writer.object)?;
+            return Ok(InterruptReply::Unlinked);
+        }
+        upload.state = UploadState::Interrupted;
+        upload.deadline = Some(ctx.now.plus(ctx.limits.upload_keep));
+        upload.epoch = writer.epoch;
+        upload.kept_len = request.kept_len;
+        upload.put(txn);
+        return Ok(InterruptReply::UploadKept);
+    }
+    let Some((mut located, old)) = located_writing(txn, &writer)? else {
+        queue(txn, ctx, writer.placement.group, writer.object)?;
+        return Ok(InterruptReply::Unlinked);
+    };
+    let state = match writer.kind {
+        WriterKind::New => FileState::Interrupted(writer.key),
+        _ => FileState::Complete, // what was complete before stays readable
+    };
+    let generation = old.generation.wrapping_add(1); // its bytes are others than before
+    let content = Content { len: request.kept_len, state, sums: None, generation, ..old };
+    located.inode.kind = Kind::File(content);
+    located.inode.ctime = ctx.now;
+    located.store(txn, ctx);
+    object_of(located.inode.ino, &content, writer.epoch).put(txn);
+    adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
+    Ok(InterruptReply::Marked)
+}
+
+impl Operation for Interrupt {
+    const TAG: OpTag = OpTag::Interrupt;
+    type Reply = InterruptReply;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<InterruptReply, NsError> {
+        interrupt(txn, ctx, self)
+    }
+}

@@ -1,0 +1,280 @@
+//! Opening for update: in place of a complete file, or back to a writer that lost its connection. A re-open goes to
+//! what this client was writing, never to what is visible meanwhile under the same path.
+
+use kv::{Read, Txn};
+use types::{GroupId, NsPath, ObjectId, Placement, UploadId};
+
+use crate::planted::{self, Bug};
+use crate::tree::inode::{FileState, Kind, WriterKey};
+use crate::tree::node::{Dentry, Located, locate, locate_entry};
+use crate::tree::walk::{Last, resolve};
+use crate::writers::interrupt::interrupt;
+use crate::writers::open_write::writer as begin_writer;
+use crate::writers::uploads::permit_own;
+use crate::{
+    Context, EndedWriter, Interrupt, NsError, OpenKind, OpenWrite, OpenedWrite, Resume, UploadRecord, UploadState,
+    Want, WriterKind, WriterRecord, find_writer, holders, keys, object_record, permit, permit_client,
+};
+
+pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
+    if let Some(Resume::Upload(upload)) = request.resume {
+        return resume_upload(txn, ctx, request, upload);
+    }
+    let path = &request.path;
+    if let Some(of) = request.unit_of {
+        let file = crate::writers::commit::current_writer(txn, &of)?;
+        permit_client(&ctx.actor, &file.client, &|| path.to_string())?;
+    }
+    let mut own = find_writer(txn, &request.client, path)?;
+    own.retain(|writer| request.only.is_none_or(|only| writer.token() == only));
+    if planted::is(Bug::ReopenReachesOldObject) {
+        own.retain(|writer| !matches!(writer.kind, WriterKind::Upload(_)));
+    }
+    match own.len() {
+        0 if request.unit_of.is_some() && request.resume == Some(Resume::Visible) => {
+            return go_on_with_unit(txn, ctx, request);
+        }
+        0 if request.unit_of.is_some() || request.only.is_some() => {
+            let why = "this writing has ended";
+            return Err(NsError::Stale { what: path.to_string(), why });
+        }
+        0 => {}
+        1 => return reopen(txn, ctx, request, own.remove(0)),
+        count => return Err(NsError::Ambiguous { path: path.to_string(), count }),
+    }
+    let key = keys::writer_key(&request.client, path.as_bytes());
+    let ended = EndedWriter::get(txn, key)?.filter(|ended| ended.until > ctx.now && ended.is_of(&request.client, path));
+    let at = match resolve(txn, &ctx.actor, path, Last::Follow) {
+        Err(NsError::NotFound(..)) if ended.is_some() => return Err(removed_as_lost(path)),
+        other => other?,
+    };
+    let located = match at.entry {
+        None if ended.is_some() => return Err(removed_as_lost(path)),
+        None => return Err(NsError::NotFound(path.to_string(), "file")),
+        Some(Dentry::Directory(_)) => return Err(NsError::IsDirectory(path.to_string())),
+        Some(entry) => locate_entry(txn, at.parent.ino, &at.name, entry)?,
+    };
+    let object = located.inode.content().map(|content| content.object);
+    if ended.is_some_and(|ended| Some(ended.object) != object) {
+        return Err(removed_as_lost(path));
+    }
+    begin_update(txn, ctx, request, located, request.resume == Some(Resume::Visible))
+}
+
+/// Opens a unit that has ended, for whoever goes on with its file: one that is complete is changed in place.
+fn go_on_with_unit(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
+    let nothing = || NsError::NotFound(format!("{}: {}", request.path, request.client.user), "unit");
+    let (Some(of), Ok(unit)) = (request.unit_of, u8::try_from(request.client.pid)) else { return Err(nothing()) };
+    if request.client != crate::groups::stripe::unit_writer(request.client.principal, of.object, unit) {
+        return Err(nothing());
+    }
+    let record = crate::groups::stripe::stripe_of(txn, of.object)?;
+    let ino = record.and_then(|record| record.units.get(usize::from(unit)).copied()).ok_or_else(nothing)?;
+    let located = locate(txn, ino)?.ok_or_else(nothing)?;
+    begin_update(txn, ctx, request, located, true)
+}
+
+fn removed_as_lost(path: &NsPath) -> NsError {
+    NsError::Stale {
+        what: path.to_string(),
+        why: "what this client was writing has ended or was replaced meanwhile; open it anew",
+    }
+}
+
+/// The refusal that names who writes.
+pub(crate) fn busy(read: &dyn Read, path: &NsPath, key: WriterKey, object: ObjectId) -> NsError {
+    match WriterRecord::get(read, key, object) {
+        Ok(Some(writer)) => {
+            let token = writer.token();
+            NsError::Busy { path: path.to_string(), by: Box::new(writer.client), writer: token }
+        }
+        Ok(None) => {
+            let key = keys::writer(key, object).escape_ascii().to_string();
+            NsError::Damaged { key, why: "a file says that this writer writes it, but there is none" }
+        }
+        Err(error) => error,
+    }
+}
+
+/// Back to the object that this client was writing.
+fn reopen(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &OpenWrite,
+    mut writer: WriterRecord,
+) -> Result<OpenedWrite, NsError> {
+    let path = &request.path;
+    // The client's word about itself grants nothing: the way and the file are checked as for anybody.
+    if let Err(error @ NsError::Denied { .. }) = resolve(txn, &ctx.actor, path, Last::Follow) {
+        return Err(error);
+    }
+    let len = match writer.kind {
+        WriterKind::Upload(upload) => {
+            let missing = || NsError::Damaged {
+                key: keys::upload(upload).escape_ascii().to_string(),
+                why: "a writer says that it writes this upload, but there is none",
+            };
+            permit_own(ctx, &UploadRecord::get(txn, upload)?.ok_or_else(missing)?)?;
+            0
+        }
+        WriterKind::New | WriterKind::Update => {
+            let located = locate(txn, writer.ino)?;
+            let content = located.as_ref().and_then(|located| located.inode.content().copied());
+            match (located, content) {
+                (Some(located), Some(content)) if content.object == writer.object => {
+                    permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
+                    content.len
+                }
+                _ => {
+                    let why = "it was removed or replaced while it was being written";
+                    return Err(NsError::Stale { what: path.to_string(), why });
+                }
+            }
+        }
+    };
+    if writer.boot != request.boot {
+        let vouched = request.vouched.filter(|vouched| vouched.object == writer.object);
+        if let Some(vouched) = vouched.filter(|vouched| !vouched.all_there) {
+            interrupt(txn, ctx, &Interrupt { writer: writer.token(), kept_len: vouched.kept_len })?;
+        }
+        if vouched.is_none_or(|vouched| !vouched.all_there) {
+            return Err(NsError::LostBytes {
+                path: path.to_string(),
+                object: writer.object,
+                marked: vouched.is_some(),
+            });
+        }
+    }
+    writer.epoch = writer.epoch.saturating_add(1);
+    writer.session = ctx.session;
+    writer.boot = request.boot;
+    writer.put(txn);
+    let upload = match writer.kind {
+        WriterKind::Upload(upload) => Some(upload),
+        _ => None,
+    };
+    Ok(opened(&writer, OpenKind::Resumed(upload), len))
+}
+
+/// Those who are asked to take part in the writing of a content that is there, as far as they hold it.
+fn take_part(read: &dyn Read, request: &OpenWrite, group: GroupId, object: ObjectId) -> Result<Placement, NsError> {
+    let asked = &request.placement.in_sync;
+    if asked.is_empty() {
+        return Ok(Placement { group, in_sync: Vec::new() });
+    }
+    let holders = holders(read, group, object)?;
+    let in_sync: Vec<_> = asked.iter().filter(|one| holders.contains(&one.store)).copied().collect();
+    if in_sync.is_empty() {
+        let why = "its copies are on other stores by now; ask again";
+        return Err(NsError::Stale { what: request.path.to_string(), why });
+    }
+    Ok(Placement { group, in_sync })
+}
+
+fn opened(writer: &WriterRecord, kind: OpenKind, len: u64) -> OpenedWrite {
+    OpenedWrite {
+        writer: writer.token(),
+        ino: writer.ino,
+        object: writer.object,
+        replica: writer.replica(),
+        group: writer.placement.group,
+        kind,
+        len,
+        dropped: Vec::new(),
+        in_sync: writer.placement.in_sync.clone(),
+    }
+}
+
+/// What has been closed of a striped file stays as it is.
+fn must_not_be_striped(path: &NsPath, group: GroupId) -> Result<(), NsError> {
+    if group == GroupId::STRIPED {
+        let why = "it is striped, and a striped file cannot be changed in place; write it anew";
+        return Err(NsError::Invalid { what: path.to_string(), why });
+    }
+    Ok(())
+}
+
+/// Opens what is visible for change: in place if it is complete, by wish if it is interrupted.
+pub(crate) fn begin_update(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &OpenWrite,
+    mut located: Located,
+    resume: bool,
+) -> Result<OpenedWrite, NsError> {
+    let path = &request.path;
+    let Kind::File(content) = &mut located.inode.kind else {
+        return Err(NsError::Invalid { what: path.to_string(), why: "it is not a file" });
+    };
+    if content.state == FileState::Complete {
+        must_not_be_striped(path, content.group)?;
+    }
+    permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
+    let key = keys::writer_key(&request.client, path.as_bytes());
+    let (kind, open_kind) = match content.state {
+        FileState::Open(by) | FileState::Updating(by) => return Err(busy(txn, path, by, content.object)),
+        FileState::Interrupted(_) if !resume => {
+            return Err(NsError::Interrupted { path: path.to_string(), kept: content.len });
+        }
+        FileState::Interrupted(_) => (WriterKind::New, OpenKind::Resumed(None)),
+        FileState::Complete => (WriterKind::Update, OpenKind::Update),
+    };
+    let placement = take_part(txn, request, content.group, content.object)?;
+    // Above every epoch that this object's handles had, so that none of them can commit any more.
+    let epoch = object_record(txn, content.group, content.object)?.map_or(0, |record| record.epoch).saturating_add(1);
+    content.state = match kind {
+        WriterKind::Update => FileState::Updating(key),
+        _ => {
+            txn.delete(&keys::object(content.group, content.object)); // written again when this ends
+            if content.group != GroupId::DEFAULT {
+                txn.delete(&keys::missing(content.group, content.object)); // and so is this
+            }
+            FileState::Open(key)
+        }
+    };
+    // What is changed in place has no known checksum until it is closed.
+    let sums_before = content.sums.take().filter(|_| kind == WriterKind::Update);
+    let (object, len) = (content.object, content.len);
+    located.inode.ctime = ctx.now;
+    let ino = located.inode.ino;
+    located.store(txn, ctx);
+    let writer = WriterRecord { epoch, sums_before, placement, ..begin_writer(ctx, request, key, kind, ino, object) };
+    writer.put(txn);
+    Ok(opened(&writer, open_kind, len))
+}
+
+/// Goes on with a kept upload.
+fn resume_upload(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &OpenWrite,
+    upload: UploadId,
+) -> Result<OpenedWrite, NsError> {
+    let path = &request.path;
+    let record = UploadRecord::get(txn, upload)?;
+    let Some(mut record) = record.filter(|record| record.path == path.as_bytes()) else {
+        return Err(NsError::NotFound(format!("{path}: upload {upload}"), "upload for that path"));
+    };
+    permit_own(ctx, &record)?;
+    must_not_be_striped(path, record.placed)?;
+    if record.state == UploadState::InMaking {
+        return Err(busy(txn, path, record.writer, record.object));
+    }
+    let key = keys::writer_key(&request.client, path.as_bytes());
+    // Its attributes, if it has any, stand under the number that the file will get.
+    let ino = match record.replaces.or(record.attributes.map(|attributes| attributes.at)) {
+        Some(ino) => ino,
+        None => ctx.ids.next_ino()?,
+    };
+    let placement = take_part(txn, request, record.placed, record.object)?;
+    let begun = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, record.object);
+    let writer = WriterRecord { epoch: record.epoch.saturating_add(1), placement, ..begun };
+    record.state = UploadState::InMaking;
+    record.deadline = None;
+    record.writer = key;
+    record.client = request.client.clone();
+    record.sums = None;
+    record.put(txn);
+    writer.put(txn);
+    Ok(opened(&writer, OpenKind::Resumed(Some(upload)), record.kept_len))
+}

@@ -1,0 +1,251 @@
+//! Sessions of clients that number their requests, and remembered answers (`R`).
+
+use std::ops::ControlFlow;
+
+use kv::{OpOutcome, Read, ScanOrder, Txn};
+use types::{ClientIdentity, ErrorCode, SessionId};
+
+use crate::codec::{BadValue, Decoder, Encoder};
+use crate::planted::{self, Bug};
+use crate::{Answer, Context, NsError, OpTag, Operation, RequestNumber, keys, permit_client};
+
+/// Begins a session that numbers its requests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenSession {
+    /// Whose.
+    pub client: ClientIdentity,
+}
+
+/// Ends a session: forgets its answers. Its holds must have been released before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CloseSession {
+    /// Which.
+    pub session: SessionId,
+}
+
+/// See [`OpenSession`].
+pub fn open_session(txn: &mut dyn Txn, ctx: &Context, request: &OpenSession) -> Result<SessionId, NsError> {
+    permit_client(&ctx.actor, &request.client, &|| "a session".into())?;
+    let session = crate::format::next_session(txn)?;
+    let mut out = Encoder::new(64);
+    out.u16(ctx.limits.request_window.max(1));
+    out.i64(ctx.now.0);
+    out.client(&request.client);
+    txn.put(&keys::session(session), &out.0);
+    Ok(session)
+}
+
+/// See [`CloseSession`].
+pub fn close_session(txn: &mut dyn Txn, ctx: &Context, request: &CloseSession) -> Result<(), NsError> {
+    own_window(txn, ctx, request.session)?;
+    if !crate::holds(txn, request.session, None, 1)?.is_empty() {
+        let what = format!("session {}", request.session);
+        return Err(NsError::Invalid { what, why: "it holds inodes still; release them first" });
+    }
+    let prefix = keys::session(request.session);
+    let mut found = Vec::new();
+    // Bounded: a session's own record and one key for each slot of its window.
+    txn.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |key, _| {
+        found.push(key.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    for key in found {
+        txn.delete(&key);
+    }
+    Ok(())
+}
+
+/// How many answers a session is remembered with, and whose it is; `None`: it is not known (any more).
+fn session_record(read: &dyn Read, session: SessionId) -> Result<Option<(u16, ClientIdentity)>, NsError> {
+    let key = keys::session(session);
+    let decode = |value: &[u8]| -> Result<(u16, ClientIdentity), BadValue> {
+        let mut from = Decoder::new(value, "a session")?;
+        let window = from.u16()?;
+        from.i64()?;
+        let client = from.client()?;
+        from.end()?;
+        Ok((window.max(1), client))
+    };
+    read.get(&key)?.map(|value| decode(&value).map_err(|bad| bad.at(&key))).transpose()
+}
+
+/// How many answers `session` is remembered with. [`NsError::Denied`] if it is another principal's.
+fn own_window(read: &dyn Read, ctx: &Context, session: SessionId) -> Result<u16, NsError> {
+    let Some((window, client)) = session_record(read, session)? else {
+        let what = format!("session {session}");
+        return Err(NsError::Stale { what, why: "it is not known here (any more); begin a new session" });
+    };
+    permit_client(&ctx.actor, &client, &|| format!("session {session}"))?;
+    Ok(window)
+}
+
+/// Refuses what is asked in the name of another principal's session. One that is not known is nobody's.
+pub(crate) fn permit_session(read: &dyn Read, ctx: &Context, session: SessionId) -> Result<(), NsError> {
+    match session_record(read, session)? {
+        Some((_, client)) => permit_client(&ctx.actor, &client, &|| format!("session {session}")),
+        None => Ok(()),
+    }
+}
+
+/// The numbers of error codes in remembered answers. Part of the format: new ones go to the end.
+const CODES: [ErrorCode; 23] = [
+    ErrorCode::NotFound,
+    ErrorCode::Exists,
+    ErrorCode::NotDirectory,
+    ErrorCode::IsDirectory,
+    ErrorCode::NotEmpty,
+    ErrorCode::Invalid,
+    ErrorCode::NameTooLong,
+    ErrorCode::Loop,
+    ErrorCode::TooMany,
+    ErrorCode::Denied,
+    ErrorCode::CrossTree,
+    ErrorCode::Busy,
+    ErrorCode::Interrupted,
+    ErrorCode::Stale,
+    ErrorCode::NoSpace,
+    ErrorCode::Quota,
+    ErrorCode::Checksum,
+    ErrorCode::Io,
+    ErrorCode::Damaged,
+    ErrorCode::Unsupported,
+    ErrorCode::Overloaded,
+    ErrorCode::Unavailable,
+    ErrorCode::TooLarge,
+];
+
+const OK: u8 = 0;
+const REFUSED: u8 = 1;
+const REFUSED_KEPT: u8 = 2;
+
+fn encode_answer<T: Answer>(number: u64, tag: OpTag, result: &Result<T, NsError>) -> Vec<u8> {
+    let mut out = Encoder::new(64);
+    out.u64(number);
+    out.u8(tag as u8);
+    match result {
+        Ok(reply) => {
+            out.u8(OK);
+            reply.encode(&mut out.0);
+        }
+        Err(error) => {
+            out.u8(if error.keeps_changes() { REFUSED_KEPT } else { REFUSED });
+            let code = CODES.iter().position(|&code| code == error.code()).unwrap_or(5);
+            out.u8(u8::try_from(code).unwrap_or(5));
+            out.bytes(error.to_string().as_bytes());
+        }
+    }
+    out.0
+}
+
+struct Stored<'a> {
+    number: u64,
+    tag: u8,
+    status: u8,
+    rest: &'a [u8],
+}
+
+fn decode_stored(value: &[u8]) -> Result<Stored<'_>, BadValue> {
+    let mut from = Decoder::new(value, "a remembered answer")?;
+    Ok(Stored { number: from.u64()?, tag: from.u8()?, status: from.u8()?, rest: from.rest() })
+}
+
+fn decode_answer<T: Answer>(stored: &Stored<'_>) -> Result<Result<T, NsError>, BadValue> {
+    if stored.status == OK {
+        return T::decode(stored.rest).map(Ok).ok_or(BadValue::Damaged("the answer does not read back"));
+    }
+    let mut from = Decoder::part(stored.rest, "a remembered answer");
+    let code = CODES.get(usize::from(from.u8()?)).copied().ok_or(BadValue::Damaged("it has an unknown code"))?;
+    let text = String::from_utf8_lossy(from.bytes(usize::from(u16::MAX))?).into_owned();
+    Ok(Err(NsError::Remembered { code, text, kept: stored.status == REFUSED_KEPT }))
+}
+
+/// See [`crate::context::perform`].
+pub(crate) fn perform<O: Operation>(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    op: &O,
+) -> (OpOutcome, Result<O::Reply, NsError>) {
+    let Some(request) = ctx.request else {
+        let result = op.run(txn, ctx);
+        let keep = result.as_ref().err().is_none_or(NsError::keeps_changes);
+        return (if keep { OpOutcome::Commit } else { OpOutcome::Abort }, result);
+    };
+    let slot = match own_window(txn, ctx, request.session) {
+        Ok(window) => u16::try_from(request.number % u64::from(window)).unwrap_or(0),
+        Err(error) => return (OpOutcome::Abort, Err(error)),
+    };
+    let key = keys::answer(request.session, slot);
+    match remembered::<O>(txn, request, &key) {
+        Ok(Some(answer)) => return (OpOutcome::Abort, answer),
+        Ok(None) => {}
+        Err(error) => return (OpOutcome::Abort, Err(error)),
+    }
+    let start = txn.savepoint();
+    let result = op.run(txn, ctx);
+    match &result {
+        // The engine's failures and passing shortages are no answer: the retry is to be tried again.
+        Err(NsError::Kv(_) | NsError::OutOfNumbers | NsError::Damaged { .. }) => return (OpOutcome::Abort, result),
+        Err(error) if !error.keeps_changes() => txn.rollback_to(start),
+        _ => {}
+    }
+    txn.put(&key, &encode_answer(request.number, O::TAG, &result));
+    (OpOutcome::Commit, result)
+}
+
+/// The answer that this number was given before.
+fn remembered<O: Operation>(
+    read: &dyn Read,
+    request: RequestNumber,
+    key: &[u8],
+) -> Result<Option<Result<O::Reply, NsError>>, NsError> {
+    let what = || format!("request {} of session {}", request.number, request.session);
+    if request.number == 0 {
+        return Err(NsError::Invalid { what: what(), why: "requests are numbered from 1" });
+    }
+    let Some(value) = read.get(key)? else {
+        return Ok(None);
+    };
+    let stored = decode_stored(&value).map_err(|bad| bad.at(key))?;
+    if planted::is(Bug::RepeatRequestTwice) || stored.number < request.number {
+        return Ok(None);
+    }
+    if stored.number > request.number {
+        return Err(NsError::Stale { what: what(), why: "it is older than what is remembered" });
+    }
+    if stored.tag != O::TAG as u8 {
+        return Err(NsError::Invalid { what: what(), why: "this number was used for another request" });
+    }
+    decode_answer(&stored).map(Some).map_err(|bad| bad.at(key))
+}
+
+impl Operation for OpenSession {
+    const TAG: OpTag = OpTag::OpenSession;
+    type Reply = SessionId;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<SessionId, NsError> {
+        open_session(txn, ctx, self)
+    }
+}
+
+impl Operation for CloseSession {
+    const TAG: OpTag = OpTag::CloseSession;
+    type Reply = ();
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<(), NsError> {
+        close_session(txn, ctx, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_read_back_with_code_and_text() {
+        let refusal: Result<(), NsError> = Err(NsError::NotEmpty("/d".into()));
+        let value = encode_answer(7, OpTag::Rmdir, &refusal);
+        let stored = decode_stored(&value).unwrap();
+        assert_eq!((stored.number, stored.tag), (7, OpTag::Rmdir as u8));
+        let back = decode_answer::<()>(&stored).unwrap().unwrap_err();
+        assert_eq!(back.code(), ErrorCode::NotEmpty);
+        assert_eq!(back.to_string(), "/d: the directory is not empty");
+    }
+}

@@ -1,0 +1,55 @@
+//! Truncating by path.
+
+use kv::Txn;
+use types::{BootId, ClientIdentity, NsPath};
+
+use crate::tree::node::{Dentry, locate_entry};
+use crate::tree::walk::{Last, resolve_existing};
+use crate::writers::recover::begin_update;
+use crate::{Context, FileState, How, NsError, OpTag, OpenWrite, OpenedWrite, Operation, Want, permit, permit_client};
+
+/// Begins to cut or extend a complete file: an update in place. The server then truncates the replica, completes it and commits. `None`: it has that length already.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Truncate {
+    /// The path.
+    pub path: NsPath,
+    /// The new length in bytes.
+    pub len: u64,
+    /// Who asks.
+    pub client: ClientIdentity,
+    /// This kernel's boot.
+    pub boot: BootId,
+}
+
+/// See [`Truncate`]. What is being written is busy, also for its own writer, who truncates by its handle.
+pub fn truncate(txn: &mut dyn Txn, ctx: &Context, request: &Truncate) -> Result<Option<OpenedWrite>, NsError> {
+    let path = &request.path;
+    permit_client(&ctx.actor, &request.client, &|| path.to_string())?;
+    if request.len > i64::MAX.unsigned_abs() {
+        return Err(NsError::TooLarge { what: "the length", len: request.len, bound: i64::MAX.unsigned_abs() });
+    }
+    let (parent, name, entry) = resolve_existing(txn, &ctx.actor, path, Last::Follow)?;
+    if matches!(entry, Dentry::Directory(_)) {
+        return Err(NsError::IsDirectory(path.to_string()));
+    }
+    let located = locate_entry(txn, parent.ino, &name, entry)?;
+    permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
+    let content = located.inode.content();
+    if content.is_some_and(|content| content.state == FileState::Complete && content.len == request.len) {
+        return Ok(None);
+    }
+    let open = OpenWrite {
+        mode: 0,
+        expected_len: Some(request.len),
+        ..OpenWrite::new(path.clone(), How::Update, request.client.clone(), request.boot)
+    };
+    begin_update(txn, ctx, &open, located, false).map(Some)
+}
+
+impl Operation for Truncate {
+    const TAG: OpTag = OpTag::Truncate;
+    type Reply = Option<OpenedWrite>;
+    fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Option<OpenedWrite>, NsError> {
+        truncate(txn, ctx, self)
+    }
+}
