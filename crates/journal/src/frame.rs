@@ -7,7 +7,7 @@
 //! | 8..12 | length of the payload |
 //! | 12..16 | CRC32C of the payload |
 //! | 16..24 | sequence number |
-//! | 24..32 | incarnation of the log |
+//! | 24..32 | incarnation of the journal |
 //! | 32..40 | `synced_to`: the last durable record at the time of the append |
 //! | 40..44 | low half of the segment's number |
 //! | 44 | stream |

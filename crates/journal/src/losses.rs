@@ -10,8 +10,8 @@
 //! it could not tell a kill from a failed sync, and a kill must do no harm.
 //!
 //! If the rename fails too, the next opening relies on its own findings: another failed sync, a gap in the records, or
-//! objects that do not match their checksums. One case stays undetected: the end of the journal has become zeros, on a
-//! disk that refused the rename (or lost it in a remount) and works again in the same boot.
+//! objects that do not match their checksums. One case stays undetected: the end of the journal has become zeros, the
+//! disk refused the rename (or lost it in a remount), and the disk works again in the same boot.
 
 use std::io;
 

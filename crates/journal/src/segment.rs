@@ -7,7 +7,7 @@
 //! | 12..16 | zero |
 //! | 16..24 | feature bits that a reader must know |
 //! | 24..32 | feature bits that a reader may ignore |
-//! | 32..40 | incarnation of the log |
+//! | 32..40 | incarnation of the journal |
 //! | 40..48 | the segment's number |
 //! | 48..56 | sequence number of its first record |
 //! | 56..64 | sequence number of the previous segment's last record |

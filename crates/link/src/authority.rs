@@ -227,7 +227,7 @@ fn serial() -> Result<SerialNumber, RandomError> {
     Ok(SerialNumber::from_slice(&bytes))
 }
 
-/// A [`Timestamp`] has no dates that cannot be written.
+/// Converts seconds since 1970; every [`Timestamp`] is a valid date.
 fn date(secs: i64) -> time::OffsetDateTime {
     time::OffsetDateTime::from_unix_timestamp(secs).unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
 }

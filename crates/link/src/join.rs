@@ -57,9 +57,13 @@ pub struct Joined {
 
 /// Where the managers keep tokens.
 pub trait TokenStore: Send + Sync {
-    /// Lets a node join, in one transaction: compares `presented` with the stored token ([`crate::token::check`]),
-    /// marks the token as used by this key, and gives the node a new number ([`crate::token::Admission::New`]) or the
-    /// one that it already has. Durable on return.
+    /// Lets a node join, in one transaction:
+    ///
+    /// 1. Compares `presented` with the stored token ([`crate::token::check`]).
+    /// 2. Marks the token as used by this key.
+    /// 3. Gives the node a new number ([`crate::token::Admission::New`]) or the one that it already has.
+    ///
+    /// Durable on return.
     ///
     /// # Errors
     /// [`TakeError`].
