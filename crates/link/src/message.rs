@@ -42,8 +42,8 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, MessageError> {
     Ok(bytes)
 }
 
-/// Decodes `bytes`, all of which must be one message. The memory is a small multiple of their number, unless a list in
-/// `T` has elements without bytes (a `Vec<()>`), of which a few bytes could announce very many.
+/// Decodes `bytes`, all of which must be one message. The memory is a small multiple of their number. This does not
+/// hold for lists whose elements have no bytes (a `Vec<()>`): `T` must not contain any.
 ///
 /// # Errors
 /// The bytes are no message, or more bytes follow.

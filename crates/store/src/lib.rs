@@ -25,7 +25,6 @@
 //! tables of a store share a limit. A page that does not match is compared again with the sidecar, under the object's
 //! lock, before it counts as damaged.
 
-mod anew;
 mod at_rest;
 mod buffers;
 mod checkpoint;
@@ -50,6 +49,7 @@ mod record;
 mod recover;
 mod replay;
 mod replica;
+mod restart;
 mod scrub;
 mod segment;
 mod segments;

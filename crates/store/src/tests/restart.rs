@@ -8,12 +8,12 @@ use types::Incarnation;
 use super::world::{World, bytes, new_replica, replica};
 use crate::{NewReplica, StoreError, Writer};
 
-fn anew(world: &World, object: u64) -> Arc<Writer> {
+fn restarted(world: &World, object: u64) -> Arc<Writer> {
     world.store.begin_anew(replica(object), new_replica(None)).unwrap()
 }
 
 fn give(world: &World, object: u64, content: &[u8]) {
-    let writer = anew(world, object);
+    let writer = restarted(world, object);
     writer.write(0, content).unwrap();
     let completed = writer.complete().unwrap();
     world.journal.sync_to(completed.seq).unwrap();
@@ -56,7 +56,7 @@ fn a_restarted_replica_is_not_mistaken_for_the_removed_one() {
         let world = World::new(1);
         world.create(1, None).write(0, &bytes(1, before)).unwrap();
         world.store.delete(replica(1)).unwrap();
-        let writer = anew(&world, 1);
+        let writer = restarted(&world, 1);
         writer.write(0, &bytes(2, after)).unwrap();
         assert_eq!(writer.sync().unwrap(), after as u64);
         for world in [world.killed(), world.power_lost()] {
@@ -104,7 +104,7 @@ fn a_known_replica_is_truncated_and_an_older_namespace_refused() {
     give(&world, 1, &bytes(2, 10_000));
     assert_eq!(world.read_all(1), bytes(2, 10_000));
     // Half of an abandoned copy is not complete after a stop.
-    let writer = anew(&world, 1);
+    let writer = restarted(&world, 1);
     writer.write(0, &bytes(3, 100)).unwrap();
     drop(writer);
     let world = world.killed();
