@@ -4,17 +4,17 @@ use std::ops::{Deref, DerefMut};
 
 use memmap2::{Advice, MmapMut};
 
-/// What direct I/O asks for: addresses, offsets and lengths are multiples of this.
+/// The alignment for direct I/O: addresses, offsets and lengths are multiples of this.
 pub const ALIGNMENT: usize = 4096;
 
-/// Bytes of a huge page. Buffers that hold one are made of such, where the kernel has them to give: a direct write
-/// then needs no list of hundreds of pages, goes to the disk in one request instead of several, and costs half.
+/// Bytes of a huge page. Buffers of at least this size use huge pages if the kernel has any. A direct write then needs
+/// no list of hundreds of pages, reaches the disk in one request instead of several, and costs half.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Zeroed bytes whose address is a multiple of [`ALIGNMENT`], as direct I/O wants it. Its length is what was asked
-/// for; round up to [`ALIGNMENT`] what is to be written directly.
+/// Zeroed bytes whose address is a multiple of [`ALIGNMENT`], for direct I/O. The length is the requested one; for
+/// direct writes round it up to [`ALIGNMENT`].
 pub struct AlignedBuf {
-    // Over-allocated by one alignment: a slice of it begins at an aligned address, and no unsafe code is needed.
+    // Over-allocated by one alignment: a slice starts at an aligned address, without unsafe code.
     bytes: Bytes,
     start: usize,
     len: usize,
@@ -26,10 +26,10 @@ enum Bytes {
 }
 
 impl Bytes {
-    /// At least `len`, of huge pages if possible; `None`: no memory to be had in this way.
+    /// Maps at least `len` bytes, in huge pages if possible. `None` if the mapping fails.
     fn huge(len: usize) -> Option<Self> {
         let map = MmapMut::map_anon(len).ok()?;
-        // Without huge pages it is memory like any other.
+        // Without huge pages the mapping still works.
         let _ = map.advise(Advice::HugePage);
         Some(Self::Mapped(map))
     }
@@ -62,7 +62,7 @@ impl AlignedBuf {
         let huge = if len >= HUGE_PAGE { Bytes::huge(len + HUGE_PAGE) } else { None };
         let alignment = if huge.is_some() { HUGE_PAGE } else { ALIGNMENT };
         let bytes = huge.unwrap_or_else(|| Bytes::Heap(vec![0u8; len + ALIGNMENT]));
-        // Neither a mapping nor the heap block of a Vec to which nothing is ever pushed moves.
+        // Neither a mapping nor the heap block of a Vec without pushes moves.
         let start = bytes.as_ptr().align_offset(alignment);
         Self { bytes, start, len }
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_aligned_zeroed_and_as_long_as_asked() {
+    fn a_buffer_is_aligned_zeroed_and_of_the_requested_length() {
         for len in [0, 1, 4095, 4096, 1 << 20, HUGE_PAGE, (4 << 20) + 1] {
             let mut buf = AlignedBuf::new(len);
             assert_eq!(buf.len(), len);

@@ -1,10 +1,10 @@
-//! What can go wrong at the disk, with what was attempted.
+//! Errors of the disk, with the failed operation.
 
 use std::io;
 
 use types::ErrorCode;
 
-/// What was attempted.
+/// The operation that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum DiskOp {
@@ -23,20 +23,20 @@ pub enum DiskOp {
     Space,
 }
 
-/// A failed call, with the path it was for.
+/// A failed call, with its path.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {op:?} {path}: {source}")]
 pub struct DiskError {
-    /// What was attempted.
+    /// The operation.
     pub op: DiskOp,
-    /// On what; relative to the disk's root.
+    /// The path, relative to the disk's root.
     pub path: String,
-    /// What the system said.
+    /// The error of the system.
     pub source: io::Error,
 }
 
 impl DiskError {
-    /// The reason as the rest of weir tells them apart.
+    /// The error code that the rest of weir uses.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self.source.kind() {

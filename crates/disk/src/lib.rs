@@ -1,10 +1,10 @@
-//! The border to local disks: what weir asks of a file system, and nothing about what is written there.
+//! The interface to local disks: what weir needs from a file system. It knows nothing about the contents of files.
 //!
-//! [`Disk`] is a folder on a local file system; [`DiskFile`] is an open file. The real one makes the system calls. The simulated one (feature `simulated`)
-//! keeps everything in memory, remembers what was not synced, and at a crash loses, tears, zeroes and reorders it by seed. Crash tests of everything
-//! above run on images of it.
+//! [`Disk`] is a directory on a local file system; [`DiskFile`] is an open file. The real one makes system calls. The
+//! simulated one (feature `simulated`) keeps everything in memory and remembers unsynced changes. At a crash it loses,
+//! tears, zeroes and reorders them by seed. Crash tests of the other crates run on its images.
 //!
-//! Paths are relative to the disk's root, with `/` between plain ASCII parts that weir itself makes up.
+//! Paths are relative to the disk's root, with `/` between plain ASCII parts that weir chooses.
 
 mod buffer;
 mod error;

@@ -1,4 +1,4 @@
-//! The real disk: system calls under one root folder.
+//! The real disk: system calls below one root directory.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use crate::{Access, Disk, DiskError, DiskFile, DiskOp, Entry, OpenOptions, Space};
 
-/// A folder on a local file system, by system calls. Paths are resolved below the folder that was opened, also if it
-/// is renamed meanwhile.
+/// A directory on a local file system, used through system calls. Paths are resolved below the opened directory, even
+/// if it is renamed meanwhile.
 #[derive(Debug)]
 pub struct RealDisk {
     root: File,
@@ -22,20 +22,20 @@ fn failed(op: DiskOp, path: &str, errno: Errno) -> DiskError {
     DiskError { op, path: path.to_owned(), source: io::Error::from(errno) }
 }
 
-/// `""` is the root itself.
-fn or_dot(path: &str) -> &str {
+/// `""` names the root.
+fn path_or_dot(path: &str) -> &str {
     if path.is_empty() { "." } else { path }
 }
 
 impl RealDisk {
-    /// Opens the folder `root`, which must exist.
+    /// Opens the directory `root`, which must exist.
     pub fn open(root: &Path) -> Result<RealDisk, DiskError> {
         let dir = rustix::fs::open(root, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|e| failed(DiskOp::Open, &root.display().to_string(), e))?;
         Ok(Self { root: File::from(dir), shown: root.to_owned() })
     }
 
-    /// The folder, as it was given: for messages and for tools that need a path.
+    /// The directory as it was given, for messages and tools that need a path.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.shown
@@ -43,7 +43,7 @@ impl RealDisk {
 
     fn openat(&self, op: DiskOp, path: &str, flags: OFlags) -> Result<File, Errno> {
         let mode = if op == DiskOp::Create { Mode::from_raw_mode(0o640) } else { Mode::empty() };
-        rustix::io::retry_on_intr(|| rustix::fs::openat(&self.root, or_dot(path), flags | OFlags::CLOEXEC, mode))
+        rustix::io::retry_on_intr(|| rustix::fs::openat(&self.root, path_or_dot(path), flags | OFlags::CLOEXEC, mode))
             .map(File::from)
     }
 
@@ -62,8 +62,8 @@ impl Disk for RealDisk {
         let mut direct = options.direct;
         let file = if direct {
             match self.openat(op, path, flags | OFlags::DIRECT) {
-                // The file system knows no direct I/O (tmpfs before Linux 6.6, some network ones). A file may have been
-                // made all the same before the refusal: EXCL would then refuse our own file.
+                // The file system has no direct I/O (tmpfs before Linux 6.6, some network ones). The failed call may
+                // still have made the file, and EXCL would then reject our own file.
                 Err(Errno::INVAL) => {
                     direct = false;
                     let made = flags.contains(OFlags::CREATE) && self.openat(op, path, OFlags::RDWR).is_ok();
@@ -137,7 +137,7 @@ impl Disk for RealDisk {
     }
 
     fn len_of(&self, path: &str) -> Result<Option<u64>, DiskError> {
-        match rustix::fs::statat(&self.root, or_dot(path), AtFlags::empty()) {
+        match rustix::fs::statat(&self.root, path_or_dot(path), AtFlags::empty()) {
             Ok(stat) if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() => {
                 Err(failed(DiskOp::Open, path, Errno::ISDIR))
             }
@@ -173,8 +173,8 @@ impl DiskFile for RealFile {
                 Ok(0) => break,
                 Ok(n) => {
                     done += n;
-                    // A direct read that ends at an odd place has met the end of the file; asking again from there
-                    // would be refused for its alignment.
+                    // A direct read that ends at an unaligned offset has reached the end of the file. Another read from
+                    // there would fail because of its alignment.
                     if self.direct && !n.is_multiple_of(crate::ALIGNMENT) {
                         break;
                     }
@@ -190,7 +190,7 @@ impl DiskFile for RealFile {
         let mut rest = bufs;
         let mut done = 0;
         while !rest.is_empty() {
-            // IOV_MAX; more in one call would be refused.
+            // IOV_MAX; a call with more would fail.
             let now = rest.len().min(1024);
             match rustix::io::preadv(&self.file, &mut rest[..now], offset + done as u64) {
                 Ok(0) if rest[..now].iter().all(|b| b.is_empty()) => rest = &mut rest[now..],
@@ -223,7 +223,7 @@ impl DiskFile for RealFile {
     }
 
     fn sync_data(&self) -> Result<(), DiskError> {
-        // Not retried after EINTR: what a second call says about the first one's pages is not specified.
+        // Not retried after EINTR: it is unspecified what a second call says about the pages of the first.
         rustix::fs::fdatasync(&self.file).map_err(|e| self.failed(DiskOp::Sync, e))
     }
 
@@ -233,11 +233,11 @@ impl DiskFile for RealFile {
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<u64>, DiskError> {
-        // The file's own position, which this moves, is used by nobody.
+        // This moves the file's own position, which no code uses.
         match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
             Ok(at) => Ok(Some(at)),
             Err(Errno::NXIO) => Ok(None),
-            // It knows of no holes.
+            // The file system does not report holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok((offset < self.len()?).then_some(offset)),
             Err(e) => Err(self.failed(DiskOp::Read, e)),
         }
@@ -262,7 +262,7 @@ impl DiskFile for RealFile {
     }
 
     fn drop_cache(&self, offset: u64, len: u64) {
-        // Best effort by its meaning: nothing depends on it.
+        // Best effort: nothing depends on it.
         let _ = rustix::fs::fadvise(&self.file, offset, std::num::NonZeroU64::new(len), Advice::DontNeed);
     }
 }

@@ -1,19 +1,19 @@
-//! Taking large files away without holding up everybody else.
+//! Removing large files without delaying other work.
 
 use std::time::Duration;
 
 use crate::{Access, Disk, DiskError, OpenOptions};
 
-/// How a large file's space is given back.
+/// How to free a large file's space.
 ///
-/// A file system that is mounted with `discard` tells the disk of all freed blocks at the next commit of its own journal, and every
-/// sync waits for that: 80 ms for 256 MB on the virtual disk where this was measured. So a file is cut shorter part by part, each cut
-/// synced, with rests between.
+/// A file system mounted with `discard` reports all freed blocks to the disk at the next commit of its own journal, and
+/// every sync waits for that: 80 ms for 256 MB on the virtual disk where this was measured. A file is therefore
+/// truncated in parts, each synced, with pauses in between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Removal {
-    /// Bytes that a file is cut shorter by at a time.
+    /// Bytes to truncate at a time.
     pub part: u64,
-    /// The rest after each cut.
+    /// The pause after each truncation.
     pub rest: Duration,
 }
 
@@ -24,11 +24,11 @@ impl Default for Removal {
 }
 
 impl Removal {
-    /// Removes the file `path`, which nobody reads any more. What a crash leaves is a shorter file of that name, so the name has to
-    /// say that it is of no use. Durable after `sync_dir`.
+    /// Removes the file `path`, which must have no readers. A crash leaves a shorter file of that name, so the name
+    /// must say that the file is useless. Durable after `sync_dir`.
     ///
     /// # Errors
-    /// What the disk says; the file is then there, perhaps shorter.
+    /// Errors of the disk. The file still exists then, perhaps shorter.
     pub fn remove(&self, disk: &dyn Disk, path: &str) -> Result<(), DiskError> {
         let part = self.part.max(1);
         let mut len = disk.len_of(path)?.unwrap_or(0);
@@ -51,7 +51,7 @@ mod tests {
     use crate::SimDisk;
 
     #[test]
-    fn a_file_goes_part_by_part() {
+    fn a_file_is_removed_in_parts() {
         let disk = SimDisk::new(0);
         let removal = Removal { part: 4096, rest: Duration::ZERO };
         for len in [0, 1, 4096, 4097, 20_000] {

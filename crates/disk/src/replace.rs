@@ -1,12 +1,12 @@
-//! Small files that are replaced whole.
+//! Replacing small files as a whole.
 
 use crate::{Access, Disk, DiskError, OpenOptions};
 
-/// Replaces the file `path`, or makes it, so that a crash leaves the old one or the new one, whole. Durable when it returns.
-/// Beside it stands `path.new` meanwhile; one that an interrupted call has left there is taken away. The folder must be there.
+/// Replaces or creates the file `path`. A crash leaves the complete old or the complete new file. Durable on return.
+/// Uses the temporary file `path.new`, and removes one that an interrupted call left. The directory must exist.
 ///
 /// # Errors
-/// What the disk says; the old file is then there, or the new one.
+/// Errors of the disk. The old or the new file exists then.
 pub fn replace_file(disk: &dyn Disk, path: &str, bytes: &[u8]) -> Result<(), DiskError> {
     let new = format!("{path}.new");
     if disk.len_of(&new)?.is_some() {
@@ -25,7 +25,7 @@ mod tests {
     use crate::{CrashFaults, SimDisk};
 
     #[test]
-    fn what_was_replaced_survives_a_crash_and_what_lies_beside_it_does_no_harm() {
+    fn a_replaced_file_survives_a_crash_and_a_leftover_does_no_harm() {
         use rand::SeedableRng;
         for seed in 0..50 {
             let disk = SimDisk::new(seed);

@@ -1,4 +1,4 @@
-//! One story for both disks: whatever holds for the real one must hold for the simulated one.
+//! The same tests for both disks: the simulated one must behave like the real one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use disk::{Access, AlignedBuf, Disk, DiskFile, DiskOp, OpenOptions, RealDisk, SimDisk};
 
-/// Runs a test on a real folder and on a simulated disk. The folder lies beside the build's output: /tmp may be a
+/// Runs a test on a real directory and on a simulated disk. The directory lies in the build's output: /tmp may be a
 /// tmpfs without direct I/O.
 fn on_both(test: impl Fn(&dyn Disk)) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -50,7 +50,7 @@ fn bytes_are_read_back_where_they_were_written() {
 }
 
 #[test]
-fn before_the_next_data_there_are_only_zeros() {
+fn bytes_before_the_next_data_are_zeros() {
     on_both(|disk| {
         let file = open(disk, "holes", Access::CreateNew);
         file.set_len(64 << 20).unwrap();
@@ -64,7 +64,7 @@ fn before_the_next_data_there_are_only_zeros() {
             assert_eq!(file.next_data(offset).unwrap(), None);
         }
     });
-    // A file system that knows its holes goes straight there.
+    // A file system that knows its holes jumps there.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let file = open(&RealDisk::open(folder.path()).unwrap(), "holes", Access::CreateNew);
     file.set_len(1 << 43).unwrap();
@@ -101,13 +101,13 @@ fn direct_files_take_aligned_calls_only() {
         buf.fill(7);
         file.write_at(&buf, 4096).unwrap();
         if !file.is_direct() {
-            return; // a file system without direct I/O: the fallback is what there is to test
+            return; // without direct I/O only the fallback can be tested
         }
         assert_eq!(kind_of(file.write_at(&buf[..100], 0)), (DiskOp::Write, ErrorKind::InvalidInput));
         assert_eq!(kind_of(file.write_at(&buf, 100)), (DiskOp::Write, ErrorKind::InvalidInput));
         assert_eq!(kind_of(file.write_at(&buf[512..4608], 8192 + 17)), (DiskOp::Write, ErrorKind::InvalidInput));
         assert_eq!(kind_of(file.read_at(&mut buf[..100], 4097)), (DiskOp::Read, ErrorKind::InvalidInput));
-        // A length that is not a multiple is made by an ordinary handle; a direct read then ends early.
+        // An ordinary handle makes an unaligned length; a direct read then ends early.
         open(disk, "d", Access::ReadWrite).write_at(b"tail", 12_288).unwrap();
         let mut buf = AlignedBuf::new(16_384);
         assert_eq!(file.read_at(&mut buf, 4096).unwrap(), 8196);
@@ -136,7 +136,7 @@ fn reserving_space_keeps_the_length() {
 }
 
 #[test]
-fn names_come_and_go() {
+fn names_are_made_renamed_and_removed() {
     on_both(|disk| {
         disk.create_dir_all("objects/ab/cd").unwrap();
         disk.create_dir_all("objects/ab/cd").unwrap();

@@ -1,4 +1,4 @@
-//! What only the simulated disk can show: crashes, failures, full disks, rot.
+//! Behaviour of the simulated disk only: crashes, failures, full disks, rot.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -21,7 +21,7 @@ fn content(disk: &SimDisk, path: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn synced_bytes_and_names_survive_every_crash_and_others_meet_every_fate() {
+fn synced_changes_survive_every_crash_and_others_reach_every_outcome() {
     let mut total = CrashReport::default();
     let mut names_seen = std::collections::BTreeSet::new();
     for seed in 0..500 {
@@ -33,7 +33,7 @@ fn synced_bytes_and_names_survive_every_crash_and_others_meet_every_fate() {
         file.sync_data().unwrap();
         disk.sync_dir("d").unwrap();
         disk.sync_dir("").unwrap();
-        file.write_at(&[2; 3000], 3000).unwrap(); // shares a sector with what is durable
+        file.write_at(&[2; 3000], 3000).unwrap(); // shares a sector with durable bytes
         file.write_at(&[3; 512], 8192).unwrap();
         file.write_at(&[4; 2048], 1024).unwrap(); // over durable bytes
         open(&disk, "d/new", Access::CreateNew).write_at(&[5; 700], 0).unwrap();
@@ -56,7 +56,7 @@ fn synced_bytes_and_names_survive_every_crash_and_others_meet_every_fate() {
             assert!(sector[0] == sector[400], "seed {seed}: a sector came apart");
         }
         names_seen.insert(content(&after, "d/new").map(|c| c.len()));
-        // The same moment after SIGKILL: everything is there, and a sync then makes it durable.
+        // The same moment after SIGKILL: everything exists, and a sync makes it durable.
         let killed = disk.kill();
         assert_eq!(content(&killed, "d/new").unwrap(), [5; 700]);
         open(&killed, "d/new", Access::ReadWrite).sync_data().unwrap();
@@ -96,7 +96,7 @@ fn a_rename_is_kept_or_undone_as_a_whole() {
 }
 
 #[test]
-fn after_a_failed_sync_the_next_one_succeeds_without_the_bytes() {
+fn a_sync_after_a_failed_one_succeeds_without_the_bytes() {
     let mut lost = 0;
     for seed in 0..50 {
         let disk = SimDisk::new(seed);
@@ -108,7 +108,7 @@ fn after_a_failed_sync_the_next_one_succeeds_without_the_bytes() {
         disk.fail_next(DiskOp::Sync, 1, ErrorKind::Other);
         assert_eq!(file.sync_data().unwrap_err().op, DiskOp::Sync);
         file.sync_data().unwrap();
-        // The page cache still shows it, a direct read does not need to.
+        // The page cache still shows it; a direct read may not.
         assert_eq!(content(&disk, "f").unwrap(), [1; 4096]);
         let mut direct = AlignedBuf::new(4096);
         let handle = disk.open("f", OpenOptions { access: Access::Read, direct: true }).unwrap();
@@ -143,7 +143,7 @@ fn a_full_disk_refuses_and_recovers() {
 }
 
 #[test]
-fn failures_come_where_they_were_planned() {
+fn planned_failures_hit_the_planned_calls() {
     let disk = SimDisk::new(7);
     let file = open(&disk, "f", Access::CreateNew);
     disk.fail_next(DiskOp::Write, 2, ErrorKind::Other);
@@ -159,7 +159,7 @@ fn failures_come_where_they_were_planned() {
 }
 
 #[test]
-fn an_unreadable_page_is_readable_again_when_it_is_written_anew() {
+fn rewriting_an_unreadable_page_makes_it_readable() {
     let disk = SimDisk::new(0);
     let file = disk.open("f", OpenOptions { access: Access::CreateNew, direct: false }).unwrap();
     file.write_at(&[7; 12_288], 0).unwrap();
@@ -181,7 +181,7 @@ fn an_unreadable_page_is_readable_again_when_it_is_written_anew() {
 }
 
 #[test]
-fn something_else_can_happen_inside_a_call() {
+fn a_planned_function_runs_inside_a_call() {
     let disk = SimDisk::new(0);
     let file = disk.open("f", OpenOptions { access: Access::CreateNew, direct: false }).unwrap();
     let other = disk.clone();
@@ -195,7 +195,7 @@ fn something_else_can_happen_inside_a_call() {
 }
 
 #[test]
-fn a_copy_can_be_taken_in_the_middle_of_a_sequence_of_calls() {
+fn the_disk_can_be_copied_between_two_calls() {
     let disk = SimDisk::new(0);
     let file = open(&disk, "f", Access::CreateNew);
     disk.freeze_after(2);

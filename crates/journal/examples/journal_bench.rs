@@ -1,6 +1,6 @@
-//! Measures the log on a real folder, beside a raw loop of 4 KiB write + fdatasync on the same disk.
+//! Measures the journal in a real directory, compared with a raw loop of 4 KiB write + fdatasync on the same disk.
 //!
-//! `journal_bench FOLDER [threads] [seconds] [record bytes]`; FOLDER must be on the disk in question, and is left empty.
+//! `journal_bench FOLDER [threads] [seconds] [record bytes]`; FOLDER must be on the disk to measure, and is empty afterwards.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 

@@ -1,4 +1,4 @@
-//! Space held back, so that a full disk can still take deletes.
+//! Space that the journal holds back, so that a full disk can still record deletions.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use disk::Disk;
 use crate::JournalError;
 use crate::files::{Pace, make};
 
-/// A file that only takes up space. When the disk is full it is given back, and there is room for the log of deletes.
+/// A file that only occupies space. When the disk is full, the journal gives it up and has room to record deletions.
 pub struct Ballast {
     disk: Arc<dyn Disk>,
     path: String,
 }
 
 impl Ballast {
-    /// The ballast in the file `path`. Does nothing yet.
+    /// Names the ballast file. `path` is relative to the disk's root. Touches nothing on the disk.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, path: &str) -> Self {
         Self { disk, path: path.to_owned() }
     }
 
-    /// Makes the file hold `bytes` of real space (made anew if its length differs).
+    /// Makes the file occupy `bytes` of real space. A file of another length is replaced.
     ///
     /// # Errors
-    /// `NoSpace`: there is less than that free; there is no ballast then.
+    /// `NoSpace`: less than `bytes` are free. No ballast is left then.
     pub fn ensure(&self, bytes: u64) -> Result<(), JournalError> {
         if self.held()? == bytes {
             return Ok(());
@@ -34,7 +34,7 @@ impl Ballast {
         Ok(())
     }
 
-    /// Gives the space back. True: there was some.
+    /// Removes the file. Returns whether it existed.
     pub fn release(&self) -> Result<bool, JournalError> {
         if self.disk.len_of(&self.path)?.is_none() {
             return Ok(false);
@@ -45,7 +45,7 @@ impl Ballast {
         Ok(true)
     }
 
-    /// Bytes held now.
+    /// Bytes that the file occupies now.
     pub fn held(&self) -> Result<u64, JournalError> {
         Ok(self.disk.len_of(&self.path)?.unwrap_or(0))
     }

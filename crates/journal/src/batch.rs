@@ -1,4 +1,4 @@
-//! Bytes on their way into a segment.
+//! Bytes that wait for their write into a segment.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use disk::{ALIGNMENT, AlignedBuf, DiskError, DiskFile};
 use crate::segment::PAGE_U64;
 
 const ROOM_AT_FIRST: usize = 256 << 10;
-/// A buffer that grew beyond this is not kept for the next batch.
+/// A larger buffer is not kept for the next batch.
 const ROOM_KEPT_MAX: usize = 4 << 20;
 
 /// An aligned buffer that grows.
@@ -26,7 +26,7 @@ impl Buffer {
     }
 
     fn reserve(&mut self, more: usize) {
-        // Room for the zeros up to the page's end as well.
+        // Include the zeros that fill the last page.
         let needed = self.used + more + ALIGNMENT;
         if needed > self.bytes.len() {
             let mut bytes = AlignedBuf::new(needed.next_power_of_two());
@@ -48,21 +48,22 @@ impl Buffer {
     }
 }
 
-/// Consecutive bytes of one segment that are not written yet, from the beginning of the page in which they begin:
-/// direct I/O writes whole pages, so the last one, half full, is written again with the next batch. That never changes
-/// bytes that are already there: a sector that tears shows the old or the new, and both hold the durable records.
+/// Consecutive unwritten bytes of one segment. The buffer starts at the beginning of their first page, because direct
+/// I/O writes whole pages. The next batch therefore writes a half-full last page a second time. That never changes
+/// bytes that are already on the disk: a torn sector holds either the old or the new bytes, and both contain the
+/// durable records.
 pub(crate) struct Batch {
     pub(crate) segment: u64,
     file: Arc<dyn DiskFile>,
-    /// Where in the segment the buffer begins; a multiple of the page size.
+    /// Offset of the buffer in the segment; a multiple of the page size.
     base: u64,
-    /// Where in the segment the bytes begin that are not written.
+    /// Offset in the segment of the first unwritten byte.
     start: u64,
     buffer: Buffer,
 }
 
 impl Batch {
-    /// For a segment that ends at `start`; `page_head` is what its last page holds up to there.
+    /// An empty batch for a segment that ends at `start`. `page_head` holds the bytes of its last page before `start`.
     pub(crate) fn new(
         segment: u64,
         file: Arc<dyn DiskFile>,
@@ -88,7 +89,7 @@ impl Batch {
         self.end() == self.start
     }
 
-    /// Bytes not written.
+    /// Number of unwritten bytes.
     pub(crate) fn unwritten(&self) -> u64 {
         self.end() - self.start
     }
@@ -104,14 +105,14 @@ impl Batch {
         }
     }
 
-    /// The batch that goes on where this one ends.
+    /// An empty batch that starts where this one ends.
     pub(crate) fn successor(&self, recycled: Option<Buffer>) -> Batch {
         let within = usize::try_from(self.end() % PAGE_U64).unwrap_or(0);
         let head = &self.buffer.bytes()[self.buffer.used - within..];
         Batch::new(self.segment, Arc::clone(&self.file), self.end(), head, recycled)
     }
 
-    /// Fills the last page up with zeros behind the end, for direct I/O. Nothing can be pushed any more.
+    /// Fills the last page with zeros, for direct I/O. Nothing can be pushed afterwards.
     pub(crate) fn finish(&mut self) {
         let used = self.buffer.used;
         let odd = used % ALIGNMENT;
@@ -121,7 +122,7 @@ impl Batch {
         }
     }
 
-    /// Writes what is not written. Returns how many bytes went to the disk.
+    /// Writes the unwritten bytes. Returns how many bytes went to the disk.
     pub(crate) fn write(&self) -> Result<u64, DiskError> {
         if self.file.is_direct() {
             let whole = self.buffer.used.next_multiple_of(ALIGNMENT);
@@ -134,7 +135,7 @@ impl Batch {
         }
     }
 
-    /// The unwritten bytes from `offset` on, if `offset` lies in them.
+    /// The unwritten bytes from `offset` on, if this batch contains `offset`.
     pub(crate) fn unwritten_from(&self, segment: u64, offset: u64) -> Option<&[u8]> {
         if segment != self.segment || offset < self.start || offset >= self.end() {
             return None;
@@ -142,7 +143,7 @@ impl Batch {
         self.buffer.bytes().get(usize::try_from(offset - self.base).ok()?..)
     }
 
-    /// The buffer, to be used again.
+    /// The buffer, for another batch.
     pub(crate) fn into_buffer(self) -> Option<Buffer> {
         (self.buffer.bytes.len() <= ROOM_KEPT_MAX).then_some(self.buffer)
     }

@@ -1,4 +1,4 @@
-//! A log that begins in the place of one that is lost: above all numbers that the lost one can have given.
+//! Starting a journal that replaces a lost one. Its numbers are above all numbers that the lost journal can have used.
 
 use disk::{Access, Disk, OpenOptions};
 use rand::rngs::SmallRng;
@@ -12,7 +12,7 @@ use crate::walk::read_around;
 use crate::{Beginning, JournalConfig, JournalError, Seq};
 
 impl Beginning {
-    /// Of a log that was never there before.
+    /// The start of the first journal in a directory.
     #[must_use]
     pub fn new(first: Seq, segment: u64) -> Self {
         Self { first, segment, incarnation: SmallRng::from_os_rng().next_u64() }
@@ -32,10 +32,10 @@ pub(crate) fn begin(
     }
     make_dir(disk, dir)?;
     let there = numbers(disk, dir)?;
-    if there.contains(&segment) && is_this_one(disk, dir, beginning)? {
+    if there.contains(&segment) && is_same_journal(disk, dir, beginning)? {
         return Ok(());
     }
-    // The file of that number alone is what an interrupted beginning leaves: it has no header that checks.
+    // An interrupted run leaves only the file of this number, without a valid header.
     if there.iter().any(|number| *number != segment) {
         return Err(JournalError::Config("a log was to begin where segments of another one lie; nothing was done"));
     }
@@ -50,7 +50,7 @@ pub(crate) fn begin(
     make_with_header(disk, dir, header).map(drop)
 }
 
-fn is_this_one(disk: &dyn Disk, dir: &str, beginning: &Beginning) -> Result<bool, JournalError> {
+fn is_same_journal(disk: &dyn Disk, dir: &str, beginning: &Beginning) -> Result<bool, JournalError> {
     let mut page = vec![0; PAGE];
     let options = OpenOptions { access: Access::Read, direct: false };
     let read = read_around(&*disk.open(&path_of(dir, beginning.segment), options)?, &mut page, 0, &mut None)?;

@@ -1,8 +1,8 @@
 //! Appending, writing, syncing: the group commit.
 //!
-//! Appends copy into a batch under the lock. Whoever first waits for bytes in the kernel takes the batches and writes
-//! them with one call each, outside of the lock; the others wait for that or lead the next write. A sync is led in the
-//! same way and does not hold off writes: while one thread's fdatasync runs, others write the next batch.
+//! Appends copy into a batch under the lock. The first thread that waits for a write leads it: it takes all batches and
+//! writes each with one call, outside the lock. The other threads wait for it or lead the next write. Syncs are led in
+//! the same way and do not hold up writes: while one thread runs fdatasync, others write the next batch.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,11 +17,11 @@ use crate::segment::PAGE_U64;
 use crate::state::{Shared, State};
 use crate::{Appended, JournalError, Location, PAYLOAD_MAX, Seq, StreamId};
 
-/// Why the log is poisoned when the thread that led a write or sync has died: no fault of the disk.
+/// Why the journal is poisoned after the thread that led a write or sync has died. The disk is not at fault.
 pub const WRITER_DIED: &str = "the thread that wrote the log has died by a panic";
 
-/// While somebody leads a write or a sync, the others wait for it. If it dies by a panic instead, nobody knows what has reached
-/// the disk: the log takes no more, and who waits is told.
+/// Poisons the journal if the thread that leads a write or a sync panics. Nobody knows then which bytes have reached
+/// the disk. The journal takes no more records, and the waiting threads get an error.
 struct PoisonOnPanic<'a>(&'a Shared);
 
 impl Drop for PoisonOnPanic<'_> {
@@ -37,7 +37,7 @@ impl Drop for PoisonOnPanic<'_> {
     }
 }
 
-/// What is to be appended.
+/// A record to append.
 pub(crate) struct Record<'p> {
     pub(crate) stream: StreamId,
     pub(crate) flags: u16,
@@ -81,13 +81,13 @@ impl Shared {
         }
     }
 
-    /// The longest payload that an empty segment takes.
+    /// The longest payload that fits into an empty segment.
     fn payload_max(&self) -> usize {
         let room = self.config.segment_bytes - PAGE_U64 - frame::HEADER_LEN as u64;
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
-    /// Puts a record that fits behind the last one.
+    /// Appends a record to the current segment, where it fits.
     fn place(&self, state: &mut State, record: &Record<'_>, len: u32, payload_crc: Crc32c) -> Appended {
         let seq = state.appended + 1;
         let synced_to = self.config.synced_to(state.durable);
@@ -113,7 +113,7 @@ impl Shared {
         state.appended = seq;
         state.stats.records += 1;
         state.stats.payload_bytes += u64::from(len);
-        // A mark covers all before it only if nothing came between the sync and the mark.
+        // A mark covers all earlier records only if it directly follows the sync.
         state.marked = (record.flags & FLAG_MARK != 0 && synced_to + 1 == seq).then_some(seq);
         Appended { seq: Seq(seq), location }
     }
@@ -196,7 +196,7 @@ impl Shared {
             if !state.syncing {
                 return self.lead_sync(state);
             }
-            // Those whom the round under way does not serve sleep through its end; one of them leads the next.
+            // Threads that this round does not serve sleep until it ends. One of them leads the next.
             let served = state.syncing_to.is_none_or(|to| seq <= to);
             let event = self.end_of(if served { state.round } else { state.round + 1 });
             let seen = event.count();
@@ -205,7 +205,7 @@ impl Shared {
         }
     }
 
-    /// Writes and syncs everything appended, for all who wait.
+    /// Writes and syncs everything appended, for all waiting threads.
     fn lead_sync(&self, mut state: MutexGuard<'_, State>) -> Result<(), JournalError> {
         state.syncing = true;
         state.round += 1;
@@ -237,11 +237,11 @@ impl Shared {
         drop(state);
         self.end_of(round + 1).notify_one();
         self.end_of(round).notify_all();
-        // If it failed, the write or the sync has poisoned the log and woken everybody.
+        // A failed write or sync has already poisoned the journal and woken everybody.
         outcome.map(drop)
     }
 
-    /// Syncs all that is written; gives the last record that is durable now.
+    /// Syncs everything written. Returns the last record that is durable now.
     fn sync_written(&self) -> Result<u64, JournalError> {
         let mut state = self.state.lock();
         let target = state.written;
@@ -251,7 +251,7 @@ impl Shared {
         if !self.config.syncs() {
             return Ok(target);
         }
-        // Oldest first; a crash between two leaves a prefix durable.
+        // Oldest first: a crash between two syncs leaves a durable prefix.
         for file in dirty.values() {
             if let Err(e) = file.sync_data() {
                 let error = self.state.lock().poison(format!("a sync failed: {e}"));
@@ -263,7 +263,8 @@ impl Shared {
         Ok(target)
     }
 
-    /// Writes a mark that says that all before it is durable, and makes it durable; none where one says so already.
+    /// Writes a mark saying that all earlier records are durable, and syncs it. Does nothing if the last record is such
+    /// a mark.
     pub(crate) fn mark(&self, clean: bool) -> Result<(), JournalError> {
         let state = self.state.lock();
         state.check()?;
@@ -277,14 +278,14 @@ impl Shared {
         let flags = if clean { FLAG_MARK | FLAG_CLEAN } else { FLAG_MARK };
         match self.append(&Record { stream: StreamId::MARKS, flags, payload: &[], urgent: false }) {
             Ok(mark) => self.sync_to(mark.seq.0),
-            // The mark is a help, not a promise.
+            // The mark is optional.
             Err(JournalError::NoSpace { .. }) => Ok(()),
             Err(e) => Err(e),
         }
     }
 }
 
-/// With this many segments ahead the reserve is whole again.
+/// Ordinary appends resume once this many segments are ready.
 const SPARES_TO_LIFT: usize = 1;
 
 fn crc_of(payload: &[&[u8]]) -> Crc32c {
@@ -293,11 +294,11 @@ fn crc_of(payload: &[&[u8]]) -> Crc32c {
     }
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     payload.iter().for_each(|part| digest.update(part));
-    // A CRC of 32 bits comes in the low half.
+    // The low half holds a 32-bit CRC.
     Crc32c(u32::try_from(digest.finalize() & 0xffff_ffff).unwrap_or(0))
 }
 
-/// All that is not written, and in its place an empty batch that goes on there.
+/// Takes all unwritten batches and leaves an empty one that continues where they end.
 fn take_batches(state: &mut State) -> Vec<Arc<Batch>> {
     let mut taken = Vec::with_capacity(state.pending.len());
     let recycled = state.recycled.take();

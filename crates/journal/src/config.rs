@@ -1,4 +1,4 @@
-//! How a journal is to be kept.
+//! How to keep a journal.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use disk::Removal;
 
 use crate::StreamId;
 
-/// Bytes in a segment unless configured otherwise.
+/// Default segment size in bytes.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
 /// The longest payload, in bytes.
 pub const PAYLOAD_MAX: usize = 16 << 20;
 
-/// How a journal is to be kept. `JournalConfig::default()` is for production.
+/// How to keep a journal. `JournalConfig::default()` is for production.
 #[derive(Clone, Debug)]
 pub struct JournalConfig {
     /// Bytes in a segment file; a multiple of 4096, at least 64 KiB. A payload must fit into one segment.
     pub segment_bytes: u64,
-    /// The streams whose trim marks hold segments back: a segment goes when all of these allow it.
+    /// The streams whose trim marks hold segments back. A segment can be removed when all of them allow it.
     pub streams: Vec<StreamId>,
-    /// Who makes segments ahead.
+    /// Which thread makes segments in advance.
     pub prepare: Prepare,
-    /// Whether segments are written past the page cache. Measured where this was written (ext4 on a virtual disk,
-    /// preallocated file, medians of 1,000 appends each with its fdatasync):
+    /// Whether to write segments past the page cache. Measured on ext4 on a virtual disk, in a preallocated file;
+    /// medians of 1,000 appends, each with its fdatasync:
     ///
     /// | segment made by | 350 B buffered | direct | 20 kB buffered | direct |
     /// | --- | --- | --- | --- | --- |
@@ -30,38 +30,38 @@ pub struct JournalConfig {
     /// | fallocate | 45 µs | 52 µs | 117 µs | 101 µs |
     /// | zeros written | 64 µs | 52 µs | 81 µs | **60 µs** |
     ///
-    /// So segments are filled with zeros ahead and written directly: an fdatasync then changes no metadata.
+    /// Segments are therefore filled with zeros in advance and written directly: fdatasync then changes no metadata.
     pub direct: bool,
-    /// Refuse to open where there is no log instead of making one.
+    /// Fail to open if there is no journal, instead of making one.
     pub must_exist: bool,
-    /// The incarnation of a log that is made; `None`: from the system's randomness.
+    /// The incarnation of a new journal. `None` takes a random number from the system.
     pub incarnation: Option<u64>,
-    /// A ballast file that an urgent append may give back when the disk is full.
+    /// A ballast file that an urgent append may remove when the disk is full.
     pub ballast: Option<BallastConfig>,
-    /// Appended bytes not yet written at which an append itself writes first (bounds the memory).
+    /// Unwritten bytes at which an append writes first. This bounds the memory.
     pub pending_bytes_max: usize,
-    /// How trimmed segments are removed.
+    /// How to remove trimmed segments.
     pub removal: Removal,
-    /// A planted bug, to prove that the tests find it.
+    /// A bug for tests to find: it proves that they can.
     #[cfg(any(test, feature = "planted"))]
     pub planted: Option<Planted>,
 }
 
-/// Where the ballast is and how large it should be.
+/// Path and size of the ballast.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BallastConfig {
     /// The file, relative to the disk's root.
     pub path: String,
-    /// Its bytes; at least a segment's.
+    /// Its size in bytes; at least the size of a segment.
     pub bytes: u64,
 }
 
-/// Who makes segments ahead.
+/// Which thread makes segments in advance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prepare {
-    /// A thread of the journal's own.
+    /// A thread that the journal starts.
     Background,
-    /// The append that needs one (deterministic: for tests).
+    /// The thread whose append needs a segment. Deterministic, for tests.
     Inline,
 }
 
@@ -69,7 +69,7 @@ pub enum Prepare {
 #[cfg(any(test, feature = "planted"))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
-    /// `sync_to` returns when the bytes are only written.
+    /// `sync_to` returns as soon as the bytes are written.
     AcknowledgeBeforeSync,
     /// The opening scan does not compare checksums.
     SkipCrc,
@@ -77,13 +77,13 @@ pub enum Planted {
     TrimTooEarly,
     /// Frames say that nothing before them was durable.
     ForgetSyncedTo,
-    /// The opening scan takes frames of another incarnation, or left over in recycled space.
+    /// The opening scan accepts frames of another incarnation, and frames left over in recycled space.
     AcceptStaleIncarnation,
-    /// Opening does not cut the tail that it found broken.
+    /// Opening does not cut a broken tail.
     LeaveBrokenTail,
-    /// Opening takes what it finds for durable after a sync.
+    /// Opening treats the tail as durable after a sync.
     BelieveTail,
-    /// A failed write or sync is not written down.
+    /// A failed write or sync is not recorded.
     ForgetFailure,
 }
 
@@ -111,7 +111,7 @@ impl JournalConfig {
         self.planted == Some(bug)
     }
 
-    /// Whether the opening scan compares checksums. It does; a planted bug does not.
+    /// Whether the opening scan compares checksums. Only a planted bug turns it off.
     pub(crate) fn checks_crc(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
         if self.has(Planted::SkipCrc) {
@@ -120,7 +120,7 @@ impl JournalConfig {
         true
     }
 
-    /// Whether the opening scan refuses frames of other logs. It does; a planted bug does not.
+    /// Whether the opening scan refuses frames of other journals. Only a planted bug turns it off.
     pub(crate) fn checks_origin(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
         if self.has(Planted::AcceptStaleIncarnation) {
@@ -129,7 +129,7 @@ impl JournalConfig {
         true
     }
 
-    /// Whether opening cuts a broken tail. It does; a planted bug does not.
+    /// Whether opening cuts a broken tail. Only a planted bug turns it off.
     pub(crate) fn cuts_tail(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
         if self.has(Planted::LeaveBrokenTail) {
@@ -138,7 +138,7 @@ impl JournalConfig {
         true
     }
 
-    /// Whether opening writes anew what is not known to be durable. It does; a planted bug does not.
+    /// Whether opening rewrites records that may not be durable. Only a planted bug turns it off.
     pub(crate) fn rewrites_tail(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
         if self.has(Planted::BelieveTail) {
@@ -147,7 +147,7 @@ impl JournalConfig {
         true
     }
 
-    /// Whether a failed write or sync is written down. It is; a planted bug does not.
+    /// Whether a failed write or sync is recorded. Only a planted bug turns it off.
     pub(crate) fn notes_failures(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
         if self.has(Planted::ForgetFailure) {
@@ -156,7 +156,7 @@ impl JournalConfig {
         true
     }
 
-    /// Whether a sync syncs. It does; a planted bug does not.
+    /// Whether a sync syncs. Only a planted bug turns it off.
     pub(crate) fn syncs(&self) -> bool {
         #[cfg(any(test, feature = "planted"))]
         if self.has(Planted::AcknowledgeBeforeSync) {
@@ -165,7 +165,7 @@ impl JournalConfig {
         true
     }
 
-    /// What a frame says was durable when it was appended: what was. A planted bug says nothing.
+    /// The `synced_to` of a new frame: the last durable record. A planted bug says 0.
     pub(crate) fn synced_to(&self, durable: u64) -> u64 {
         #[cfg(any(test, feature = "planted"))]
         if self.has(Planted::ForgetSyncedTo) {
@@ -174,8 +174,8 @@ impl JournalConfig {
         durable
     }
 
-    /// Whether a segment with these first and last records may go when all before `below` may. A planted bug lets one
-    /// too many go.
+    /// Whether a segment with these first and last records can be removed when all records before `below` can. A
+    /// planted bug removes one segment too many.
     pub(crate) fn may_trim(&self, first: u64, last: u64, below: u64) -> bool {
         #[cfg(any(test, feature = "planted"))]
         if self.has(Planted::TrimTooEarly) {

@@ -1,11 +1,11 @@
-//! What can go wrong with the log, with what was attempted and what would help.
+//! Errors of the journal: what was attempted, what went wrong, and what would help.
 
 use disk::DiskError;
 use types::ErrorCode;
 
 use crate::Seq;
 
-/// Where and how the log is damaged: bytes that were durable once do not check any more.
+/// Where and how the journal is damaged: bytes that were once durable do not match their checksums.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the log is damaged in {segment} at byte {offset}: {what}. Records from {first_lost} on (up to {last_known}, as far \
@@ -14,9 +14,9 @@ use crate::Seq;
 pub struct Damage {
     /// The segment file, relative to the disk's root.
     pub segment: String,
-    /// The byte in it from which on it does not check.
+    /// Offset in the file of the first bad byte.
     pub offset: u64,
-    /// What was found there.
+    /// What is there instead.
     pub what: String,
     /// The first record that cannot be read.
     pub first_lost: Seq,
@@ -26,22 +26,22 @@ pub struct Damage {
     pub remedy: String,
 }
 
-/// Why the journal refused.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The disk refused; the log is as it was.
+    /// The disk reported an error; the journal is unchanged.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A write or sync failed earlier. What is on the disk is known again only after the log is opened anew.
+    /// A write or sync failed earlier. Only the next opening can find out what is on the disk.
     #[error("the log has stopped, because {reason}; nothing more is taken until it is opened again")]
     Poisoned {
         /// The first failure.
         reason: String,
     },
-    /// No space for another segment. Nothing was appended; it works again when there is space.
+    /// No space for another segment. Nothing was appended; appends work again when there is space.
     #[error("no space for another log segment of {wanted} bytes; free some, deleting stays possible meanwhile")]
     NoSpace {
-        /// Bytes that were needed.
+        /// Bytes needed.
         wanted: u64,
     },
     /// Another segment could not be made, for another reason than space. Nothing was appended.
@@ -50,18 +50,18 @@ pub enum JournalError {
         /// What failed.
         reason: String,
     },
-    /// The payload is longer than a record may be.
+    /// The payload is too long for a record.
     #[error("a record of {len} bytes was to be logged; at most {max} fit")]
     TooLarge {
         /// Bytes given.
         len: u64,
-        /// Bytes possible.
+        /// Bytes allowed.
         max: u64,
     },
-    /// Bytes that were durable do not check.
+    /// Bytes that were once durable do not match their checksums.
     #[error(transparent)]
     Damaged(Box<Damage>),
-    /// Written by a newer weir, or with features that this one does not know.
+    /// A newer weir wrote the file, or it uses features that this version does not know.
     #[error("{file} cannot be read by this version of weir: {what}; use the version that wrote it, or a newer one")]
     Unsupported {
         /// The file.
@@ -69,45 +69,45 @@ pub enum JournalError {
         /// What is unknown.
         what: String,
     },
-    /// The records asked for have been trimmed away, or their segments are missing.
+    /// The requested records have been trimmed, or their segments are missing.
     #[error("records after {after} were asked for, but the log begins with {oldest}")]
     Trimmed {
-        /// Replay was asked for records after this.
+        /// The replay was to start after this record.
         after: Seq,
-        /// The first record that is there.
+        /// The first record that exists.
         oldest: Seq,
     },
-    /// No such place in the log (any more).
+    /// The journal has no such location, or no longer has it.
     #[error("segment {segment:016x} of the log has no record at byte {offset}: {what}")]
     NotThere {
         /// The segment's number.
         segment: u64,
-        /// The payload's place in it.
+        /// Offset of the payload in the segment.
         offset: u64,
-        /// What was wrong with it.
+        /// What is wrong with it.
         what: &'static str,
     },
-    /// Waited for a record that was never appended.
+    /// The caller waits for a record that was never appended.
     #[error("record {asked} was waited for, but only {appended} have been appended")]
     NotAppended {
-        /// What was asked.
+        /// The record that the caller waits for.
         asked: Seq,
-        /// What there is.
+        /// The last record appended.
         appended: Seq,
     },
-    /// There is no log, and none was to be made.
+    /// There is no journal, and the configuration forbids making one.
     #[error("there is no log in {dir:?}, but there should be one: is the disk mounted?")]
     Missing {
-        /// The folder that was looked in.
+        /// The directory that was searched.
         dir: String,
     },
-    /// A configuration that cannot work.
+    /// The configuration cannot work.
     #[error("the journal's configuration is not usable: {0}")]
     Config(&'static str),
 }
 
 impl JournalError {
-    /// The reason as the rest of weir tells them apart.
+    /// The error code that the rest of weir uses.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {

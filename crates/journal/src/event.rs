@@ -1,12 +1,12 @@
-//! Sleeping until something has happened, with one system call to wake everybody.
+//! Sleeping until something happens, with one system call to wake everybody.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex;
 
-/// Counts how often something happened. Whoever wants to wait notes the count while it holds the lock under which the
-/// thing would be seen, lets the lock go, and waits for the count to change. The woken need no lock to wake one after
-/// the other, as they would with a condition variable: sixty threads are running again after one system call.
+/// Counts how often something happened. To wait, a thread reads the count while it holds the lock that protects the
+/// condition, releases the lock, and waits until the count changes. Woken threads need no lock, unlike those of a
+/// condition variable, which wake one another in turn: one system call gets sixty threads running again.
 #[derive(Default)]
 pub(crate) struct Event {
     count: AtomicU32,
@@ -17,10 +17,10 @@ impl Event {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Returns when the count is not `seen` any more; also without reason.
+    /// Returns when the count differs from `seen`, and sometimes without a reason.
     pub(crate) fn wait(&self, seen: u32) {
         if self.count() == seen {
-            // It has changed already, or a signal came: both mean to look again.
+            // The count has changed already, or a signal arrived. The caller looks again in both cases.
             let _ = futex::wait(&self.count, futex::Flags::PRIVATE, seen, None);
         }
     }
@@ -35,7 +35,7 @@ impl Event {
 
     fn notify(&self, threads: u32) {
         self.count.fetch_add(1, Ordering::Release);
-        // It cannot fail for an address of ours.
+        // The call cannot fail for an address of this process.
         let _ = futex::wake(&self.count, futex::Flags::PRIVATE, threads);
     }
 }

@@ -1,4 +1,4 @@
-//! Making segment files ahead.
+//! Making segment files in advance.
 
 use std::io;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ const CHUNK: usize = 1 << 20;
 const CHUNK_U64: u64 = CHUNK as u64;
 const REST_MAX: Duration = Duration::from_millis(20);
 
-/// How fast a file is to be filled.
+/// How fast to fill a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pace {
-    /// Somebody waits for it.
+    /// A thread waits for the file.
     Now,
-    /// Leaving most of the disk's time to others.
+    /// Leave most of the disk's time to others.
     Gentle,
-    /// Not at all any more: the log is being closed.
+    /// Stop: the journal is being closed.
     Stop,
 }
 
-/// Makes a file of `bytes` zeros at `path`, durable in bytes and name. Leaves nothing behind if it fails. `pace` is asked
-/// again and again.
+/// Makes a file of `bytes` zeros at `path`; its bytes and its name are durable on return. Leaves no file behind on
+/// failure. Asks `pace` again between steps.
 ///
 /// # Errors
-/// `NoSpace`, also when the file system has less than that free; `Disk`.
+/// `NoSpace`, also if less than `bytes` are free on the file system; `Disk`.
 pub(crate) fn make(
     disk: &dyn Disk,
     dir: &str,
@@ -36,7 +36,7 @@ pub(crate) fn make(
     direct: bool,
     pace: &dyn Fn() -> Pace,
 ) -> Result<Arc<dyn DiskFile>, JournalError> {
-    // Asked first, so that a full disk is not filled to the last byte for a moment under everybody else.
+    // Check first: otherwise the attempt would fill the disk for a moment, and other writers would fail.
     if disk.space()?.free < bytes {
         return Err(JournalError::NoSpace { wanted: bytes });
     }
@@ -55,13 +55,13 @@ pub(crate) fn make(
         Ok(file)
     });
     made.map_err(|e| {
-        // The first failure is the one to report.
+        // Report the first failure.
         let _ = disk.remove(path);
         no_space_or(e, bytes)
     })
 }
 
-/// Sorts out the full disk.
+/// Turns a full disk into `NoSpace`.
 pub(crate) fn no_space_or(e: DiskError, wanted: u64) -> JournalError {
     match e.source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => JournalError::NoSpace { wanted },
@@ -69,9 +69,9 @@ pub(crate) fn no_space_or(e: DiskError, wanted: u64) -> JournalError {
     }
 }
 
-/// Writes zeros from the beginning of a file to `bytes`.
+/// Fills a file with zeros, from its beginning to `bytes`.
 fn fill(file: &dyn DiskFile, path: &str, bytes: u64, pace: &dyn Fn() -> Pace) -> Result<(), DiskError> {
-    // Refuses at once where there is no room, and keeps the extents together.
+    // Fails at once without enough space, and keeps the extents together.
     file.allocate(0, bytes)?;
     let zeros = AlignedBuf::new(CHUNK);
     let mut offset = 0;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_whole_or_not_there() {
+    fn a_file_is_complete_or_absent() {
         let disk = SimDisk::new(0);
         make(&disk, "", "a", 3 << 20, true, &|| Pace::Gentle).unwrap();
         assert_eq!(disk.len_of("a").unwrap(), Some(3 << 20));

@@ -7,12 +7,12 @@
 //! | 8..12 | length of the payload |
 //! | 12..16 | CRC32C of the payload |
 //! | 16..24 | sequence number |
-//! | 24..32 | incarnation of the log |
-//! | 32..40 | `synced_to`: the last record that was durable when this one was appended |
+//! | 24..32 | incarnation of the journal |
+//! | 32..40 | `synced_to`: the last durable record at the time of the append |
 //! | 40..44 | low half of the segment's number |
 //! | 44 | stream |
 //! | 45 | frame version |
-//! | 46..48 | flags; an unknown one in the high byte means that an older reader must not go on |
+//! | 46..48 | flags; a reader must stop at an unknown one in the high byte |
 
 use types::Crc32c;
 
@@ -20,9 +20,9 @@ use crate::segment::NUMBER_MAX;
 
 pub(crate) const HEADER_LEN: usize = 48;
 pub(crate) const VERSION: u8 = 1;
-/// The record is a mark of the journal's own.
+/// The record is a mark that the journal wrote for itself.
 pub(crate) const FLAG_MARK: u16 = 1;
-/// The mark is that of a clean stop.
+/// The mark was written at a clean stop.
 pub(crate) const FLAG_CLEAN: u16 = 2;
 const FLAGS_INCOMPATIBLE: u16 = 0xff00;
 const MAGIC: [u8; 4] = *b"WJRF";
@@ -40,7 +40,7 @@ pub(crate) struct FrameHeader {
     pub(crate) flags: u16,
 }
 
-/// What stands where a frame's header could be.
+/// The result of decoding a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Decoded {
     Zeros,
@@ -48,12 +48,12 @@ pub(crate) enum Decoded {
     Bad(&'static str),
 }
 
-/// The low half of a segment's number, as frames carry it.
+/// The low half of a segment's number, as stored in frames.
 pub(crate) fn low_half(segment: u64) -> u32 {
     u32::try_from(segment & 0xffff_ffff).unwrap_or(0)
 }
 
-/// Bytes that a frame with this payload takes.
+/// Bytes of a frame with this payload.
 pub(crate) fn frame_len(payload: u64) -> u64 {
     (HEADER_LEN as u64 + payload).next_multiple_of(8)
 }
@@ -84,7 +84,7 @@ impl FrameHeader {
         bytes
     }
 
-    /// Whether this version of weir may read the record and go on.
+    /// Why this version of weir must not read on; `None` if it may.
     pub(crate) fn unsupported(&self) -> Option<String> {
         if self.version != VERSION {
             return Some(format!("record {} has version {}, this one knows {VERSION}", self.seq, self.version));
@@ -120,7 +120,7 @@ pub(crate) fn decode(bytes: &[u8], check: bool) -> Decoded {
     })
 }
 
-/// The places in `bytes` (multiples of 8) where the header of a frame stands whole.
+/// The offsets in `bytes` (multiples of 8) at which a complete frame header stands.
 pub(crate) fn find_headers(bytes: &[u8]) -> impl Iterator<Item = (usize, FrameHeader)> + '_ {
     (0..bytes.len().saturating_sub(HEADER_LEN - 1)).step_by(8).filter_map(|at| {
         if bytes[at..at + 4] != MAGIC {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_frames_are_refused_with_words() {
+    fn newer_frames_are_refused_with_a_reason() {
         assert_eq!(example().unsupported(), None);
         assert!(FrameHeader { version: 2, ..example() }.unsupported().is_some_and(|w| w.contains("version 2")));
         assert!(FrameHeader { flags: 0x0100, ..example() }.unsupported().is_some_and(|w| w.contains("0x0100")));

@@ -1,4 +1,4 @@
-//! The open log.
+//! The open journal.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,20 +25,20 @@ use crate::{
 /// The smallest segment that makes sense.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 
-/// The open log. Shared by reference (`Arc<Journal>`); all calls may come from any thread.
+/// The open journal. Share it as `Arc<Journal>`; any thread may make any call.
 pub struct Journal {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Journal {
-    /// Opens the log in the folder `dir` of `disk`, or makes one where there is none. Everything that is there is
-    /// checked, an unsynced tail that does not check is saved aside and cut, and what remains is synced before this
-    /// returns. Nobody else may have it open: the owner of the data directory holds a lock for that.
+    /// Opens the journal in the directory `dir` of `disk`, or makes one if there is none. Checks everything, saves and
+    /// cuts an unsynced tail that fails its check, and syncs the rest before it returns. No other process may have the
+    /// journal open: the owner of the data directory holds a lock for that.
     ///
     /// # Errors
-    /// [`JournalError::Damaged`] where bytes that were durable do not check; [`JournalError::Unsupported`] where a newer
-    /// weir wrote it; [`JournalError::Missing`] where there is none and [`JournalConfig::must_exist`] is set.
+    /// [`JournalError::Damaged`]: bytes that were durable fail their check. [`JournalError::Unsupported`]: a newer weir
+    /// wrote the journal. [`JournalError::Missing`]: there is none and [`JournalConfig::must_exist`] is set.
     pub fn open(disk: Arc<dyn Disk>, dir: &str, config: JournalConfig) -> Result<(Journal, Opened), JournalError> {
         check_config(&config)?;
         let found = recover(&*disk, dir, &config).inspect_err(|error| {
@@ -61,17 +61,17 @@ impl Journal {
         };
         let journal = Journal { shared, thread };
         if !marked && !created {
-            // From here on, rot in what was recovered is told apart from an unsynced tail.
+            // From here on, rot in the recovered records can be told from an unsynced tail.
             journal.shared.mark(false)?;
         }
         Ok((journal, opened))
     }
 
-    /// Reads and checks a log that nobody has open, and changes nothing. What [`Journal::open`] would cut is in
-    /// [`Opened::cut`].
+    /// Reads and checks a journal that nobody has open, and changes nothing. [`Opened::cut`] describes the tail that
+    /// [`Journal::open`] would cut.
     ///
     /// # Errors
-    /// As [`Journal::open`]; `Missing` where there is no log.
+    /// Those of [`Journal::open`]; `Missing` if there is no journal.
     pub fn check(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result<Opened, JournalError> {
         let scan = scan(disk, dir, config)?;
         if let Some(damage) = scan.damage() {
@@ -95,19 +95,19 @@ impl Journal {
         })
     }
 
-    /// Cuts a damaged log at the place where [`Journal::open`] found the damage, after saving everything from there on
-    /// aside in `dir/damaged-…`. Numbers of lost records are not used again. `None`: there is no damage.
-    /// An interrupted repair goes on when it is called again.
+    /// Cuts a damaged journal at the offset where [`Journal::open`] found the damage. First it saves everything from
+    /// there on in `dir/damaged-…`. The numbers of lost records are not used again. Call it again to finish an
+    /// interrupted repair. Returns `None` if there is no damage.
     pub fn repair(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result<Option<Repaired>, JournalError> {
         repair::repair(disk, dir, config)
     }
 
-    /// Makes a log in the folder `dir` that begins with the numbers of `beginning`, in the place of one that is lost. Durable
-    /// when it returns, without records, to be opened by [`Journal::open`]. Done again with the same numbers it finishes what
-    /// was interrupted, and leaves a log that is there already as it is.
+    /// Makes an empty journal in the directory `dir` that starts with the numbers of `beginning`, to replace a lost
+    /// one. It is durable on return; open it with [`Journal::open`]. A second call with the same numbers finishes an
+    /// interrupted one, and leaves an existing journal unchanged.
     ///
     /// # Errors
-    /// [`JournalError::Config`] where segments of another log are in the folder, or for numbers that no log has.
+    /// [`JournalError::Config`]: the directory holds segments of another journal, or no journal can have these numbers.
     pub fn begin(
         disk: &dyn Disk,
         dir: &str,
@@ -118,8 +118,8 @@ impl Journal {
         begin::begin(disk, dir, config, beginning)
     }
 
-    /// Takes a record into the log's order, in memory. `payload`'s parts are laid end to end. Neither written nor
-    /// durable yet: see [`Journal::write_to`], [`Journal::sync_to`].
+    /// Appends a record in memory. The parts of `payload` are concatenated. The record is neither written nor durable:
+    /// see [`Journal::write_to`] and [`Journal::sync_to`].
     ///
     /// # Errors
     /// [`JournalError::NoSpace`] (nothing appended, works again later), `TooLarge`, `Poisoned`.
@@ -127,18 +127,19 @@ impl Journal {
         self.shared.append(&Record { stream, flags: 0, payload, urgent: false })
     }
 
-    /// [`Journal::append`] for what gives space back (deletes): may use the last segment made ahead, and the ballast,
-    /// when ordinary appends are refused. Keep its records small.
+    /// [`Journal::append`] for records that free space, such as deletions. When ordinary appends fail, it may use the
+    /// last prepared segment and the ballast. Keep these records small.
     pub fn append_urgent(&self, stream: StreamId, payload: &[&[u8]]) -> Result<Appended, JournalError> {
         self.shared.append(&Record { stream, flags: 0, payload, urgent: true })
     }
 
-    /// Returns when all records up to `seq` are in the kernel: SIGKILL cannot undo them, a power failure can.
+    /// Returns when the kernel has all records up to `seq`: they survive SIGKILL, but not a power failure.
     pub fn write_to(&self, seq: Seq) -> Result<(), JournalError> {
         self.shared.write_to(seq.0)
     }
 
-    /// Returns when all records up to `seq` are durable. Those who wait at the same time share one write and one sync.
+    /// Returns when all records up to `seq` are durable. Threads that wait at the same time share one write and one
+    /// sync.
     pub fn sync_to(&self, seq: Seq) -> Result<(), JournalError> {
         self.shared.sync_to(seq.0)
     }
@@ -148,31 +149,32 @@ impl Journal {
         Seq(self.shared.state.lock().appended)
     }
 
-    /// The last record that is in the kernel, with all before it.
+    /// The last record that the kernel has, with all earlier ones.
     pub fn written(&self) -> Seq {
         Seq(self.shared.state.lock().written)
     }
 
-    /// The last record that is durable, with all before it.
+    /// The last durable record; all earlier ones are durable too.
     pub fn durable(&self) -> Seq {
         Seq(self.shared.durable.load(Ordering::Acquire))
     }
 
-    /// A payload, checksum checked; also of a record that is not written yet.
+    /// Returns a payload after checking its checksum, even if the record is not written yet.
     pub fn read(&self, location: Location) -> Result<Vec<u8>, JournalError> {
         self.shared.read(location)
     }
 
-    /// Fills `buf` with a payload's bytes from its byte `skip` on, unchecked: the caller has checksums of its own.
+    /// Fills `buf` with bytes of a payload, starting at its byte `skip`. Checks nothing: the caller has its own
+    /// checksums.
     pub fn read_into(&self, location: Location, skip: u32, buf: &mut [u8]) -> Result<(), JournalError> {
         self.shared.read_into(location, skip, buf)
     }
 
-    /// Shows the records of `stream` after `after` that are in the kernel, in order, until `visit` breaks.
-    /// What was only appended is not shown.
+    /// Passes the written records of `stream` after `after` to `visit`, in order, until `visit` breaks. Omits records
+    /// that are appended but not written.
     ///
     /// # Errors
-    /// [`JournalError::Trimmed`] if records after `after` are not there any more.
+    /// [`JournalError::Trimmed`]: some records after `after` have been removed.
     pub fn replay(&self, stream: StreamId, after: Seq, visit: &mut Visit<'_>) -> Result<(), JournalError> {
         self.replay_many(&[stream], after, &mut |_, seq, location, payload| visit(seq, location, payload))
     }
@@ -182,31 +184,30 @@ impl Journal {
         self.shared.replay(streams, after, visit)
     }
 
-    /// Says that `stream` needs no record below `below` any more. A segment goes when every stream of
-    /// [`JournalConfig::streams`] allows it and a record behind it is durable; the current one never. After an error the
-    /// next call goes on where this one stopped. Marks only rise. Not remembered across openings:
-    /// a stream says it again after its own recovery.
+    /// Declares that `stream` no longer needs any record below `below`. A segment is removed when every stream of
+    /// [`JournalConfig::streams`] allows it and a later record is durable; the current segment stays. After an error
+    /// the next call continues. Trim marks only rise. They do not survive a restart: each stream declares its mark
+    /// after its own recovery.
     pub fn set_trim(&self, stream: StreamId, below: Seq) -> Result<(), JournalError> {
         self.shared.set_trim(stream, below)
     }
 
-    /// Syncs, and writes a mark that says so if the last record is not one: rot in what came before is then known for
-    /// damage when the log is opened, and not taken for an unsynced tail. For the owner to call when nothing was
-    /// appended for a while.
+    /// Syncs, and appends a mark that says so unless the last record is one. Opening then treats rot in earlier records
+    /// as damage, and not as an unsynced tail. The owner calls this when nothing was appended for a while.
     pub fn mark_synced(&self) -> Result<(), JournalError> {
         self.shared.mark(false)
     }
 
-    /// Tries to make the segments that are to be ahead. After it has worked, ordinary appends work.
+    /// Tries to make the prepared segments. Ordinary appends work after it succeeds.
     ///
     /// # Errors
-    /// `NoSpace`: ordinary appends work as long as there is room in the current segment, urgent ones longer.
+    /// `NoSpace`: ordinary appends work until the current segment is full; urgent ones continue longer.
     pub fn prepare(&self) -> Result<(), JournalError> {
         self.shared.ensure_spares(SPARES, true)
     }
 
-    /// Makes the ballast of [`JournalConfig::ballast`] whole, if there is twice its size free. True: it is whole (or
-    /// none is wanted).
+    /// Makes the ballast of [`JournalConfig::ballast`] complete, if twice its size is free. Returns true if it is
+    /// complete or none is configured.
     pub fn ensure_ballast(&self) -> Result<bool, JournalError> {
         let Some(wanted) = &self.shared.config.ballast else { return Ok(true) };
         let ballast = Ballast::new(Arc::clone(&self.shared.disk), &wanted.path);
@@ -223,23 +224,23 @@ impl Journal {
         }
     }
 
-    /// Gives the ballast back now. True: there was some.
+    /// Removes the ballast now. Returns whether it existed.
     pub fn release_ballast(&self) -> Result<bool, JournalError> {
         let Some(wanted) = &self.shared.config.ballast else { return Ok(false) };
         Ballast::new(Arc::clone(&self.shared.disk), &wanted.path).release()
     }
 
-    /// Whether ordinary appends are refused, because only the reserve for urgent ones is left.
+    /// Whether ordinary appends fail because only the reserve for urgent ones is left.
     pub fn reserve_only(&self) -> bool {
         self.shared.state.lock().reserve_only
     }
 
-    /// Bytes in use by retained segments, their headers included.
+    /// Bytes of the retained segments, with their headers.
     pub fn retained_bytes(&self) -> u64 {
         self.shared.state.lock().segments.iter().map(|s| s.end).sum()
     }
 
-    /// The first retained record (`appended + 1`: none).
+    /// The first retained record; `appended + 1` if there is none.
     pub fn oldest(&self) -> Seq {
         Seq(self.shared.state.lock().segments.front().map_or(1, |s| s.first))
     }
@@ -259,7 +260,7 @@ impl Journal {
         state.segments.iter().map(info).collect()
     }
 
-    /// The log's incarnation: a random number from when it was made (or repaired).
+    /// The journal's incarnation: a random number, drawn when it was made or repaired.
     pub fn incarnation(&self) -> u64 {
         self.shared.incarnation
     }
@@ -269,48 +270,48 @@ impl Journal {
         self.shared.state.lock().stats
     }
 
-    /// Why the log has stopped, if it has.
+    /// Why the journal has stopped; `None` while it works.
     pub fn poisoned(&self) -> Option<String> {
         self.shared.state.lock().poisoned.clone()
     }
 
-    /// Says that a sync of bytes that the log speaks of has failed: what was written of them and not synced may be gone. The next opening
-    /// counts that as a loss. Written down as well as a failing disk allows.
+    /// Reports a failed sync of bytes that the journal refers to: unsynced writes to them may be lost. The next opening
+    /// counts this as a loss. It is recorded as well as a failing disk allows.
     pub fn note_failed_sync(&self) {
         self.shared.note_failure();
     }
 
-    /// Whether bytes that were written and not synced may be others on the device than they read: a write or a sync has failed since this
-    /// opening, or the opening found that something may be lost.
+    /// Whether unsynced bytes may differ between the cache and the device: a write or sync has failed since this
+    /// opening, or the opening found a possible loss.
     pub fn is_in_doubt(&self) -> bool {
         let losses = self.shared.losses.lock();
         losses.has_failed || losses.found.is_some()
     }
 
-    /// Whether a write or a sync has failed since this opening, of the log or of what it speaks of.
+    /// Whether a write or a sync has failed since this opening, in the journal or in files that it refers to.
     pub fn has_failed(&self) -> bool {
         self.shared.losses.lock().has_failed
     }
 
-    /// Counts that something which was written and not synced is gone; durable when it returns. To be called before what is left is written
-    /// down as all there was.
+    /// Counts a loss of bytes that were written but not synced. The count is durable on return. Call this before you
+    /// record the remaining bytes as complete.
     pub fn count_loss(&self) -> Result<(), JournalError> {
         Ok(self.shared.losses.lock().add(&*self.shared.disk, &self.shared.dir)?)
     }
 
-    /// How often something that was written and not synced may have been lost.
+    /// How often bytes that were written but not synced may have been lost.
     pub fn losses(&self) -> u64 {
         self.shared.losses.lock().count()
     }
 
-    /// What stands for the kernel's boot where bytes that were written and not synced are trusted: another value as soon as the machine has booted,
-    /// something has been lost, or the log is another one (a repaired or a new one). Does not change while the log is open, but by
-    /// [`Journal::count_loss`].
+    /// The boot generation: compare it before you trust unsynced bytes. It changes when the machine has booted, when
+    /// something has been lost, and when the journal is repaired or replaced. While the journal is open, only
+    /// [`Journal::count_loss`] changes it.
     pub fn boot(&self, kernel: BootId) -> BootId {
         kernel.of_log(self.shared.incarnation, self.losses())
     }
 
-    /// Syncs, writes the mark of a clean stop, syncs that. Later appends are refused. Once is enough.
+    /// Syncs, appends the mark of a clean stop, and syncs again. Later appends fail. A second call does nothing.
     pub fn close(&self) -> Result<(), JournalError> {
         if self.shared.state.lock().stop {
             return Ok(());
@@ -332,12 +333,12 @@ impl Drop for Journal {
         self.shared.wake_all();
         let mut losses = self.shared.losses.lock();
         if losses.has_failed {
-            // Where that could not be written down, this is the last time to try.
+            // The last chance to record a failure that could not be recorded earlier.
             losses.fail(&*self.shared.disk, &self.shared.dir);
         }
         drop(losses);
         if let Some(thread) = self.thread.take() {
-            // It cannot have panicked in a way that matters to anyone now.
+            // A panic in the thread no longer matters.
             let _ = thread.join();
         }
     }
@@ -373,7 +374,7 @@ fn start(disk: Arc<dyn Disk>, dir: &str, config: JournalConfig, found: Recovered
         return Err(JournalError::Config("a log without segments cannot be opened"));
     };
     complete_len(&*disk, current)?;
-    let batch = go_on(&*disk, current, config.direct)?;
+    let batch = continue_after(&*disk, current, config.direct)?;
     let incarnation = current.header.incarnation;
     let segments = found.segments.iter().map(retained).collect();
     let shared = Shared {
@@ -435,8 +436,8 @@ fn retained(scanned: &ScannedSegment) -> Segment {
     }
 }
 
-/// An empty batch behind the last record, with what its page already holds.
-fn go_on(disk: &dyn Disk, current: &ScannedSegment, direct: bool) -> Result<Batch, JournalError> {
+/// An empty batch after the last record, with the bytes that its page already holds.
+fn continue_after(disk: &dyn Disk, current: &ScannedSegment, direct: bool) -> Result<Batch, JournalError> {
     let page = current.end - current.end % PAGE_U64;
     let mut head = vec![0; usize::try_from(current.end - page).unwrap_or(0)];
     let reader = disk.open(&current.path, OpenOptions { access: Access::Read, direct: false })?;

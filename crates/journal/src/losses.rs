@@ -1,13 +1,17 @@
-//! Whether, and how often, something that was written and not synced may have been lost: a file in the log's folder whose name says it.
+//! Whether, and how often, unsynced bytes may have been lost. The name of one file in the journal's directory records
+//! it.
 //!
-//! After a failed sync the kernel takes the bytes for written. The next sync works and proves nothing, and after a kill nothing in the
-//! log would say that its end is missing. So the failure is written down at once: `sound-N` becomes `failed-N`, by a rename, which needs no
-//! space. The next opening makes `sound-N+1` of it, and whoever trusts bytes that were not synced asks for N ([`crate::Journal::boot`]).
+//! After a failed sync the kernel treats the bytes as written. The next sync succeeds and proves nothing. After a kill,
+//! nothing in the journal would show that its end is missing. The failure is therefore recorded at once: a rename,
+//! which needs no space, turns `sound-N` into `failed-N`. The next opening renames it to `sound-N+1`. Code that trusts
+//! unsynced bytes asks for N ([`crate::Journal::boot`]).
 //!
-//! A mark that stands while the log is open, and goes at a clean stop, would not depend on a failing disk; but it could not tell a kill
-//! from a failed sync, and a kill must do no harm. Where the rename fails as well, what the next opening finds by itself is left: a sync that
-//! fails again, a record that is missing before later ones, contents that do not match their sums. What is then missed is an end of the log that
-//! has become zeros, on a disk that refused a rename (or forgot it, mounted anew) and works again in the same boot.
+//! A mark that exists while the journal is open, and that a clean stop removes, would not depend on a failing disk. But
+//! it could not tell a kill from a failed sync, and a kill must do no harm.
+//!
+//! If the rename fails too, the next opening relies on its own findings: another failed sync, a gap in the records, or
+//! objects that do not match their checksums. One case stays undetected: the end of the journal has become zeros, the
+//! disk refused the rename (or lost it in a remount), and the disk works again in the same boot.
 
 use std::io;
 
@@ -19,14 +23,14 @@ use crate::words::Loss;
 const SOUND: &str = "sound-";
 const FAILED: &str = "failed-";
 
-/// What the name of the file says.
+/// The name of the loss file: the number of losses, and whether a failure has followed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Told {
+struct LossFile {
     count: u64,
     failed: bool,
 }
 
-impl Told {
+impl LossFile {
     fn name(self) -> String {
         format!("{}{}", if self.failed { FAILED } else { SOUND }, self.count)
     }
@@ -36,16 +40,16 @@ impl Told {
             (Some(digits), _) => (digits, false),
             (None, digits) => (digits?, true),
         };
-        let told = Self { count: digits.parse().ok()?, failed };
-        (told.name() == name).then_some(told)
+        let file = Self { count: digits.parse().ok()?, failed };
+        (file.name() == name).then_some(file)
     }
 
-    /// Of several, which only somebody else can have put there, the one that trusts least.
+    /// If several files exist, which weir never does itself, the least trusting one counts.
     fn find(disk: &dyn Disk, dir: &str) -> Result<Option<Self>, DiskError> {
         Ok(disk.list(dir)?.iter().filter_map(|entry| Self::of_name(&entry.name)).max())
     }
 
-    /// Makes this the name of the file, durably.
+    /// Gives the file this name, durably.
     fn write(self, before: Option<Self>, disk: &dyn Disk, dir: &str) -> Result<(), DiskError> {
         let path = join(dir, &self.name());
         match before {
@@ -57,80 +61,80 @@ impl Told {
     }
 }
 
-/// What is known of an open log.
+/// The loss state of an open journal.
 #[derive(Debug)]
 pub(crate) struct Losses {
-    told: Told,
-    /// What the opening found.
+    file: LossFile,
+    /// The loss that the opening found.
     pub(crate) found: Option<Loss>,
-    /// A write or a sync has failed since, whether or not that could be written down.
+    /// A write or a sync has failed since the opening, whether or not the disk could record it.
     pub(crate) has_failed: bool,
 }
 
-/// How often something was lost, as of an opening that finds this; and what it found.
-fn judge(told: Option<Told>, scan: &Scan) -> (u64, Option<Loss>) {
-    // Records are written one after the other: no stop of the process alone leaves a later one without an earlier one.
+/// The number of losses after an opening with these findings, and the loss that it found.
+fn judge(file: Option<LossFile>, scan: &Scan) -> (u64, Option<Loss>) {
+    // Records are written in order: the death of a process never leaves a gap.
     let gap = (scan.highest > scan.last + 1).then_some(Loss::Gap);
-    match told {
+    match file {
         None if scan.is_fresh() => (0, None),
-        // An older weir's log, or one that was begun or put there by hand.
+        // An older weir wrote the journal, or somebody started or copied it by hand.
         None => (1, Some(Loss::Unknown)),
-        Some(Told { count, failed: true }) => (count.saturating_add(1), Some(Loss::Failed)),
-        Some(Told { count, failed: false }) => (count.saturating_add(u64::from(gap.is_some())), gap),
+        Some(LossFile { count, failed: true }) => (count.saturating_add(1), Some(Loss::Failed)),
+        Some(LossFile { count, failed: false }) => (count.saturating_add(u64::from(gap.is_some())), gap),
     }
 }
 
-/// What an opening would find.
+/// The loss that an opening would find.
 pub(crate) fn look(disk: &dyn Disk, dir: &str, scan: &Scan) -> Result<Option<Loss>, DiskError> {
-    Ok(judge(Told::find(disk, dir)?, scan).1)
+    Ok(judge(LossFile::find(disk, dir)?, scan).1)
 }
 
-/// An opening could not sync: what the kernel has not written may be gone, and the next try would not be told.
+/// Records that an opening could not sync: unwritten bytes may be lost, and the kernel would not tell the next attempt.
 pub(crate) fn opening_failed(disk: &dyn Disk, dir: &str) {
-    if let Ok(told) = Told::find(disk, dir) {
-        let failed = Told { count: told.map_or(0, |told| told.count), failed: true };
-        let _ = failed.write(told, disk, dir);
+    if let Ok(file) = LossFile::find(disk, dir) {
+        let failed = LossFile { count: file.map_or(0, |file| file.count), failed: true };
+        let _ = failed.write(file, disk, dir);
     }
 }
 
 impl Losses {
-    /// Counts what this opening finds, durably. To be done before anything of what was found is changed.
+    /// Counts the loss that this opening found, durably. Call it before you change anything on the disk.
     pub(crate) fn settle(disk: &dyn Disk, dir: &str, scan: &Scan) -> Result<Self, DiskError> {
-        let before = Told::find(disk, dir)?;
+        let before = LossFile::find(disk, dir)?;
         let (count, found) = judge(before, scan);
-        let told = Told { count, failed: false };
-        told.write(before, disk, dir)?;
-        Ok(Self { told, found, has_failed: false })
+        let file = LossFile { count, failed: false };
+        file.write(before, disk, dir)?;
+        Ok(Self { file, found, has_failed: false })
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.told.count
+        self.file.count
     }
 
-    /// A write or a sync has failed. As the disk fails, this may; it is then tried again when it is said again.
+    /// Records a failed write or sync. The disk may refuse this too; the next failure tries again.
     pub(crate) fn fail(&mut self, disk: &dyn Disk, dir: &str) {
         self.has_failed = true;
-        if self.told.failed {
+        if self.file.failed {
             return;
         }
-        let failed = Told { failed: true, ..self.told };
-        match failed.write(Some(self.told), disk, dir) {
-            Ok(()) => self.told = failed,
-            // It has its new name, which is not durable: in this boot that is enough.
-            Err(e) if e.op == disk::DiskOp::SyncDir => self.told = failed,
+        let failed = LossFile { failed: true, ..self.file };
+        match failed.write(Some(self.file), disk, dir) {
+            Ok(()) => self.file = failed,
+            // The new name is not durable, but it lasts for this boot, and that is enough.
+            Err(e) if e.op == disk::DiskOp::SyncDir => self.file = failed,
             Err(_) => {}
         }
     }
 
-    /// One more loss; durable when it returns.
+    /// Counts one more loss; durable on return.
     pub(crate) fn add(&mut self, disk: &dyn Disk, dir: &str) -> Result<(), DiskError> {
-        let more = Told { count: self.told.count.saturating_add(1), ..self.told };
-        match more.write(Some(self.told), disk, dir) {
-            // An earlier try has renamed it and could not sync the folder.
+        let more = LossFile { count: self.file.count.saturating_add(1), ..self.file };
+        match more.write(Some(self.file), disk, dir) {
+            // An earlier attempt renamed the file and could not sync the directory.
             Err(e) if e.source.kind() == io::ErrorKind::NotFound => disk.sync_dir(dir)?,
             other => other?,
         }
-        self.told = more;
+        self.file = more;
         Ok(())
     }
 }
@@ -141,11 +145,11 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for told in [Told { count: 0, failed: false }, Told { count: u64::MAX, failed: true }] {
-            assert_eq!(Told::of_name(&told.name()), Some(told));
+        for file in [LossFile { count: 0, failed: false }, LossFile { count: u64::MAX, failed: true }] {
+            assert_eq!(LossFile::of_name(&file.name()), Some(file));
         }
         for name in ["sound-", "sound-01", "failed-+1", "failed-18446744073709551616", "sound", "tail-1.cut"] {
-            assert_eq!(Told::of_name(name), None, "{name}");
+            assert_eq!(LossFile::of_name(name), None, "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reading records back while the log is open.
+//! Reading records while the journal is open.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::state::Shared;
 use crate::walk::{Expected, Window, walk};
 use crate::{Damage, JournalError, Location, PAYLOAD_MAX, Seq, StreamId, VisitMany};
 
-/// A segment as a replay needs it.
+/// The part of a segment that a replay reads.
 struct Part {
     number: u64,
     path: String,
@@ -22,7 +22,7 @@ struct Part {
     end: u64,
 }
 
-/// Counts as a replay for as long as it lives.
+/// Counts as a running replay until it is dropped.
 struct Replaying<'a>(&'a Shared);
 
 impl Drop for Replaying<'_> {
@@ -66,14 +66,14 @@ impl Shared {
         self.copy_out(location, location.offset + u64::from(skip), buf)
     }
 
-    /// Fills `buf` from a segment, from memory where it is not written yet.
+    /// Fills `buf` from a segment, or from memory if the bytes are not written yet.
     fn copy_out(&self, location: Location, offset: u64, buf: &mut [u8]) -> Result<(), JournalError> {
         let not_there = |what| JournalError::NotThere { segment: location.segment, offset: location.offset, what };
         let mut state = self.state.lock();
         let in_memory = |batch: &crate::batch::Batch| {
             batch.unwritten_from(location.segment, offset).and_then(|bytes| bytes.get(..buf.len())).map(<[u8]>::to_vec)
         };
-        // Newest first: the bytes of a record lie whole in one batch, or in the file.
+        // Newest first: a record lies completely in one batch or in the file.
         let held = state
             .pending
             .iter()
@@ -155,7 +155,7 @@ impl Shared {
         visit: &mut VisitMany<'_>,
     ) -> Result<ControlFlow<()>, JournalError> {
         let file = match self.open_reader(&part.path) {
-            // Trimmed since the list was made.
+            // Trimmed after the list was made.
             Err(JournalError::Disk(e)) if e.source.kind() == std::io::ErrorKind::NotFound => {
                 let oldest = self.state.lock().segments.front().map_or(1, |s| s.first);
                 return Err(JournalError::Trimmed { after: Seq(after), oldest: Seq(oldest) });
@@ -165,7 +165,7 @@ impl Shared {
         let expected = Expected {
             path: &part.path,
             segment: part.number,
-            // Never into bytes that another thread is writing just now.
+            // Stop before bytes that another thread may be writing.
             segment_bytes: part.end.min(part.bytes),
             incarnation: part.incarnation,
             first: part.first,

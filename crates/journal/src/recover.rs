@@ -1,4 +1,4 @@
-//! From what a scan found to a log that can be appended to: the unsynced tail cut, the first segment made.
+//! Turns the findings of a scan into a journal that takes appends: cuts the unsynced tail, makes the first segment.
 
 use std::io;
 
@@ -11,20 +11,20 @@ use crate::losses::Losses;
 use crate::scan::{Rest, Scan, ScannedSegment, join, numbers, path_of, scan};
 use crate::segment::{PAGE_U64, SegmentHeader};
 use crate::tail;
-use crate::trim::remove_left;
+use crate::trim::remove_leftovers;
 use crate::walk::read_around;
 use crate::{Cut, Damage, JournalConfig, JournalError, Seq, repair};
 
-/// At most this many bytes of a cut tail are saved.
+/// Bytes of a cut tail that are saved at most.
 const SAVED_BYTES_MAX: u64 = 16 << 20;
-/// At most this many saved tails are kept.
+/// Saved tails that are kept at most.
 const SAVED_FILES_MAX: usize = 16;
 const CHUNK: usize = 1 << 20;
 
-/// A log that is whole and durable up to `last`, with nothing behind.
+/// A journal that is complete and durable up to `last`, with nothing after it.
 #[derive(Debug)]
 pub(crate) struct Recovered {
-    /// Never empty; the last one is where to go on.
+    /// Never empty; appends continue in the last one.
     pub(crate) segments: Vec<ScannedSegment>,
     pub(crate) last: u64,
     pub(crate) records: u64,
@@ -33,16 +33,16 @@ pub(crate) struct Recovered {
     pub(crate) created: bool,
     pub(crate) cut: Option<Cut>,
     pub(crate) losses: Losses,
-    /// Segments made ahead that can be used.
+    /// Usable prepared segments.
     pub(crate) spares: Vec<u64>,
 }
 
-/// Reads everything back and makes it durable.
+/// Reads everything and makes it durable.
 pub(crate) fn recover(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result<Recovered, JournalError> {
     make_dir(disk, dir)?;
     sync_all(disk, dir)?;
     refuse_if_repairing(disk, dir)?;
-    remove_left(disk, dir)?;
+    remove_leftovers(disk, dir)?;
     let scan = scan(disk, dir, config)?;
     if let Some(damage) = scan.damage() {
         return Err(JournalError::Damaged(Box::new(damage)));
@@ -98,8 +98,8 @@ pub(crate) fn make_dir(disk: &dyn Disk, dir: &str) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Syncs what a killed process may have left in the page cache, and drops the cache: after a failed write-back it may
-/// show bytes that the device does not have, and will not write again.
+/// Syncs bytes that a killed process may have left in the page cache, and drops the cache. After a failed write-back
+/// the cache may show bytes that the device does not have, and the kernel does not write them again.
 fn sync_all(disk: &dyn Disk, dir: &str) -> Result<(), JournalError> {
     for number in numbers(disk, dir)? {
         let file = disk.open(&path_of(dir, number), OpenOptions { access: Access::ReadWrite, direct: false })?;
@@ -124,7 +124,7 @@ fn refuse_if_repairing(disk: &dyn Disk, dir: &str) -> Result<(), JournalError> {
     })))
 }
 
-/// Of `spares`, in order, those that follow segment `last` without a gap.
+/// The members of `spares`, in order, that follow segment `last` without a gap.
 fn consecutive(last: u64, spares: &[&Rest]) -> Vec<u64> {
     spares
         .iter()
@@ -166,7 +166,7 @@ fn create(disk: &dyn Disk, dir: &str, config: &JournalConfig, scan: &Scan) -> Re
     })
 }
 
-/// Makes a segment with its header, durable.
+/// Makes a segment with its header, durably.
 pub(crate) fn make_with_header(
     disk: &dyn Disk,
     dir: &str,
@@ -177,12 +177,12 @@ pub(crate) fn make_with_header(
     let page = header.encode();
     file.write_at(&page, 0)?;
     file.sync_data()?;
-    // From here on it is written past the cache.
+    // Later writes bypass the cache.
     file.drop_cache(0, header.segment_bytes);
     Ok(ScannedSegment { path, header, last: header.first - 1, end: page.len() as u64 })
 }
 
-/// Saves what does not belong to the log any more. What is cut is in `scan.rest[0]` and `others`.
+/// Saves bytes that no longer belong to the journal: those of `scan.rest[0]` and `others`.
 fn cut_tail(disk: &dyn Disk, dir: &str, scan: &Scan, others: &[&Rest]) -> Result<Option<Cut>, JournalError> {
     let parts: Vec<(&Rest, u64, u64)> = std::iter::once(&scan.rest[0])
         .chain(others.iter().copied())
@@ -210,8 +210,8 @@ fn cut_tail(disk: &dyn Disk, dir: &str, scan: &Scan, others: &[&Rest]) -> Result
     }))
 }
 
-/// Writes the parts into a file: for each `WEIRTAIL`, the segment's number, the offset and the length (8 bytes each,
-/// little-endian), then the bytes.
+/// Writes the parts into a file. Each part has `WEIRTAIL`, the segment's number, the offset and the length (8 bytes
+/// each, little-endian), then its bytes.
 fn save(disk: &dyn Disk, dir: &str, name: &str, parts: &[(&Rest, u64, u64)]) -> Result<(), disk::DiskError> {
     let mut older: Vec<String> = disk
         .list(dir)?
@@ -225,7 +225,7 @@ fn save(disk: &dyn Disk, dir: &str, name: &str, parts: &[(&Rest, u64, u64)]) -> 
     }
     let options = OpenOptions { access: Access::CreateNew, direct: false };
     let out = match disk.open(name, options) {
-        // A recovery before this one was interrupted while it saved the same.
+        // An earlier, interrupted recovery saved the same bytes.
         Err(e) if e.source.kind() == io::ErrorKind::AlreadyExists => {
             disk.remove(name)?;
             disk.open(name, options)?
@@ -257,7 +257,7 @@ fn save(disk: &dyn Disk, dir: &str, name: &str, parts: &[(&Rest, u64, u64)]) -> 
     disk.sync_dir(dir)
 }
 
-/// Makes the rest of the last segment zeros again and its length whole, durably.
+/// Overwrites the rest of the last segment with zeros and restores its length, durably.
 fn zero_behind(disk: &dyn Disk, rest: &Rest) -> Result<(), JournalError> {
     if let Some((_, to)) = rest.survey.nonzero {
         zero(disk, &rest.path, rest.from, to)?;
@@ -265,24 +265,24 @@ fn zero_behind(disk: &dyn Disk, rest: &Rest) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Overwrites a stretch of a file with zeros, durably.
+/// Overwrites a range of a file with zeros, durably.
 pub(crate) fn zero(disk: &dyn Disk, path: &str, from: u64, to: u64) -> Result<(), JournalError> {
     let file = disk.open(path, OpenOptions { access: Access::ReadWrite, direct: false })?;
     let zeros = AlignedBuf::new(CHUNK);
     let mut at = from;
     while at < to {
-        // Whole pages but for the first: writing a part of one that cannot be read would fail.
+        // Write whole pages except for the first: writing part of an unreadable page would fail.
         let n = usize::try_from((to - at).min(CHUNK as u64 - at % PAGE_U64)).unwrap_or(CHUNK);
         file.write_at(&zeros[..n], at)?;
         at += n as u64;
     }
     file.sync_data()?;
-    // Later reads and writes of this file go past the cache.
+    // Later reads and writes of this file bypass the cache.
     file.drop_cache(0, to);
     Ok(())
 }
 
-/// Gives a segment that is shorter than it should be its length back.
+/// Restores the full length of a segment file that is too short.
 pub(crate) fn complete_len(disk: &dyn Disk, segment: &ScannedSegment) -> Result<(), JournalError> {
     let wanted = segment.header.segment_bytes;
     if disk.len_of(&segment.path)?.is_some_and(|len| len < wanted) {

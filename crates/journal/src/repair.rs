@@ -1,8 +1,8 @@
-//! Cutting a damaged log, on the operator's word. Everything from the damage on is saved aside first; the numbers of
-//! what is lost are not used again.
+//! Cutting a damaged journal on the operator's command. Everything from the damage on is saved first. The numbers of
+//! lost records are not used again.
 //!
-//! A plan is written down before anything is changed, so that an interrupted repair goes on, and so that nobody takes
-//! a half-cut log for one whose tail was merely not synced.
+//! A plan is written before anything changes. An interrupted repair can then continue, and nobody mistakes a half-cut
+//! journal for one with an unsynced tail.
 
 use disk::{Access, Disk, OpenOptions};
 use rand::rngs::SmallRng;
@@ -14,27 +14,27 @@ use crate::segment::{DecodedPage, NUMBER_MAX, PAGE, SegmentHeader, decode, file_
 use crate::walk::read_around;
 use crate::{Damage, JournalConfig, JournalError, Repaired, Seq};
 
-/// The file with the plan.
+/// The file that holds the plan.
 pub(crate) const MARKER: &str = "repair.plan";
-/// Numbers left free behind the highest that can be seen: records behind it may have been destroyed without a trace.
+/// How many numbers to skip after the highest visible one: later records may have been destroyed without a trace.
 const SKIPPED: u64 = 1 << 20;
-/// A log whose numbers are beyond this is not gone on with.
+/// A journal with higher numbers cannot be continued.
 pub(crate) const NUMBERS_END: u64 = NUMBER_MAX - (1 << 40);
 
-/// What is to be done; a line of text each.
+/// The steps of a repair; one line of text each.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Plan {
-    /// The segment in which the cut is made; 0: none is left.
+    /// The segment to cut; 0 if none is left.
     segment: u64,
-    /// Where in it.
+    /// Where to cut it.
     offset: u64,
     /// The last record that stays.
     last: u64,
-    /// The highest record known.
+    /// The highest known record.
     highest: u64,
     /// The first record after the repair.
     next: u64,
-    /// The number and the incarnation of the segment that the log goes on in.
+    /// Number and incarnation of the segment in which the journal continues.
     new_segment: u64,
     incarnation: u64,
     segment_bytes: u64,
@@ -137,15 +137,15 @@ fn read_plan(disk: &dyn Disk, dir: &str) -> Result<Option<Plan>, JournalError> {
                 remedy: "Move the files in that folder back, remove the plan, and run the repair again.".to_owned(),
             })));
         }
-        // Torn while it was written: nothing has been changed yet.
+        // The write of the plan was torn: nothing has changed yet.
         disk.remove(&path)?;
         disk.sync_dir(dir)?;
     }
     Ok(plan)
 }
 
-/// The folder of a repair that has not come to making the segment in which the log goes on. Its name has the number of
-/// that segment's first record.
+/// The directory of a repair that has not yet made the segment in which the journal continues. Its name contains the
+/// number of that segment's first record.
 fn unfinished(disk: &dyn Disk, dir: &str) -> Result<Option<String>, JournalError> {
     let mut reached = 0;
     for number in numbers(disk, dir)? {
@@ -177,9 +177,9 @@ fn carry_out(disk: &dyn Disk, dir: &str, plan: &Plan) -> Result<Repaired, Journa
     let aside = join(dir, &format!("damaged-{:016x}-{:08x}-{}", plan.segment, plan.offset, plan.next));
     disk.create_dir_all(&aside)?;
     disk.sync_dir(dir)?;
-    // Later segments as they are; the first step may have been interrupted anywhere, so each looks at what is there.
+    // Move later segments away. An earlier attempt may have stopped anywhere, so each step looks at the disk.
     for number in numbers(disk, dir)? {
-        let is_new = number == plan.new_segment && is_the_new_one(disk, dir, plan)?;
+        let is_new = number == plan.new_segment && new_segment_exists(disk, dir, plan)?;
         if number > plan.segment && !is_new {
             disk.rename(&path_of(dir, number), &join(&aside, &file_name(number)))?;
         }
@@ -194,7 +194,7 @@ fn carry_out(disk: &dyn Disk, dir: &str, plan: &Plan) -> Result<Repaired, Journa
         let len = disk.len_of(&path)?.unwrap_or(0);
         zero(disk, &path, plan.offset, len)?;
     }
-    if !is_the_new_one(disk, dir, plan)? {
+    if !new_segment_exists(disk, dir, plan)? {
         make_with_header(
             disk,
             dir,
@@ -214,8 +214,8 @@ fn carry_out(disk: &dyn Disk, dir: &str, plan: &Plan) -> Result<Repaired, Journa
     Ok(Repaired { last: Seq(plan.last), lost: (Seq(plan.last + 1), Seq(plan.highest.max(plan.last + 1))), saved })
 }
 
-/// Whether the segment that the log goes on in has been made already, by this repair.
-fn is_the_new_one(disk: &dyn Disk, dir: &str, plan: &Plan) -> Result<bool, JournalError> {
+/// Whether this repair has already made the segment in which the journal continues.
+fn new_segment_exists(disk: &dyn Disk, dir: &str, plan: &Plan) -> Result<bool, JournalError> {
     if disk.len_of(&path_of(dir, plan.new_segment))?.is_none() {
         return Ok(false);
     }
@@ -223,7 +223,7 @@ fn is_the_new_one(disk: &dyn Disk, dir: &str, plan: &Plan) -> Result<bool, Journ
     Ok(matches!(page, DecodedPage::Header(h) if h.incarnation == plan.incarnation))
 }
 
-/// Copies a file, durably, unless a whole copy is there. What cannot be read becomes `ff`.
+/// Copies a file, durably, unless a complete copy exists. Unreadable bytes become `ff`.
 fn copy(disk: &dyn Disk, from: &str, aside: &str, name: &str) -> Result<(), JournalError> {
     let to = join(aside, name);
     if disk.len_of(&to)?.is_some() {
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_read_back_and_a_torn_one_is_not() {
+    fn a_torn_plan_is_not_read_back() {
         let plan = Plan {
             segment: 3,
             offset: 4096,

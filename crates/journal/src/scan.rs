@@ -1,4 +1,4 @@
-//! What is on the disk: all segments read and checked, and what lies behind the place where the log ends. Changes
+//! The state of the disk: reads and checks all segments, and surveys everything after the end of the journal. Changes
 //! nothing.
 
 use std::ops::ControlFlow;
@@ -12,53 +12,53 @@ use crate::segment::{self, DecodedPage, PAGE, SegmentHeader};
 use crate::walk::{Expected, Survey, WalkEnd, Window, survey, walk};
 use crate::{Damage, JournalConfig, JournalError, Seq};
 
-/// Threads that read at opening.
+/// Threads that read during opening.
 const READERS: usize = 3;
 
-/// A segment that checks, at least up to `end`.
+/// A segment that is valid at least up to `end`.
 #[derive(Clone, Debug)]
 pub(crate) struct ScannedSegment {
     pub(crate) path: String,
     pub(crate) header: SegmentHeader,
     /// Its last record; `header.first - 1` if it has none.
     pub(crate) last: u64,
-    /// The first byte after that.
+    /// The first byte after that record.
     pub(crate) end: u64,
 }
 
-/// A file, or the rest of one, behind the place where the log ends.
+/// A file, or the rest of one, after the end of the journal.
 #[derive(Clone, Debug)]
 pub(crate) struct Rest {
     pub(crate) segment: u64,
     pub(crate) path: String,
-    /// Where in the file the rest begins.
+    /// Offset in the file at which the rest begins.
     pub(crate) from: u64,
     pub(crate) len: u64,
     pub(crate) survey: Survey,
 }
 
-/// All that a scan found.
+/// The findings of a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
     pub(crate) segments: Vec<ScannedSegment>,
     pub(crate) records: u64,
-    /// The last record of the log; 0 if there is none.
+    /// The last record of the journal; 0 if there is none.
     pub(crate) last: u64,
-    /// The last record is a mark that covers all before it.
+    /// The last record is a mark that covers all earlier ones.
     pub(crate) marked: bool,
-    /// That mark is of a clean stop.
+    /// That mark was written at a clean stop.
     pub(crate) clean: bool,
-    /// Why the log does not go on.
+    /// Why the journal ends here.
     pub(crate) why: String,
-    /// The last record of which the log itself says that it was durable.
+    /// The last record that the journal itself calls durable.
     pub(crate) synced_to: u64,
-    /// What lies behind: first the rest of the last segment that checks (if there is one), then later files.
+    /// Files after the end: first the rest of the last valid segment, if there is one, then later files.
     pub(crate) rest: Vec<Rest>,
-    /// The highest record that anything intact behind the end says was durable.
+    /// The highest record that intact data after the end calls durable.
     pub(crate) evidence: u64,
-    /// The highest record seen behind the end.
+    /// The highest record seen after the end.
     pub(crate) highest: u64,
-    /// Something behind the end cannot be read, so that nobody can say what was there.
+    /// Some bytes after the end are unreadable, so their contents are unknown.
     pub(crate) unreadable: bool,
 }
 
@@ -79,17 +79,17 @@ pub(crate) fn numbers(disk: &dyn Disk, dir: &str) -> Result<Vec<u64>, JournalErr
     Ok(numbers)
 }
 
-/// Reads past the page cache: after a failed write-back the cache may show what the device does not have.
+/// Reads past the page cache: after a failed write-back the cache may show bytes that the device does not have.
 fn open_for_scan(disk: &dyn Disk, path: &str) -> Result<Arc<dyn DiskFile>, JournalError> {
     Ok(disk.open(path, OpenOptions { access: Access::Read, direct: true })?)
 }
 
-/// What one segment file holds, seen by itself.
+/// The contents of one segment file, taken alone.
 struct Examined {
     page: DecodedPage,
     /// Its frames, if the header is usable.
     walked: Option<Result<Walked, JournalError>>,
-    /// What of it the device cannot read.
+    /// The unreadable parts of the file.
     unreadable: Option<String>,
 }
 
@@ -126,7 +126,7 @@ fn examine(disk: &dyn Disk, path: &str, number: u64, config: &JournalConfig) -> 
     Ok(Examined { page, walked: Some(walked.map(|end| Walked { end, records, last_frame })), unreadable })
 }
 
-/// Examines all segments, several at a time: one thread alone would leave the disk idle while it checks.
+/// Examines all segments, several at a time: one thread alone would leave the disk idle while it computes checksums.
 fn examine_all(
     disk: &dyn Disk,
     dir: &str,
@@ -148,7 +148,7 @@ fn examine_all(
             }
         };
         let threads: Vec<_> = (0..READERS).map(|_| scope.spawn(work)).collect();
-        // A result that went missing would make a segment look lost: a panic goes on here.
+        // A missing result would look like a lost segment, so propagate the panic.
         threads.into_iter().flat_map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect()
     });
     found.sort_by_key(|(index, _)| *index);
@@ -158,7 +158,7 @@ fn examine_all(
 /// Reads and checks everything in `dir`.
 ///
 /// # Errors
-/// `Unsupported` where a newer weir wrote it; `Disk`. Damage is not an error here: see [`Scan::damage`].
+/// `Unsupported`: a newer weir wrote it. `Disk`. Damage is no error here: see [`Scan::damage`].
 pub(crate) fn scan(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result<Scan, JournalError> {
     let numbers = numbers(disk, dir)?;
     let mut scan = Scan {
@@ -180,17 +180,17 @@ pub(crate) fn scan(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Result
         }
     }
     if let Some(last) = scan.segments.last().cloned() {
-        scan.look_behind(disk, last.header.segment, &last.path, last.end)?;
+        scan.survey_rest(disk, last.header.segment, &last.path, last.end)?;
     }
-    // The last one taken in may be bad from some place on; it is the one looked at above.
+    // The last accepted segment may be bad from some offset on. It was surveyed above.
     for number in &numbers[scan.segments.len()..] {
-        scan.look_behind(disk, *number, &path_of(dir, *number), 0)?;
+        scan.survey_rest(disk, *number, &path_of(dir, *number), 0)?;
     }
     Ok(scan)
 }
 
 impl Scan {
-    /// Takes one more segment in, if it follows what is there. False: the log ends before it, or in it.
+    /// Accepts one more segment if it follows the accepted ones. Returns false if the journal ends before it or in it.
     fn follow(&mut self, number: u64, path: String, examined: Examined) -> Result<bool, JournalError> {
         let before = self.segments.last();
         if let Some(before) = before
@@ -228,7 +228,7 @@ impl Scan {
                     "{path} follows record {}, but the segment before it ends with record {}",
                     header.previous_last, before.last
                 ));
-                // Its header is intact and says what came before: let it speak as evidence below.
+                // The intact header says what was durable: the survey below uses it as evidence.
                 return Ok(false);
             }
         }
@@ -248,7 +248,7 @@ impl Scan {
             self.why = examined.unreadable.unwrap_or(bad);
             return Ok(false);
         }
-        // What it says if nothing follows.
+        // The reason, if nothing follows.
         self.why = "zeros stand where a record should".to_owned();
         Ok(true)
     }
@@ -260,8 +260,8 @@ impl Scan {
         self.why.push_str(what);
     }
 
-    /// Surveys a file behind the end of the log.
-    fn look_behind(&mut self, disk: &dyn Disk, number: u64, path: &str, from: u64) -> Result<(), JournalError> {
+    /// Surveys a file after the end of the journal.
+    fn survey_rest(&mut self, disk: &dyn Disk, number: u64, path: &str, from: u64) -> Result<(), JournalError> {
         let mut incarnation = self.segments.last().map(|s| s.header.incarnation);
         let file = open_for_scan(disk, path)?;
         let len = file.len()?;
@@ -276,24 +276,25 @@ impl Scan {
         let survey = survey(&mut window, from, number, incarnation)?;
         self.evidence = self.evidence.max(survey.synced_to);
         self.highest = self.highest.max(survey.highest);
-        // Nothing can be told of what is in such a place, except in a file that was never begun: the header of one that was
-        // is durable before any record in it is acknowledged.
+        // The contents of unreadable pages are unknown, except in a file that was never used: the header of a used file
+        // is durable before any of its records is acknowledged.
         let begun = from > 0 || window.get(0, PAGE)?.iter().any(|b| *b != 0);
         self.unreadable |= begun && window.unreadable().is_some();
         self.rest.push(Rest { segment: number, path: path.to_owned(), from, len, survey });
         Ok(())
     }
 
-    /// Whether there is no log yet (at most the remains of one whose making was interrupted).
+    /// Whether there is no journal yet. Remains of an interrupted creation do not count.
     pub(crate) fn is_fresh(&self) -> bool {
         self.segments.is_empty() && self.damage().is_none()
     }
 
-    /// The damage, if what does not check was durable once.
+    /// The damage, if invalid bytes were once durable.
     pub(crate) fn damage(&self) -> Option<Damage> {
         let (path, offset, lost) = match (self.segments.last(), self.rest.first()) {
             (Some(last), _) => (last.path.clone(), last.end, self.evidence > self.last || self.unreadable),
-            // The header of the first segment is durable before any record is, and that of the only retained one always.
+            // The first segment's header is durable before any record; the header of an only retained segment always
+            // is.
             (None, Some(first)) => {
                 let lost = self.highest > 0 || self.evidence > 0 || first.segment > 1 || self.unreadable;
                 (first.path.clone(), 0, lost)

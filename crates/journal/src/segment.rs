@@ -1,28 +1,28 @@
-//! A segment file: its name and the page at its beginning. All numbers little-endian.
+//! A segment file: its name and the page at its beginning. All numbers are little-endian.
 //!
 //! | bytes | what |
 //! | --- | --- |
 //! | 0..8 | `WEIRLOG\n` |
 //! | 8..12 | format version |
 //! | 12..16 | zero |
-//! | 16..24 | feature bits: who does not know one must not read |
-//! | 24..32 | feature bits: who does not know one may read |
-//! | 32..40 | incarnation of the log |
+//! | 16..24 | feature bits that a reader must know |
+//! | 24..32 | feature bits that a reader may ignore |
+//! | 32..40 | incarnation of the journal |
 //! | 40..48 | the segment's number |
 //! | 48..56 | sequence number of its first record |
-//! | 56..64 | sequence number of the last record of the segment before |
-//! | 64..72 | bytes that the segment file has |
-//! | 72..80 | `synced_to`: the last record that was durable when this page was made |
+//! | 56..64 | sequence number of the previous segment's last record |
+//! | 64..72 | size of the segment file in bytes |
+//! | 72..80 | `synced_to`: the last durable record when this page was made |
 //! | 80..4092 | zero |
-//! | 4092..4096 | CRC32C of bytes 0..4092; stays here in every later version |
+//! | 4092..4096 | CRC32C of bytes 0..4092; keeps its position in every later version |
 
 use types::Crc32c;
 
 pub(crate) const PAGE: usize = 4096;
 pub(crate) const PAGE_U64: u64 = PAGE as u64;
 pub(crate) const FORMAT_VERSION: u32 = 1;
-/// No log gets as far: a larger number of a record or segment was not written by weir, whatever its checksum says. Far
-/// enough from the end that all arithmetic with numbers below it is safe.
+/// No journal gets this far: weir never writes a larger record or segment number, whatever the checksum says. The limit
+/// leaves room for safe arithmetic with smaller numbers.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 const SEGMENT_BYTES_MAX: u64 = 1 << 40;
 const MAGIC: [u8; 8] = *b"WEIRLOG\n";
@@ -44,16 +44,16 @@ pub(crate) enum DecodedPage {
     Zeros,
     Header(SegmentHeader),
     Bad(&'static str),
-    /// Intact, and from a version or with features that are not known here.
+    /// Intact, but from an unknown version or with unknown features.
     Unsupported(String),
 }
 
-/// The file of segment number `segment`.
+/// The name of the file of a segment.
 pub(crate) fn file_name(segment: u64) -> String {
     format!("{segment:016x}{SUFFIX}")
 }
 
-/// The segment's number, if this is the name of a segment file.
+/// The segment's number, if `name` is that of a segment file.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let hex = name.strip_suffix(SUFFIX)?;
     let number = u64::from_str_radix(hex, 16).ok()?;
@@ -147,7 +147,7 @@ mod tests {
     fn the_bytes_are_pinned() {
         let page = example().encode();
         let hex: String = page[..80].iter().chain(&page[PAGE - 4..]).map(|b| format!("{b:02x}")).collect();
-        // The checksum was computed by other means as well.
+        // Another program computed the same checksum.
         assert_eq!(
             hex,
             "574549524c4f470a01000000000000000000000000000000000000000000000044443333222211110700000000000000\
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_and_newer_pages_are_told_apart() {
+    fn damaged_and_newer_pages_are_distinguished() {
         let page = example().encode();
         for at in [0, 9, 40, 79, 2000, PAGE - 1] {
             let mut page = page;

@@ -1,7 +1,9 @@
-//! Segments made ahead, so that a switch costs nothing and a full disk is noticed while there is room left.
+//! Segments made in advance. A switch to the next one then costs nothing, and a full disk shows while there is still
+//! room.
 //!
-//! Two are kept. An ordinary append may begin one only while another remains; the last one is the reserve for urgent
-//! appends (deletes). When the disk is full these may use the reserve, and after it one more made in the ballast's place.
+//! The journal keeps two spare segments. An ordinary append may start one only if another remains; the last one is the
+//! reserve for urgent appends (deletions). On a full disk urgent appends use the reserve, and then one more segment in
+//! the space of the ballast.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,13 +19,13 @@ use crate::segment::{PAGE_U64, SegmentHeader};
 use crate::state::{NoSpare, Segment, Shared, Spare, State};
 use crate::{Ballast, JournalError};
 
-/// Segments kept ahead.
+/// How many spare segments to keep.
 pub(crate) const SPARES: usize = 2;
-/// How long the thread waits before it tries again after a failure.
+/// How long the thread waits after a failure before it tries again.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Shared {
-    /// Makes segments until `wanted` are ahead. `now`: somebody waits for it.
+    /// Makes segments until `wanted` spares exist. `now` means that a thread waits for it.
     pub(crate) fn ensure_spares(&self, wanted: usize, now: bool) -> Result<(), JournalError> {
         let waiters = u32::from(now);
         self.awaited.fetch_add(waiters, Ordering::Relaxed);
@@ -32,7 +34,7 @@ impl Shared {
         result
     }
 
-    /// As fast as whoever waits, or does not, asks for.
+    /// The pace: fast while a thread waits for a segment.
     fn pace(&self) -> Pace {
         if self.stopping.load(Ordering::Relaxed) {
             Pace::Stop
@@ -55,7 +57,7 @@ impl Shared {
                 if state.spares.len() >= wanted {
                     break;
                 }
-                // It was tried just now; a caller that wants to know better asks again.
+                // Another thread has just tried; use its result.
                 match state.last_try.clone() {
                     Some(failure) => return Err(self.no_spare(&failure)),
                     None => continue,
@@ -71,7 +73,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes one; the lock is let go meanwhile.
+    /// Makes one spare and releases the lock meanwhile.
     fn make_spare(&self, state: &mut MutexGuard<'_, State>) -> Result<(), NoSpare> {
         state.making = true;
         let last = state.spares.back().map(|s| s.number).or(state.segments.back().map(|s| s.number)).unwrap_or(0);
@@ -79,7 +81,7 @@ impl Shared {
         let path = path_of(&self.dir, number);
         let bytes = self.config.segment_bytes;
         let made = MutexGuard::unlocked(state, || {
-            // A panic would leave `making` set for ever, and end the thread unseen.
+            // A panic would leave `making` set forever, and end the thread unnoticed.
             catch_unwind(AssertUnwindSafe(|| {
                 make(&*self.disk, &self.dir, &path, bytes, self.config.direct, &|| self.pace())
             }))
@@ -117,7 +119,8 @@ impl Shared {
         }
     }
 
-    /// Makes what an append needs to go on in a new segment; at the latest when the error says so there is none.
+    /// Makes the space that an append needs to continue in a new segment. Call it at the latest when an append reports
+    /// that there is none.
     pub(crate) fn make_room(&self, urgent: bool) -> Result<(), JournalError> {
         let wanted = if urgent { 1 } else { SPARES };
         loop {
@@ -125,7 +128,7 @@ impl Shared {
                 Err(full @ JournalError::NoSpace { .. }) => full,
                 other => return other,
             };
-            // What the log itself does not need any more comes first.
+            // First remove segments that the journal no longer needs.
             if self.remove_trimmed(&mut self.state.lock()) {
                 continue;
             }
@@ -136,12 +139,12 @@ impl Shared {
         }
     }
 
-    /// Whether an append may go on in a segment made ahead.
+    /// Whether an append may start a spare segment.
     pub(crate) fn may_switch(state: &State, urgent: bool) -> bool {
         state.spares.len() >= if urgent { 1 } else { SPARES }
     }
 
-    /// Goes on in the next segment. Its header is written with its first records.
+    /// Continues in the next segment. Its header is written together with its first records.
     pub(crate) fn switch(&self, state: &mut State) -> bool {
         let Some(spare) = state.spares.pop_front() else { return false };
         let header = SegmentHeader {
@@ -173,7 +176,7 @@ impl Shared {
         true
     }
 
-    /// The loop of the thread that makes segments, and removes trimmed ones.
+    /// The loop of the thread that makes spare segments and removes trimmed ones.
     pub(crate) fn keep_spares(&self) {
         let mut state = self.state.lock();
         while !state.stop {
@@ -191,7 +194,7 @@ impl Shared {
         }
     }
 
-    /// Takes over the segments made ahead by an earlier run.
+    /// Adopts the spare segments of an earlier run.
     pub(crate) fn spares_of(&self, numbers: &[u64]) -> Result<VecDeque<Spare>, JournalError> {
         let mut spares = VecDeque::new();
         for number in numbers {

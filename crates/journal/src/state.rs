@@ -1,4 +1,4 @@
-//! What the open log holds under its lock.
+//! The state of the open journal that its lock protects.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,25 +17,25 @@ pub(crate) struct Segment {
     pub(crate) number: u64,
     pub(crate) path: String,
     pub(crate) incarnation: u64,
-    /// Bytes that the file has.
+    /// Size of the file in bytes.
     pub(crate) bytes: u64,
     pub(crate) first: u64,
-    /// `first - 1`: none.
+    /// `first - 1` if it has no record.
     pub(crate) last: u64,
     /// The first byte after the last record, written or not.
     pub(crate) end: u64,
-    /// For reading, through the page cache; opened when first needed.
+    /// For reading through the page cache; opened on the first use.
     pub(crate) reader: Option<Arc<dyn DiskFile>>,
 }
 
-/// A segment that the log does not know any more.
+/// A segment that no longer belongs to the journal.
 pub(crate) struct Trimmed {
     pub(crate) path: String,
-    /// Whoever reads a record just now has this too.
+    /// A running read of a record holds this too.
     pub(crate) reader: Option<Arc<dyn DiskFile>>,
 }
 
-/// A segment made ahead.
+/// A segment made in advance.
 pub(crate) struct Spare {
     pub(crate) number: u64,
     pub(crate) path: String,
@@ -43,43 +43,43 @@ pub(crate) struct Spare {
 }
 
 pub(crate) struct State {
-    /// Oldest first; the last is the one that is appended to. Never empty.
+    /// Oldest first; appends go to the last one. Never empty.
     pub(crate) segments: VecDeque<Segment>,
     pub(crate) spares: VecDeque<Spare>,
-    /// Only the reserve is left: ordinary appends are refused until a segment could be made again.
+    /// Only the reserve is left: ordinary appends fail until a segment can be made again.
     pub(crate) reserve_only: bool,
-    /// A thread is making a segment; how often one was tried, and why the last try failed.
+    /// Whether a thread is making a segment; the number of attempts, and why the last one failed.
     pub(crate) making: bool,
     pub(crate) tries: u64,
     pub(crate) last_try: Option<NoSpare>,
-    /// Not yet taken by a writer, oldest first; the last one belongs to the current segment and is added to.
+    /// Batches that no writer has taken yet, oldest first. The last one belongs to the current segment and grows.
     pub(crate) pending: VecDeque<Batch>,
     pub(crate) in_flight: Vec<Arc<Batch>>,
     pub(crate) recycled: Option<Buffer>,
-    /// Files written since the last sync began, oldest first, by segment number.
+    /// Files written since the last sync began, by segment number (oldest first).
     pub(crate) dirty: BTreeMap<u64, Arc<dyn DiskFile>>,
     pub(crate) writing: bool,
     pub(crate) syncing: bool,
-    /// Counts the rounds of syncs begun.
+    /// The number of sync rounds begun.
     pub(crate) round: u64,
-    /// What the round under way will make durable, once that is settled.
+    /// The last record that the current round makes durable, once that is known.
     pub(crate) syncing_to: Option<u64>,
     pub(crate) appended: u64,
     pub(crate) written: u64,
     pub(crate) durable: u64,
-    /// The last record is this mark, and it covers all before it.
+    /// The last record is this mark, and it covers all earlier records.
     pub(crate) marked: Option<u64>,
     pub(crate) poisoned: Option<String>,
     pub(crate) stop: bool,
     pub(crate) trim: BTreeMap<StreamId, u64>,
-    /// Files of trimmed segments, which are still to be removed.
+    /// Files of trimmed segments that still exist.
     pub(crate) trimmed: VecDeque<Trimmed>,
-    /// Replays under way. What they read is not cut short under them.
+    /// The number of running replays. Nothing that they read is cut short.
     pub(crate) replays: usize,
     pub(crate) stats: JournalStats,
 }
 
-/// Why a segment could not be made.
+/// Why no segment could be made.
 #[derive(Clone)]
 pub(crate) enum NoSpare {
     NoSpace,
@@ -93,20 +93,20 @@ pub(crate) struct Shared {
     pub(crate) incarnation: u64,
     pub(crate) state: Mutex<State>,
     pub(crate) wrote: Condvar,
-    /// `State::durable`, to be looked at without the lock.
+    /// A copy of `State::durable` that can be read without the lock.
     pub(crate) durable: AtomicU64,
-    /// The ends of even and of odd rounds of syncs.
+    /// The ends of even and of odd sync rounds.
     pub(crate) rounds: [Event; 2],
-    /// A try to make a segment has ended.
+    /// Signals the end of an attempt to make a segment.
     pub(crate) tried: Condvar,
-    /// For the thread that makes segments: there may be something to do.
+    /// Wakes the thread that makes segments.
     pub(crate) wanted: Condvar,
-    /// Appends that wait for a segment, or a current segment more than half full: no time to be gentle.
+    /// The number of reasons to hurry: appends that wait for a segment, or a current segment more than half full.
     pub(crate) awaited: AtomicU32,
     pub(crate) losses: Mutex<Losses>,
     /// The journal is being dropped.
     pub(crate) stopping: AtomicBool,
-    /// One trim at a time.
+    /// Allows one trim at a time.
     pub(crate) trimming: Mutex<()>,
 }
 
@@ -129,19 +129,19 @@ impl State {
 }
 
 impl Shared {
-    /// The event that ends a round.
+    /// The event that signals the end of a round.
     pub(crate) fn end_of(&self, round: u64) -> &Event {
         &self.rounds[usize::from(round % 2 == 1)]
     }
 
-    /// A write or a sync of the log, or of what it speaks of, has failed: that is written down.
+    /// Records a failed write or sync of the journal, or of files that it refers to.
     pub(crate) fn note_failure(&self) {
         if self.config.notes_failures() {
             self.losses.lock().fail(&*self.disk, &self.dir);
         }
     }
 
-    /// Wakes everybody, after the log was poisoned or stopped.
+    /// Wakes all threads after the journal was poisoned or stopped.
     pub(crate) fn wake_all(&self) {
         self.wrote.notify_all();
         self.rounds.iter().for_each(Event::notify_all);

@@ -1,4 +1,4 @@
-//! The end of the log that an opening finds, and of which nothing says that it was durable.
+//! The end of the journal at opening, which nothing proves to be durable.
 
 use disk::{Access, Disk, OpenOptions};
 
@@ -9,21 +9,21 @@ use crate::walk::{Expected, Window, walk};
 
 const CHUNK: usize = 1 << 20;
 
-/// Writes all records after the last that is known to have been durable once more, and syncs them. A sync alone would prove nothing: after one that has
-/// failed, perhaps before this process was there, the kernel takes what it could not write for written.
+/// Rewrites all records after the last one known to be durable, and syncs them. A sync alone would prove nothing: after
+/// a failed one, perhaps in an earlier process, the kernel treats unwritten bytes as written.
 pub(crate) fn rewrite(disk: &dyn Disk, scan: &Scan) -> Result<(), JournalError> {
     for segment in &scan.segments {
-        if let Some(from) = unsure_from(disk, segment, scan.synced_to)? {
+        if let Some(from) = first_unsure_byte(disk, segment, scan.synced_to)? {
             rewrite_from(disk, segment, from)?;
         }
     }
     Ok(())
 }
 
-/// From which byte on it is not known whether a segment is durable.
-fn unsure_from(disk: &dyn Disk, segment: &ScannedSegment, synced_to: u64) -> Result<Option<u64>, JournalError> {
+/// The first offset of a segment that may not be durable; `None` if all of it is.
+fn first_unsure_byte(disk: &dyn Disk, segment: &ScannedSegment, synced_to: u64) -> Result<Option<u64>, JournalError> {
     if segment.header.first > synced_to {
-        // It is written with its first records.
+        // The header is written together with the first records.
         return Ok(Some(0));
     }
     if segment.last <= synced_to {
@@ -67,7 +67,7 @@ fn rewrite_from(disk: &dyn Disk, segment: &ScannedSegment, from: u64) -> Result<
         at += bytes.len() as u64;
     }
     file.sync_data()?;
-    // Later reads and writes of this file go past the cache.
+    // Later reads and writes of this file bypass the cache.
     file.drop_cache(0, end);
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! Letting old segments go.
+//! Removing old segments.
 //!
-//! A segment leaves the log by a rename. Its space is given back afterwards, slowly ([`disk::Removal`]), once nobody reads it: by the
-//! thread that makes segments, or, where there is none, at once. What a stop leaves of it goes at the next opening.
+//! A rename takes a segment out of the journal. Its space is freed later and slowly ([`disk::Removal`]), once no reader
+//! uses it. The thread that makes segments does this; without that thread it happens at once. The next opening removes
+//! files that a stop leaves behind.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::segment::file_name;
 use crate::state::{Shared, State, Trimmed};
 use crate::{JournalError, Prepare, Seq, StreamId};
 
-/// What the file of a trimmed segment is called until it is gone: its name with this before it.
+/// The prefix of a trimmed segment's file name.
 const TRIMMED: &str = "trimmed-";
 
 impl Shared {
@@ -27,8 +28,8 @@ impl Shared {
         loop {
             let durable = state.durable;
             let Some(oldest) = state.segments.front() else { break };
-            // Something behind it is durable, hence the next segment's header too: what is left begins with one. After
-            // a power failure a log of zeros alone could not be told from a lost one.
+            // A later record is durable, and therefore the next segment's header too: the rest starts with a durable
+            // header. After a power failure, a journal of zeros alone could not be told from a lost one.
             let may_go = state.segments.len() > 1
                 && oldest.last < durable
                 && self.config.may_trim(oldest.first, oldest.last, below);
@@ -38,9 +39,9 @@ impl Shared {
             let (path, aside) =
                 (oldest.path.clone(), join(&self.dir, &format!("{TRIMMED}{}", file_name(oldest.number))));
             drop(state);
-            // One at a time, oldest first, each durable before the next: what a crash leaves has no gap.
+            // Oldest first, each durable before the next: a crash leaves no gap.
             match self.disk.rename(&path, &aside) {
-                // An earlier try failed after this step.
+                // An earlier attempt failed after this step.
                 Err(e) if e.source.kind() == io::ErrorKind::NotFound => {}
                 other => other?,
             }
@@ -59,8 +60,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes one trimmed segment, if there is one that nobody reads; the lock is let go meanwhile. Says whether it tried: what the
-    /// disk does not let go is counted, and goes at the next opening.
+    /// Removes one trimmed segment that no reader uses; releases the lock meanwhile. Returns whether it tried. Failures
+    /// are counted; the next opening tries again.
     pub(crate) fn remove_trimmed(&self, state: &mut MutexGuard<'_, State>) -> bool {
         let is_read = |trimmed: &Trimmed| trimmed.reader.as_ref().is_some_and(|reader| Arc::strong_count(reader) > 1);
         if state.replays > 0 || state.trimmed.front().is_none_or(is_read) {
@@ -73,8 +74,8 @@ impl Shared {
     }
 }
 
-/// Removes what an earlier run has left of trimmed segments.
-pub(crate) fn remove_left(disk: &dyn Disk, dir: &str) -> Result<(), JournalError> {
+/// Removes trimmed segments that an earlier run left.
+pub(crate) fn remove_leftovers(disk: &dyn Disk, dir: &str) -> Result<(), JournalError> {
     for entry in disk.list(dir)?.into_iter().filter(|entry| !entry.is_dir && entry.name.starts_with(TRIMMED)) {
         disk.remove(&join(dir, &entry.name))?;
     }

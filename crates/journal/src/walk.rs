@@ -1,4 +1,4 @@
-//! Reading a segment's frames one after the other, and looking for frames where the order is lost.
+//! Reading a segment's frames in order, and searching for frames where the order is lost.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::segment::PAGE_U64;
 use crate::{JournalError, PAYLOAD_MAX};
 
 const WINDOW: usize = 4 << 20;
-/// Pages of one file that may be unreadable; more, and it is the device that has failed, not the file that is damaged.
+/// Unreadable pages allowed in one file. Beyond this the device has failed, rather than the file being damaged.
 const UNREADABLE_MAX: u32 = 256;
 
-/// The first place where a file cannot be read, how many pages cannot, and what the system says.
+/// The first unreadable offset of a file, the number of unreadable pages, and the system's message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Unreadable {
     pub(crate) offset: u64,
@@ -28,13 +28,13 @@ impl std::fmt::Display for Unreadable {
     }
 }
 
-/// What a device says of a place that it cannot read (Linux: EIO, ENODATA, EILSEQ).
-fn is_of_a_place(e: &DiskError) -> bool {
+/// Whether the error concerns single unreadable sectors (Linux: EIO, ENODATA, EILSEQ).
+fn is_sector_error(e: &DiskError) -> bool {
     matches!(e.source.raw_os_error(), Some(5 | 61 | 84))
 }
 
-/// Fills `buf` as `read_at` does, `offset` at a page. Pages that the device cannot read become `ff`, which no record
-/// begins with and no checksum matches; the first one goes into `unreadable`.
+/// Fills `buf` like `read_at`; `offset` is a page boundary. Pages that the device cannot read become `ff`: no record
+/// begins with it and no checksum matches it. Stores the first such page in `unreadable`.
 pub(crate) fn read_around(
     file: &dyn DiskFile,
     buf: &mut [u8],
@@ -42,10 +42,10 @@ pub(crate) fn read_around(
     unreadable: &mut Option<Unreadable>,
 ) -> Result<usize, DiskError> {
     match file.read_at(buf, offset) {
-        Err(e) if is_of_a_place(&e) => {}
+        Err(e) if is_sector_error(&e) => {}
         read => return read,
     }
-    // Pages of the file: `offset` may be anywhere where reads need not be aligned.
+    // Pages of the file: `offset` may be arbitrary if reads need no alignment.
     let mut page = AlignedBuf::new(ALIGNMENT);
     let mut done = 0;
     while done < buf.len() {
@@ -53,7 +53,7 @@ pub(crate) fn read_around(
         let within = usize::try_from(at % PAGE_U64).unwrap_or(0);
         let wanted = (buf.len() - done).min(ALIGNMENT - within);
         let got = match file.read_at(&mut page, at - within as u64) {
-            Err(e) if is_of_a_place(&e) => {
+            Err(e) if is_sector_error(&e) => {
                 let first = unreadable.get_or_insert_with(|| Unreadable {
                     offset: at - within as u64,
                     pages: 0,
@@ -78,41 +78,41 @@ pub(crate) fn read_around(
     Ok(done)
 }
 
-/// A file read forward in large aligned pieces.
+/// A file that is read forward in large aligned blocks.
 pub(crate) struct Window {
     file: Arc<dyn DiskFile>,
     buf: AlignedBuf,
     base: u64,
     filled: usize,
-    /// Whether to read around what the device cannot read.
+    /// Whether to skip unreadable pages.
     around: bool,
-    /// What was read around.
+    /// The pages that were skipped.
     unreadable: Option<Unreadable>,
 }
 
 impl Window {
-    /// `len`: of the file, so that a small one needs no large buffer.
+    /// `len` is the length of the file, so that a small file needs no large buffer.
     pub(crate) fn new(file: Arc<dyn DiskFile>, len: u64) -> Self {
         let size = usize::try_from(len).unwrap_or(WINDOW).next_multiple_of(ALIGNMENT) + 2 * ALIGNMENT;
         Self { file, buf: AlignedBuf::new(size.min(WINDOW)), base: 0, filled: 0, around: false, unreadable: None }
     }
 
-    /// A window that takes pages which cannot be read for bytes that do not check.
+    /// A window that treats unreadable pages as invalid bytes.
     pub(crate) fn around(file: Arc<dyn DiskFile>, len: u64) -> Self {
         Self { around: true, ..Self::new(file, len) }
     }
 
-    /// What could not be read so far.
+    /// The pages that could not be read so far.
     pub(crate) fn unreadable(&self) -> Option<&Unreadable> {
         self.unreadable.as_ref()
     }
 
-    /// How much can be asked for at any offset without growing.
+    /// The length that a caller may request at any offset without growing the buffer.
     fn step(&self) -> usize {
         self.buf.len() - ALIGNMENT
     }
 
-    /// The bytes from `offset` on: `len` of them, fewer only at the end of the file.
+    /// `len` bytes from `offset` on; fewer only at the end of the file.
     pub(crate) fn get(&mut self, offset: u64, len: usize) -> Result<&[u8], JournalError> {
         let held = self.base..self.base + self.filled as u64;
         if !(held.contains(&offset) && offset + len as u64 <= held.end) {
@@ -134,7 +134,7 @@ impl Window {
     }
 }
 
-/// Which log and which part of it a segment's frames must belong to.
+/// The journal and segment to which frames must belong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected<'p> {
     pub(crate) path: &'p str,
@@ -142,13 +142,13 @@ pub(crate) struct Expected<'p> {
     pub(crate) segment_bytes: u64,
     pub(crate) incarnation: u64,
     pub(crate) first: u64,
-    /// Compare checksums (always, but for a planted bug).
+    /// Compare checksums; only a planted bug turns this off.
     pub(crate) check_crc: bool,
-    /// Refuse frames of other logs and segments (always, but for a planted bug).
+    /// Refuse frames of other journals and segments; only a planted bug turns this off.
     pub(crate) check_origin: bool,
 }
 
-/// Is shown a frame's header, the place of its payload, and the payload.
+/// Receives a frame's header, the offset of its payload, and the payload.
 pub(crate) type VisitFrame<'v> = dyn FnMut(&FrameHeader, u64, &[u8]) -> ControlFlow<()> + 'v;
 
 /// Where and why a walk ended.
@@ -158,11 +158,12 @@ pub(crate) struct WalkEnd {
     pub(crate) offset: u64,
     /// The last frame's number; `first - 1` if there was none.
     pub(crate) last: u64,
-    /// What stands at `offset` that is no frame of ours; `None` for zeros, the segment's end, or a visitor that broke.
+    /// Describes the bytes at `offset` that are no frame of this journal. `None` at zeros, at the segment's end, or
+    /// when the visitor broke.
     pub(crate) bad: Option<String>,
 }
 
-/// Shows a segment's frames with the places of their payloads, as far as they follow one another without a fault.
+/// Passes a segment's frames and the offsets of their payloads to the visitor, up to the first fault.
 pub(crate) fn walk(
     window: &mut Window,
     expected: Expected<'_>,
@@ -213,18 +214,18 @@ pub(crate) fn walk(
     }
 }
 
-/// What lies in a stretch where no frame follows from the one before.
+/// The contents of a range in which the sequence of frames is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Survey {
-    /// The first byte that is not zero (8-byte steps), and one past the last.
+    /// The first nonzero byte (in steps of 8 bytes), and one past the last.
     pub(crate) nonzero: Option<(u64, u64)>,
-    /// The highest `synced_to` of frames whose header is intact.
+    /// The highest `synced_to` of frames with an intact header.
     pub(crate) synced_to: u64,
-    /// The highest number of frames whose header is intact.
+    /// The highest number of frames with an intact header.
     pub(crate) highest: u64,
 }
 
-/// Looks through a file from `from` to its end for frames of segment `segment` (of `incarnation`, if that is known).
+/// Searches a file from `from` to its end for frames of `segment` (and of `incarnation`, if known).
 pub(crate) fn survey(
     window: &mut Window,
     from: u64,
@@ -234,7 +235,7 @@ pub(crate) fn survey(
     let mut found = Survey::default();
     let mut offset = from - from % 8;
     loop {
-        // A header that begins in one step may end in the next; steps are multiples of 8 and stay inside the window.
+        // A header may span two steps. Steps are multiples of 8 and stay inside the window.
         let step = window.step();
         let bytes = window.get(offset, step)?;
         if bytes.is_empty() {

@@ -1,35 +1,35 @@
-//! The words of the log: streams, sequence numbers, places.
+//! The types of the journal's interface: streams, sequence numbers, locations, reports.
 
 use std::fmt;
 use std::ops::ControlFlow;
 
 use types::Histogram;
 
-/// One user of the log; its records are replayed to it alone.
+/// One user of the journal. Only that user replays its records.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamId(pub u8);
 
 impl StreamId {
-    /// The journal's own marks; not for users.
+    /// The marks that the journal writes for itself.
     pub const MARKS: StreamId = StreamId(0);
     /// The namespace's batches.
     pub const NAMESPACE: StreamId = StreamId(1);
     /// The store's batches.
     pub const STORE_INDEX: StreamId = StreamId(2);
-    /// Bytes and ranges of files in the making.
+    /// Bytes and ranges of open writes.
     pub const STORE_DATA: StreamId = StreamId(3);
 }
 
-/// A record's position in the order of all records of all streams. The first is 1; 0 is before everything.
-/// Numbers are never used twice for records that anybody was told of; there can be numbers that no stream has (marks).
+/// A record's position in the order of all records of all streams. The first is 1; 0 precedes all records. A number
+/// that a caller has seen is never used twice. Some numbers belong to no user's stream (marks).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// Before the first record.
+    /// Precedes the first record.
     pub const ZERO: Seq = Seq(0);
 
-    /// The one after this.
+    /// The following number.
     #[must_use]
     pub fn next(self) -> Seq {
         Seq(self.0.saturating_add(1))
@@ -42,21 +42,21 @@ impl fmt::Display for Seq {
     }
 }
 
-/// Where a log begins that takes the place of a lost one.
+/// Where a journal starts that replaces a lost one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Beginning {
-    /// The number of the first record: above every number that the lost log can have given to a record that anybody knows of.
+    /// The number of the first record: above every number that the lost journal can have given to a known record.
     pub first: Seq,
-    /// The number of the first segment: above every segment that a [`Location`] somewhere speaks of.
+    /// The number of the first segment: above every segment that any [`Location`] refers to.
     pub segment: u64,
-    /// What the log is to be told from others by.
+    /// Distinguishes the journal from others.
     pub incarnation: u64,
 }
 
 /// Where a payload's bytes lie. Valid until the segment is trimmed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Location {
-    /// The segment's number (its place in the order of segments, counted from 1).
+    /// The segment's number, counted from 1.
     pub segment: u64,
     /// The payload's first byte in the segment file.
     pub offset: u64,
@@ -64,89 +64,89 @@ pub struct Location {
     pub len: u32,
 }
 
-/// A record that was taken into the log's order.
+/// A record that was appended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Appended {
     /// Its number.
     pub seq: Seq,
-    /// Where its payload is.
+    /// Where its payload lies.
     pub location: Location,
 }
 
-/// What opening a log found.
+/// What opening a journal found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
-    /// The last record that is there (0: none).
+    /// The last record; 0 if there is none.
     pub last: Seq,
-    /// The first record that is retained (`last + 1`: none).
+    /// The first retained record; `last + 1` if there is none.
     pub oldest: Seq,
-    /// Records that are there, marks included.
+    /// Number of records, including marks.
     pub records: u64,
-    /// Whether the last thing written was the mark of a clean stop.
+    /// Whether the last record marks a clean stop.
     pub clean: bool,
-    /// Whether the log was made just now.
+    /// Whether this call made the journal.
     pub created: bool,
-    /// The unsynced tail that did not check and was cut, if there was one.
+    /// The invalid unsynced tail that was cut, if there was one.
     pub cut: Option<Cut>,
-    /// Why something that was written and not synced may be gone without a power failure, if that may be.
+    /// Why unsynced bytes may be lost although the power did not fail; `None` if they are not.
     pub lost: Option<Loss>,
 }
 
-/// Why something that was written and not synced may be gone, although the machine has not stopped.
+/// Why unsynced bytes may be lost although the machine has not stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
-    /// A write or a sync had failed before the log was closed, or its process ended.
+    /// A write or a sync failed before the journal was closed or its process ended.
     Failed,
-    /// A record is missing before later ones that are there.
+    /// A record is missing, although later ones exist.
     Gap,
-    /// The log does not say: an older weir wrote it, or it was begun or put there by hand.
+    /// Unknown: an older weir wrote the journal, or somebody started or copied it by hand.
     Unknown,
 }
 
-/// An unsynced tail that was cut when the log was opened. Nobody was told that it was durable.
+/// An unsynced tail that was cut when the journal was opened. No caller was told that it was durable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cut {
     /// The segment file.
     pub segment: String,
-    /// Where in it the tail began.
+    /// Offset of the tail in that file.
     pub offset: u64,
-    /// Bytes from there to the last byte that was not zero, in all segments.
+    /// Bytes from there to the last nonzero byte, in all segments.
     pub bytes: u64,
-    /// The file that the bytes were saved in, relative to the disk's root (at most 16 MiB of them; `None`: there was
-    /// no space to save them).
+    /// The file that holds the cut bytes (at most 16 MiB), relative to the disk's root. `None` if there was no space to
+    /// save them.
     pub saved: Option<String>,
 }
 
-/// What the repair of a damaged log did.
+/// What the repair of a damaged journal did.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Repaired {
-    /// The log now ends with this record.
+    /// The record with which the journal now ends.
     pub last: Seq,
-    /// The first and last record numbers that are lost, both inclusive; the last as far as can be seen.
+    /// The first and the last lost record, both inclusive. The last is the highest that can be seen.
     pub lost: (Seq, Seq),
-    /// The files that everything from the damage on was saved in, relative to the disk's root.
+    /// The files that hold everything from the damage on, relative to the disk's root.
     pub saved: Vec<String>,
 }
 
-/// A segment, for those who follow the log.
+/// A segment, for tools that follow the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentInfo {
     /// Its number.
     pub segment: u64,
     /// Its first record.
     pub first: Seq,
-    /// Its last record (`first - 1`: none).
+    /// Its last record; `first - 1` if it has none.
     pub last: Seq,
-    /// The incarnation of the log when it was begun: an older one than [`crate::Journal::incarnation`] where a repair
-    /// has cut the log and it went on.
+    /// The journal's incarnation when the segment was begun. After a repair it differs from
+    /// [`crate::Journal::incarnation`].
     pub incarnation: u64,
     /// Bytes in use.
     pub bytes: u64,
-    /// Whether it is full, so that nothing will be added to it.
+    /// Whether it is full: nothing is appended to it any more.
     pub sealed: bool,
 }
 
-/// Counters since the log was opened.
+/// Counters since the journal was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct JournalStats {
     /// Records appended.
@@ -157,25 +157,25 @@ pub struct JournalStats {
     pub writes: u64,
     /// Bytes written to segments.
     pub bytes_written: u64,
-    /// Rounds of syncs: what a waiter waits for (one fdatasync, or two when a segment was changed).
+    /// Sync rounds that callers wait for; one fdatasync each, or two after a change of segments.
     pub syncs: u64,
-    /// Records made durable by those: `records_synced / syncs` is the mean batch.
+    /// Records that these rounds made durable; `records_synced / syncs` is the mean batch.
     pub records_synced: u64,
-    /// The same, by round: how many records each made durable.
+    /// Records made durable by each round.
     pub sync_records: Histogram,
-    /// How long the syncs of a round took, in microseconds, without the writes before them.
+    /// Duration of the syncs of each round in microseconds, without the writes before them.
     pub sync_micros: Histogram,
     /// Segments made.
     pub segments_made: u64,
     /// Segments trimmed.
     pub segments_trimmed: u64,
-    /// Trimmed segments whose files could not be removed yet; the next opening does it.
+    /// Trimmed segments whose files could not be removed; the next opening removes them.
     pub removals_failed: u64,
-    /// Times that the making of a segment panicked. It was tried again.
+    /// Panics while making a segment. Each attempt was repeated.
     pub panics: u64,
 }
 
-/// Is shown the records of one stream: number, place, payload. Breaks when it has seen enough.
+/// Receives the records of one stream: number, location, payload. Breaks to stop.
 pub type Visit<'v> = dyn FnMut(Seq, Location, &[u8]) -> ControlFlow<()> + 'v;
 
 /// [`Visit`] for several streams.

@@ -1,4 +1,4 @@
-//! A log that begins in the place of a lost one.
+//! A journal that starts in the place of a lost one.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -28,7 +28,7 @@ fn numbers(journal: &Journal) -> Vec<u64> {
 }
 
 #[test]
-fn it_begins_with_the_numbers_given_and_is_a_log_like_any_other() {
+fn a_new_journal_starts_with_the_given_numbers_and_works_normally() {
     let disk = SimDisk::new(1);
     Journal::begin(&disk, "log", &config(), &BEGINNING).unwrap();
     let opened = Journal::check(&disk, "log", &config()).unwrap();
@@ -44,11 +44,11 @@ fn it_begins_with_the_numbers_given_and_is_a_log_like_any_other() {
     }
     journal.close().unwrap();
     drop(journal);
-    // Done again it changes nothing.
+    // A second call changes nothing.
     Journal::begin(&disk, "log", &config(), &BEGINNING).unwrap();
     let (journal, opened) = Journal::open(Arc::new(disk.clone()), "log", config()).unwrap();
     assert!(opened.clean && numbers(&journal) == expected);
-    // Nor is it begun in the midst of another one, or with numbers that cannot be.
+    // It does not start inside another journal or with impossible numbers.
     for other in [
         Beginning { incarnation: 43, ..BEGINNING },
         Beginning { segment: 6, ..BEGINNING },
@@ -62,10 +62,10 @@ fn it_begins_with_the_numbers_given_and_is_a_log_like_any_other() {
     assert!(numbers(&journal) == expected);
 }
 
-/// The machine crashes after each change in turn: what is there is then no log yet, or the whole one, and doing it again brings
-/// it to its end.
+/// The machine crashes after each change in turn. The directory then holds no journal or a complete one, and another
+/// call finishes the work.
 #[test]
-fn it_can_be_interrupted_anywhere() {
+fn beginning_can_be_interrupted_anywhere() {
     let mut interrupted = 0;
     for seed in 0..20 {
         for after in 0.. {
@@ -89,7 +89,7 @@ fn it_can_be_interrupted_anywhere() {
 }
 
 #[test]
-fn a_file_that_never_became_a_segment_is_made_anew() {
+fn an_unfinished_segment_file_is_replaced() {
     for bytes in [b"".as_slice(), &[0; 9_000], b"WEIRLOG\n torn"] {
         let disk = SimDisk::new(1);
         disk.create_dir_all("log").unwrap();

@@ -1,4 +1,4 @@
-//! Crashes at any moment, on images: what was acknowledged is there, in order, whole, and nothing else is.
+//! Crashes at any moment, on images: acknowledged records survive in order and complete, and no others appear.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ fn seeds() -> u64 {
 #[test]
 fn acknowledged_records_survive() {
     let mut hits = Hits::default();
-    // One seed alone: WEIR_SEED.
+    // `WEIR_SEED` selects one seed.
     let alone = std::env::var("WEIR_SEED").ok().and_then(|n| n.parse::<u64>().ok());
     for seed in alone.map_or(0..seeds(), |n| n..n + 1) {
         if let Err(broken) = Story::new(seed, None).run(&mut hits) {

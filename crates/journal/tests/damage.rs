@@ -1,5 +1,5 @@
-//! Rot, missing files, foreign bytes, newer versions: refused with the place when they hit what was durable, cut when
-//! they hit what nobody was promised; and the repair.
+//! Rot, missing files, foreign bytes and newer versions. Opening fails with the offset if they hit durable records, and
+//! cuts them if they hit unacknowledged ones. Also the repair.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,8 @@ fn open(disk: &SimDisk, config: &JournalConfig) -> Result<Journal, JournalError>
     Journal::open(Arc::new(disk.clone()), "log", config.clone()).map(|(journal, _)| journal)
 }
 
-/// A log over a few segments, everything durable and marked. Gives the places of its records; the first is record 1.
+/// Makes a journal of a few segments, all durable and marked. Returns the locations of its records; the first is record
+/// 1.
 fn build(disk: &SimDisk, config: &JournalConfig, rng: &mut SmallRng) -> Vec<Location> {
     let journal = open(disk, config).unwrap();
     let mut places = Vec::new();
@@ -53,7 +54,7 @@ fn damage_of(result: Result<Journal, JournalError>) -> Result<Damage, String> {
     }
 }
 
-/// Rot at a random byte of a random durable record; `Err` says what was wrong with the answer.
+/// Rot at a random byte of a random durable record. `Err` says what was wrong with the answer.
 fn rot_one(seed: u64, planted: Option<Planted>) -> Result<(), String> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let config = config_for(seed, planted);
@@ -78,7 +79,7 @@ fn rot_one(seed: u64, planted: Option<Planted>) -> Result<(), String> {
 }
 
 #[test]
-fn rot_in_what_was_durable_is_refused_with_the_place() {
+fn rot_in_durable_records_is_reported_with_its_offset() {
     for seed in 0..200 {
         rot_one(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     }
@@ -97,7 +98,7 @@ fn planted_skip_crc_is_found_by_rot() {
 }
 
 #[test]
-fn rot_in_headers_and_missing_segments_are_refused() {
+fn rot_in_headers_and_missing_segments_are_damage() {
     for seed in 0..40 {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = config_for(seed, None);
@@ -116,7 +117,7 @@ fn rot_in_headers_and_missing_segments_are_refused() {
                 let damage = damage_of(outcome).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
                 assert!(damage.what.contains("missing"), "{damage}");
             } else {
-                // The oldest one could have been trimmed: only a reader that needs it can tell.
+                // The oldest segment could have been trimmed: only a reader that needs it can tell.
                 let journal = outcome.unwrap();
                 let first = places.iter().position(|p| p.segment == 2).unwrap() as u64 + 1;
                 assert_eq!(journal.oldest(), Seq(first));
@@ -128,7 +129,7 @@ fn rot_in_headers_and_missing_segments_are_refused() {
 }
 
 #[test]
-fn rot_in_a_tail_that_was_never_acknowledged_is_cut() {
+fn an_unacknowledged_rotten_tail_is_cut() {
     let mut cuts = 0;
     for seed in 0..100 {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -150,7 +151,7 @@ fn rot_in_a_tail_that_was_never_acknowledged_is_cut() {
         assert_eq!(opened.last, Seq(mark.0 + victim as u64), "seed {seed}");
         let cut = opened.cut.unwrap();
         assert_eq!((cut.segment, cut.offset), (path(1), tail[victim].offset - HEADER));
-        // The saved bytes are those that were cut.
+        // The saved bytes are the cut ones.
         let saved = cut.saved.unwrap();
         let mut bytes = vec![0; usize::try_from(disk.len_of(&saved).unwrap().unwrap()).unwrap()];
         let file = disk.open(&saved, OpenOptions { access: Access::Read, direct: false }).unwrap();
@@ -158,7 +159,7 @@ fn rot_in_a_tail_that_was_never_acknowledged_is_cut() {
         assert_eq!(&bytes[..8], b"WEIRTAIL");
         assert_eq!(bytes.len() as u64, 32 + cut.bytes);
         assert!(bytes[32..].windows(100).filter(|w| w.iter().all(|b| *b == 2)).count() > 0);
-        // And it goes on from there.
+        // Appends continue from there.
         journal.append(A, &[b"new"]).unwrap();
         journal.mark_synced().unwrap();
         drop(journal);
@@ -168,7 +169,7 @@ fn rot_in_a_tail_that_was_never_acknowledged_is_cut() {
     assert_eq!(cuts, 100);
 }
 
-/// A log on a disk whose blocks still hold frames of an earlier log, exactly where the next frame would be.
+/// A journal on a disk whose blocks still hold frames of an earlier one, exactly at the offset of the next frame.
 fn stale_frames(seed: u64, planted: Option<Planted>) -> Result<(), String> {
     let config = config_for(seed, planted);
     let other = JournalConfig { incarnation: Some(99_999), ..config.clone() };
@@ -203,7 +204,7 @@ fn stale_frames(seed: u64, planted: Option<Planted>) -> Result<(), String> {
 }
 
 #[test]
-fn frames_of_another_log_never_count() {
+fn frames_of_another_journal_never_count() {
     for seed in 0..4 {
         stale_frames(seed, None).unwrap();
     }
@@ -215,7 +216,7 @@ fn planted_accept_stale_incarnation_is_found() {
 }
 
 #[test]
-fn newer_formats_are_refused_in_words_and_left_alone() {
+fn newer_formats_are_refused_and_left_unchanged() {
     let config = config_for(0, None);
     let disk = SimDisk::new(0);
     let place = build(&disk, &config, &mut SmallRng::seed_from_u64(0))[3];
@@ -248,7 +249,7 @@ fn newer_formats_are_refused_in_words_and_left_alone() {
 }
 
 #[test]
-fn repair_cuts_keeps_what_is_before_and_says_what_is_lost() {
+fn repair_keeps_records_before_the_damage_and_lists_the_lost_ones() {
     let mut interrupted = 0;
     for seed in 0..150 {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -256,7 +257,7 @@ fn repair_cuts_keeps_what_is_before_and_says_what_is_lost() {
         let mut disk = SimDisk::new(seed);
         let places = build(&disk, &config, &mut rng);
         let before = read_all(&open(&disk, &config).unwrap()).unwrap();
-        // The header of the first segment, the whole of a later one, or a record.
+        // The header of the first segment, a whole later segment, or a record.
         let good = match seed % 5 {
             0 => {
                 assert!(disk.rot(&path(1), 40));
@@ -274,7 +275,7 @@ fn repair_cuts_keeps_what_is_before_and_says_what_is_lost() {
             }
         };
         let damage = damage_of(open(&disk, &config)).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        // The machine may crash in the middle of it; opening refuses until the repair is through.
+        // The machine may crash during the repair. Opening fails until the repair is complete.
         for _ in 0..3 {
             let victim = disk.kill();
             victim.freeze_after(rng.random_range(1..12));
@@ -315,7 +316,7 @@ fn repair_cuts_keeps_what_is_before_and_says_what_is_lost() {
 }
 
 #[test]
-fn random_bytes_never_make_it_panic() {
+fn random_bytes_never_cause_a_panic() {
     for seed in 0..300 {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = config_for(seed, None);
@@ -332,7 +333,7 @@ fn random_bytes_never_make_it_panic() {
                 _ => handle.write_at(&bytes, rng.random_range(0..len)).unwrap(),
             }
         }
-        // Refused, or opened with a prefix; both are fine here, a panic is not.
+        // An error and an opened prefix are both fine; a panic is not.
         drop(open(&disk.kill(), &config));
         drop(Journal::check(&disk, "log", &config));
         Journal::repair(&disk, "log", &config).unwrap();
@@ -341,7 +342,7 @@ fn random_bytes_never_make_it_panic() {
 }
 
 #[test]
-fn unreadable_places_are_damage_with_a_place_and_can_be_repaired() {
+fn unreadable_sectors_are_damage_with_an_offset_and_can_be_repaired() {
     let (mut damaged, mut spared) = (0, 0);
     for seed in 0..60 {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -367,7 +368,7 @@ fn unreadable_places_are_damage_with_a_place_and_can_be_repaired() {
             }
             Err(e) => panic!("seed {seed}: {e}"),
             Ok(_) => {
-                // A segment that was made ahead: nothing was in it.
+                // A prepared segment: it was empty.
                 assert!(at > 0 && file > path(4), "seed {seed}: {file} {at}");
                 assert_eq!(read_all(&open(&disk, &config).unwrap()).unwrap(), before);
                 spared += 1;
@@ -379,7 +380,7 @@ fn unreadable_places_are_damage_with_a_place_and_can_be_repaired() {
 }
 
 #[test]
-fn a_device_that_reads_nothing_any_more_is_no_damaged_log() {
+fn a_dead_device_is_not_a_damaged_journal() {
     let config = JournalConfig { segment_bytes: 2 << 20, ballast: None, ..config_for(0, None) };
     let disk = SimDisk::new(0);
     drop(open(&disk, &config).unwrap());
@@ -389,7 +390,7 @@ fn a_device_that_reads_nothing_any_more_is_no_damaged_log() {
 }
 
 #[test]
-fn forged_numbers_never_make_it_panic() {
+fn forged_numbers_never_cause_a_panic() {
     let config = config_for(0, None);
     let disk = SimDisk::new(0);
     let places = build(&disk, &config, &mut SmallRng::seed_from_u64(0));
@@ -429,7 +430,7 @@ fn forged_numbers_never_make_it_panic() {
 }
 
 #[test]
-fn a_repairs_plan_that_rots_half_way_is_not_taken_for_one_that_was_never_begun() {
+fn a_rotten_repair_plan_is_not_mistaken_for_an_unstarted_repair() {
     let mut refused = 0;
     for changes in 1..30 {
         let config = config_for(1, None);
@@ -452,7 +453,7 @@ fn a_repairs_plan_that_rots_half_way_is_not_taken_for_one_that_was_never_begun()
                 assert!(moved && damage.what.contains("damaged-"), "{damage}");
                 refused += 1;
             }
-            // Nothing was changed yet, or all of it was.
+            // The repair has changed nothing yet, or everything.
             other => drop(other.unwrap()),
         }
         if let Ok(journal) = open(&frozen, &config) {
@@ -462,7 +463,7 @@ fn a_repairs_plan_that_rots_half_way_is_not_taken_for_one_that_was_never_begun()
     assert!(refused > 2);
 }
 
-/// A log with one durable record and a broken tail behind it.
+/// A journal with one durable record and a broken tail after it.
 fn with_broken_tail(disk: &SimDisk, config: &JournalConfig) {
     let journal = open(disk, config).unwrap();
     journal.append(A, &[b"kept"]).unwrap();
@@ -474,7 +475,7 @@ fn with_broken_tail(disk: &SimDisk, config: &JournalConfig) {
 }
 
 #[test]
-fn a_check_changes_nothing_and_says_what_opening_would_do() {
+fn a_check_changes_nothing_and_predicts_the_opening() {
     for seed in 0..4 {
         let config = config_for(seed, None);
         let disk = SimDisk::new(seed);
@@ -492,7 +493,7 @@ fn a_check_changes_nothing_and_says_what_opening_would_do() {
 }
 
 #[test]
-fn saved_tails_are_bounded_and_a_full_disk_does_without() {
+fn saved_tails_are_bounded_and_a_full_disk_saves_none() {
     let config = config_for(2, None);
     let disk = SimDisk::new(0);
     let tails = |disk: &SimDisk| disk.list("log").unwrap().iter().filter(|e| e.name.starts_with("tail-")).count();

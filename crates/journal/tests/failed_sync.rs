@@ -1,5 +1,5 @@
-//! What a failed write or sync means for the next opening: it says that something may be lost, once, and takes nothing for durable that only the
-//! page cache has. A kill alone means nothing.
+//! The opening after a failed write or sync reports a possible loss once, and does not treat bytes of the page cache as
+//! durable. A kill alone is no loss.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,14 +31,14 @@ fn open(disk: &SimDisk) -> (Journal, Opened) {
     Journal::open(Arc::new(disk.clone()), "log", config()).unwrap()
 }
 
-/// Appends a record, in the kernel and no further.
+/// Appends a record and writes it to the kernel, without a sync.
 fn write(journal: &Journal, payload: &[u8]) -> Seq {
     let seq = journal.append(A, &[payload]).unwrap().seq;
     journal.write_to(seq).unwrap();
     seq
 }
 
-/// A log with a durable record and one that is only written, after which a sync has failed.
+/// A journal with a durable record and one that is only written, after a failed sync.
 fn failed(disk: &SimDisk) -> (BootId, Seq) {
     let (journal, opened) = open(disk);
     assert_eq!(opened.lost, None);
@@ -67,7 +67,7 @@ fn a_kill_is_no_loss() {
 }
 
 #[test]
-fn a_failed_sync_is_told_once_by_the_next_opening() {
+fn the_next_opening_reports_a_failed_sync_once() {
     for seed in 0..20 {
         let disk = SimDisk::new(seed);
         let (before, durable) = failed(&disk);
@@ -86,7 +86,7 @@ fn a_failed_sync_is_told_once_by_the_next_opening() {
 }
 
 #[test]
-fn a_failed_write_of_the_log_and_a_failed_sync_of_something_else_are_told_too() {
+fn a_failed_journal_write_and_a_failed_sync_of_another_file_are_reported_too() {
     let disk = SimDisk::new(1);
     let (journal, _) = open(&disk);
     let boot = journal.boot(BOOT);
@@ -99,7 +99,7 @@ fn a_failed_write_of_the_log_and_a_failed_sync_of_something_else_are_told_too() 
     let second = journal.boot(BOOT);
     assert_ne!(second, boot);
     journal.note_failed_sync();
-    // The log itself goes on, and its clean stop does not take it back.
+    // The journal continues, and its clean stop does not clear the failure.
     write(&journal, b"goes on");
     journal.close().unwrap();
     let (journal, opened) = open(&disk.kill());
@@ -125,7 +125,7 @@ fn a_counted_loss_survives_a_kill() {
 }
 
 #[test]
-fn an_opening_that_cannot_sync_is_told_by_the_next() {
+fn the_next_opening_reports_an_opening_that_could_not_sync() {
     let mut told = 0;
     for nth in 1..10 {
         let disk = SimDisk::new(nth);
@@ -149,7 +149,7 @@ fn an_opening_that_cannot_sync_is_told_by_the_next() {
 }
 
 #[test]
-fn what_only_the_page_cache_has_is_written_again_before_it_counts() {
+fn records_only_in_the_page_cache_are_rewritten_before_they_count() {
     let mut believed = 0;
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
@@ -168,7 +168,7 @@ fn what_only_the_page_cache_has_is_written_again_before_it_counts() {
 }
 
 #[test]
-fn without_the_mark_a_gap_is_a_loss() {
+fn a_gap_without_a_failure_mark_is_a_loss() {
     let mut gaps = 0;
     for seed in 0..60 {
         let disk = SimDisk::new(seed);
@@ -192,7 +192,7 @@ fn without_the_mark_a_gap_is_a_loss() {
 }
 
 #[test]
-fn a_mark_that_could_not_be_made_is_tried_again() {
+fn a_failure_mark_that_could_not_be_made_is_retried() {
     let disk = SimDisk::new(0);
     let (journal, _) = open(&disk);
     let seq = write(&journal, b"x");
@@ -205,7 +205,7 @@ fn a_mark_that_could_not_be_made_is_tried_again() {
 }
 
 #[test]
-fn a_log_that_does_not_say_is_not_trusted_and_a_repaired_one_is_another() {
+fn a_journal_without_a_loss_file_is_not_trusted_and_a_repaired_one_has_a_new_boot_generation() {
     let disk = SimDisk::new(0);
     let (journal, opened) = open(&disk);
     assert_eq!((journal.losses(), opened.lost), (0, None));
@@ -228,7 +228,7 @@ fn a_log_that_does_not_say_is_not_trusted_and_a_repaired_one_is_another() {
 }
 
 #[test]
-fn of_several_names_the_one_that_trusts_least_counts() {
+fn among_several_loss_files_the_least_trusting_counts() {
     let disk = SimDisk::new(0);
     drop(open(&disk));
     for name in ["failed-4", "sound-3", "failed-x"] {

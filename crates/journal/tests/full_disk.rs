@@ -1,4 +1,5 @@
-//! A full disk: ordinary records are refused before the room for deletes is gone, and taken again when there is space.
+//! On a full disk the journal refuses ordinary records while it still has room for deletions, and accepts them again
+//! when there is space.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -31,7 +32,7 @@ fn fill(journal: &Journal) -> (u64, JournalError) {
 }
 
 #[test]
-fn deletes_go_on_when_nothing_else_does() {
+fn deletions_continue_when_ordinary_appends_fail() {
     for prepare in [Prepare::Inline, Prepare::Background] {
         let disk = SimDisk::new(0);
         let (journal, _) = Journal::open(Arc::new(disk.clone()), "j", config(prepare)).unwrap();
@@ -40,12 +41,12 @@ fn deletes_go_on_when_nothing_else_does() {
         disk.set_free(SEGMENT / 2);
         let (taken, refusal) = fill(&journal);
         assert!(matches!(refusal, JournalError::NoSpace { wanted: SEGMENT }), "{refusal}");
-        // The current segment and one of the two made ahead were used.
+        // The appends used the current segment and one of the two spares.
         assert!((2 * 55..2 * 62).contains(&taken), "{taken}");
         let before = journal.appended();
         assert!(matches!(journal.append(A, &[&[1; 1000]]), Err(JournalError::NoSpace { .. })));
         assert_eq!(journal.appended(), before, "nothing was appended");
-        // Deletes: the reserve, then the ballast's two segments.
+        // Deletions use the reserve, then the two segments of the ballast.
         let mut deletes = 0;
         let last = loop {
             match journal.append_urgent(A, &[&[2; 100]]) {
@@ -66,7 +67,7 @@ fn deletes_go_on_when_nothing_else_does() {
         assert_eq!(disk.len_of("ballast").unwrap(), None, "the ballast was given back");
         assert_eq!(journal.poisoned(), None);
         assert!(!journal.ensure_ballast().unwrap(), "there is no room for it");
-        // They have freed something.
+        // The deletions have freed space.
         disk.set_free(100 * SEGMENT);
         let next = journal.append(A, &[b"again"]).unwrap();
         assert_eq!(next.seq, last.next());
@@ -80,14 +81,14 @@ fn deletes_go_on_when_nothing_else_does() {
 }
 
 #[test]
-fn trimming_makes_room_for_the_log_itself() {
+fn trimming_frees_space_for_new_segments() {
     for prepare in [Prepare::Inline, Prepare::Background] {
         let disk = SimDisk::new(0);
         let (journal, _) = Journal::open(Arc::new(disk.clone()), "j", config(prepare)).unwrap();
         disk.set_free(4 * SEGMENT);
         fill(&journal);
         journal.sync_to(journal.appended()).unwrap();
-        // Somebody reads while it is trimmed: the space comes when that ends, not with the trim.
+        // A reader runs during the trim: the space becomes free when it ends.
         let mut first = true;
         let read = |_, _, _: &[u8]| {
             if std::mem::take(&mut first) {
@@ -95,14 +96,14 @@ fn trimming_makes_room_for_the_log_itself() {
             }
             ControlFlow::Continue(())
         };
-        // What it had not come to yet is gone from under it.
+        // The rest was removed while it read.
         assert!(matches!(journal.replay(A, Seq::ZERO, &mut { read }), Err(JournalError::Trimmed { .. })));
         journal.append(A, &[&[1; 1000]]).unwrap();
     }
 }
 
 #[test]
-fn a_thread_makes_segments_ahead_and_tries_again() {
+fn a_thread_makes_spare_segments_and_retries() {
     let disk = SimDisk::new(0);
     let (journal, _) = Journal::open(Arc::new(disk.clone()), "j", config(Prepare::Background)).unwrap();
     let until = |what: &str, done: &dyn Fn() -> bool| {
@@ -124,7 +125,7 @@ fn a_thread_makes_segments_ahead_and_tries_again() {
 }
 
 #[test]
-fn a_panic_while_a_segment_is_made_is_counted_and_it_is_tried_again() {
+fn a_panic_while_making_a_segment_is_counted_and_the_attempt_repeated() {
     for prepare in [Prepare::Inline, Prepare::Background] {
         let disk = SimDisk::new(0);
         disk.call_next(DiskOp::Create, 3, || panic!("told so"));
@@ -142,7 +143,7 @@ fn a_panic_while_a_segment_is_made_is_counted_and_it_is_tried_again() {
 }
 
 #[test]
-fn a_segment_that_cannot_be_made_for_another_reason_is_an_error_and_no_poison() {
+fn other_failures_to_make_a_segment_do_not_poison_the_journal() {
     let disk = SimDisk::new(0);
     let (journal, _) = Journal::open(Arc::new(disk.clone()), "j", config(Prepare::Inline)).unwrap();
     let mut refusals = 0;
@@ -162,7 +163,7 @@ fn a_segment_that_cannot_be_made_for_another_reason_is_an_error_and_no_poison() 
 }
 
 #[test]
-fn ballast_holds_real_space_and_gives_it_back() {
+fn ballast_occupies_real_space_and_frees_it() {
     let disk = SimDisk::new(0);
     disk.set_free(1 << 20);
     let ballast = Ballast::new(Arc::new(disk.clone()), "b");

@@ -1,4 +1,4 @@
-//! What a log does when nothing goes wrong, on the simulated and on the real disk, with and without direct I/O.
+//! The journal without faults, on the simulated and on the real disk, with and without direct I/O.
 
 #![allow(
     clippy::unwrap_used,
@@ -51,7 +51,7 @@ fn payload(i: u64) -> Vec<u8> {
 }
 
 #[test]
-fn records_come_back_in_order_from_memory_from_the_file_and_after_opening_again() {
+fn records_are_read_in_order_from_memory_from_files_and_after_reopening() {
     everywhere(|disk, config| {
         let (journal, opened) = Journal::open(Arc::clone(&disk), "log/j", config.clone()).unwrap();
         assert!(opened.created && opened.last == Seq::ZERO && opened.oldest == Seq(1));
@@ -115,7 +115,7 @@ fn records_come_back_in_order_from_memory_from_the_file_and_after_opening_again(
 }
 
 #[test]
-fn a_stop_without_a_mark_is_told_from_a_clean_one() {
+fn a_stop_without_a_mark_differs_from_a_clean_one() {
     everywhere(|disk, config| {
         let (journal, _) = Journal::open(Arc::clone(&disk), "j", config.clone()).unwrap();
         let seq = journal.append(A, &[b"x"]).unwrap().seq;
@@ -133,7 +133,7 @@ fn a_stop_without_a_mark_is_told_from_a_clean_one() {
 }
 
 #[test]
-fn segments_go_when_every_stream_allows_it() {
+fn segments_are_removed_when_every_stream_allows_it() {
     everywhere(|disk, config| {
         let (journal, _) = Journal::open(Arc::clone(&disk), "j", config.clone()).unwrap();
         let mut last = Seq::ZERO;
@@ -166,11 +166,11 @@ fn segments_go_when_every_stream_allows_it() {
 }
 
 #[test]
-fn what_trimming_leaves_begins_with_a_segment_that_a_power_failure_cannot_take() {
+fn trimming_leaves_a_durable_first_segment() {
     let sim = SimDisk::new(1);
     let config = config(false);
     let (journal, _) = Journal::open(Arc::new(sim.clone()), "j", config.clone()).unwrap();
-    // The second segment is begun, and nothing of it is on the disk.
+    // The second segment is begun, and none of it is on the disk.
     loop {
         journal.append(A, &[&[7; 5000]]).unwrap();
         if journal.segments().len() == 2 {
@@ -191,7 +191,7 @@ fn what_trimming_leaves_begins_with_a_segment_that_a_power_failure_cannot_take()
 }
 
 #[test]
-fn a_trim_that_failed_half_way_goes_on_at_the_next_call() {
+fn a_failed_trim_continues_at_the_next_call() {
     let sim = SimDisk::new(1);
     let (journal, _) = Journal::open(Arc::new(sim.clone()), "j", config(false)).unwrap();
     while journal.segments().len() < 4 {
@@ -205,13 +205,13 @@ fn a_trim_that_failed_half_way_goes_on_at_the_next_call() {
     assert_eq!(journal.segments().len(), 1);
 }
 
-/// Names in the log's folder that a trimmed segment leaves behind until it is gone.
-fn leavings(disk: &SimDisk) -> usize {
+/// The number of names that trimmed segments leave in the journal's directory until they are removed.
+fn leftover_names(disk: &SimDisk) -> usize {
     disk.list("j").unwrap().iter().filter(|entry| entry.name.starts_with("trimmed-")).count()
 }
 
 #[test]
-fn a_replay_goes_on_in_segments_that_are_trimmed_under_it() {
+fn a_replay_reads_segments_that_are_trimmed_meanwhile() {
     let sim = SimDisk::new(1);
     let (journal, _) = Journal::open(Arc::new(sim.clone()), "j", config(false)).unwrap();
     while journal.segments().len() < 3 {
@@ -230,13 +230,13 @@ fn a_replay_goes_on_in_segments_that_are_trimmed_under_it() {
         ControlFlow::Continue(())
     };
     journal.replay(A, Seq::ZERO, &mut { read }).unwrap();
-    assert_eq!((seen, journal.oldest(), leavings(&sim)), (last.0, first.last.next(), 1));
+    assert_eq!((seen, journal.oldest(), leftover_names(&sim)), (last.0, first.last.next(), 1));
     journal.set_trim(A, first.last.next()).unwrap();
-    assert_eq!(leavings(&sim), 0, "once nobody reads it");
+    assert_eq!(leftover_names(&sim), 0, "once nobody reads it");
 }
 
 #[test]
-fn what_is_left_of_trimmed_segments_goes_at_the_next_opening() {
+fn the_next_opening_removes_leftovers_of_trimmed_segments() {
     let sim = SimDisk::new(1);
     let (journal, _) = Journal::open(Arc::new(sim.clone()), "j", config(false)).unwrap();
     while journal.segments().len() < 3 {
@@ -244,14 +244,14 @@ fn what_is_left_of_trimmed_segments_goes_at_the_next_opening() {
     }
     journal.sync_to(journal.appended()).unwrap();
     journal.set_trim(A, Seq(u64::MAX)).unwrap();
-    // In the middle of the first one, when it is cut short; the second goes.
+    // The first removal fails while it truncates the file; the second segment is removed.
     sim.fail_next(DiskOp::Sync, 2, std::io::ErrorKind::Other);
     journal.set_trim(B, Seq(u64::MAX)).unwrap();
-    assert_eq!((journal.segments().len(), journal.stats().removals_failed, leavings(&sim)), (1, 1, 1));
+    assert_eq!((journal.segments().len(), journal.stats().removals_failed, leftover_names(&sim)), (1, 1, 1));
     let last = journal.appended();
     drop(journal);
     let (_, opened) = Journal::open(Arc::new(sim.clone()), "j", config(false)).unwrap();
-    assert_eq!((opened.last, leavings(&sim)), (last, 0));
+    assert_eq!((opened.last, leftover_names(&sim)), (last, 0));
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn impossible_requests_are_refused() {
 }
 
 #[test]
-fn segments_of_another_size_go_on_being_read() {
+fn segments_of_another_size_stay_readable() {
     everywhere(|disk, config| {
         let mut last = Seq::ZERO;
         for kib in [64, 32, 128] {
@@ -303,7 +303,7 @@ fn segments_of_another_size_go_on_being_read() {
 }
 
 #[test]
-fn many_threads_share_syncs_and_lose_nothing() {
+fn many_threads_share_syncs_without_losing_records() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder.path()).unwrap());
     let config = JournalConfig {

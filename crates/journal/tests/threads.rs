@@ -1,4 +1,4 @@
-//! Several threads and a disk whose syncs take as long as the test wants.
+//! Several threads, and a disk whose syncs take as long as the test wants.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -116,7 +116,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
 }
 
 #[test]
-fn writes_go_on_while_a_sync_runs_and_one_sync_serves_all_who_came_meanwhile() {
+fn writes_continue_during_a_sync_and_one_sync_serves_all_waiters() {
     let (disk, gate, journal) = slow();
     gate.set(true);
     std::thread::scope(|scope| {
@@ -126,7 +126,7 @@ fn writes_go_on_while_a_sync_runs_and_one_sync_serves_all_who_came_meanwhile() {
             move || journal.sync_to(first.seq)
         });
         until("somebody syncs", || *gate.waiting.lock() == 1);
-        // The sync hangs; records are still appended, written, and read.
+        // The sync hangs. Appends, writes and reads continue.
         let mut last = first;
         for i in 0..100u8 {
             last = journal.append(A, &[&[i; 300]]).unwrap();
@@ -154,7 +154,7 @@ fn writes_go_on_while_a_sync_runs_and_one_sync_serves_all_who_came_meanwhile() {
 }
 
 #[test]
-fn a_failed_sync_is_told_to_all_who_wait() {
+fn all_waiting_threads_get_the_error_of_a_failed_sync() {
     let (disk, gate, journal) = slow();
     for _ in 0..10 {
         journal.append(A, &[b"x"]).unwrap();
@@ -183,7 +183,7 @@ fn a_failed_sync_is_told_to_all_who_wait() {
 }
 
 #[test]
-fn a_failed_write_is_told_to_all_who_wait() {
+fn all_waiting_threads_get_the_error_of_a_failed_write() {
     let (disk, _gate, journal) = slow();
     journal.append(A, &[b"x"]).unwrap();
     disk.fail_next(DiskOp::Write, 1, std::io::ErrorKind::Other);

@@ -2,12 +2,12 @@
 //!
 //! `cargo run --release -p weir-kv --example kv_bench -- FOLDER commit|fill|scan|reopen [OPTIONS]`
 //!
-//! * `commit`: operations as a namespace makes them (read one key, put three, delete one) with `--outstanding N`
-//!   (64) for `--seconds N` (10), `--written` for those that wait for the kernel only, `--simple` for a single put: rate,
-//!   latency quantiles for each second, memory.
-//! * `fill`: puts `--keys N` (1,000,000) keys of 40 bytes with values of 120 bytes, 100 an operation.
-//! * `scan`: reads everything, up and down, and random keys.
-//! * `reopen`: how long opening takes (after a clean stop, or after this program was killed while it filled).
+//! - `commit`: runs operations like those of a namespace (read one key, put three, delete one) with `--outstanding N`
+//!   (64) for `--seconds N` (10). `--written` waits for the kernel only; `--simple` puts a single key. Prints the rate,
+//!   latency quantiles for each second, and memory.
+//! - `fill`: puts `--keys N` (1,000,000) keys of 40 bytes with values of 120 bytes, 100 per operation.
+//! - `scan`: reads everything, in both directions, and random keys.
+//! - `reopen`: measures how long opening takes after a clean stop, or after this program was killed while it filled.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -73,7 +73,7 @@ fn mix(number: u64) -> u64 {
     (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// As a directory entry: the directory, then a name.
+/// Like a directory entry: the directory, then a name.
 fn key(number: u64) -> Vec<u8> {
     format!("D{:08}/file-{:016x}-{number:010}", number / 1000, mix(number)).into_bytes()
 }
@@ -89,7 +89,7 @@ struct Client {
     latencies: parking_lot::Mutex<Histogram<u64>>,
 }
 
-/// Submits one operation, and the next one when it is answered.
+/// Submits one operation, and the next one after its answer.
 fn go_on(client: &Arc<Client>) {
     if client.stop.load(Ordering::Relaxed) {
         client.running.fetch_sub(1, Ordering::SeqCst);
@@ -218,7 +218,7 @@ fn fill(dir: &Path, options: &BTreeMap<String, u64>) {
     if !options.contains_key("kill") {
         close(node);
     } else {
-        // As SIGKILL does: nothing is tidied up.
+        // Like SIGKILL: nothing is cleaned up.
         std::process::abort();
     }
 }

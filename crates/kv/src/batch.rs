@@ -1,4 +1,4 @@
-//! A batch: the resulting keys and values of a change, and its bytes in a record of the log (`docs/reference/formats.md`).
+//! A batch: the resulting keys and values of a change, and its bytes in a journal record (`docs/reference/formats.md`).
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::write_set::Bytes;
 pub const KEY_MAX: usize = 4096;
 /// Longest value, in bytes.
 pub const VALUE_MAX: usize = 1 << 20;
-/// Longest encoded batch, in bytes: what one record of the log takes.
+/// Longest encoded batch in bytes: the limit of one journal record.
 pub const BATCH_MAX: usize = journal::PAYLOAD_MAX;
-/// Keys from this byte on are the engine's own.
+/// Keys from this byte on belong to the engine.
 pub(crate) const RESERVED: u8 = 0xff;
 
 const VERSION: u8 = 1;
@@ -20,31 +20,31 @@ const HEADER: usize = 6;
 const ENTRY_HEADER: usize = 6;
 const DELETED: u32 = u32::MAX;
 
-/// Puts and deletes that happen together. One per key: a later one replaces an earlier one.
+/// Puts and deletions that happen together. Each key has one entry: a later one replaces an earlier one.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Batch {
     entries: BTreeMap<Key, Option<Bytes>>,
 }
 
 impl Batch {
-    /// Without entries.
+    /// An empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets `key` (1 to [`KEY_MAX`] bytes, the first not 0xff) to `value` (up to [`VALUE_MAX`] bytes). The limits are
-    /// checked when the batch is appended.
+    /// Sets `key` (1 to [`KEY_MAX`] bytes, the first not 0xff) to `value` (up to [`VALUE_MAX`] bytes). Appending the
+    /// batch checks these limits.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
         self.entries.insert(Key::new(key.into()), Some(value.into()));
     }
 
-    /// Takes `key` away.
+    /// Deletes `key`.
     pub fn delete(&mut self, key: &[u8]) {
         self.entries.insert(Key::new(key.into()), None);
     }
 
-    /// Whether nothing is in it.
+    /// Whether the batch has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -61,14 +61,20 @@ impl Batch {
         self.entries.iter().map(|(key, value)| (&**key.bytes(), value.as_deref()))
     }
 
-    /// As in a record of the log.
+    /// Encodes the batch as a journal record.
+    ///
+    /// # Errors
+    /// [`KvError::TooLarge`], [`KvError::BadKey`]: an entry or the batch exceeds a limit.
     pub fn encode(&self) -> Result<Vec<u8>, KvError> {
         let mut out = Vec::new();
         encode(self.iter(), &mut out)?;
         Ok(out)
     }
 
-    /// From a record of the log. Refuses what [`Batch::encode`] would not have written.
+    /// Decodes a journal record. Rejects everything that [`Batch::encode`] would not write.
+    ///
+    /// # Errors
+    /// [`KvError::Damaged`], [`KvError::Unsupported`].
     pub fn decode(payload: &[u8]) -> Result<Self, KvError> {
         let mut entries = BTreeMap::new();
         for entry in decode(payload)? {
@@ -103,7 +109,7 @@ pub(crate) fn check(key: &[u8], value: Option<&[u8]>) -> Result<(), KvError> {
     }
 }
 
-/// Replaces `out` by the encoded `entries`, each key once.
+/// Replaces the contents of `out` with the encoded `entries`; each key occurs once.
 pub(crate) fn encode<'a>(
     entries: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
     out: &mut Vec<u8>,
@@ -125,8 +131,9 @@ pub(crate) fn encode<'a>(
     Ok(())
 }
 
-/// One entry: length of the key, of the value (all ones: deleted), both little-endian, key, value. Within the limits.
-#[allow(clippy::cast_possible_truncation)] // checked by every caller against KEY_MAX and VALUE_MAX
+/// Appends one entry: length of the key, length of the value (all ones: deleted), both little-endian, then key and
+/// value. Both must be within the limits.
+#[allow(clippy::cast_possible_truncation)] // every caller checks KEY_MAX and VALUE_MAX
 pub(crate) fn push_entry(key: &[u8], value: Option<&[u8]>, out: &mut Vec<u8>) {
     out.extend_from_slice(&(key.len() as u16).to_le_bytes());
     out.extend_from_slice(&value.map_or(DELETED, |value| value.len() as u32).to_le_bytes());
@@ -134,7 +141,7 @@ pub(crate) fn push_entry(key: &[u8], value: Option<&[u8]>, out: &mut Vec<u8>) {
     out.extend_from_slice(value.unwrap_or_default());
 }
 
-/// Takes one entry off the front of `rest`.
+/// Takes one entry from the front of `rest`.
 pub(crate) fn take_entry<'a>(rest: &mut &'a [u8]) -> Result<(&'a [u8], Option<&'a [u8]>), &'static str> {
     let (head, after) = rest.split_at_checked(ENTRY_HEADER).ok_or("an entry's lengths are cut")?;
     let &[k0, k1, v0, v1, v2, v3] = head else { return Err("an entry's lengths are cut") };
@@ -162,7 +169,7 @@ pub(crate) fn take_entry<'a>(rest: &mut &'a [u8]) -> Result<(&'a [u8], Option<&'
 
 type Entry<'a> = Result<(&'a [u8], Option<&'a [u8]>), KvError>;
 
-/// The entries of a record; an error is the last item. Trailing bytes are an error.
+/// The entries of a record. An error is the last item; trailing bytes are an error.
 pub(crate) fn decode(payload: &[u8]) -> Result<impl Iterator<Item = Entry<'_>>, KvError> {
     let damaged = |what: &str| KvError::Damaged(format!("a batch in the log: {what}"));
     let (header, mut rest) = payload.split_at_checked(HEADER).ok_or_else(|| damaged("shorter than its header"))?;

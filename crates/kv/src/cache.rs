@@ -1,15 +1,15 @@
-//! Values that were read or written lately, shared by all who read an index: a lookup in the overlay and the engine
-//! costs many times as much.
+//! Recently read or written values, shared by all readers of an index. A lookup in the overlay and the engine costs
+//! many times as much.
 //!
-//! What is remembered of a key holds from a record `since` on and up to the last record that was taken in. Whoever
-//! looks at the index as of an earlier record than `since` is not answered, so that an answer is always exactly what
-//! the snapshot itself would say, for old snapshots and for the newest alike. Two rules keep that true:
+//! An entry is valid from a record `since` up to the newest record in the cache. A reader whose snapshot is older than
+//! `since` gets no answer. An answer therefore always equals that of the snapshot, for old and new snapshots alike. Two
+//! rules ensure this:
 //!
-//! * The appender tells of each change ([`ReadCache::changed`]) before anybody can see it.
-//! * What a reader found may be from before a change that has come meanwhile. It is taken in ([`ReadCache::fill`]) only
-//!   if no key of its set was changed after the reader's state.
+//! - The appender reports each change ([`ReadCache::changed`]) before any reader can see it.
+//! - A reader may have looked a value up before a later change. The cache accepts it ([`ReadCache::fill`]) only if no
+//!   key of its set has changed since the reader's snapshot.
 //!
-//! Bounded in bytes. Keys are spread over small sets, each with its own lock, which readers share.
+//! The cache is bounded in bytes. Keys are spread over small sets. Each set has its own lock, which readers share.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,21 +18,21 @@ use parking_lot::RwLock;
 
 use crate::write_set::Bytes;
 
-/// Bytes in a set: some ten names of files.
+/// Bytes in a set: about ten file names.
 const SET_BYTES: usize = 2048;
-/// Longest entry that is remembered, with its overhead.
+/// The longest entry in the cache, with its overhead.
 const ENTRY_MAX: usize = SET_BYTES / 2;
-/// Bytes that an entry takes besides its key and value.
+/// Bytes of an entry besides its key and value.
 const ENTRY_OVERHEAD: usize = 112;
-/// Most entries in a set. In place and not behind pointers: most of a lookup's time is waiting for memory.
+/// Entries in a set at most. They are stored in place: most of a lookup's time is waiting for memory.
 const WAYS: usize = 12;
 
 /// See the module's documentation.
 pub(crate) struct ReadCache {
     sets: Box<[RwLock<Set>]>,
-    /// So that nobody can choose names that fall into one set.
+    /// Prevents clients from choosing names that fall into one set.
     seed: u64,
-    /// Raised when everything is forgotten.
+    /// Rises when the cache is cleared.
     epoch: AtomicU64,
 }
 
@@ -41,7 +41,7 @@ struct Set {
     /// The last record that changed any key of this set.
     changed: u64,
     bytes: usize,
-    /// Where the search for what may go is.
+    /// Where the search for an entry to evict continues.
     hand: usize,
     /// The low halves of the entries' hashes.
     tags: [u32; WAYS],
@@ -50,21 +50,21 @@ struct Set {
 
 struct Entry {
     key: Bytes,
-    /// `None`: the key is not there.
+    /// `None`: the key does not exist.
     value: Option<Bytes>,
     since: u64,
-    /// Asked for since the hand came by.
+    /// Read since the hand last passed.
     used: AtomicBool,
 }
 
 impl ReadCache {
-    /// At most about `bytes` in all; 0: remembers nothing.
+    /// A cache of about `bytes` in all; with 0 it stores nothing.
     pub(crate) fn new(bytes: usize) -> Self {
         let sets = (0..bytes / SET_BYTES).map(|_| RwLock::default()).collect();
         Self { sets, seed: RandomState::new().hash_one(0), epoch: AtomicU64::new(0) }
     }
 
-    /// The value of `key` as of record `at`, `Some(None)` if it is not there; `None`: not known.
+    /// The value of `key` as of record `at`; `Some(None)` if the key does not exist, `None` if the cache does not know.
     pub(crate) fn get(&self, key: &[u8], at: u64) -> Option<Option<Bytes>> {
         let (set, tag) = self.place(key)?;
         let set = set.read();
@@ -78,34 +78,33 @@ impl ReadCache {
         Some(entry.value.clone())
     }
 
-    /// A reader found `value` for `key` as of record `at`, in a view of `epoch`.
+    /// Stores the `value` that a reader found for `key` as of record `at`, in a view of `epoch`.
     pub(crate) fn fill(&self, key: &[u8], value: Option<&Bytes>, at: u64, epoch: u64) {
         let Some((set, tag)) = self.place(key) else { return };
         let mut set = set.write();
-        // Both under the lock, under which changes and forgetting come too.
+        // Check under the lock that changes and clearing also take.
         if set.changed > at || self.epoch() != epoch || set.find(tag, key).is_some() {
             return;
         }
-        // Not changed since the set was.
+        // The set has not changed since, so the key has not either.
         let since = set.changed;
         set.push(tag, Entry { key: key.into(), value: value.cloned(), since, used: AtomicBool::new(false) });
     }
 
-    /// Record `seq` sets `key`, and nobody sees it yet. To be told in the order of the records.
+    /// Notes that record `seq` sets `key`, before any reader can see it. Call it in the order of the records.
     pub(crate) fn changed(&self, seq: u64, key: &Bytes, value: Option<&Bytes>) {
         let Some((set, tag)) = self.place(key) else { return };
         let mut set = set.write();
         set.changed = seq;
         let used = set.find(tag, key).is_some_and(|at| set.remove(at));
-        // A key that goes is seldom asked for again, unless it was before.
+        // A deleted key is seldom read again, unless it was read before.
         if value.is_some() || used {
             let used = AtomicBool::new(used);
             set.push(tag, Entry { key: key.clone(), value: value.cloned(), since: seq, used });
         }
     }
 
-    /// Forgets everything, also what readers of views from before are about to fill in. Gives the epoch of views from
-    /// now on.
+    /// Clears the cache and ignores later fills by readers of older views. Returns the epoch of views made from now on.
     pub(crate) fn forget(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
         for set in &self.sets {
@@ -114,12 +113,12 @@ impl ReadCache {
         }
     }
 
-    /// What views that are made now belong to.
+    /// The epoch of views that are made now.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    #[allow(clippy::cast_possible_truncation)] // halves of the hash are meant
+    #[allow(clippy::cast_possible_truncation)] // uses halves of the hash
     fn place(&self, key: &[u8]) -> Option<(&RwLock<Set>, u32)> {
         let hash = hash(self.seed, key);
         let at = ((hash >> 32) * self.sets.len() as u64) >> 32;
@@ -133,14 +132,14 @@ impl Set {
         places.position(|(other, entry)| *other == tag && entry.as_ref().is_some_and(|entry| *entry.key == *key))
     }
 
-    /// Says whether the entry was in use.
+    /// Returns whether the entry was in use.
     fn remove(&mut self, at: usize) -> bool {
         let Some(entry) = self.entries[at].take() else { return false };
         self.bytes -= entry.weight();
         entry.used.into_inner()
     }
 
-    /// Takes in an entry whose key is not in the set. What was not used lately makes room.
+    /// Adds an entry whose key is not in the set. Evicts entries that were not used lately.
     fn push(&mut self, tag: u32, entry: Entry) {
         let weight = entry.weight();
         if weight > ENTRY_MAX {
@@ -158,7 +157,7 @@ impl Set {
         self.entries[place] = Some(entry);
     }
 
-    /// Moves the hand one on; an entry there goes unless it was used since the last time.
+    /// Advances the hand and evicts the entry there, unless it was used since the last pass.
     fn make_room(&mut self) {
         let at = self.hand;
         self.hand = (at + 1) % WAYS;
@@ -174,7 +173,7 @@ impl Entry {
     }
 }
 
-/// Seeded, for the names are chosen by clients; and all of its bits are good, for they are used in parts.
+/// Seeded, because clients choose the names. All bits are well mixed, because parts of the hash are used separately.
 pub(crate) fn hash(seed: u64, key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(key, seed)
 }
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded_and_keeps_what_is_asked_for() {
+    fn the_cache_is_bounded_and_keeps_entries_in_use() {
         let cache = ReadCache::new(64 << 10);
         let hot: Vec<Bytes> = (0..20).map(|n| bytes(&format!("hot{n}"))).collect();
         let value = bytes(&"v".repeat(60));
@@ -238,7 +237,7 @@ mod tests {
         assert!(loads.len() == 1024 && *most < 200, "{} sets, at most {most} of 98 on the average", loads.len());
     }
 
-    /// What a key was, by record.
+    /// The values of a key, by record.
     type History = BTreeMap<u64, Option<Bytes>>;
 
     fn as_of(history: &History, at: u64) -> Option<Bytes> {
@@ -251,8 +250,8 @@ mod tests {
         FilledWithoutLooking,
     }
 
-    /// Steps of an appender and of readers in any order: each reader takes its state, looks into the cache, reads the
-    /// index, and fills the cache with what it has found, with steps of the others between any two of these.
+    /// Runs the steps of an appender and of readers in any order. Each reader takes its snapshot, looks into the cache,
+    /// reads the index, and fills the cache; steps of others run between any two of these.
     fn interleave(seed: u64, bug: Option<Bug>, hits: &mut u64) -> Result<(), String> {
         let mut rng = SmallRng::seed_from_u64(seed);
         // One set, or few.
@@ -260,7 +259,7 @@ mod tests {
         let keys: Vec<Bytes> = (0..rng.random_range(1..12)).map(|n| bytes(&format!("k{n}"))).collect();
         let mut histories = vec![History::new(); keys.len()];
         let (mut appended, mut published) = (0, 0);
-        // Snapshots that are held, and lookups on their way: key, state, what was found.
+        // Open snapshots, and running lookups: key, state, result.
         let mut held = vec![0];
         let mut pending: Vec<(usize, u64, Option<Bytes>)> = Vec::new();
         for _ in 0..400 {
@@ -287,7 +286,7 @@ mod tests {
                     cache.fill(&keys[key], value.as_ref(), at, cache.epoch());
                 }
                 _ => {
-                    // The newest, one that is held, or (the committer's) what is not published yet.
+                    // The newest snapshot, an open one, or (for the committer) unpublished state.
                     let at = match rng.random_range(0..4) {
                         0 => held[rng.random_range(0..held.len())],
                         1 => appended,
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_order_of_steps_an_answer_is_what_the_snapshot_would_say() {
+    fn a_cached_answer_equals_the_snapshots_in_any_order_of_steps() {
         let mut hits = 0;
         let seeds = crate::tests::seeds(3000);
         for seed in 0..seeds {

@@ -1,5 +1,5 @@
-//! [`Embedded`]: the committer. Takes queued operations, runs each on a savepoint over the batch's changes, puts the
-//! net effect of all into one record of the log with one sync, shows it, then has everybody answered.
+//! [`Embedded`]: the committer. It takes queued operations and runs each on a savepoint over the batch's changes. It
+//! writes their net effect into one journal record with one sync, publishes it, and then answers all callers.
 
 mod commit;
 mod queue;
@@ -17,20 +17,20 @@ pub(crate) use commit::panic_text;
 use queue::{Queue, Request};
 use responder::Responder;
 
-/// Called after the completions of a batch, on the same thread: flush what they have filled. Must not block.
+/// Called after the completions of a batch, on the same thread, to flush what they produced. Must not block.
 pub type BatchDone = Arc<dyn Fn() + Send + Sync>;
 
-/// How the committer is to work. The default is for production.
+/// How the committer works. The default is for production.
 #[derive(Clone, Debug)]
 pub struct EmbeddedConfig {
-    /// Operations that may wait; beyond that [`Kv::submit`] blocks.
+    /// Operations that may wait; with more, [`Kv::submit`] blocks.
     pub queue_max: usize,
-    /// Operations in a batch.
+    /// Operations in a batch at most.
     pub batch_ops_max: usize,
     /// Bytes of changes at which a batch takes no more operations.
     pub batch_bytes: usize,
-    /// How long the committer waits for those who were just answered to come again, before it commits with fewer. Only
-    /// after batches of several operations: a single client never waits.
+    /// How long the committer waits for the clients of the last batch to return, before it commits fewer operations. It
+    /// waits only after batches of several operations: a single client never waits.
     pub linger: Duration,
     #[cfg(test)]
     pub(crate) planted: Option<crate::tests::Planted>,
@@ -54,21 +54,21 @@ impl Default for EmbeddedConfig {
 pub struct EmbeddedStats {
     /// Batches committed.
     pub batches: u64,
-    /// Operations that were part of them.
+    /// Operations in these batches.
     pub committed: u64,
     /// Operations that decided to abort.
     pub aborted: u64,
     /// Operations that panicked.
     pub panicked: u64,
-    /// Operations refused for want of space.
+    /// Operations refused for lack of space.
     pub no_space: u64,
     /// Operations in the largest batch.
     pub largest_batch: u64,
-    /// Operations in each batch that was committed, refused ones included.
+    /// Operations in each committed batch, including refused ones.
     pub batch_ops: Histogram,
 }
 
-/// The embedded engine of the namespace: one committer over a [`LoggedIndex`], whose only appender it is.
+/// The embedded engine of the namespace: one committer over a [`LoggedIndex`]. It is the index's only appender.
 pub struct Embedded {
     index: Arc<LoggedIndex>,
     queue: Arc<Queue>,
@@ -97,19 +97,19 @@ impl Embedded {
         Ok(Self { index, queue, responder, stats, committer: Mutex::new(Some(committer)) })
     }
 
-    /// From now on `hook` runs after the completions of each batch.
+    /// Makes `hook` run after the completions of each batch.
     pub fn on_batch_done(&self, hook: BatchDone) {
         self.responder.set_hook(hook);
     }
 
-    /// The index beneath.
+    /// The index below the committer.
     #[must_use]
     pub fn index(&self) -> &Arc<LoggedIndex> {
         &self.index
     }
 
-    /// Why nothing is committed or answered any more, if a thread of the engine has died. All operations are answered
-    /// [`KvError::Stopped`] from then on; what was acknowledged is durable. Only a new start helps.
+    /// Why no operation is committed or answered any more, if a thread of the engine has died. All operations then get
+    /// [`KvError::Stopped`]. Acknowledged operations are durable. Only a restart helps.
     #[must_use]
     pub fn broken(&self) -> Option<String> {
         self.queue.broken()
@@ -121,12 +121,12 @@ impl Embedded {
         *self.stats.lock()
     }
 
-    /// Commits and answers what is queued, then ends the threads. Later operations are answered
-    /// [`KvError::Stopped`]. Not to be called from an operation or completion.
+    /// Commits and answers all queued operations, then ends the threads. Later operations get [`KvError::Stopped`].
+    /// Operations and completions must not call this.
     pub fn stop(&self) {
         self.queue.close();
         if let Some(committer) = self.committer.lock().take() {
-            // Operations' panics are contained; one of the committer itself was reported by the panic hook.
+            // Panics of operations are caught. The panic hook has reported one of the committer itself.
             let _ = committer.join();
         }
         self.responder.stop();

@@ -1,4 +1,4 @@
-//! What keeps the swept part of an index: [`Engine`], and the one in memory.
+//! [`Engine`], which keeps the swept part of an index, and the one in memory.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -9,25 +9,25 @@ use parking_lot::Mutex;
 
 use crate::{KvError, Read, ScanOrder, Visit};
 
-/// How far an engine has come, in which log.
+/// How far an engine has come, and in which journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Applied {
-    /// All records of the stream up to this one are in it. 0: none.
+    /// The engine has all records of the stream up to this one; 0 for none.
     pub seq: Seq,
-    /// The log's incarnation ([`journal::Journal::incarnation`]).
+    /// The journal's incarnation ([`journal::Journal::incarnation`]).
     pub incarnation: u64,
 }
 
-/// A key with its value; `None`: the key is to go.
+/// A key with its value; `None` deletes the key.
 pub type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// Sorted entries, each key once, handed over one at a time.
+/// Sorted entries, each key once, returned one at a time.
 pub trait EntrySource {
     /// The next entry, valid until the next call.
     fn next(&mut self) -> Result<Option<Entry<'_>>, KvError>;
 }
 
-/// No entries: a step that changes the position alone.
+/// No entries, for a step that only advances the position.
 pub struct NoEntries;
 
 impl EntrySource for NoEntries {
@@ -36,35 +36,34 @@ impl EntrySource for NoEntries {
     }
 }
 
-/// An ordered map on disk or in memory, changed by one thread (the sweeper) in big steps. It may lose what was applied
-/// since the last flush, or everything: the log and its checkpoints bring it back. It must never show a part of a step.
+/// An ordered map on disk or in memory. One thread (the sweeper) changes it in large steps. It may lose all steps since
+/// the last flush, or everything: the journal and its checkpoints restore them. It must never show a part of a step.
 pub trait Engine: Send + Sync {
     /// The state after the last step; does not change.
     fn snapshot(&self) -> Arc<dyn Read + Send + Sync>;
-    /// One step: the entries, sorted, and the new `applied` together. After an error nothing of it is shown.
+    /// Applies one step: the sorted entries together with the new `applied`. After an error none of it is visible.
     fn apply(&self, entries: &mut dyn EntrySource, applied: Applied) -> Result<(), KvError>;
-    /// How far it is.
+    /// The position of the last step.
     fn applied(&self) -> Applied;
-    /// How far it is for certain after a power failure.
+    /// The position that survives a power failure.
     fn flushed(&self) -> Applied;
-    /// Makes everything applied durable.
+    /// Makes all applied steps durable.
     fn flush(&self) -> Result<(), KvError>;
-    /// Forgets everything, and is empty with `applied` 0. What was there is kept aside at least until
-    /// [`Engine::rebuilt`].
+    /// Empties the engine and sets `applied` to 0. Keeps the old contents aside at least until [`Engine::rebuilt`].
     fn reset(&self, why: &str) -> Result<(), KvError>;
     /// Fills an empty engine with sorted entries, durably, and only then sets `applied`.
     fn load(&self, entries: &mut dyn EntrySource, applied: Applied) -> Result<(), KvError>;
-    /// It was built again after [`Engine::reset`], and all of it is durable: what was kept aside is not the last copy
-    /// any more.
+    /// Reports that the engine was rebuilt after [`Engine::reset`] and is durable. The contents kept aside are no
+    /// longer the last copy.
     fn rebuilt(&self) {}
-    /// Why it cannot be relied on any more (damage found, a step that failed in the middle): it is to be reset and filled
-    /// again from checkpoint and log.
+    /// Why the engine can no longer be trusted (damage, or a step that failed halfway). It must be reset and refilled
+    /// from checkpoint and journal.
     fn damaged(&self) -> Option<String> {
         None
     }
-    /// Background threads end, files are closed. Nothing else is called afterwards.
+    /// Ends background threads and closes files. No call follows.
     fn close(&self) {}
-    /// Whether anything at all is in it.
+    /// Whether the engine has no keys at all.
     fn is_empty(&self) -> Result<bool, KvError> {
         let mut empty = true;
         self.snapshot().scan(&[], &[crate::batch::RESERVED], ScanOrder::Ascending, &mut |_, _| {
@@ -77,14 +76,14 @@ pub trait Engine: Send + Sync {
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The engine of tests and of throw-away servers: gone with the process, brought back by the log.
+/// The engine for tests and temporary servers. It ends with the process; the journal restores it.
 #[derive(Default)]
 pub struct MemoryEngine {
     state: Mutex<(Arc<Map>, Applied)>,
 }
 
 impl MemoryEngine {
-    /// Empty.
+    /// An empty engine.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -1,8 +1,8 @@
-//! [`LoggedIndex`]: a stream of the log as a map.
+//! [`LoggedIndex`]: a stream of the journal as a map.
 //!
-//! `append` puts a batch into the log and into the overlay; readers see the overlay over the engine as of a sequence
-//! number; the sweeper moves what is durable from the overlay to the engine. Nothing reaches the engine that the log
-//! might lose.
+//! `append` puts a batch into the journal and into the overlay. Readers see the overlay over the engine as of a
+//! sequence number. The sweeper moves durable changes from the overlay to the engine. Nothing reaches the engine that
+//! the journal might lose.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,40 +20,42 @@ use crate::snapshot::{Snapshot, View};
 use crate::sweeper::Sweeper;
 use crate::{Batch, Engine, KvError, Read, batch};
 
-/// How an index is to be kept. The default is for production.
+/// How to keep an index. The default is for production.
 #[derive(Clone, Debug)]
 pub struct IndexConfig {
-    /// Bytes in memory that the engine doesn't have yet, beyond which appends wait for the sweeper.
+    /// Bytes of the overlay beyond which appends wait for the sweeper.
     pub overlay_bytes_max: usize,
-    /// Bytes of keys and values in memory that were read or written lately, so that they need not be looked up.
+    /// Bytes of recently read or written keys and values kept in memory, to save lookups.
     pub cache_bytes: usize,
-    /// Bytes at which a generation is sealed and the sweeper is woken.
+    /// Bytes at which a generation is sealed and the sweeper wakes.
     pub generation_bytes: usize,
-    /// How long changes stay in the overlay when there are few. Longer: more short-lived keys never reach the engine.
+    /// How long changes stay in the overlay when there are few. A longer time keeps more short-lived keys from the
+    /// engine.
     pub sweep_interval: Duration,
-    /// How long the engine may hold changes in its memory alone. The log has them; should it be lost, this is what is lost with it.
+    /// How long the engine may hold changes only in memory. The journal has them; if the journal is lost, these changes
+    /// are lost with it.
     pub flush_interval: Duration,
-    /// Sealed segments of the log that may wait for a checkpoint; one more, and a checkpoint is made.
+    /// Sealed journal segments that may wait for a checkpoint. With one more, a checkpoint is made.
     pub segments_kept_max: usize,
-    /// Bytes of entries (in memory while it is made) in one delta file of a checkpoint.
+    /// Bytes of entries in one delta file of a checkpoint; they are in memory while it is made.
     pub delta_bytes_max: usize,
-    /// Deltas that may stand beside each other before they are merged into one.
+    /// Deltas that may exist before they are merged into one.
     pub deltas_max: usize,
-    /// How files of checkpoints that were merged into others are removed.
+    /// How to remove checkpoint files that were merged into others.
     pub removal: Removal,
-    /// Whether a thread sweeps. Without it [`LoggedIndex::sweep_now`] and [`LoggedIndex::checkpoint_now`] are called by
-    /// hand (deterministic tests).
+    /// Whether a thread sweeps. Without it the caller runs [`LoggedIndex::sweep_now`] and
+    /// [`LoggedIndex::checkpoint_now`], for deterministic tests.
     pub background: bool,
-    /// The last record that the log had when it was opened ([`journal::Opened::last`]); opening may have added a mark,
-    /// which would hide that the log has lost its last record. `None`: what it has now.
+    /// The last record of the journal when it was opened ([`journal::Opened::last`]). Opening may have added a mark,
+    /// which would hide that the journal has lost its last record. `None` means the present last record.
     pub log_ended_at: Option<Seq>,
-    /// For a repair that was asked for: an index that is further than its log is built again as far as the log goes.
-    /// Otherwise that is damage, because only durable records reach the index: some are missing from the log.
+    /// For a requested repair: rebuilds an index that is ahead of its journal up to the journal's end. Otherwise this
+    /// is damage, because only durable records reach the index: the journal has lost some.
     pub follow_shorter_log: bool,
-    /// For a repair that was asked for: the index begins without what its checkpoint held, with the records alone that the log still
-    /// has; the caller puts in what it knows from elsewhere. Checkpoint files that are there are set aside.
+    /// For a requested repair: the index starts without its checkpoint, only with the records that the journal still
+    /// has. The caller adds what it knows from elsewhere. Existing checkpoint files are set aside.
     pub begin_empty: bool,
-    /// How long an append waits for room in the overlay before it is refused.
+    /// How long an append waits for room in the overlay before it fails.
     pub room_wait_max: Duration,
     #[cfg(test)]
     pub(crate) planted: Option<crate::tests::Planted>,
@@ -87,7 +89,8 @@ impl Default for IndexConfig {
 }
 
 impl IndexConfig {
-    /// Sealed segments that wait at which checkpoints are made as fast as they can be: an opening reads all that is left of the log.
+    /// Waiting sealed segments at which checkpoints are made at full speed: an opening must read the whole remaining
+    /// journal.
     pub(crate) fn urgent_segments(&self) -> usize {
         3 * self.segments_kept_max
     }
@@ -116,35 +119,35 @@ pub struct IndexStats {
     pub batches: u64,
     /// Bytes in the overlay.
     pub overlay_bytes: usize,
-    /// Sweeps that moved something.
+    /// Sweeps that moved changes.
     pub sweeps: u64,
-    /// Versions that were in the swept generations.
+    /// Versions in the swept generations.
     pub versions_swept: u64,
-    /// Entries that were handed to the engine for them.
+    /// Entries that these sweeps gave to the engine.
     pub entries_applied: u64,
     /// Checkpoint files made (deltas, merged deltas and bases).
     pub checkpoints: u64,
-    /// Checkpoint files that did not read back as they were written, and were thrown away.
+    /// New checkpoint files that did not read back correctly and were deleted.
     pub checkpoints_refused: u64,
-    /// Times that a checkpoint was made anew from the engine, because a file of it had rotted.
+    /// Times that a rotten checkpoint was replaced by a new one made from the engine.
     pub checkpoints_renewed: u64,
-    /// Times that a damaged engine was built again while everything went on.
+    /// Times that a damaged engine was rebuilt during operation.
     pub healed: u64,
-    /// Steps of the sweeper's and the checkpoint's threads that panicked. The threads go on.
+    /// Panics in the sweeper and checkpoint threads. The threads continue.
     pub panics: u64,
     /// Times that an append waited for room in the overlay.
     pub waits_for_room: u64,
-    /// Why the last sweep failed, if it did.
+    /// Why the last sweep failed; `None` if it succeeded.
     pub trouble: Option<String>,
-    /// Why the last checkpoint could not be made, if so.
+    /// Why the last checkpoint failed; `None` if it succeeded.
     pub checkpoint_trouble: Option<String>,
 }
 
-/// What appends share.
+/// State shared by all appends.
 pub(crate) struct Appender {
     /// Takes versions; the last of the view's generations.
     pub(crate) active: Arc<Generation>,
-    /// The last record appended to the stream (or, at first, replayed).
+    /// The last record appended to the stream, or replayed at the start.
     pub(crate) last: u64,
     /// Reused for encoding.
     buffer: Vec<u8>,
@@ -161,38 +164,39 @@ pub(crate) struct Shared {
     pub(crate) published: AtomicU64,
     pub(crate) appender: Mutex<Appender>,
     pub(crate) checkpoints: Mutex<CheckpointSet>,
-    /// Gives up checkpoint files in the making.
+    /// Abandons unfinished checkpoint files.
     pub(crate) cancel: Arc<AtomicBool>,
     pub(crate) overlay_bytes: AtomicUsize,
     pub(crate) stats: Mutex<IndexStats>,
-    /// Held while the engine is changed: one at a time.
+    /// Held while the engine is changed: one change at a time.
     pub(crate) sweeping: Mutex<EngineState>,
     room: (Mutex<()>, Condvar),
-    /// Wakes the sweeper; true: stop.
+    /// Wakes the sweeper; true stops it.
     pub(crate) wake: (Mutex<Wake>, Condvar),
 }
 
-/// What the engine is to hold.
+/// The state of changes to the engine.
 #[derive(Default)]
 pub(crate) struct EngineState {
-    /// It was emptied in order to be built again, which has not succeeded yet: where it has to stand before anything is
-    /// put on top. What is applied to an engine without its past would be taken for the whole at the next start.
+    /// The engine was emptied for a rebuild that has not succeeded yet: the position that the rebuild must reach before
+    /// any later change. The next start would mistake an engine without its past for a complete one.
     pub(crate) missing: Option<Seq>,
-    /// What readers looked at before it took generations in. Some may still do so; whoever is last would have to free generations
-    /// and remove tables, which takes milliseconds: not the committer, but who sweeps next.
+    /// Views that were replaced when the engine took over their generations. Readers may still use some. The last user
+    /// must free generations and remove tables, which takes milliseconds. The next sweep does it, and never the
+    /// committer.
     pub(crate) retired: Vec<Retired>,
-    /// Since when it holds changes in its memory alone.
+    /// The time since which the engine holds changes only in memory.
     pub(crate) unflushed_since: Option<Instant>,
 }
 
-/// A view that was replaced, and how many of its generations the engine has taken in.
+/// A replaced view, and how many of its generations the engine has taken over.
 pub(crate) struct Retired {
     pub(crate) view: Arc<View>,
     pub(crate) swept: usize,
 }
 
 impl Retired {
-    /// Whether somebody still reads this view, or one from before it, which shares what is in it.
+    /// Whether a reader still uses this view, or an earlier one that shares its parts.
     fn is_read(&self) -> bool {
         let mut swept = self.view.generations.iter().take(self.swept);
         Arc::strong_count(&self.view) > 1
@@ -202,12 +206,12 @@ impl Retired {
 }
 
 impl EngineState {
-    /// Frees what nobody reads any more.
+    /// Frees views without readers.
     pub(crate) fn free_retired(&mut self) {
         self.retired.retain(Retired::is_read);
     }
 
-    /// Refuses to change an engine that lacks its past.
+    /// Fails if the engine lacks its past.
     pub(crate) fn check(&self) -> Result<(), KvError> {
         match self.missing {
             None => Ok(()),
@@ -222,18 +226,18 @@ pub(crate) struct Wake {
     pub(crate) now: bool,
 }
 
-/// A stream of the log as a map. See the crate's documentation for what it promises.
+/// A stream of the journal as a map. The crate's documentation lists its promises.
 pub struct LoggedIndex {
     pub(crate) shared: Arc<Shared>,
     sweeper: Sweeper,
 }
 
 impl LoggedIndex {
-    /// Brings `engine` up to the end of the log, rebuilding it from the checkpoints in `checkpoint_dir` (relative to
-    /// `disk`'s root) if it lost too much, cannot be trusted or was written for another log.
+    /// Brings `engine` up to the end of the journal. Rebuilds it from the checkpoints in `checkpoint_dir` (relative to
+    /// `disk`'s root) if it lost too much, cannot be trusted, or belongs to another journal.
     ///
     /// # Errors
-    /// [`KvError::Damaged`] if neither the engine nor checkpoint and log together hold everything.
+    /// [`KvError::Damaged`] if neither the engine nor checkpoint and journal together hold everything.
     pub fn open(
         journal: Arc<Journal>,
         stream: StreamId,
@@ -270,9 +274,9 @@ impl LoggedIndex {
         Ok((Arc::new(Self { shared, sweeper }), recovery))
     }
 
-    /// Puts `batch` in the log's order and into the overlay, visible to snapshots at once. It is NOT yet durable, nor
-    /// even written: the caller does [`Journal::write_to`] or [`Journal::sync_to`] with the number returned. Waits if
-    /// the overlay is full.
+    /// Appends `batch` to the journal and the overlay; new snapshots see it at once. It is NOT durable yet, nor even
+    /// written: the caller calls [`Journal::write_to`] or [`Journal::sync_to`] with the returned number. Waits if the
+    /// overlay is full.
     ///
     /// # Errors
     /// [`KvError::NoSpace`], [`KvError::Stopped`], [`KvError::TooLarge`], [`KvError::BadKey`]: nothing was appended.
@@ -280,18 +284,18 @@ impl LoggedIndex {
         self.append_as(batch, Append { urgent: false, publish: true })
     }
 
-    /// [`LoggedIndex::append`] for what frees space: may use the log's reserve.
+    /// [`LoggedIndex::append`] for changes that free space: may use the journal's reserve.
     pub fn append_urgent(&self, batch: &Batch) -> Result<Seq, KvError> {
         self.append_as(batch, Append { urgent: true, publish: true })
     }
 
-    /// [`LoggedIndex::append`], but snapshots don't show it until [`LoggedIndex::publish`]. Nobody else may append to
-    /// this index with `append` meanwhile, because publishing is a position, not a set.
+    /// [`LoggedIndex::append`], but snapshots show the batch only after [`LoggedIndex::publish`]. No other thread may
+    /// call `append` on this index meanwhile, because publishing sets a position.
     pub fn append_unpublished(&self, batch: &Batch, urgent: bool) -> Result<Seq, KvError> {
         self.append_as(batch, Append { urgent, publish: false })
     }
 
-    /// Shows everything up to `seq` to snapshots taken from now on.
+    /// Makes everything up to `seq` visible to snapshots taken from now on.
     pub fn publish(&self, seq: Seq) {
         self.shared.published.fetch_max(seq.0, Ordering::AcqRel);
     }
@@ -300,33 +304,34 @@ impl LoggedIndex {
         self.shared.append(batch, how)
     }
 
-    /// Everything that was appended and published. Stays as it is for as long as it is held (and holds memory).
+    /// Everything appended and published. It does not change while it is held, and occupies memory.
     #[must_use]
     pub fn snapshot(&self) -> Box<dyn Read + Send + '_> {
         Box::new(self.shared.snapshot())
     }
 
-    /// Everything that was appended, published or not: for the only appender.
+    /// Everything appended, published or not. Only for the sole appender.
     pub(crate) fn latest(&self) -> Snapshot {
         self.shared.latest()
     }
 
-    /// Moves what is durable and published to the engine. Says whether anything was moved.
+    /// Moves durable and published changes to the engine. Returns whether it moved any.
     pub fn sweep_now(&self) -> Result<bool, KvError> {
         self.shared.sweep()
     }
 
-    /// Makes a checkpoint if enough sealed segments wait for one, merges if due, and trims. Says whether files were made.
+    /// Makes a checkpoint if enough sealed segments wait for one, merges if due, and trims. Returns whether it made
+    /// files.
     pub fn checkpoint_now(&self) -> Result<bool, KvError> {
         self.shared.checkpoint()
     }
 
-    /// Builds the engine again if it was found to be damaged. Says whether it did.
+    /// Rebuilds the engine if it is damaged. Returns whether it did.
     pub fn heal_now(&self) -> Result<bool, KvError> {
         self.shared.heal()
     }
 
-    /// The log that this is a stream of.
+    /// The journal to which the stream belongs.
     #[must_use]
     pub fn journal(&self) -> &Arc<Journal> {
         &self.shared.journal
@@ -340,19 +345,20 @@ impl LoggedIndex {
         stats
     }
 
-    /// Reads every checkpoint file through and compares all sums. For scrubs and `fsck`.
+    /// Reads every checkpoint file completely and compares all checksums. For scrubs and `fsck`. Returns the number of
+    /// entries.
     pub fn verify_checkpoints(&self) -> Result<u64, KvError> {
         let mut set = self.shared.checkpoints.lock();
         let verified = set.verify_all();
         if let Err(KvError::Damaged(what)) = &verified {
-            // Made anew in the next round.
+            // The next round makes a new one.
             set.rotten = Some(what.clone());
         }
         verified
     }
 
-    /// The last sweep, a flushed engine, no more threads: a clean stop that makes the next start quick. The log itself
-    /// is closed by its owner afterwards.
+    /// Stops cleanly, so that the next start is quick: sweeps once more, flushes the engine, ends the threads. The
+    /// owner of the journal closes it afterwards.
     pub fn close(&self) -> Result<(), KvError> {
         self.sweeper.stop(&self.shared);
         let swept = self.shared.sweep();
@@ -390,7 +396,7 @@ impl Shared {
         let seq = taken?.seq;
         let mut bytes = 0;
         for (key, value) in batch.shared() {
-            // Before anybody can see it.
+            // Before any reader can see it.
             if !self.forgets_to_invalidate() {
                 self.cache.changed(seq.0, key.bytes(), value.as_ref());
             }
@@ -413,7 +419,7 @@ impl Shared {
         Ok(seq)
     }
 
-    /// Begins a new generation if there is anything in the active one.
+    /// Begins a new generation if the active one has versions.
     pub(crate) fn seal(&self, appender: &mut Appender) {
         if appender.active.last() == 0 {
             return;
@@ -434,7 +440,7 @@ impl Shared {
             return Ok(());
         }
         if !self.config.background {
-            // Nobody else would make room.
+            // No other thread would make room.
             self.sweep()?;
             return if full() { Err(self.no_room()) } else { Ok(()) };
         }
@@ -443,7 +449,7 @@ impl Shared {
         let mut guard = self.room.0.lock();
         while full() {
             if self.is_out_of_space() {
-                // Waiting would not help, and would hold up deletes.
+                // Waiting would not help, and would delay deletions.
                 return Err(KvError::NoSpace);
             }
             self.wake_sweeper();
@@ -454,7 +460,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether the last sweep failed for want of space. The sweeper tries again by itself.
+    /// Whether the last sweep failed for lack of space. The sweeper retries by itself.
     fn is_out_of_space(&self) -> bool {
         self.stats.lock().trouble.as_deref() == Some(KvError::NoSpace.to_string().as_str())
     }
@@ -469,7 +475,7 @@ impl Shared {
         }
     }
 
-    /// Tells waiting appends that the overlay has shrunk (or that it will not: 0).
+    /// Tells waiting appends that the overlay has shrunk; 0 means that it will not.
     pub(crate) fn made_room(&self, bytes: usize) {
         self.overlay_bytes.fetch_sub(bytes, Ordering::Relaxed);
         let _guard = self.room.0.lock();
@@ -483,7 +489,7 @@ impl Shared {
 
     pub(crate) fn snapshot(&self) -> Snapshot {
         let view = self.view.read();
-        // Under the lock: a generation that is not in this view gets its first version, hence its publication, later.
+        // Under the lock: a generation outside this view gets its first version, and its publication, later.
         let at = self.published.load(Ordering::Acquire);
         Snapshot { view: Arc::clone(&view), at }
     }
@@ -505,7 +511,7 @@ impl Shared {
     }
 }
 
-/// The log's refusals in this crate's words.
+/// Converts a journal error to this crate's error.
 pub(crate) fn from_journal(error: JournalError) -> KvError {
     match error {
         JournalError::NoSpace { .. } => KvError::NoSpace,

@@ -1,5 +1,6 @@
-//! [`Inline`]: the committer of one thread. What [`crate::Embedded`] does with a thread and in batches, the caller does here, one operation at a time,
-//! on the same log: for whoever has to know in which order things happen (a simulation), and for tools.
+//! [`Inline`]: a committer without a thread. It does the work of [`crate::Embedded`] on the caller's thread, one
+//! operation at a time, in the same journal. Simulations use it because they must know the order of events, and so do
+//! tools.
 
 use std::sync::Arc;
 
@@ -10,14 +11,14 @@ use crate::index::from_journal;
 use crate::write_set::{Transaction, WriteSet};
 use crate::{Durability, Kv, KvError, LoggedIndex, Op, OpDone, OpOutcome, Read, Savepoint};
 
-/// See the module. [`Kv::submit`] has done everything, the completion too, when it returns.
+/// A committer without a thread. When [`Kv::submit`] returns, it has run the completion too.
 pub struct Inline {
     index: Arc<LoggedIndex>,
     last: Mutex<Seq>,
 }
 
 impl Inline {
-    /// Over an open index, which nobody else appends to.
+    /// Uses an open index, which has no other appender.
     #[must_use]
     pub fn new(index: Arc<LoggedIndex>) -> Self {
         Self { index, last: Mutex::new(Seq::ZERO) }
@@ -38,7 +39,7 @@ impl Inline {
         if outcome == OpOutcome::Commit && !writes.is_empty() {
             *last = self.index.append_unpublished(&writes.take(), false)?;
         }
-        // Also where nothing was changed: what was seen may be written only.
+        // Needed even if nothing changed: the operation may have seen changes that are only written.
         let journal = self.index.journal();
         let done = match durability {
             _ if *last == Seq::ZERO => Ok(()),
@@ -47,7 +48,7 @@ impl Inline {
         };
         done.map_err(|error| match from_journal(error) {
             stopped @ KvError::Stopped { .. } => stopped,
-            // The record is in the order and it is not known whether on the disk: nothing may follow it.
+            // The record is appended, but may not be on the disk: nothing may follow it.
             other => KvError::Stopped { reason: other.to_string() },
         })?;
         self.index.publish(*last);

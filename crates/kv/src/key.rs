@@ -1,23 +1,22 @@
-//! A key with its beginning beside it: most comparisons end there, without a look at the key itself, which lies
-//! elsewhere in memory.
+//! A key with its first bytes beside it. Most comparisons end there, without reading the rest of the key elsewhere in
+//! memory.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 
 use crate::write_set::Bytes;
 
-/// The first 24 bytes of a key as big-endian numbers, with zeros behind a shorter one: where they differ, they sort as
-/// the keys do.
+/// The first 24 bytes of a key as big-endian numbers, padded with zeros. Where they differ, they sort like the keys.
 type Beginning = [u64; 3];
 
-/// Sorts as its bytes do.
+/// A key that sorts like its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     beginning: Beginning,
     bytes: Bytes,
 }
 
-/// [`Key`], borrowed.
+/// A borrowed [`Key`].
 #[derive(Clone, Copy)]
 pub(crate) struct KeyRef<'a> {
     beginning: Beginning,
@@ -135,10 +134,10 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     #[test]
-    fn keys_sort_as_their_bytes_do() {
+    fn keys_sort_like_their_bytes() {
         let mut rng = SmallRng::seed_from_u64(1);
         let mut key = move || -> Vec<u8> {
-            // Short of, at and beyond the beginning that is compared first, mostly alike.
+            // Shorter than, equal to and longer than the first part; mostly with common prefixes.
             let len = [0, 1, 7, 8, 9, 22, 23, 24, 25, 26, 40][rng.random_range(0..11)];
             let mut key = vec![rng.random_range(0..2); len];
             if len > 0 {

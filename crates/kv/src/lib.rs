@@ -1,44 +1,47 @@
-//! Ordered keys and values with transactions: the trait that the namespace's rules are written over ([`Kv`]), and its engines. This crate knows
-//! nothing of files or directories.
+//! Ordered keys and values with transactions: the trait over which the namespace's rules are written ([`Kv`]), and its
+//! engines. This crate knows nothing of files or directories.
 //!
-//! * [`MemoryKv`]: a map for model tests, with conflicts and lost answers by seed.
-//! * [`Embedded`]: the committer. It runs queued operations, each on a savepoint, and puts the net effect of a batch into one record of the journal with
-//!   one sync.
-//! * [`Inline`]: the same by the caller's own thread, one operation at a time.
-//! * [`LoggedIndex`]: a stream of the journal as a map: an overlay in memory over an [`Engine`] ([`LsmEngine`] on disk, [`MemoryEngine`]), with checkpoints
-//!   made from the journal. The store uses it directly.
+//! - [`MemoryKv`]: a map for model tests, with conflicts and lost answers by seed.
+//! - [`Embedded`]: the committer. It runs queued operations, each on a savepoint, and puts the net effect of a batch
+//!   into one journal record with one sync.
+//! - [`Inline`]: the same on the caller's thread, one operation at a time.
+//! - [`LoggedIndex`]: a stream of the journal as a map. It has an overlay in memory over an [`Engine`] ([`LsmEngine`]
+//!   on disk, [`MemoryEngine`]), and checkpoints made from the journal. The store uses it directly.
 //!
 //! # Promises
 //!
-//! - What was answered as committed is in the journal, synced (or in the kernel, if the caller asked for less). Every later opening has it, in order and
-//!   whole, or refuses and says what is missing where.
-//! - Readers see whole batches only, and never one that could still be lost unless they asked for that.
-//! - The engine is an index that may be behind or lost. It never holds what the journal might lose. It is rebuilt from checkpoint and journal when it cannot be
-//!   trusted, also while everything else continues.
-//! - The journal is trimmed only below what both a verified checkpoint and the engine's files hold.
+//! - Operations answered as committed are in the journal, synced (or in the kernel, if the caller asked for less).
+//!   Every later opening has them, in order and complete, or fails and says what is missing where.
+//! - Readers see only whole batches. They see a batch that could still be lost only if they asked for that.
+//! - The engine is an index that may lag behind or be lost. It never holds changes that the journal might lose. If it
+//!   cannot be trusted, it is rebuilt from checkpoint and journal while everything else continues.
+//! - The journal is trimmed only below records that both a verified checkpoint and the engine's files hold.
 //!
 //! # How a stream becomes a map
 //!
-//! `append` puts a batch into the journal and into the **overlay**: versions in memory, by sequence number, bounded in bytes. Readers see overlay over engine
-//! as of a sequence number. A background thread, the sweeper, moves what is *durable* from the overlay to the engine in bulk, in one atomic batch that
-//! also writes `applied = sequence`. So short-lived keys (`W`) never reach the engine, hot ones (`A`) reach it once a sweep, and a file that is
-//! created and soon committed reaches it once.
+//! `append` puts a batch into the journal and into the **overlay**: versions in memory by sequence number, bounded in
+//! bytes. Readers see the overlay over the engine as of a sequence number. A background thread, the sweeper, moves
+//! *durable* changes from the overlay to the engine. Each move is one atomic batch that also writes `applied =
+//! sequence`. Short-lived keys (`W`) therefore never reach the engine, and hot ones (`A`) reach it once per sweep. A
+//! file that is created and soon committed reaches it once.
 //!
-//! After any stop: open the engine at its `applied`, and replay the rest of the journal. If the engine's files are gone or do not open, rebuild them from
-//! checkpoint and journal. If the engine is *ahead* of the journal, the journal has lost durable records: that is damage, and refused. `fsck --repair-journal` lets
-//! the index follow.
+//! After any stop, opening takes the engine at its `applied` and replays the rest of the journal. If the engine's files
+//! are missing or invalid, opening rebuilds them from checkpoint and journal. If the engine is *ahead* of the journal,
+//! the journal has lost durable records: opening reports damage. `fsck --repair-journal` lets the index follow the
+//! journal.
 //!
-//! A **cache** (16 MiB for each index) of entries read or written lately stands before both, for readers and the committer alike. An entry holds from a
-//! record on. The appender replaces it before anybody sees the change. The cache takes in what a reader found only if nothing of its set changed since
-//! the reader's snapshot.
+//! A **cache** (16 MiB for each index) holds entries read or written lately, for readers and the committer. An entry is
+//! valid from a record on. The appender replaces it before any reader sees the change. The cache accepts a reader's
+//! result only if no key of its set has changed since the reader's snapshot.
 //!
-//! **Checkpoints** are sorted, checksummed files made from the journal, not from the engine: a delta for a run of old segments, merged into the base when the
-//! deltas outgrow it. So a damaged engine never gets into its own backup.
+//! **Checkpoints** are sorted, checksummed files made from the journal, not from the engine: a delta for a run of old
+//! segments, merged into the base when the deltas outgrow it. A damaged engine therefore never gets into its own
+//! backup.
 //!
 //! # Why not all of fjall
 //!
-//! [`LsmEngine`] uses fjall's tables (`lsm-tree`) alone. Fjall's journal would be a second journal beside ours. Set aside, fjall 3.1 numbers versions from 0
-//! again, below those in its tables, so old values would win.
+//! [`LsmEngine`] uses only fjall's tables (`lsm-tree`). Fjall's journal would be a second one beside weir's. If that
+//! journal is set aside, fjall 3.1 restarts version numbers at 0, below those in its tables, so old values would win.
 
 mod background;
 mod batch;

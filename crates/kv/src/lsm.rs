@@ -1,14 +1,14 @@
 //! [`LsmEngine`]: the engine on disk, over the tables of `lsm-tree`.
 //!
-//! Why not fjall itself, whose tables these are: its journal would be a second log beside ours, it can refuse to open
-//! or lose its middle, a full disk poisons it, and where its journal is taken away before opening, fjall 3.1 starts
-//! numbering versions from 0 again, below those in its tables, so that old values win over new ones. Without it there
-//! is one log, and what is lost at a stop is exactly what was not flushed.
+//! These tables are fjall's. weir does not use fjall itself: its journal would be a second one beside weir's. It can
+//! refuse to open or lose its middle, and a full disk poisons it. If its journal is removed before opening, fjall 3.1
+//! restarts version numbers at 0, below those in its tables, so that old values win over new ones. Without it there is
+//! one journal, and a stop loses exactly the entries that were not flushed.
 //!
-//! A flush writes all entries since the last one, `applied` among them, into table files, syncs these, and makes them
-//! count by renaming one file. So after any stop the tables hold a prefix of the steps. Whatever is wrong with the
-//! files, the engine goes on empty in a new folder: checkpoint and log have everything. The old folder stays where it
-//! is, because its readers go on reading it, and until the new one is whole it may be the last copy.
+//! A flush writes all entries since the last one, with `applied`, into table files and syncs these. Renaming one file
+//! then makes them count. After any stop the tables therefore hold a prefix of the steps. Whatever is wrong with the
+//! files, the engine continues empty in a new directory: checkpoint and journal have everything. The old directory
+//! stays, because its readers still use it. Until the new one is complete, it may also be the last copy.
 
 mod compaction;
 mod inner;
@@ -28,25 +28,25 @@ use crate::{KvError, Read, ScanOrder, Visit};
 use inner::Inner;
 use snapshot::LsmSnapshot;
 
-/// The tree's first folder inside the engine's. Those after it are `live-1`, `live-2`, and so on; the last one counts.
+/// The tree's first directory inside the engine's. Later ones are `live-1`, `live-2`, and so on; the last one counts.
 const LIVE: &str = "live";
-/// `live-<n>.unusable` tells the next opening that the folder of that name is not to be used any more, and why.
+/// `live-<n>.unusable` tells the next opening not to use that directory, and why.
 const UNUSABLE: &str = "unusable";
 
-/// Bounds of an engine on disk. The default keeps an index of tens of millions of keys under 128 MiB of memory.
+/// Bounds of an engine on disk. The default keeps an index of tens of millions of keys below 128 MiB of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LsmConfig {
     /// Bytes of blocks (entries, indexes, filters) in memory.
     pub cache_bytes: u64,
     /// Bytes of entries in memory at which they are flushed to a table.
     pub memtable_bytes: u64,
-    /// Bytes that a table file aims at.
+    /// Target size of a table file in bytes.
     pub table_bytes: u64,
     /// Runs of flushed tables at which compaction begins.
     pub flushed_runs: u8,
     /// Runs of flushed tables at which steps wait for compaction.
     pub flushed_runs_max: usize,
-    /// Open table files.
+    /// Open table files at most.
     pub open_files: usize,
 }
 
@@ -71,18 +71,18 @@ pub struct LsmEngine {
     set_aside: Mutex<Option<String>>,
 }
 
-/// The tree in use, and the number of its folder.
+/// The tree in use, and the number of its directory.
 struct Current {
     number: u64,
     tree: Arc<Inner>,
 }
 
 impl LsmEngine {
-    /// Opens the engine in the folder `path`, which nobody else uses. If what is there cannot be used for any reason,
-    /// it is set aside and the engine is empty: see [`LsmEngine::set_aside`].
+    /// Opens the engine in the directory `path`, which no other process uses. If its contents are unusable for any
+    /// reason, sets them aside and starts empty: see [`LsmEngine::set_aside`].
     ///
     /// # Errors
-    /// If an empty one cannot be made either; [`KvError::NoSpace`] where it is only the space that is missing.
+    /// An empty engine cannot be made either; [`KvError::NoSpace`] if only space is missing.
     pub fn open(path: &Path, config: LsmConfig) -> Result<Self, KvError> {
         std::fs::create_dir_all(path).map_err(|error| cannot("make the folder of", path, &error))?;
         let number = numbers(path)?.last().copied().unwrap_or(0);
@@ -104,7 +104,7 @@ impl LsmEngine {
         Ok(Self { path: path.to_owned(), config, inner: Mutex::new(current), set_aside: Mutex::new(set_aside) })
     }
 
-    /// Why what was in the folder was set aside when the engine was opened or reset, if it was.
+    /// Why the old contents were set aside when the engine was opened or reset; `None` if they were not.
     #[must_use]
     pub fn set_aside(&self) -> Option<String> {
         self.set_aside.lock().clone()
@@ -119,19 +119,19 @@ fn cannot(what: &str, path: &Path, error: &dyn std::fmt::Display) -> KvError {
     KvError::Io(format!("cannot {what} the index {}: {error}", path.display()))
 }
 
-/// Opens; everything that can go wrong, panics included, becomes an error.
+/// Opens a tree. Turns every failure, including a panic, into an error.
 fn open_caught(folder: &Path, config: LsmConfig) -> Result<Arc<Inner>, KvError> {
     catch_unwind(AssertUnwindSafe(|| Inner::open(folder, config))).unwrap_or_else(|panic| {
         Err(KvError::Damaged(format!("opening it panicked: {}", crate::embedded::panic_text(&*panic))))
     })
 }
 
-/// The tree's folder with that number.
+/// The tree's directory of that number.
 fn folder(path: &Path, number: u64) -> PathBuf {
     if number == 0 { path.join(LIVE) } else { path.join(format!("{LIVE}-{number}")) }
 }
 
-/// What says of a tree's folder that it is not to be used.
+/// The file that marks a tree's directory as unusable.
 fn marker(folder: &Path) -> PathBuf {
     folder.with_extension(UNUSABLE)
 }
@@ -140,7 +140,7 @@ fn reason_in(marker: &Path) -> Option<String> {
     marker.exists().then(|| std::fs::read_to_string(marker).unwrap_or_else(|error| format!("it is marked ({error})")))
 }
 
-/// The numbers of the trees' folders, in order.
+/// The numbers of the trees' directories, in order.
 fn numbers(path: &Path) -> Result<Vec<u64>, KvError> {
     let entries = std::fs::read_dir(path).map_err(|error| cannot("list", path, &error))?;
     let mut numbers = Vec::new();
@@ -154,7 +154,7 @@ fn numbers(path: &Path) -> Result<Vec<u64>, KvError> {
     Ok(numbers)
 }
 
-/// Marks a tree's folder as not to be used, durably.
+/// Marks a tree's directory as unusable, durably.
 fn mark(folder: &Path, why: &str) -> Result<(), KvError> {
     let marker = marker(folder);
     let written = std::fs::write(&marker, why).and_then(|()| std::fs::File::open(&marker)?.sync_all());
@@ -167,14 +167,14 @@ fn sync(path: &Path) -> Result<(), KvError> {
     synced.map_err(|error| cannot("sync the folder of", path, &error))
 }
 
-/// An empty tree in a folder of that number.
+/// Makes an empty tree in a directory of that number.
 fn begin(path: &Path, number: u64, config: LsmConfig) -> Result<Current, KvError> {
     let tree = open_caught(&folder(path, number), config)?;
     sync(path)?;
     Ok(Current { number, tree })
 }
 
-/// Removes a tree's folder and its mark. What fails to go is only in the way.
+/// Removes a tree's directory and its mark. A leftover does no harm.
 fn remove(folder: &Path) {
     for result in [std::fs::remove_dir_all(folder), std::fs::remove_file(marker(folder))] {
         if let Err(error) = result
@@ -212,13 +212,13 @@ impl Engine for LsmEngine {
         let old = folder(&self.path, current.number);
         let has_content = current.tree.applied().seq > Seq::ZERO;
         if has_content {
-            // Not even if the new folder is lost.
+            // Durably, so that it stays unusable even if the new directory is lost.
             mark(&old, why)?;
         }
         *current = begin(&self.path, current.number + 1, self.config)?;
         *self.set_aside.lock() = Some(why.to_owned());
         if !has_content {
-            // At most the beginnings of a tree that never counted.
+            // At most an unfinished tree that never counted.
             remove(&old);
         }
         Ok(())
@@ -228,7 +228,7 @@ impl Engine for LsmEngine {
         let current = self.inner.lock().number;
         let mut older = numbers(&self.path).unwrap_or_default();
         older.retain(|number| *number < current);
-        // The last one is kept for a look, and for those who still read it.
+        // The last one is kept for inspection, and for its readers.
         older.pop();
         older.iter().for_each(|number| remove(&folder(&self.path, *number)));
     }
@@ -262,7 +262,7 @@ impl Read for LsmSnapshot {
     }
 }
 
-/// Where the engine stands, as its own key's value: little-endian.
+/// Encodes the engine's position, the value of its reserved key: little-endian.
 fn encode_applied(applied: Applied) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&applied.seq.0.to_le_bytes());

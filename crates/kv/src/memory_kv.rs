@@ -1,4 +1,5 @@
-//! [`MemoryKv`]: the [`Kv`] of model tests. No log, nothing survives; conflicts and lost answers on demand.
+//! [`MemoryKv`]: the [`Kv`] of model tests. It has no journal and nothing survives; it injects conflicts and lost
+//! answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,16 +10,16 @@ use crate::engine::MapSnapshot;
 use crate::write_set::{Transaction, WriteSet};
 use crate::{Durability, Kv, KvError, Op, OpDone, OpOutcome, Read};
 
-/// How often [`MemoryKv`] does what a database over a network does, in thousandths of the operations.
+/// How often [`MemoryKv`] behaves like a database over a network, in thousandths of the operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryFaults {
-    /// The operation is run, its changes are dropped, and it is run again (up to three times in a row).
+    /// The operation runs, its changes are dropped, and it runs again (up to three times in a row).
     pub conflicts: u32,
-    /// The answer is [`KvError::MaybeCommitted`]; for one half of them the changes were made.
+    /// The answer is [`KvError::MaybeCommitted`]; half of these operations took effect.
     pub maybe_committed: u32,
 }
 
-/// What [`MemoryKv`] has done so far.
+/// Counters of [`MemoryKv`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryCounts {
     /// Operations that committed.
@@ -27,9 +28,9 @@ pub struct MemoryCounts {
     pub aborted: u64,
     /// Runs that were dropped as if there had been a conflict.
     pub conflicts: u64,
-    /// Lost answers whose changes were made.
+    /// Lost answers of operations that took effect.
     pub maybe_applied: u64,
-    /// Lost answers whose changes were not made.
+    /// Lost answers of operations that had no effect.
     pub maybe_dropped: u64,
 }
 
@@ -51,21 +52,21 @@ impl Committer {
     }
 }
 
-/// Keys and values in memory. [`Kv::submit`] runs the operation and its completion before it returns, so that one
-/// thread's test is deterministic. An operation must not submit another one; a completion may.
+/// Keys and values in memory. [`Kv::submit`] runs the operation and its completion before it returns, so a test with
+/// one thread is deterministic. An operation must not submit another one; a completion may.
 pub struct MemoryKv {
     committer: Mutex<Committer>,
     current: Mutex<Arc<Map>>,
 }
 
 impl MemoryKv {
-    /// Empty, without faults.
+    /// An empty map without faults.
     #[must_use]
     pub fn new() -> Self {
         Self::with_faults(0, MemoryFaults::default())
     }
 
-    /// Empty; the faults come in an order that `seed` alone decides.
+    /// An empty map. `seed` alone decides the order of the faults.
     #[must_use]
     pub fn with_faults(seed: u64, faults: MemoryFaults) -> Self {
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x6a09_e667_f3bc_c909;
@@ -73,13 +74,13 @@ impl MemoryKv {
         Self { committer: Mutex::new(committer), current: Mutex::new(Arc::default()) }
     }
 
-    /// What was done and injected so far.
+    /// The counters so far.
     #[must_use]
     pub fn counts(&self) -> MemoryCounts {
         self.committer.lock().counts
     }
 
-    /// All entries in order, for comparing with a model.
+    /// All entries in order, for comparison with a model.
     #[must_use]
     pub fn dump(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let map = Arc::clone(&self.current.lock());
@@ -140,7 +141,7 @@ impl Kv for MemoryKv {
     }
 
     fn submit(&self, _durability: Durability, mut op: Op, done: OpDone) {
-        // No lock is held here any more when `done` runs: it may submit.
+        // No lock is held when `done` runs: it may submit.
         let result = self.run(&mut op);
         drop(op);
         done(result);
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_come_by_seed_and_lost_answers_are_both_applied_and_dropped() {
+    fn the_seed_decides_the_faults_and_lost_answers_may_or_may_not_apply() {
         let run = |seed| {
             let kv = MemoryKv::with_faults(seed, MemoryFaults { conflicts: 200, maybe_committed: 200 });
             let results: Vec<bool> = (0..500).map(|_| put(&kv, "k", "v").is_ok()).collect();

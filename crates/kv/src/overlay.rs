@@ -1,7 +1,7 @@
-//! The part of an index that the engine doesn't have yet: generations of versions in memory.
+//! The part of an index that the engine does not have yet: generations of versions in memory.
 //!
-//! A generation takes versions in the order of their sequence numbers until it is sealed; all numbers in a later
-//! generation are higher. Readers go through it without locks while it grows, each as of its own sequence number.
+//! A generation takes versions in the order of their sequence numbers until it is sealed. All numbers in a later
+//! generation are higher. Readers use it without locks while it grows, each as of its own sequence number.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering as Order;
@@ -17,10 +17,10 @@ use crate::cache::hash;
 use crate::key::{AsKey, Key, KeyRef};
 use crate::write_set::Bytes;
 
-/// Bytes that a version takes besides its key and value: nodes, counters, allocator.
+/// Bytes of a version besides its key and value: nodes, counters, allocator.
 const VERSION_OVERHEAD: usize = 152;
 
-/// Words of 64 bits by which a generation tells most keys that it does not have: three bits for each that it has.
+/// 64-bit words of a generation's filter, which excludes most keys that the generation lacks. Each key sets three bits.
 const FILTER_WORDS: usize = 1 << 13;
 
 /// A key and the number of the record that changed it. Newer versions of a key come first.
@@ -29,52 +29,52 @@ struct Version {
     seq: u64,
 }
 
-/// A place in the order of versions.
+/// A position in the order of versions.
 #[derive(Clone, Copy)]
-struct Spot<'a> {
+struct VersionKey<'a> {
     key: KeyRef<'a>,
     seq: u64,
 }
 
-impl<'a> Spot<'a> {
+impl<'a> VersionKey<'a> {
     fn new(key: &'a [u8], seq: u64) -> Self {
         Self { key: KeyRef::new(key), seq }
     }
 }
 
 /// Lets the map be searched with a borrowed key.
-trait Place {
-    fn place(&self) -> Spot<'_>;
+trait AsVersionKey {
+    fn place(&self) -> VersionKey<'_>;
 }
 
-impl Place for Version {
-    fn place(&self) -> Spot<'_> {
-        Spot { key: self.key.as_key(), seq: self.seq }
+impl AsVersionKey for Version {
+    fn place(&self) -> VersionKey<'_> {
+        VersionKey { key: self.key.as_key(), seq: self.seq }
     }
 }
 
-impl Place for Spot<'_> {
-    fn place(&self) -> Spot<'_> {
+impl AsVersionKey for VersionKey<'_> {
+    fn place(&self) -> VersionKey<'_> {
         *self
     }
 }
 
-fn compare(a: &Spot<'_>, b: &Spot<'_>) -> Order {
+fn compare(a: &VersionKey<'_>, b: &VersionKey<'_>) -> Order {
     a.key.cmp(&b.key).then_with(|| b.seq.cmp(&a.seq))
 }
 
-impl PartialEq for dyn Place + '_ {
+impl PartialEq for dyn AsVersionKey + '_ {
     fn eq(&self, other: &Self) -> bool {
         compare(&self.place(), &other.place()).is_eq()
     }
 }
-impl Eq for dyn Place + '_ {}
-impl PartialOrd for dyn Place + '_ {
+impl Eq for dyn AsVersionKey + '_ {}
+impl PartialOrd for dyn AsVersionKey + '_ {
     fn partial_cmp(&self, other: &Self) -> Option<Order> {
         Some(self.cmp(other))
     }
 }
-impl Ord for dyn Place + '_ {
+impl Ord for dyn AsVersionKey + '_ {
     fn cmp(&self, other: &Self) -> Order {
         compare(&self.place(), &other.place())
     }
@@ -95,13 +95,13 @@ impl Ord for Version {
         compare(&self.place(), &other.place())
     }
 }
-impl<'a> Borrow<dyn Place + 'a> for Version {
-    fn borrow(&self) -> &(dyn Place + 'a) {
+impl<'a> Borrow<dyn AsVersionKey + 'a> for Version {
+    fn borrow(&self) -> &(dyn AsVersionKey + 'a) {
         self
     }
 }
 
-/// Versions of a run of records.
+/// The versions of a run of records.
 pub(crate) struct Generation {
     map: SkipMap<Version, Option<Bytes>>,
     filter: Box<[AtomicU64]>,
@@ -116,7 +116,7 @@ impl Default for Generation {
     }
 }
 
-/// Where a key's bits are in the filters of all generations.
+/// The positions of a key's bits in the filters of all generations.
 #[derive(Clone, Copy)]
 pub(crate) struct FilterBits {
     word: usize,
@@ -124,7 +124,7 @@ pub(crate) struct FilterBits {
 }
 
 impl FilterBits {
-    #[allow(clippy::cast_possible_truncation)] // a part of the hash is meant
+    #[allow(clippy::cast_possible_truncation)] // uses a part of the hash
     pub(crate) fn of(key: &[u8]) -> Self {
         let hash = hash(0, key);
         let bits = 1 << (hash & 63) | 1 << (hash >> 6 & 63) | 1 << (hash >> 12 & 63);
@@ -133,10 +133,10 @@ impl FilterBits {
 }
 
 impl Generation {
-    /// Takes a version in. Numbers never fall from call to call. Returns the bytes that it takes.
+    /// Adds a version. Numbers never fall from call to call. Returns the bytes that it occupies.
     pub(crate) fn insert(&self, seq: u64, key: Key, value: Option<Bytes>) -> usize {
         let bytes = key.bytes().len() + value.as_ref().map_or(0, |value| value.len()) + VERSION_OVERHEAD;
-        // Before the version can be seen by anybody: whoever may see it finds its bits too.
+        // Before the version becomes visible: a reader that may see it also finds its bits.
         let bits = FilterBits::of(key.bytes());
         self.filter[bits.word].fetch_or(bits.bits, Ordering::Relaxed);
         self.map.insert(Version { key, seq }, value);
@@ -154,7 +154,7 @@ impl Generation {
         self.map.len()
     }
 
-    /// The highest number in it; 0 while it is empty.
+    /// The highest number in the generation; 0 while it is empty.
     pub(crate) fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
     }
@@ -168,15 +168,15 @@ impl Generation {
         (**entry.key().key.bytes() == *key).then(|| entry.value().clone())
     }
 
-    /// The first version at or after the place (key, at).
+    /// The first version at or after the position (key, at).
     fn seek(&self, key: &[u8], at: u64) -> Option<Node<'_, Version, Option<Bytes>>> {
-        self.map.lower_bound::<dyn Place>(Bound::Included(&Spot::new(key, at)))
+        self.map.lower_bound::<dyn AsVersionKey>(Bound::Included(&VersionKey::new(key, at)))
     }
 
     /// The last version of any key below `key`.
     fn seek_below(&self, key: &[u8]) -> Option<Node<'_, Version, Option<Bytes>>> {
-        // The newest possible version of `key` itself is its first.
-        self.map.upper_bound::<dyn Place>(Bound::Excluded(&Spot::new(key, u64::MAX)))
+        // The newest possible version of `key` is its first.
+        self.map.upper_bound::<dyn AsVersionKey>(Bound::Excluded(&VersionKey::new(key, u64::MAX)))
     }
 
     /// The visible keys within the bounds, as of `at`.
@@ -190,13 +190,13 @@ impl Generation {
     }
 }
 
-/// A key with its visible value, or that it is gone.
+/// A key with its visible value; `None` if it is deleted.
 type Visible = (Bytes, Option<Bytes>);
 
-/// Walks over one generation's keys.
+/// Iterates over one generation's keys.
 pub(crate) struct Cursor<'a> {
     generation: &'a Generation,
-    /// Ascending: the first version not looked at. Descending: the last (oldest) version of the next key.
+    /// Ascending: the first version not yet examined. Descending: the last (oldest) version of the next key.
     next: Option<Node<'a, Version, Option<Bytes>>>,
     start: &'a [u8],
     end: &'a [u8],
@@ -226,7 +226,7 @@ impl Cursor<'_> {
             if version.seq > self.at {
                 let key = version.key.bytes().clone();
                 self.next = entry.next();
-                // Hot keys have thousands of versions: after one step that did not help, jump.
+                // Hot keys have thousands of versions: after one unsuccessful step, jump.
                 if self.next.as_ref().is_some_and(|next| *next.key().key.bytes() == key && next.key().seq > self.at) {
                     self.next = self.generation.seek(&key, self.at);
                 }
@@ -235,7 +235,7 @@ impl Cursor<'_> {
             let found = (version.key.bytes().clone(), entry.value().clone());
             self.next = entry.next();
             if self.next.as_ref().is_some_and(|next| *next.key().key.bytes() == found.0) {
-                // Past the oldest version that there can be (numbers begin with 1).
+                // After the oldest possible version (numbers start at 1).
                 self.next = self.generation.seek(&found.0, 0);
             }
             return Some(found);
@@ -262,7 +262,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Several generations' keys as one sorted stream; where several have a key, the latest generation's counts.
+/// The keys of several generations as one sorted stream. Where several have a key, the latest generation counts.
 pub(crate) struct Merged<'a> {
     /// Newest generation first, each with its next entry.
     cursors: Vec<(Cursor<'a>, Option<Visible>)>,
@@ -270,7 +270,7 @@ pub(crate) struct Merged<'a> {
 }
 
 impl<'a> Merged<'a> {
-    /// `generations` newest first.
+    /// `generations` must be newest first.
     pub(crate) fn new(
         generations: impl Iterator<Item = &'a Generation>,
         start: &'a [u8],
@@ -313,22 +313,22 @@ impl Iterator for Merged<'_> {
     }
 }
 
-/// What some generations come to: each key that they change, in order, with what it is at their end.
+/// The net effect of some generations: each key that they change, in order, with its final value.
 pub(crate) struct NetChanges<'a> {
     /// Newest generation first.
     walks: Vec<Peekable<Walk<'a, Version, Option<Bytes>>>>,
 }
 
-/// A key's newest version among all that were looked at.
+/// The newest of a key's versions.
 pub(crate) struct NetChange {
     pub(crate) key: Bytes,
     pub(crate) value: Option<Bytes>,
-    /// How many there were.
+    /// How many versions the key has.
     pub(crate) versions: usize,
 }
 
 impl<'a> NetChanges<'a> {
-    /// `generations` newest first, none of which grows any more.
+    /// `generations` must be newest first and sealed.
     pub(crate) fn new(generations: impl Iterator<Item = &'a Generation>) -> Self {
         Self { walks: generations.map(|generation| generation.map.iter().peekable()).collect() }
     }
@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn net_changes_are_the_newest_versions_of_all_generations_in_order() {
+    fn net_changes_are_the_newest_versions_in_key_order() {
         let of = |versions: &[(u64, &str, Option<&str>)]| {
             let generation = Generation::default();
             for (seq, key, value) in versions {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_never_hides_a_key_and_tells_most_others() {
+    fn the_filter_never_hides_a_key_and_excludes_most_others() {
         let generation = Generation::default();
         let name = |n: u32| format!("D/{n:06}");
         for n in 0..30_000 {

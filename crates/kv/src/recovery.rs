@@ -1,4 +1,4 @@
-//! Bringing an engine up to the end of the log, or building it again.
+//! Bringing an engine up to the end of the journal, or rebuilding it.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,42 +12,42 @@ use crate::engine::{Applied, Engine, Entry, EntrySource};
 use crate::index::{IndexConfig, Shared, from_journal};
 use crate::{KvError, batch};
 
-/// Why an engine was built again.
+/// Why an engine was rebuilt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rebuilt {
-    /// There was nothing in it (lost, set aside because it did not open, or a new server).
+    /// It was empty (lost, set aside because it did not open, or a new server).
     Empty,
-    /// It says that it is further than the log; only where [`IndexConfig::follow_shorter_log`] allows it.
+    /// Its position is ahead of the journal. Only if [`IndexConfig::follow_shorter_log`] allows it.
     AheadOfLog,
-    /// It was filled from another log: from this one before a repair cut it, or [`IndexConfig::follow_shorter_log`]
+    /// It was filled from another journal: from this one before a repair cut it, or [`IndexConfig::follow_shorter_log`]
     /// allows it.
     OtherLog,
-    /// Records between it and the first retained one are in the checkpoint only.
+    /// Only the checkpoint has the records between the engine and the first retained record.
     BehindLog,
     /// It could not be read or written while it was brought up.
     Broken,
-    /// It was begun with what the log still has, because [`IndexConfig::begin_empty`] says so.
+    /// It starts with the records that the journal still has, because [`IndexConfig::begin_empty`] is set.
     BegunEmpty,
 }
 
 /// What opening an index found and did.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recovery {
-    /// The log's last record; everything up to it is in the index.
+    /// The journal's last record; the index has everything up to it.
     pub last: Seq,
-    /// Where the engine stood when it was opened.
+    /// The engine's position when it was opened.
     pub applied: Seq,
-    /// Where the checkpoint stands (0: there is none).
+    /// The checkpoint's position; 0 if there is none.
     pub checkpoint: Seq,
-    /// Records of this stream that were replayed.
+    /// Number of replayed records of this stream.
     pub replayed: u64,
-    /// Whether the engine was built again from checkpoint and log, and why.
+    /// Why the engine was rebuilt from checkpoint and journal; `None` if it was not.
     pub rebuilt: Option<Rebuilt>,
-    /// Checkpoint files that did not check and were renamed.
+    /// Invalid checkpoint files, which were renamed.
     pub damaged_checkpoints: Vec<String>,
-    /// Checkpoint files whose predecessors are missing, so that they are of no use.
+    /// Checkpoint files that are useless because their predecessors are missing.
     pub stranded_checkpoints: Vec<String>,
-    /// Whether a new checkpoint was made from the engine, because the old one was lost.
+    /// Whether a new checkpoint was made from the engine because the old one was lost.
     pub checkpoint_renewed: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn recover(
     config: &IndexConfig,
 ) -> Result<(CheckpointSet, Recovery), KvError> {
     let last = journal.appended();
-    // Nothing is shown, and nothing reaches the engine, that could still be lost.
+    // Nothing may become visible or reach the engine that could still be lost.
     journal.sync_to(last).map_err(from_journal)?;
     let incarnation = journal.incarnation();
     let mut set = CheckpointSet::open(disk, dir, stream, incarnation, config)?;
@@ -87,12 +87,12 @@ pub(crate) fn recover(
         return Err(ahead(found.seq, ended, journal));
     }
     if why == Some(Rebuilt::OtherLog) && !config.follow_shorter_log && !log.continues(found.incarnation) {
-        return Err(of_another_log(found, journal));
+        return Err(belongs_to_another_journal(found, journal));
     }
     if why.is_none() {
         match bring_up(engine, &mut set, &log, &mut recovery) {
             Ok(()) => {}
-            // A refusal by the disk says nothing against the engine, and would hit the next one as well.
+            // An error of the disk is not the engine's fault, and would hit the next engine as well.
             Err(Trouble::Engine(KvError::NoSpace)) => return Err(KvError::NoSpace),
             Err(Trouble::Engine(KvError::Io(what))) => {
                 return Err(KvError::Io(format!(
@@ -100,7 +100,7 @@ pub(crate) fn recover(
                      and log"
                 )));
             }
-            // The log and its checkpoints are what counts; an engine that fails is set aside.
+            // The journal and its checkpoints are authoritative; a failing engine is set aside.
             Err(Trouble::Engine(_)) => why = Some(Rebuilt::Broken),
             Err(Trouble::Rest(error)) => return Err(error),
         }
@@ -114,8 +114,8 @@ pub(crate) fn recover(
 }
 
 impl Shared {
-    /// Builds a damaged engine again while everything goes on: readers and appends use the overlay and, as long as it
-    /// lasts, the old engine. Says whether it did.
+    /// Rebuilds a damaged engine during operation: readers and appends use the overlay and, while it lasts, the old
+    /// engine. Returns whether it did.
     pub(crate) fn heal(&self) -> Result<bool, KvError> {
         let missing = self.sweeping.lock().missing;
         let why = match (missing, self.engine.damaged()) {
@@ -125,7 +125,7 @@ impl Shared {
         let mut set = self.checkpoints.lock();
         let mut alone = self.sweeping.lock();
         tracing::warn!(stream = self.stream.0, "building the index again from checkpoint and log: {why}");
-        // Everything up to the last step; what came later is in the overlay.
+        // Everything up to the last step; later changes are in the overlay.
         let last = alone.missing.unwrap_or_else(|| self.engine.applied().seq);
         let first = self.journal.oldest();
         let log = Log { journal: &self.journal, stream: self.stream, first, last, ended: last, config: &self.config };
@@ -133,7 +133,7 @@ impl Shared {
         alone.missing = Some(last);
         rebuild(&*self.engine, &mut set, &log, &mut recovery, Rebuilt::Broken)?;
         alone.missing = None;
-        // Also of what the damaged one said.
+        // The cache may hold answers of the damaged engine.
         self.cache.forget();
         self.renew_view(&mut alone, 0);
         self.stats.lock().healed += 1;
@@ -161,18 +161,18 @@ struct Log<'a> {
     stream: StreamId,
     first: Seq,
     last: Seq,
-    /// The last record that was there before the log was opened this time.
+    /// The last record that existed before this opening of the journal.
     ended: Seq,
     config: &'a IndexConfig,
 }
 
 impl Log<'_> {
-    /// Whether this is the log with that incarnation, cut by a repair and gone on with.
+    /// Whether a repair cut the journal with that incarnation and continued it as this one.
     fn continues(&self, incarnation: u64) -> bool {
         self.journal.segments().iter().any(|segment| segment.incarnation == incarnation)
     }
 
-    /// Whether all records after `seq` are there.
+    /// Whether the journal has all records after `seq`.
     fn follows(&self, seq: Seq) -> bool {
         seq.next() >= self.first
     }
@@ -187,7 +187,7 @@ fn ahead(applied: Seq, ended: Seq, journal: &Journal) -> KvError {
     ))
 }
 
-fn of_another_log(applied: Applied, journal: &Journal) -> KvError {
+fn belongs_to_another_journal(applied: Applied, journal: &Journal) -> KvError {
     KvError::Damaged(format!(
         "the index was made from another log (incarnation {:016x}, up to its record {}) than the one that is here \
          (incarnation {:016x}, up to record {}): the log was lost, or its folder is not mounted; nothing was changed; put \
@@ -199,7 +199,7 @@ fn of_another_log(applied: Applied, journal: &Journal) -> KvError {
     ))
 }
 
-/// What failed: the engine, which can be replaced, or what would replace it.
+/// The failing part: the engine, which can be replaced, or its replacement.
 enum Trouble {
     Engine(KvError),
     Rest(KvError),
@@ -211,7 +211,7 @@ fn distrust(engine: &dyn Engine, log: &Log<'_>) -> Result<Option<Rebuilt>, KvErr
         // A new server.
         None
     } else if applied.seq == Seq::ZERO {
-        // Perhaps something without a position: an interrupted rebuild.
+        // Perhaps entries without a position: an interrupted rebuild.
         Some(Rebuilt::Empty)
     } else if applied.incarnation != log.journal.incarnation() {
         Some(Rebuilt::OtherLog)
@@ -231,7 +231,7 @@ fn bring_up(
     recovery: &mut Recovery,
 ) -> Result<(), Trouble> {
     if !log.follows(set.upto()) {
-        // The engine alone still has the records that the checkpoint lost. Keep a second copy before anything else.
+        // The engine alone still has the records that the checkpoint lost. Make a second copy before anything else.
         tracing::error!(
             stream = log.stream.0,
             "checkpoint files are missing or damaged; making a new one from the index, which is whole"
@@ -266,7 +266,7 @@ fn rebuild(
             }
         )));
     }
-    // Before anything is given up: what it is to be built from has to be whole.
+    // Verify the sources of the rebuild before dropping the old engine.
     match set.verify_all() {
         Err(KvError::Damaged(what)) if log.follows(Seq::ZERO) => {
             tracing::error!(stream = log.stream.0, "{what}; the log still has everything");
@@ -292,8 +292,8 @@ fn rebuild(
     Ok(())
 }
 
-/// What the log still has is all that the index begins with. A base of it is made at once: without one, the next opening would look
-/// for the checkpoint of the records before.
+/// Starts the index with the records that the journal still has. Makes a base of it at once: without one, the next
+/// opening would look for the checkpoint of the earlier records.
 fn begin_empty(
     engine: &dyn Engine,
     set: &mut CheckpointSet,
@@ -314,7 +314,7 @@ fn begin_empty(
     if applied == Seq::ZERO { Ok(()) } else { set.renew_from(&*engine.snapshot(), applied) }
 }
 
-/// Hands the records after `after` to the engine, in steps of bounded size, the newest value of each key in a step.
+/// Passes the records after `after` to the engine in steps of bounded size. A step has the newest value of each key.
 fn replay(engine: &dyn Engine, after: Seq, log: &Log<'_>, recovery: &mut Recovery) -> Result<(), Trouble> {
     let incarnation = log.journal.incarnation();
     let mut step = Step::default();
@@ -343,7 +343,7 @@ fn replay(engine: &dyn Engine, after: Seq, log: &Log<'_>, recovery: &mut Recover
     }
     replayed.map_err(|error| Trouble::Rest(from_journal(error)))?;
     if engine.applied().seq < log.last {
-        // Also where there was nothing to replay: what follows in this stream comes after the log's last record.
+        // Even if there was nothing to replay: the next records of this stream follow the journal's last record.
         step.apply(engine, Applied { seq: log.last, incarnation })?;
     }
     Ok(())

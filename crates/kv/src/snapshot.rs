@@ -7,22 +7,22 @@ use crate::overlay::{FilterBits, Generation, Merged};
 use crate::write_set::{Bytes, scan_merged};
 use crate::{KvError, Read, ScanOrder, Visit};
 
-/// What readers look at. The engine's snapshot holds everything of the generations that are not listed any more, and
-/// nothing that was not published when it was taken.
+/// The state that readers use. The engine's snapshot holds everything of the generations no longer listed. It holds
+/// nothing that was unpublished when it was taken.
 pub(crate) struct View {
     pub(crate) engine: Arc<dyn Read + Send + Sync>,
-    /// Oldest first; the last one is still growing.
+    /// Oldest first; the last one still grows.
     pub(crate) generations: Vec<Arc<Generation>>,
-    /// What is known of this index's keys without looking them up.
+    /// Cached keys of this index, which need no lookup.
     pub(crate) cache: Arc<ReadCache>,
-    /// The cache's when the engine's snapshot was taken.
+    /// The cache's epoch when the engine's snapshot was taken.
     pub(crate) epoch: u64,
 }
 
 /// A state that no longer changes.
 pub(crate) struct Snapshot {
     pub(crate) view: Arc<View>,
-    /// Records up to this one count.
+    /// Records up to this one are visible.
     pub(crate) at: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Moves what is durable from the overlay to the engine, and has checkpoints made.
+//! Moves durable changes from the overlay to the engine, and makes checkpoints.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use journal::Seq;
 use parking_lot::Mutex;
 
 use crate::KvError;
-use crate::background::in_spare_time;
+use crate::background::at_low_priority;
 use crate::engine::{Applied, Entry, EntrySource};
 use crate::index::{EngineState, IndexStats, Retired, Shared, from_journal};
 use crate::overlay::{Generation, NetChange, NetChanges};
 use crate::snapshot::View;
 use crate::write_set::Bytes;
 
-/// How long to wait after a failure before the next try.
+/// How long to wait after a failure before the next attempt.
 const PAUSE_AFTER_TROUBLE: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether a checkpoint is due.
+/// How often to check whether a checkpoint is due.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The threads, if there are any.
@@ -43,33 +43,33 @@ impl Sweeper {
         };
         let sweeper = Self::default();
         sweeper.threads.lock().push(spawn("sweeper", sweep_step, shared.config.sweep_interval, true)?);
-        // Apart from the sweeper, because reading segments back and merging files takes long.
+        // Separate from the sweeper, because reading segments and merging files take long.
         sweeper.threads.lock().push(spawn("checkpoint", checkpoint_step, CHECKPOINT_INTERVAL, false)?);
         Ok(sweeper)
     }
 
-    /// Ends the threads after their present step.
+    /// Ends the threads after their current step.
     pub(crate) fn stop(&self, shared: &Shared) {
         shared.cancel.store(true, Ordering::Relaxed);
         shared.wake.0.lock().stop = true;
         shared.wake.1.notify_all();
         for thread in std::mem::take(&mut *self.threads.lock()) {
-            // A panic was already reported by the panic hook; there is nothing to add here.
+            // The panic hook has already reported a panic.
             let _ = thread.join();
         }
     }
 }
 
-/// Does `step` every `interval`, and whenever it is asked for if it is the one that can be asked for.
+/// Runs `step` every `interval`; with `on_demand` also whenever the sweeper is woken.
 fn run(shared: &Shared, step: fn(&Shared), interval: Duration, on_demand: bool) {
     while !shared.pause(interval, on_demand) {
         step(shared);
     }
 }
 
-/// Does a step; a panic in it is an error of this step alone, because without the thread everything would stop unseen.
+/// Runs a step. A panic is an error of this step only: without the thread everything would stop unnoticed.
 fn caught(shared: &Shared, step: impl FnOnce() -> Result<bool, KvError>) -> Result<bool, KvError> {
-    // No lock is left locked, and a half-done step is what a failed one leaves too.
+    // No lock stays locked, and a half-done step leaves the same state as a failed one.
     catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| {
         shared.stats.lock().panics += 1;
         Err(KvError::Panicked(crate::embedded::panic_text(&*panic)))
@@ -90,15 +90,15 @@ fn sweep_step(shared: &Shared) {
 fn checkpoint_step(shared: &Shared) {
     let waiting = shared.segments_waiting().len();
     let urgent = waiting <= shared.config.segments_kept_max || waiting > shared.config.urgent_segments();
-    let made = in_spare_time("checkpointing", urgent, || caught(shared, || shared.make_checkpoint()));
+    let made = at_low_priority("checkpointing", urgent, || caught(shared, || shared.make_checkpoint()));
     let result = made.and_then(|made| caught(shared, || shared.trim_by_checkpoint().map(|()| made)));
     if shared.cancel.load(Ordering::Relaxed) {
-        return; // perhaps given up half way
+        return; // perhaps abandoned halfway
     }
     note(shared, "no checkpoint can be made, so the log grows", &result, |stats| &mut stats.checkpoint_trouble);
 }
 
-/// Keeps the reason of a failure for the status, says it once, and waits a little before the next try.
+/// Keeps the reason of a failure for the status, logs it once, and waits a little before the next attempt.
 fn note(
     shared: &Shared,
     what: &str,
@@ -120,7 +120,7 @@ fn note(
 }
 
 impl Shared {
-    /// Waits; says whether to stop.
+    /// Waits. Returns whether to stop.
     fn pause(&self, time: Duration, on_demand: bool) -> bool {
         let until = Instant::now() + time;
         let mut wake = self.wake.0.lock();
@@ -132,8 +132,8 @@ impl Shared {
         }
     }
 
-    /// One step: sealed generations that are published are made durable in the log, merged (the newest version of each
-    /// key counts), and applied to the engine; then readers get a view without them.
+    /// Runs one step. It makes published sealed generations durable in the journal, merges them (the newest version of
+    /// each key counts), and applies them to the engine. Readers then get a view without them.
     pub(crate) fn sweep(&self) -> Result<bool, KvError> {
         let mut alone = self.sweeping.lock();
         alone.check()?;
@@ -145,7 +145,7 @@ impl Shared {
         let ready = view.generations.iter().take(sealed).take_while(|generation| generation.last() <= published);
         let ready: Vec<&Generation> = ready.map(|generation| &**generation).collect();
         let Some(through) = ready.last().map(|generation| generation.last()) else {
-            // The engine's old files go when nobody looks at them any more, and compaction has made new ones meanwhile.
+            // The engine removes its old files when no view uses them. Compaction has made new ones meanwhile.
             self.renew_view(&mut alone, 0);
             return Ok(false);
         };
@@ -169,7 +169,8 @@ impl Shared {
         Ok(true)
     }
 
-    /// On a quiet server it would take long until so much has come together that the engine flushes by itself.
+    /// Flushes the engine if the interval has passed: on a quiet server it would take long to fill up and flush by
+    /// itself.
     pub(crate) fn flush_if_due(&self) -> Result<(), KvError> {
         let mut alone = self.sweeping.lock();
         if self.engine.flushed() == self.engine.applied() {
@@ -184,8 +185,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Gives readers the engine as it is now, without the `swept` oldest generations, which it holds. Generations are
-    /// only taken away by those who hold `sweeping`, of which `alone` is the proof.
+    /// Gives readers the engine's present state, without the `swept` oldest generations, which the engine holds. Only
+    /// the holder of `sweeping` may remove generations; `alone` proves that.
     pub(crate) fn renew_view(&self, alone: &mut EngineState, swept: usize) {
         let epoch = self.cache.epoch();
         let engine = self.engine.snapshot();
@@ -219,9 +220,9 @@ impl Swept {
     fn collect(generations: &[&Generation], view: &View) -> Result<Self, KvError> {
         let mut entries = Vec::new();
         for NetChange { key, value, versions } in NetChanges::new(generations.iter().rev().copied()) {
-            // A key that came and went within these generations never reaches the engine. What the engine holds is
-            // exactly what the view shows of it: sweeps are alone. Of a key that only went it is known that it came before;
-            // if there was none to remove, the engine is told in vain.
+            // A key that was created and deleted within these generations never reaches the engine. The engine holds
+            // exactly what the view shows of it: only one sweep runs at a time. A key with a single deletion existed
+            // before; if it did not, the deletion is harmless.
             if versions > 1 && value.is_none() && view.engine.get(&key)?.is_none() {
                 continue;
             }

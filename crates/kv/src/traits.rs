@@ -1,65 +1,66 @@
-//! The seam between the file system's rules and whatever keeps the keys.
+//! The interface between the file system's rules and the engine that keeps the keys.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use types::ErrorCode;
 
-/// Why the engine or its journal could not do it. The operation's own refusals are not here: they are the result that
-/// the operation itself computes.
+/// Why the engine or its journal failed. An operation's own errors are not here: the operation computes them as its
+/// result.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KvError {
-    /// The log is poisoned (a failed fsync), or the engine is closed. Nothing more will be accepted until a restart.
+    /// The journal is poisoned (a failed fsync), or the engine is closed. Nothing is accepted until a restart.
     #[error("the namespace's log has stopped: {reason}; restart weir after mending the disk")]
     Stopped {
         /// What happened.
         reason: String,
     },
-    /// There is no room for the record.
+    /// There is no space for the record.
     #[error("no space left for the namespace's log; remove files or add space")]
     NoSpace,
-    /// Somebody else changed what this transaction read. [`Kv::submit`] runs the operation again by itself; this
-    /// comes out only after its bound of retries.
+    /// Another transaction changed what this one read. [`Kv::submit`] repeats the operation by itself; this error
+    /// appears only after its limit of retries.
     #[error("the operation conflicted with others {retries} times")]
     Conflict {
-        /// How often it was tried.
+        /// Number of attempts.
         retries: u32,
     },
-    /// The connection was lost while committing: it may have happened. A request number tells on a retry.
+    /// The connection was lost during the commit: it may have happened. The request number shows on a retry whether it
+    /// did.
     #[error("it is not known whether the change was made; ask again with the same request number")]
     MaybeCommitted,
-    /// What was read is not what was written.
+    /// The bytes read differ from those written.
     #[error("damaged: {0}")]
     Damaged(String),
-    /// Neither the index nor its checkpoint and the log together hold everything. Only what is outside of them can bring it back.
+    /// Neither the index nor its checkpoint and journal together hold everything. Only a copy elsewhere can restore it.
     #[error("lost: {0}")]
     Lost(String),
-    /// Intact, and written by a newer weir; nothing of it was touched.
+    /// Intact, but written by a newer weir; nothing was changed.
     #[error("{0}; it was written by a newer weir: use that one")]
     Unsupported(String),
     /// The engine or the disk failed while reading.
     #[error("cannot read the index: {0}")]
     Io(String),
-    /// One operation changed more than one record of the log can hold, or a key or value is too long.
+    /// One operation changed more than one journal record can hold, or a key or value is too long.
     #[error("{what} of {len} bytes is over the limit of {limit} bytes; do it in smaller steps")]
     TooLarge {
-        /// Which length.
+        /// The kind of length.
         what: &'static str,
-        /// How long it was.
+        /// Its value in bytes.
         len: usize,
-        /// How long it may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// An empty key, or one that begins with the byte kept for the engine.
+    /// An empty key, or one that begins with the engine's reserved byte.
     #[error("a key is empty or begins with 0xff, which is reserved")]
     BadKey,
-    /// The operation itself panicked; nothing of it was kept.
+    /// The operation panicked; its changes were undone.
     #[error("the operation failed from a bug and was undone: {0}")]
     Panicked(String),
 }
 
 impl KvError {
-    /// The reason as the rest of weir tells them apart.
+    /// The error code that the rest of weir uses.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
@@ -75,7 +76,7 @@ impl KvError {
     }
 }
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScanOrder {
     /// From the lowest key upwards.
@@ -89,68 +90,69 @@ pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 
 /// Consistent reading: all calls on one value see the same state.
 pub trait Read {
-    /// The value of `key`.
+    /// The value of `key`; `None` if it does not exist.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError>;
-    /// Visits the entries with `start <= key < end` in order until `visit` breaks. Bounded by the visitor.
+    /// Visits the entries with `start <= key < end` in order until `visit` breaks. The visitor decides how much is
+    /// read.
     fn scan(&self, start: &[u8], end: &[u8], order: ScanOrder, visit: Visit<'_>) -> Result<(), KvError>;
 }
 
-/// A mark inside a transaction to go back to.
+/// A point inside a transaction to which it can roll back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Savepoint(pub usize);
 
-/// A transaction in the making: reads see its own writes.
+/// A running transaction: reads see its own writes.
 pub trait Txn: Read {
     /// Sets `key`.
     fn put(&mut self, key: &[u8], value: &[u8]);
-    /// Takes `key` away; no error if it is not there.
+    /// Deletes `key`; no error if it does not exist.
     fn delete(&mut self, key: &[u8]);
-    /// Marks this point.
+    /// Returns a savepoint for the present state.
     fn savepoint(&mut self) -> Savepoint;
-    /// Undoes all puts and deletes since `savepoint`.
+    /// Undoes all puts and deletions since `savepoint`.
     fn rollback_to(&mut self, savepoint: Savepoint);
 }
 
-/// What an operation decided.
+/// The decision of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpOutcome {
-    /// Keep its puts and deletes.
+    /// Keep its puts and deletions.
     Commit,
-    /// Drop them (a refusal). The engine may skip the log.
+    /// Drop them, because the operation failed. The engine may skip the journal.
     Abort,
 }
 
-/// How far a commit must have gone before it is answered.
+/// How durable a commit must be before it is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
-    /// In the kernel: survives SIGKILL, not a power failure. For marks that an fsynced record follows later.
+    /// In the kernel: survives SIGKILL, but not a power failure. For marks that a synced record follows later.
     Written,
     /// On the disk.
     Synced,
 }
 
-/// An operation. May be called several times (conflicts); each call starts from a clean transaction and must decide
-/// by what it reads there alone.
+/// An operation. It may run several times (after conflicts). Each run starts from a clean transaction and must depend
+/// only on what it reads there.
 pub type Op = Box<dyn FnMut(&mut dyn Txn) -> OpOutcome + Send>;
 
-/// Called once, after the commit is as durable as asked, or failed. Runs on an engine thread: must not block. Never
-/// called before the changes are visible to [`Kv::snapshot`].
+/// Called once, after the commit is as durable as requested, or failed. Runs on an engine thread and must not block.
+/// [`Kv::snapshot`] shows the changes before this call.
 pub type OpDone = Box<dyn FnOnce(Result<(), KvError>) + Send>;
 
-/// An engine, ready to use from any thread.
+/// An engine, usable from any thread.
 pub trait Kv: Send + Sync {
     /// A consistent view of committed state, for reading on any thread.
     fn snapshot(&self) -> Box<dyn Read + Send + '_>;
-    /// Queues an operation. Those of one thread run in the order in which they were submitted. Blocks when the
-    /// (bounded) queue is full.
+    /// Queues an operation. Operations of one thread run in the order of submission. Blocks while the (bounded) queue
+    /// is full.
     fn submit(&self, durability: Durability, op: Op, done: OpDone);
-    /// The same for operations that free space (deletes): where the log has kept a reserve, they may use it.
+    /// [`Kv::submit`] for operations that free space (deletions): they may use the journal's reserve.
     fn submit_urgent(&self, durability: Durability, op: Op, done: OpDone) {
         self.submit(durability, op, done);
     }
 }
 
-/// Runs `op` and waits for it: the result of its last run, once that is as durable as asked.
+/// Runs `op` and waits for it. Returns the result of its last run, once that is as durable as requested.
 pub fn transact<T, F>(kv: &dyn Kv, durability: Durability, mut op: F) -> Result<T, KvError>
 where
     T: Send + 'static,

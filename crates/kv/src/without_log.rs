@@ -1,4 +1,4 @@
-//! What an index has left when its log is lost: the engine as far as it was flushed, and the checkpoints.
+//! The remains of an index whose journal is lost: the flushed part of the engine, and the checkpoints.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::checkpoint::CheckpointSet;
 use crate::engine::{Applied, Engine, NoEntries};
 use crate::index::IndexConfig;
 
-/// How far the parts of an index are that do not need the log.
+/// The positions of the parts of an index that do not need the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing {
-    /// The engine; 0: it has nothing.
+    /// The engine's position; 0 if it has nothing.
     pub engine: Seq,
-    /// The checkpoints; 0: there are none.
+    /// The checkpoints' position; 0 if there are none.
     pub checkpoint: Seq,
 }
 
@@ -27,38 +27,39 @@ impl Standing {
     }
 }
 
-/// The checkpoints of an index without its log.
+/// The checkpoints of an index without its journal.
 pub struct WithoutLog {
     set: CheckpointSet,
 }
 
 impl WithoutLog {
-    /// Looks at the checkpoints of `stream` in `checkpoint_dir`, which nobody else has open. Files that do not check are set
-    /// aside, as when an index is opened.
+    /// Opens the checkpoints of `stream` in `checkpoint_dir`, which nobody else has open. Sets invalid files aside, as
+    /// opening an index does.
     pub fn open(stream: StreamId, disk: Arc<dyn Disk>, checkpoint_dir: &str) -> Result<Self, KvError> {
-        // No file is made here, so it does not matter which log they would be said to be from.
+        // This makes no file, so the incarnation does not matter.
         let set = CheckpointSet::open(disk, checkpoint_dir, stream, 0, &IndexConfig::default())?;
         Ok(Self { set })
     }
 
-    /// How far `engine` and the checkpoints are. Changes nothing.
+    /// The positions of `engine` and the checkpoints. Changes nothing.
     #[must_use]
     pub fn standing(&self, engine: &dyn Engine) -> Standing {
         Standing { engine: engine.applied().seq, checkpoint: self.set.upto() }
     }
 
-    /// Gives `engine` what the checkpoints have, if that is more; what it had is kept aside. Afterwards the engine has all
-    /// that is left of the index, durably. Done again after an interruption it comes to the same.
+    /// Gives `engine` the contents of the checkpoints if they have more; sets its old contents aside. Afterwards the
+    /// engine has everything that is left of the index, durably. A repeated call after an interruption has the same
+    /// result.
     ///
     /// # Errors
-    /// [`KvError::Damaged`] where the checkpoints do not read back as they were written and the engine has nothing either.
+    /// [`KvError::Damaged`]: the checkpoints do not match their checksums, and the engine has nothing either.
     pub fn bring_up(&mut self, engine: &dyn Engine) -> Result<(), KvError> {
         let standing = self.standing(engine);
         if standing.checkpoint <= standing.engine {
             return engine.flush();
         }
         match self.set.verify_all() {
-            // The older state is whole at least.
+            // The older state is at least complete.
             Err(KvError::Damaged(what)) if standing.engine > Seq::ZERO => {
                 tracing::error!("{what}; going on with the index, which is as far as record {}", standing.engine);
                 self.set.set_all_aside()?;
@@ -71,8 +72,8 @@ impl WithoutLog {
         self.set.content().and_then(|mut content| engine.load(&mut content, applied))
     }
 
-    /// Says that `engine`, as it is, is where the log's record `applied` left it: the first step in another log. Durable when
-    /// it returns.
+    /// Declares that the present `engine` is the state after the journal's record `applied`: the first step in a new
+    /// journal. Durable on return.
     pub fn place(engine: &dyn Engine, applied: Applied) -> Result<(), KvError> {
         engine.apply(&mut NoEntries, applied)?;
         engine.flush()

@@ -1,4 +1,4 @@
-//! What transactions have changed and not yet handed over: the newest value per key, with marks to go back to.
+//! Changes of transactions that are not yet handed over: the newest value of each key, with savepoints.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,19 +11,19 @@ use crate::{Batch, KvError, Read, Savepoint, ScanOrder, Txn, Visit, batch};
 /// A key or value, shared between the write set, the batch and the overlay without copying.
 pub(crate) type Bytes = Arc<[u8]>;
 
-/// Changes in the making. `None` is a deletion.
+/// Pending changes. `None` is a deletion.
 #[derive(Default)]
 pub(crate) struct WriteSet {
     map: BTreeMap<Key, Option<Bytes>>,
-    /// What each change replaced: `None` where the key was not in the set.
+    /// The previous entry of each change: `None` if the key was not in the set.
     undo: Vec<(Key, Option<Option<Bytes>>)>,
-    /// Keys and values over the limits, with the length of `undo` before they were set.
+    /// Errors for keys and values over the limits, with the length of `undo` before each.
     refused: Vec<(usize, KvError)>,
-    /// Upper bound of the bytes that the entries take when encoded.
+    /// Upper bound of the encoded bytes of the entries.
     weight: usize,
 }
 
-/// Bytes that an entry takes besides its key and value.
+/// Bytes of an encoded entry besides its key and value.
 const ENTRY_WEIGHT: usize = 16;
 
 impl WriteSet {
@@ -31,7 +31,7 @@ impl WriteSet {
         self.map.is_empty()
     }
 
-    /// Upper bound of the encoded size; falls only by [`WriteSet::rollback_to`].
+    /// Upper bound of the encoded size. Only [`WriteSet::rollback_to`] lowers it.
     pub(crate) fn weight(&self) -> usize {
         self.weight
     }
@@ -53,12 +53,12 @@ impl WriteSet {
         }
     }
 
-    /// Why something that was set since `savepoint` cannot be kept: a key or value over the limits.
+    /// The error of the first entry since `savepoint` that exceeds a limit.
     pub(crate) fn refused_since(&self, savepoint: Savepoint) -> Option<KvError> {
         self.refused.iter().find(|(at, _)| *at >= savepoint.0).map(|(_, error)| error.clone())
     }
 
-    /// Makes what was changed so far final: savepoints made before are no longer to be used.
+    /// Makes all changes final: earlier savepoints become invalid.
     pub(crate) fn forget_savepoints(&mut self) {
         self.undo.clear();
         self.refused.clear();
@@ -85,7 +85,7 @@ impl WriteSet {
         self.map.get::<dyn AsKey>(&KeyRef::new(key))
     }
 
-    /// The net effect; the set is empty afterwards.
+    /// Takes the net effect; the set is empty afterwards.
     pub(crate) fn take(&mut self) -> Batch {
         self.undo.clear();
         self.weight = 0;
@@ -93,15 +93,15 @@ impl WriteSet {
     }
 
     fn range(&self, start: &[u8], end: &[u8]) -> impl DoubleEndedIterator<Item = (&[u8], Option<&[u8]>)> {
-        // An inverted range would make BTreeMap::range panic.
+        // BTreeMap::range would panic on an inverted range.
         let (start, end) = (KeyRef::new(start), KeyRef::new(end.max(start)));
         let bounds: (Bound<&dyn AsKey>, Bound<&dyn AsKey>) = (Bound::Included(&start), Bound::Excluded(&end));
         self.map.range::<dyn AsKey, _>(bounds).map(|(key, value)| (&**key.bytes(), value.as_deref()))
     }
 }
 
-/// Scans `base` with `changes` laid over it. `changes` must be sorted in the direction of the scan, within its bounds
-/// and hold each key once.
+/// Scans `base` with `changes` laid over it. `changes` must be sorted in the direction of the scan, lie within its
+/// bounds, and hold each key once.
 pub(crate) fn scan_merged<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     base: &dyn Read,
     changes: &mut dyn Iterator<Item = (K, Option<V>)>,

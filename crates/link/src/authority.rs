@@ -1,6 +1,8 @@
-//! The cluster's own certificate authority. It is made once, with the cluster, and every certificate of a node is of it; nobody else's counts.
+//! The cluster's own certificate authority. It is made once, with the cluster, and signs the certificates of all nodes.
+//! No other authority counts.
 //!
-//! Keys are Ed25519: small, quick, and without parameters to get wrong. What a certificate says stands in [`crate::NodeName`].
+//! Keys are Ed25519: small, fast, and without parameters to get wrong. [`crate::NodeName`] describes the contents of a
+//! certificate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,25 +22,25 @@ use crate::random::{self, RandomError};
 use crate::secret_file::{Existing, FileError, SecretFile};
 use crate::{NodeName, keys};
 
-/// How long a node's certificate is good, if nothing else is said. The node renews it when a third of it is left.
+/// Default validity of a node's certificate. The node renews it when a third of that time is left.
 pub const VALIDITY: Duration = Duration::from_secs(90 * 86_400);
-/// The authority's own is good for longer than its cluster is likely to live.
+/// The authority's certificate outlives any cluster.
 const AUTHORITY_VALIDITY: Duration = Duration::from_secs(40 * 365 * 86_400);
-/// Certificates are good from a little before they were made: the clocks of a cluster differ.
+/// Certificates are valid from a little earlier, because the clocks of a cluster differ.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(3600);
-/// The file in the authority's folder.
+/// The file in the authority's directory.
 const FILE: &str = "authority";
 const KIND: SecretFile = SecretFile {
     first_line: "weir authority 1",
     hint: "put back the file of a backup: without it no node can join and no certificate be renewed",
 };
 
-/// The SHA-256 of the authority's certificate. It is no secret: tokens carry it, and people can compare it.
+/// The SHA-256 of the authority's certificate. It is not secret: tokens carry it, and people can compare it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
 impl Fingerprint {
-    /// Of a certificate.
+    /// The fingerprint of a certificate.
     #[must_use]
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let mut bytes = [0; 32];
@@ -62,21 +64,21 @@ impl fmt::Debug for Fingerprint {
 /// The authority cannot be made, read, or used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// Its file.
+    /// A problem with its file.
     #[error("the cluster's certificate authority: {0}")]
     File(#[from] FileError),
-    /// No randomness.
+    /// The kernel has no randomness.
     #[error("the cluster's certificate authority: {0}")]
     Random(#[from] RandomError),
     /// A certificate could not be made.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// What asked for a certificate is no request, or whoever asks has not the key that it is for.
+    /// The request is malformed, or the sender does not have the private key.
     #[error("the request for a certificate is refused: {0}")]
     Request(&'static str),
 }
 
-/// It signs certificates. Its key never leaves it but for its file.
+/// Signs certificates. Its key leaves memory only for its file.
 pub struct Authority {
     cluster: ClusterId,
     certificate: CertificateDer<'static>,
@@ -90,10 +92,10 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// A new one for the cluster `cluster`, kept in `folder` from now on.
+    /// Makes the authority of `cluster` and stores it in the directory `folder`.
     ///
     /// # Errors
-    /// When there is one already, or the file cannot be made.
+    /// An authority already exists there, or the file cannot be made.
     pub fn create(folder: &Path, cluster: ClusterId, now: Timestamp) -> Result<Self, AuthorityError> {
         let key = KeyPair::generate_for(&PKCS_ED25519)?;
         let mut params = params(cluster);
@@ -108,10 +110,10 @@ impl Authority {
         Ok(Self { cluster, certificate, issuer: Issuer::new(params, key) })
     }
 
-    /// That in `folder`.
+    /// Reads the authority in the directory `folder`.
     ///
     /// # Errors
-    /// When it is not there, damaged, or can be read by others.
+    /// The file is missing, damaged, or readable by others.
     pub fn open(folder: &Path) -> Result<Self, AuthorityError> {
         let path = file(folder);
         let [cluster, key, certificate] = KIND.read(&path, ["cluster", "key", "certificate"])?;
@@ -126,7 +128,7 @@ impl Authority {
         Ok(Self { cluster, certificate: certificate.into(), issuer })
     }
 
-    /// The cluster that it is of.
+    /// The authority's cluster.
     #[must_use]
     pub fn cluster(&self) -> ClusterId {
         self.cluster
@@ -138,13 +140,14 @@ impl Authority {
         &self.certificate
     }
 
-    /// The fingerprint of that.
+    /// The fingerprint of its certificate.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
     }
 
-    /// A certificate that says `name` (which has to be of this cluster) for who has the private part of `key`; good until `validity` after `now`.
+    /// Issues a certificate for `name` (which must be of this cluster) and the holder of the private part of `key`. It
+    /// is valid until `validity` after `now`.
     ///
     /// # Errors
     /// [`AuthorityError`].
@@ -174,8 +177,8 @@ impl Authority {
         })
     }
 
-    /// A new certificate for the node `name`, which asks for it with `request` (the bytes that [`crate::NewKey::renewal`] made) over a connection
-    /// on which it has shown its present one. The answer is for [`crate::Identity::renewed`].
+    /// Issues a new certificate for the node `name`. `request` holds the bytes of [`crate::NewKey::renewal`], from a
+    /// connection on which the node has shown its present certificate. Pass the result to [`crate::Identity::renewed`].
     ///
     /// # Errors
     /// [`AuthorityError`].
@@ -219,17 +222,17 @@ fn limit(params: &mut CertificateParams, now: Timestamp, validity: Duration) -> 
 
 fn serial() -> Result<SerialNumber, RandomError> {
     let mut bytes: [u8; 16] = random::bytes()?;
-    // Positive, and of this length.
+    // A positive number of this length.
     bytes[0] = bytes[0] & 0x7f | 0x40;
     Ok(SerialNumber::from_slice(&bytes))
 }
 
-/// A [`Timestamp`] has no dates that cannot be written.
+/// Converts seconds since 1970; every [`Timestamp`] is a valid date.
 fn date(secs: i64) -> time::OffsetDateTime {
     time::OffsetDateTime::from_unix_timestamp(secs).unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
 }
 
-/// A certificate with all that a node has to know beside it.
+/// A certificate with everything that a node needs beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct Issued {
     pub(crate) name: NodeName,
@@ -274,7 +277,7 @@ impl Issued {
     }
 }
 
-/// The public key of a node, of which the authority never sees the private part.
+/// The public key of a node. The authority never sees the private part.
 struct NodeKey([u8; 32]);
 
 impl PublicKeyData for NodeKey {

@@ -1,4 +1,4 @@
-//! What goes through a connection, as plain data: messages with their bulk, requests, answers, and why there is none.
+//! The contents of a connection as plain data: messages with bulk, requests, answers, and reasons for a missing answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::error::LinkError;
 use crate::frame::{BULK_BYTES_MAX, FrameHeader, Kind, MESSAGE_BYTES_MAX};
 
-/// Memory that bulk is received into.
+/// Memory that receives bulk.
 pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send + 'static {}
 
 impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Buffer for T {}
 
-/// Bulk to be sent: whatever holds bytes, shared with who still uses them.
+/// Bulk to send: any holder of bytes, shared with its other users.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// A message with what goes behind it.
+/// A message with the bulk that follows it.
 #[derive(Clone, Default)]
 pub struct Outgoing {
     message: Vec<u8>,
@@ -22,13 +22,13 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// `message` alone (the bytes of [`crate::encode`]).
+    /// A `message` (the bytes of [`crate::encode`]) without bulk.
     #[must_use]
     pub fn new(message: Vec<u8>) -> Self {
         Self { message, bulk: None }
     }
 
-    /// With `bulk` behind it.
+    /// Adds `bulk` after the message.
     #[must_use]
     pub fn with_bulk(self, bulk: SharedBytes) -> Self {
         Self { bulk: Some(bulk), ..self }
@@ -66,19 +66,20 @@ pub struct Call<B> {
 }
 
 impl<B> Call<B> {
-    /// One whose answer has no bulk.
+    /// A request whose answer has no bulk.
     #[must_use]
     pub fn new(outgoing: Outgoing) -> Self {
         Self { outgoing, answer_bulk_max: 0, into: None }
     }
 
-    /// The answer may have so many bytes of bulk, which are received into what the handler's `buffer` gives.
+    /// Allows up to `answer_bulk_max` bytes of bulk in the answer. They are received into the memory that the handler's
+    /// `buffer` returns.
     #[must_use]
     pub fn expecting(self, answer_bulk_max: u32) -> Self {
         Self { answer_bulk_max, ..self }
     }
 
-    /// The bulk of the answer is received into `buffer`.
+    /// Receives the bulk of the answer into `buffer`.
     #[must_use]
     pub fn into_buffer(self, buffer: B) -> Self
     where
@@ -89,27 +90,27 @@ impl<B> Call<B> {
     }
 }
 
-/// Bulk that came.
+/// Received bulk.
 #[derive(Debug)]
 pub enum Bulk<B> {
-    /// There was none.
+    /// The message had no bulk.
     None,
-    /// It stands at the beginning of `buffer`.
+    /// The bulk is at the beginning of `buffer`.
     Here {
-        /// Where it is.
+        /// The memory.
         buffer: B,
-        /// How many bytes it has.
+        /// Its length in bytes.
         length: usize,
     },
-    /// There was no buffer for it, and it has been read away.
+    /// The receiver had no buffer for it, and discarded it.
     Dropped {
-        /// How many bytes it had.
+        /// Its length in bytes.
         length: usize,
     },
 }
 
 impl<B: Buffer> Bulk<B> {
-    /// The bytes; none if it was dropped.
+    /// The bytes; empty if they were discarded.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -119,29 +120,29 @@ impl<B: Buffer> Bulk<B> {
     }
 }
 
-/// What a peer answered.
+/// The answer of a peer.
 #[derive(Debug)]
 pub struct Answer<B> {
     /// The message, for [`crate::decode`].
     pub message: Vec<u8>,
-    /// What stood behind it.
+    /// The bulk after the message.
     pub bulk: Bulk<B>,
 }
 
 /// Nothing was sent.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SendError {
-    /// As much is under way as may be; nothing is wrong.
+    /// The limit of running requests is reached; nothing is wrong.
     #[error("as much is under way to the peer as may be")]
     Full,
     /// Longer than the protocol or the peer allows.
     #[error("a {what} of {bytes} bytes; the most that may be is {max}")]
     TooLong {
-        /// What.
+        /// The part that is too long.
         what: &'static str,
         /// Its length.
         bytes: u64,
-        /// What is allowed.
+        /// The limit.
         max: u64,
     },
     /// The connection has ended.
@@ -152,13 +153,13 @@ pub enum SendError {
 /// A request has no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
-    /// The connection has ended. The peer may have done what was asked for.
+    /// The connection has ended. The peer may have done the requested work.
     #[error(transparent)]
     Ended(Arc<LinkError>),
-    /// The peer has let go of the request. It may have done part of what was asked for.
+    /// The peer dropped the request. It may have done part of the work.
     #[error("the peer has let go of the request without an answer; its log says why")]
     Unanswered,
-    /// It took too long for who waited. The request is still under way.
+    /// No answer came in time. The request is still running.
     #[error("no answer within {0:?}")]
     Late(Duration),
 }

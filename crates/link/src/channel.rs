@@ -1,7 +1,8 @@
-//! Bytes over TLS, with one half for the thread that reads and one for the thread that writes.
+//! Bytes over TLS, with one half for the reading thread and one for the sending thread.
 //!
-//! The socket does not block; who has to wait polls. rustls's connection is one object for both directions, so it is locked, but only while bytes
-//! are encrypted, decrypted or handed to the kernel, never while a side waits for the other.
+//! The socket does not block; a thread that must wait polls. rustls has one connection object for both directions. It
+//! is locked only while bytes are encrypted, decrypted or passed to the kernel, never while one side waits for the
+//! other.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -14,18 +15,18 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerCon
 
 use crate::error::CloseCause;
 
-/// Bytes that one system call brings. Eight records of the longest kind fit.
+/// Bytes received by one system call. Eight records of the maximum length fit.
 const RECEIVE_BYTES: usize = 136 << 10;
-/// Bytes that are encrypted, and given to the kernel, at a time.
+/// Bytes encrypted and passed to the kernel at a time.
 const SEND_BYTES: usize = 128 << 10;
-/// A record's own header, and the most that can follow it (RFC 8446, 5.2).
+/// A record's own header, and the longest possible rest (RFC 8446, 5.2).
 const RECORD_HEADER: usize = 5;
 const RECORD_MAX: usize = (16 << 10) + 256;
 const RECORD_KINDS: std::ops::RangeInclusive<u8> = 20..=23;
-/// Somebody who takes less than this in the time for sending is too slow.
+/// A peer that takes less than this within the send time is too slow.
 const PACE_BYTES: usize = 64 << 10;
 
-/// What both halves have.
+/// The parts that both halves share.
 pub(crate) struct Channel {
     socket: TcpStream,
     tls: Mutex<Connection>,
@@ -37,13 +38,13 @@ impl Channel {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    /// Whether the other side has closed it, as far as the kernel knows: also if nobody has read that far.
+    /// Whether the peer has closed the connection, as far as the kernel knows, even if that end was not read yet.
     pub(crate) fn has_hung_up(&self) -> bool {
         wait(&self.socket, PollFlags::RDHUP, Duration::ZERO).unwrap_or(true)
     }
 }
 
-/// The half that reads.
+/// The reading half.
 pub(crate) struct Reading {
     channel: Arc<Channel>,
     raw: Box<[u8]>,
@@ -51,42 +52,42 @@ pub(crate) struct Reading {
     end: usize,
 }
 
-/// The half that writes.
+/// The sending half.
 pub(crate) struct Writing {
     channel: Arc<Channel>,
     /// How long the peer may take for [`PACE_BYTES`].
     patience: Duration,
 }
 
-/// Both, after the handshake.
+/// Both halves, after the handshake.
 pub(crate) struct Halves {
     pub(crate) channel: Arc<Channel>,
     pub(crate) reading: Reading,
     pub(crate) writing: Writing,
 }
 
-/// What the handshake told.
+/// The result of the handshake.
 pub(crate) struct Shown {
-    /// The protocol that both agreed on.
+    /// The protocol on which both sides agreed.
     pub(crate) protocol: Option<Vec<u8>>,
-    /// The certificate of the peer, which has been verified.
+    /// The verified certificate of the peer.
     pub(crate) certificate: Option<rustls::pki_types::CertificateDer<'static>>,
 }
 
-/// Connects TLS over `socket` as the one who has connected.
+/// Performs the TLS handshake over `socket` as the connecting side.
 pub(crate) fn connect(
     socket: TcpStream,
     config: Arc<ClientConfig>,
     deadline: Deadline,
     patience: Duration,
 ) -> Result<(Halves, Shown), CloseCause> {
-    // Hosts have no names here: the verifier looks at clusters and nodes.
+    // The verifier checks clusters and nodes, not host names.
     let name = rustls::pki_types::ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
     let tls = ClientConnection::new(config, name).map_err(CloseCause::of_tls)?;
     shake_hands(socket, tls.into(), deadline, patience)
 }
 
-/// Connects TLS over `socket` as the one who has accepted.
+/// Performs the TLS handshake over `socket` as the accepting side.
 pub(crate) fn accept(
     socket: TcpStream,
     config: Arc<ServerConfig>,
@@ -108,7 +109,7 @@ fn shake_hands(
         socket.set_nodelay(true)
     };
     setup().map_err(|source| CloseCause::Io { what: "setting up the socket", source })?;
-    // What we write is bounded by what we give to it.
+    // The caller bounds the outgoing bytes.
     tls.set_buffer_limit(None);
     let channel = Arc::new(Channel { socket, tls: Mutex::new(tls) });
     let raw = vec![0; RECEIVE_BYTES].into_boxed_slice();
@@ -120,7 +121,7 @@ fn shake_hands(
             break;
         }
         if let Err(why) = reading.feed_more(deadline) {
-            // The alert that says why.
+            // Send the alert with the reason.
             let _ = writing.flush_before(deadline);
             return Err(why);
         }
@@ -134,7 +135,7 @@ fn shake_hands(
     Ok((Halves { channel, reading, writing }, shown))
 }
 
-/// The time by which something has to be done.
+/// The time limit of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     what: &'static str,
@@ -157,7 +158,7 @@ impl Deadline {
     }
 }
 
-/// Whether the socket is ready for `events` within `time`.
+/// Waits up to `time` until the socket is ready for `events`. Returns whether it is.
 fn wait(socket: &TcpStream, events: PollFlags, time: Duration) -> Result<bool, CloseCause> {
     let time =
         Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() };
@@ -178,7 +179,7 @@ fn failed(what: &'static str, source: io::Error) -> CloseCause {
 }
 
 impl Reading {
-    /// Waits up to `time` for the first byte of what comes next; `false`: none came.
+    /// Waits up to `time` for the first byte of the next frame. Returns false if none came.
     pub(crate) fn wait_for_more(&mut self, time: Duration) -> Result<bool, CloseCause> {
         Ok(self.start < self.end || self.has_plaintext()? || wait(&self.channel.socket, PollFlags::IN, time)?)
     }
@@ -189,7 +190,7 @@ impl Reading {
         Ok(state.plaintext_bytes_to_read() > 0)
     }
 
-    /// Fills all of `bytes`. `false`: the peer has ended the stream in an orderly way before the first of them.
+    /// Fills all of `bytes`. Returns false if the peer ended the stream properly before the first byte.
     pub(crate) fn fill(&mut self, bytes: &mut [u8], deadline: Deadline) -> Result<bool, CloseCause> {
         let mut done = 0;
         while done < bytes.len() {
@@ -205,7 +206,7 @@ impl Reading {
         Ok(true)
     }
 
-    /// Gives rustls the next record, which is waited for until `deadline`.
+    /// Passes the next record to rustls, and waits for it until `deadline`.
     fn feed_more(&mut self, deadline: Deadline) -> Result<(), CloseCause> {
         while !self.has_record() {
             if self.start > 0 {
@@ -223,7 +224,7 @@ impl Reading {
                     _ => return Err(failed("receiving", error)),
                 },
             }
-            // However slowly it drips.
+            // Even if the bytes arrive slowly.
             deadline.left()?;
         }
         let record = self.record_len();
@@ -236,7 +237,7 @@ impl Reading {
         tls.process_new_packets().map(drop).map_err(CloseCause::of_tls)
     }
 
-    /// Reads away what comes, until the peer ends its stream or `time` is over.
+    /// Reads and discards bytes until the peer ends its stream or `time` is over.
     pub(crate) fn discard(&mut self, time: Duration) {
         let deadline = Deadline::new("closing", time);
         while let Ok(left) = deadline.left() {
@@ -253,7 +254,7 @@ impl Reading {
         }
     }
 
-    /// Length of the record that begins to arrive, its header with it. What cannot be one is not waited for: rustls refuses it.
+    /// Length of the arriving record with its header. Returns at once for an impossible record, which rustls refuses.
     fn record_len(&self) -> usize {
         let here = self.end - self.start;
         match &self.raw[self.start..self.end] {
@@ -272,7 +273,7 @@ impl Reading {
 }
 
 impl Writing {
-    /// Sends all of `parts`, one behind the other, and waits until the kernel has taken them.
+    /// Sends all of `parts` in order, and waits until the kernel has taken them.
     pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<(), CloseCause> {
         let mut room = SEND_BYTES;
         for part in parts {
@@ -292,7 +293,7 @@ impl Writing {
         self.flush()
     }
 
-    /// Says that nothing more comes, and closes this direction.
+    /// Announces the end of this direction, and closes it.
     pub(crate) fn end(&mut self) {
         self.channel.tls.lock().send_close_notify();
         let _ = self.flush();

@@ -1,4 +1,4 @@
-//! One connection between two nodes: how it comes about, its thread that sends, and its loop that reads.
+//! One connection between two nodes: how it is made, its sending thread, and its reading loop.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -16,25 +16,25 @@ use crate::peer::{Inner, Next, Peer, PeerIdentity, Responder, Waiting};
 use crate::verify::name_of;
 use crate::{NodeName, Settings};
 
-/// Small frames are put together up to this size before they are sent.
+/// Small frames are combined up to this size before they are sent.
 const TOGETHER_BYTES: usize = 32 << 10;
-/// Bulk that nobody has a buffer for is read away in pieces of this size.
+/// The size of the reads that discard bulk without a buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
-/// How often the reading thread looks whether it is time to go.
+/// How often the reading thread checks whether the connection must end.
 const LOOK: Duration = Duration::from_millis(500);
-/// Address space of a sending thread's stack. What it does not touch costs nothing.
+/// Address space of a sending thread's stack. Untouched parts cost nothing.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Who we are, for all connections of a node.
+/// The local node, for all its connections.
 #[derive(Clone, Debug)]
 pub struct LocalNode {
-    /// What we are known by.
+    /// Its credentials.
     pub credentials: Arc<Credentials>,
-    /// Which weir we are.
+    /// Its software version.
     pub software: String,
-    /// What we speak: [`Versions::SPOKEN`], but in tests of older and newer nodes.
+    /// The protocol versions that it speaks: [`Versions::SPOKEN`], except in tests of older and newer nodes.
     pub versions: Versions,
-    /// Patience and bounds.
+    /// Time limits and bounds.
     pub settings: Settings,
 }
 
@@ -46,7 +46,7 @@ impl LocalNode {
         Self { credentials, software, versions: Versions::SPOKEN, settings }
     }
 
-    /// Our cluster.
+    /// Its cluster.
     #[must_use]
     pub fn cluster(&self) -> ClusterId {
         self.credentials.name().cluster
@@ -58,60 +58,62 @@ impl LocalNode {
     }
 }
 
-/// Of what has come, the part that is known before its bulk is received.
+/// The part of a received message that is known before its bulk arrives.
 #[derive(Debug)]
 pub struct Arriving<'a> {
-    /// What it is.
+    /// The frame's header.
     pub header: &'a FrameHeader,
-    /// Its message.
+    /// The message.
     pub message: &'a [u8],
 }
 
-/// What a peer has sent.
+/// A message from a peer.
 #[derive(Debug)]
 pub enum Received<B> {
-    /// It wants an answer.
+    /// A message that expects an answer.
     Request {
         /// The message, for [`crate::decode`].
         message: Vec<u8>,
-        /// What stood behind it.
+        /// The bulk after the message.
         bulk: Bulk<B>,
-        /// To answer with, from any thread.
+        /// Sends the answer, from any thread.
         responder: Responder<B>,
     },
-    /// It wants none.
+    /// A message that expects no answer.
     OneWay {
         /// The message, for [`crate::decode`].
         message: Vec<u8>,
-        /// What stood behind it.
+        /// The bulk after the message.
         bulk: Bulk<B>,
     },
 }
 
-/// What a node does with what its peers send. All of it is called on a connection's reading thread: as long as it takes, nothing else is read from
-/// this peer, and what waits there for an answer of the same peer waits for ever.
+/// Handles the messages of a node's peers. The connection's reading thread makes all these calls. While one runs,
+/// nothing else is read from that peer. A call that waits for an answer of the same peer waits forever.
 pub trait Handler: Send + Sync {
     /// Memory for bulk.
     type Buffer: Buffer;
 
-    /// Room for the `header.bulk_len` bytes of bulk behind this message, at least so many. It may wait for memory. `None`: it is read away.
+    /// Returns memory for the `header.bulk_len` bytes of bulk after this message, or more. May wait for memory. `None`
+    /// discards the bulk.
     fn buffer(&self, from: &PeerIdentity, arriving: &Arriving<'_>) -> Option<Self::Buffer>;
 
-    /// Whether this node may connect; a reason if not, which it is told. For example because it has been removed from the cluster.
+    /// Decides whether this node may connect; for example, it may have been removed from the cluster. The peer gets the
+    /// reason of a refusal.
     ///
     /// # Errors
-    /// The reason.
+    /// The reason of the refusal.
     fn admit(&self, _peer: &PeerIdentity) -> Result<(), String> {
         Ok(())
     }
 
-    /// A connection is up.
+    /// Called when a connection is up.
     fn connected(&self, _peer: &Peer<Self::Buffer>) {}
 
-    /// Something has come.
+    /// Called for each message.
     fn received(&self, from: &Peer<Self::Buffer>, received: Received<Self::Buffer>);
 
-    /// It has ended. Called once for each [`Handler::connected`].
+    /// Called when the connection has ended, once for each [`Handler::connected`].
     fn ended(&self, _peer: &Peer<Self::Buffer>, _why: &LinkError) {}
 }
 
@@ -131,7 +133,7 @@ impl<B> std::fmt::Debug for Ready<B> {
 /// Connects to the node at `address`.
 ///
 /// # Errors
-/// When there is none, it is none of ours, or it is another than is expected.
+/// No node answers there, it belongs to another cluster, or it is not the expected one.
 pub fn connect<B: Buffer>(us: &LocalNode, address: SocketAddr, expect: Expect) -> Result<Ready<B>, LinkError> {
     let deadline = Deadline::new("connecting", us.settings.connect_time);
     let result = (|| {
@@ -143,8 +145,8 @@ pub fn connect<B: Buffer>(us: &LocalNode, address: SocketAddr, expect: Expect) -
     result.map_err(|why| why.with(address))
 }
 
-/// Both hellos, on either side.
-#[allow(clippy::too_many_arguments)] // two callers, and a struct of these would be for them alone
+/// Exchanges the hellos, on either side.
+#[allow(clippy::too_many_arguments)] // two callers; a struct would serve only them
 pub(crate) fn greet<B: Buffer>(
     us: &LocalNode,
     name: NodeName,
@@ -186,13 +188,13 @@ fn new_peer<B: Buffer>(
 }
 
 impl<B: Buffer> Ready<B> {
-    /// The handle; what is sent with it goes out once the loop runs.
+    /// The handle. Its messages are sent once the loop runs.
     #[must_use]
     pub fn peer(&self) -> &Peer<B> {
         &self.peer
     }
 
-    /// Serves the connection in this thread until it ends; says why it did.
+    /// Serves the connection in this thread until it ends. Returns why it ended.
     pub fn run<H: Handler<Buffer = B>>(self, handler: &H) -> Arc<LinkError> {
         let Self { peer, mut reading, writing } = self;
         let inner = Arc::clone(&peer.0);
@@ -208,7 +210,7 @@ impl<B: Buffer> Ready<B> {
                 return end;
             }
         };
-        // Also by a panic of the handler: nobody may wait for answers of a connection that nobody reads.
+        // Even after a panic of the handler: no thread may wait for answers on a connection without a reader.
         let guard = Guard(&peer.0);
         handler.connected(&peer);
         let why = match read_all(&mut reading, &peer, handler) {
@@ -219,7 +221,7 @@ impl<B: Buffer> Ready<B> {
         let end = if matches!(why, CloseCause::Nonsense(_) | CloseCause::Misbehaved(_)) {
             peer.0.last_words(&why.to_string());
             let end = peer.0.end(why);
-            // Closing with unread input would reset the connection, and the last words be lost with it.
+            // Closing with unread input would reset the connection and lose the goodbye.
             reading.discard(settings.close_time);
             end
         } else {
@@ -275,7 +277,7 @@ fn send_all<B>(inner: &Inner<B>, mut writing: Writing) {
             }
         };
         together.clear();
-        // What was needed once for a long message is not kept for ever.
+        // Memory for one long message is not kept forever.
         together.shrink_to(TOGETHER_BYTES);
         if let Err(why) = sent {
             break Some(why);
@@ -342,7 +344,7 @@ fn read_all<H: Handler>(
     }
 }
 
-/// A frame whose header has come.
+/// A frame whose header has arrived.
 struct Frame<'a, H: Handler> {
     reading: &'a mut Reading,
     peer: &'a Peer<H::Buffer>,
@@ -376,7 +378,7 @@ impl<H: Handler> Frame<'_, H> {
         let header = self.header;
         let arriving = Arriving { header: &header, message };
         let buffer = into.or_else(|| self.handler.buffer(self.peer.identity(), &arriving));
-        // Waiting for memory was not the peer's fault.
+        // The peer is not at fault for the time spent waiting for memory.
         let mibs = u32::try_from(length.div_ceil(1 << 20)).unwrap_or(u32::MAX);
         self.deadline = Deadline::new("the bulk of a frame", self.peer.0.settings.frame_time.saturating_mul(1 + mibs));
         if let Some(mut buffer) = buffer
@@ -398,7 +400,7 @@ impl<H: Handler> Frame<'_, H> {
     fn answer(&mut self) -> Result<(), CloseCause> {
         let FrameHeader { request, bulk_len, kind, .. } = self.header;
         let Some(waiting) = self.peer.0.take_waiting(request) else {
-            // Who is closing has let go of its requests already.
+            // A closing side has already dropped its requests.
             if self.peer.ended().is_some() {
                 return Err(CloseCause::ClosedHere("closing".into()));
             }

@@ -1,4 +1,4 @@
-//! An identity in the form that TLS wants, and the place where a renewed one is put while connections come and go.
+//! An identity in the form that TLS needs. It can be replaced by a renewed one while connections are made.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::identity::{Identity, IdentityError};
 use crate::verify::{Verifier, provider};
 use crate::{Fingerprint, NodeName};
 
-/// What connections between nodes are called in TLS (ALPN).
+/// The TLS protocol name (ALPN) of connections between nodes.
 pub(crate) const NODE_PROTOCOL: &[u8] = b"weir-node";
-/// What a connection of a node that joins is called.
+/// The TLS protocol name of the connection of a joining node.
 pub(crate) const JOIN_PROTOCOL: &[u8] = b"weir-join";
 
-/// What a node shows to its peers at this time. Connections that are up are not touched when it is replaced.
+/// The credentials that a node shows now. Replacing them does not affect existing connections.
 pub struct Credentials {
     current: RwLock<Arc<Current>>,
 }
@@ -37,18 +37,18 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Of `identity`.
+    /// The credentials of `identity`.
     ///
     /// # Errors
-    /// When its parts do not belong together.
+    /// Its parts do not belong together.
     pub fn new(identity: &Identity) -> Result<Self, IdentityError> {
         Ok(Self { current: RwLock::new(Arc::new(Current::new(identity)?)) })
     }
 
-    /// From now on, of `identity`: the same node with a renewed certificate.
+    /// Switches to `identity`: the same node with a renewed certificate.
     ///
     /// # Errors
-    /// When its parts do not belong together, or it is another node.
+    /// Its parts do not belong together, or it is another node.
     pub fn replace(&self, identity: &Identity) -> Result<(), IdentityError> {
         if *identity.name() != self.name() {
             return Err(IdentityError::Answer(format!("it is for {}, and this is {}", identity.name(), self.name())));
@@ -57,13 +57,13 @@ impl Credentials {
         Ok(())
     }
 
-    /// Which node it is.
+    /// The node's name.
     #[must_use]
     pub fn name(&self) -> NodeName {
         self.current.read().name
     }
 
-    /// From now on, who connects does it in this way.
+    /// Makes outgoing connections use `client`.
     #[cfg(test)]
     pub(crate) fn show_as(&self, client: ClientConfig) {
         let current = self.current();
@@ -76,7 +76,7 @@ impl Credentials {
     }
 }
 
-/// The key with its certificates, if they are of each other.
+/// The key with its certificates, if they match.
 pub(crate) fn certified_key(identity: &Identity) -> Result<CertifiedKey, IdentityError> {
     let key = any_supported_type(&identity.key()).map_err(IdentityError::Unusable)?;
     let certified = CertifiedKey::new(identity.chain(), key);
@@ -104,7 +104,7 @@ impl Current {
         let mut client = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(IdentityError::Unusable)?
-            .dangerous() // the verifier is ours: it knows no host names, but clusters and nodes
+            .dangerous() // this verifier checks clusters and nodes instead of host names
             .with_custom_certificate_verifier(verifier()?)
             .with_client_cert_resolver(key);
         client.alpn_protocols = vec![NODE_PROTOCOL.to_vec()];
@@ -114,11 +114,12 @@ impl Current {
     }
 }
 
-/// For a node that joins: it shows no certificate, and believes whoever has the authority of this fingerprint.
+/// The configuration of a joining node. It shows no certificate, and trusts any peer with the authority of this
+/// fingerprint.
 pub(crate) fn joining(authority: Fingerprint) -> Result<Arc<ClientConfig>, rustls::Error> {
     let mut client = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
-        .dangerous() // the verifier is ours: it compares the fingerprint that the token names
+        .dangerous() // this verifier compares the fingerprint in the token
         .with_custom_certificate_verifier(Arc::new(Verifier::of_fingerprint(authority)))
         .with_no_client_auth();
     client.alpn_protocols = vec![JOIN_PROTOCOL.to_vec()];

@@ -1,4 +1,4 @@
-//! Why a connection could not be had, or has ended.
+//! Why a connection failed or ended.
 
 use std::io;
 use std::time::Duration;
@@ -7,37 +7,37 @@ use crate::frame::FrameError;
 use crate::hello::HelloProblem;
 use crate::verify::{CertificateProblem, problem_of};
 
-/// A connection could not be had, or has ended.
+/// A connection failed or ended.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection with {peer}: {why}")]
 pub struct LinkError {
-    /// Address of the peer, and its number once it is known.
+    /// Address of the peer, and its number once that is known.
     pub peer: String,
-    /// Why.
+    /// The cause.
     pub why: CloseCause,
 }
 
-/// Why a connection could not be had, or has ended.
+/// Why a connection failed or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseCause {
-    /// There is nobody at the address.
+    /// Nobody answers at the address.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
     /// The socket failed.
     #[error("{what} failed: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// It ended without a word.
+    /// It ended without a goodbye.
     #[error("it broke off: the peer was stopped, or the network is interrupted")]
     BrokenOff,
-    /// The peer has taken its leave.
+    /// The peer closed it and gave a reason.
     #[error("the peer has closed it: {0}")]
     Goodbye(String),
-    /// We have closed it.
+    /// This side closed it.
     #[error("closed on this side: {0}")]
     ClosedHere(String),
     /// Something took too long.
@@ -45,36 +45,36 @@ pub enum CloseCause {
         "{what} took longer than {within:?}: the peer is stuck or overloaded, or somebody holds the connection on purpose"
     )]
     Slow {
-        /// What.
+        /// The step.
         what: &'static str,
-        /// How long it may take.
+        /// Its time limit.
         within: Duration,
     },
-    /// Nothing at all has come, though a peer without anything to say says so.
+    /// No frame arrived for too long, although an idle peer sends signs of life.
     #[error("nothing came for {0:?}: the peer is stopped or cut off")]
     Silent(Duration),
-    /// Its certificate is not good.
+    /// The peer's certificate is not valid.
     #[error("{0}")]
     Certificate(CertificateProblem),
-    /// It finds that ours is not.
+    /// The peer rejected this node's certificate.
     #[error("the peer refuses this node's certificate ({alert:?}): {hint}", alert = .0, hint = hint(*.0))]
     OurCertificate(rustls::AlertDescription),
-    /// It has shown none.
+    /// The peer has shown no certificate.
     #[error("the peer has shown no certificate; nodes join with `weir join TOKEN` first")]
     NoCertificate,
-    /// It does not speak our protocol.
+    /// The peer does not speak this protocol.
     #[error("no TLS connection between nodes came about: {0}; is this the address of a weir node?")]
     Tls(rustls::Error),
-    /// Both sides do not fit together.
+    /// The hellos do not match.
     #[error("{0}")]
     Hello(HelloProblem),
-    /// The peer does not want us.
+    /// The peer refuses this node.
     #[error("the peer refuses: {0}")]
     Refused(String),
-    /// What it sends makes no sense.
+    /// The peer sent an invalid frame.
     #[error("cut because of what the peer sent: {0}")]
     Nonsense(#[from] FrameError),
-    /// It does not keep to what was agreed.
+    /// The peer broke the agreed limits.
     #[error("cut because the peer {0}")]
     Misbehaved(String),
 }
@@ -90,7 +90,7 @@ fn hint(alert: rustls::AlertDescription) -> &'static str {
 }
 
 impl CloseCause {
-    /// What rustls says, as far as possible in words of ours.
+    /// Converts an error of rustls, in weir's own terms if possible.
     pub(crate) fn of_tls(error: rustls::Error) -> Self {
         use rustls::AlertDescription as Alert;
         if let Some(problem) = problem_of(&error) {
@@ -110,7 +110,7 @@ impl CloseCause {
         }
     }
 
-    /// Whether it is the ordinary end of a connection, so that nobody has to look into it.
+    /// Whether this is the normal end of a connection that nobody must investigate.
     #[must_use]
     pub fn is_ordinary(&self) -> bool {
         matches!(self, Self::Goodbye(_) | Self::ClosedHere(_))

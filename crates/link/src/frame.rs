@@ -1,4 +1,4 @@
-//! The unit of everything that follows the hello: a header of [`HEADER_BYTES`], so many bytes of message, so many of bulk.
+//! The unit of all communication after the hello: a header of [`HEADER_BYTES`], then a message, then bulk.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -6,43 +6,43 @@
 //! | 1 | kind: 1 request, 2 answer, 3 one way, 4 alive, 5 goodbye, 6 unanswered |
 //! | 1 | flags: 0 |
 //! | 2 | 0 |
-//! | 8 | number of the request (of requests and what answers them; otherwise 0) |
+//! | 8 | number of the request (in requests and their answers; otherwise 0) |
 //! | 4 | length of the message |
-//! | 4 | length of the bulk behind it |
-//! | 4 | of a request: most bytes of bulk that its answer may have; otherwise 0 |
+//! | 4 | length of the bulk after it |
+//! | 4 | in requests: maximum length of the answer's bulk; otherwise 0 |
 //! | 4 | CRC32C of the 28 bytes before |
 //!
-//! Numbers have their lowest byte first. TLS keeps what is on its way from being altered; the sum is against ourselves: a side that is out of step
-//! with the stream finds out at the next header, not after some gigabytes of nonsense.
+//! Numbers are little-endian. TLS protects the bytes in transit. The checksum protects against weir's own bugs: a side
+//! that has lost its position in the stream notices it at the next header, not after gigabytes of nonsense.
 
 use types::Crc32c;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 32;
-/// Most bytes of a message.
+/// Longest message in bytes.
 pub const MESSAGE_BYTES_MAX: u32 = 1 << 20;
-/// Most bytes of bulk behind it.
+/// Longest bulk in bytes.
 pub const BULK_BYTES_MAX: u32 = 16 << 20;
-/// Most bytes of what a goodbye says.
+/// Longest text of a goodbye in bytes.
 pub const GOODBYE_BYTES_MAX: u32 = 1024;
 
 const MAGIC: [u8; 4] = *b"WEIR";
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// It wants an answer.
+    /// A message that expects an answer.
     Request = 1,
     /// An answer.
     Answer = 2,
-    /// It wants none.
+    /// A message that expects no answer.
     OneWay = 3,
-    /// Nothing, but that the sender is there. Of no length.
+    /// A sign of life; empty.
     Alive = 4,
     /// The last frame of its sender. The message is text for people.
     Goodbye = 5,
-    /// There will be no answer to this request: whoever should have given it has let go of it. Of no length.
+    /// The request gets no answer, because its receiver dropped it; empty.
     Unanswered = 6,
 }
 
@@ -54,55 +54,55 @@ impl Kind {
     }
 }
 
-/// A header that is in order.
+/// A valid header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameHeader {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Which request it is, or answers; otherwise 0.
+    /// The number of the request or answer; otherwise 0.
     pub request: u64,
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     pub message_len: u32,
-    /// Bytes of the bulk.
+    /// Length of the bulk in bytes.
     pub bulk_len: u32,
-    /// Most bytes of bulk of the answer.
+    /// Maximum length of the answer's bulk in bytes.
     pub answer_bulk_max: u32,
 }
 
-/// What a peer sent is no frame, or none that has its place here. The connection ends: what follows cannot be found, or believed.
+/// The peer sent an invalid frame. The connection ends, because the following frames can be neither found nor trusted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
-    /// It does not begin like one.
+    /// It does not start with the magic bytes.
     #[error("no frame begins with the bytes {0:02x?}")]
     Magic([u8; 4]),
-    /// Its sum is wrong.
+    /// Its checksum is wrong.
     #[error("the header of a frame has the CRC32C {computed:08x} and says {said:08x}")]
     Sum {
-        /// What it says.
+        /// The checksum in the header.
         said: u32,
-        /// What it is.
+        /// The computed checksum.
         computed: u32,
     },
-    /// A kind that is not known.
+    /// An unknown kind.
     #[error("there is no kind {0} of frames in the version that both sides agreed on")]
     Kind(u8),
-    /// Bits that have no meaning in this version.
+    /// Flags that are undefined in this version.
     #[error("a frame has flags that mean nothing in the version that both sides agreed on")]
     Flags,
-    /// It is too long.
+    /// A part is too long.
     #[error("a {what} of {bytes} bytes; there are none of more than {max}")]
     Length {
-        /// Which part.
+        /// The part.
         what: &'static str,
         /// Its length.
         bytes: u32,
-        /// What is allowed.
+        /// The limit.
         max: u32,
     },
-    /// A field has a value that a frame of this kind does not have.
+    /// A field has a value that is invalid for this kind.
     #[error("a frame of kind {kind:?} {why}")]
     Shape {
-        /// What it is.
+        /// The kind of the frame.
         kind: Kind,
         /// What is wrong.
         why: &'static str,
@@ -110,7 +110,7 @@ pub enum FrameError {
 }
 
 impl FrameHeader {
-    /// Its bytes.
+    /// The bytes of the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -125,10 +125,10 @@ impl FrameHeader {
         bytes
     }
 
-    /// The header that `bytes` are, if everything in it is as it has to be.
+    /// Parses and checks a header.
     ///
     /// # Errors
-    /// What is not.
+    /// [`FrameError`] names the first invalid field.
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
         let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let magic = [bytes[0], bytes[1], bytes[2], bytes[3]];
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_stay_as_they_are() {
+    fn the_bytes_are_pinned() {
         let bytes = request().to_bytes();
         assert_eq!(bytes[..28], *b"WEIR\x01\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\x05\0\0\0\0\x10\0\0\x4d\0\0\0");
         assert_eq!(bytes[28..], Crc32c::of(&bytes[..28]).0.to_le_bytes());
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_where_they_belong() {
+    fn only_requests_and_answers_have_numbers() {
         for kind in [Kind::Request, Kind::Answer, Kind::OneWay, Kind::Alive, Kind::Goodbye, Kind::Unanswered] {
             let numbered = matches!(kind, Kind::Request | Kind::Answer | Kind::Unanswered);
             for request in [0, 1, u64::MAX] {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_meaning_is_refused() {
+    fn undefined_fields_are_refused() {
         let altered = |at: usize, to: u8| {
             let mut bytes = request().to_bytes();
             bytes[at] = to;

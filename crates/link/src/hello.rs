@@ -1,18 +1,20 @@
-//! What both sides say first on a connection between nodes, inside of TLS: who they are, what they speak, how much they take at a time.
+//! The first messages of a connection between nodes, inside TLS: who each side is, which versions it speaks, and how
+//! much it accepts at a time.
 //!
 //! | bytes | what |
 //! | --- | --- |
 //! | 8 | `weirnode` |
-//! | 2, 2 | the oldest and the newest version of the protocol that it speaks |
+//! | 2, 2 | the oldest and the newest version of the protocol that the node speaks |
 //! | 16 | its cluster |
 //! | 8 | its number |
 //! | 1, 3 | its roles (1: manager, 2: disk), 0 |
-//! | 4, 4 | how many requests of the peer it takes before it has answered one, 0 |
-//! | 8 | of how many bytes in all |
-//! | 32 | its software, text, filled with zeros |
+//! | 4, 4 | how many unanswered requests of the peer it accepts, 0 |
+//! | 8 | their maximum total size in bytes |
+//! | 32 | its software, text, padded with zeros |
 //!
-//! Then each says its verdict on the other: 1 byte (0: welcome, 1: refused), 1 byte 0, 2 bytes length of the reason, the reason as text. Numbers
-//! have their lowest byte first. The length and the first 12 bytes of a hello stay in all versions, so that whoever is older or newer is told so.
+//! Then each side sends its verdict on the other: 1 byte (0: welcome, 1: refused), 1 byte 0, 2 bytes length of the
+//! reason, the reason as text. Numbers are little-endian. The length and the first 12 bytes of a hello never change, so
+//! that an older or newer node can be told the reason.
 
 use std::fmt;
 
@@ -24,27 +26,28 @@ use crate::{NodeName, Role, Roles};
 
 /// Bytes of a hello.
 pub const HELLO_BYTES: usize = 88;
-/// Most bytes of a verdict's reason.
+/// Longest reason of a verdict in bytes.
 pub const REASON_BYTES_MAX: usize = 1024;
 const SOFTWARE_BYTES: usize = 32;
 const MAGIC: &[u8; 8] = b"weirnode";
 const WELCOME: u8 = 0;
 const REFUSED: u8 = 1;
 
-/// The versions of the protocol between nodes: hello, frames, messages, and the permissions that go from a manager to a disk server by way of a client. A
-/// version for each release in which a form is another one than before; `docs/reference/node-protocol.md` has the rule.
+/// The versions of the protocol between nodes: hello, frames, messages, and the capabilities that a manager sends to a
+/// disk server through a client. Each release that changes a form gets a new version; `docs/reference/node-protocol.md`
+/// has the rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u16)]
 pub enum Version {
-    /// The first.
+    /// The first version.
     V1 = 1,
-    /// A permission names the path that it is for, and a session comes with the manager's time of day.
+    /// A capability names its path, and a session carries the manager's time of day.
     V2 = 2,
-    /// A permission names the principal that it was given to and the shard that it is for, and a replica learns for which principal it is made.
+    /// A capability names its principal and its shard, and a store learns the principal of the replica that it creates.
     V3 = 3,
 }
 
-/// All versions that a node speaks.
+/// The range of versions that a node speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Versions {
     /// The oldest.
@@ -54,10 +57,10 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Those of this build.
+    /// The versions of this build.
     pub const SPOKEN: Versions = Versions { oldest: Version::V3 as u16, newest: Version::V3 as u16 };
 
-    /// The newest that `other` speaks, too.
+    /// The newest version that `other` speaks too.
     #[must_use]
     pub fn common(self, other: Versions) -> Option<u16> {
         let newest = self.newest.min(other.newest);
@@ -74,37 +77,37 @@ impl fmt::Display for Versions {
     }
 }
 
-/// What a node says of itself.
+/// A node's description of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hello {
-    /// What it speaks.
+    /// The versions that it speaks.
     pub versions: Versions,
-    /// Who it is.
+    /// Its name.
     pub name: NodeName,
-    /// How many requests it takes before it has answered one.
+    /// How many unanswered requests it accepts.
     pub requests_max: u32,
-    /// Of how many bytes in all: messages, bulk, and what the answers may have of it.
+    /// Their maximum total size in bytes: messages, bulk, and the allowed bulk of the answers.
     pub bytes_max: u64,
-    /// Which weir it is, for people.
+    /// Its software, for people.
     pub software: String,
 }
 
-/// Whom a connection is for.
+/// The intended peer of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Expect {
-    /// This node alone.
+    /// Only this node.
     pub node: Option<NodeId>,
-    /// Somebody with this role.
+    /// Any node with this role.
     pub role: Option<Role>,
 }
 
-/// Two nodes do not fit together. The texts name both, so that they say the same on either side.
+/// Two nodes do not match. The texts name both, so that both sides report the same.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HelloProblem {
-    /// Something else than a hello.
+    /// The bytes are no hello.
     #[error("what came is not the hello of a weir node")]
     Stranger,
-    /// No version in common.
+    /// The nodes have no version in common.
     #[error(
         "node {node} ({software}) speaks {versions} of the protocol between nodes, node {other} ({other_software}) speaks {other_versions}: upgrade node {older}"
     )]
@@ -113,18 +116,18 @@ pub enum HelloProblem {
         node: NodeId,
         /// Its software.
         software: String,
-        /// What it speaks.
+        /// Its versions.
         versions: Versions,
         /// The peer.
         other: NodeId,
-        /// Its software.
+        /// The peer's software.
         other_software: String,
-        /// What it speaks.
+        /// The peer's versions.
         other_versions: Versions,
-        /// The one that is behind.
+        /// The older of the two.
         older: NodeId,
     },
-    /// Another cluster.
+    /// The peer belongs to another cluster.
     #[error(
         "node {node} is of cluster {cluster}, node {other} of cluster {other_cluster}: an address leads to the wrong cluster"
     )]
@@ -135,44 +138,44 @@ pub enum HelloProblem {
         cluster: ClusterId,
         /// The peer.
         other: NodeId,
-        /// Its cluster.
+        /// The peer's cluster.
         other_cluster: ClusterId,
     },
-    /// It says to be another than its certificate says.
+    /// The name in the hello differs from that in the certificate.
     #[error("the node says that it is {said}, and its certificate says {certificate}")]
     OtherName {
-        /// What it says.
+        /// The name in the hello.
         said: NodeName,
-        /// What its certificate says.
+        /// The name in the certificate.
         certificate: NodeName,
     },
-    /// It is not for what it is wanted for.
+    /// The peer lacks the expected role.
     #[error(
         "node {node} is a {roles} server, and a {wanted} server is wanted here: an address leads to the wrong node"
     )]
     Role {
         /// The node.
         node: NodeId,
-        /// What it is for.
+        /// Its roles.
         roles: Roles,
-        /// What was wanted.
+        /// The expected role.
         wanted: Role,
     },
-    /// It is another node.
+    /// The peer is another node than expected.
     #[error("at this address there is node {node}, and node {wanted} is wanted: addresses were exchanged")]
     OtherNode {
         /// The node.
         node: NodeId,
-        /// The one that was wanted.
+        /// The expected node.
         wanted: NodeId,
     },
-    /// It takes nothing.
+    /// The peer accepts no requests.
     #[error("node {0} takes no requests, by its hello")]
     TakesNothing(NodeId),
 }
 
 impl Hello {
-    /// Its bytes.
+    /// The bytes of the hello.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
@@ -189,7 +192,7 @@ impl Hello {
         bytes
     }
 
-    /// The hello that `bytes` are; if it is of versions that we do not speak, as far as it can be understood.
+    /// Parses a hello. One with unknown versions is parsed as far as possible.
     ///
     /// # Errors
     /// [`HelloProblem::Stranger`].
@@ -208,9 +211,9 @@ impl Hello {
         let bytes_max = u64::from_le_bytes(reader.take());
         let software: [u8; SOFTWARE_BYTES] = reader.take();
         let text = String::from_utf8_lossy(&software);
-        // It gets into logs and onto terminals.
+        // The text goes to logs and terminals.
         let software = text.trim_end_matches('\0').chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        // A later version may have more roles; one that we can speak with has not.
+        // A later version may have more roles; one with a common version has not.
         let roles = Roles::from_bits(roles);
         let roles = match roles {
             Some(roles) => roles,
@@ -220,10 +223,10 @@ impl Hello {
         Ok(Self { versions, name: NodeName { cluster, node, roles }, requests_max, bytes_max, software })
     }
 
-    /// Whether we can go on with `other`, whose certificate says `certificate`; the version to go on with.
+    /// Compares `other`, whose certificate says `certificate`, with this node's hello. Returns the version to speak.
     ///
     /// # Errors
-    /// What does not fit.
+    /// [`HelloProblem`] says what does not match.
     pub fn check(&self, other: &Hello, certificate: &NodeName, expect: Expect) -> Result<u16, HelloProblem> {
         let (node, peer) = (self.name.node, other.name.node);
         let Some(version) = self.versions.common(other.versions) else {
@@ -257,7 +260,7 @@ impl Hello {
     }
 }
 
-/// The longest beginning of `text` of at most `max` bytes.
+/// The longest prefix of `text` of at most `max` bytes.
 pub(crate) fn cut(text: &str, max: usize) -> &str {
     let end = (0..=max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
@@ -266,7 +269,7 @@ pub(crate) fn cut(text: &str, max: usize) -> &str {
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    /// The next bytes; zeros behind the end, where there are none.
+    /// The next bytes; zeros after the end.
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let mut taken = [0; N];
         let (here, rest) = self.0.split_at(N.min(self.0.len()));
@@ -276,7 +279,7 @@ impl Reader<'_> {
     }
 }
 
-/// Says `ours`, hears the peer's, and exchanges verdicts; `judge` has the last word on who may come.
+/// Sends `ours`, receives the peer's hello, and exchanges verdicts. `judge` decides last whether the peer may connect.
 pub(crate) fn exchange(
     halves: &mut Halves,
     ours: &Hello,
@@ -305,7 +308,7 @@ pub(crate) fn exchange(
     let code = if judged.is_ok() { WELCOME } else { REFUSED };
     halves.writing.send(&[&[code, 0, low, high], reason])?;
     let verdict = hear_verdict(halves, deadline);
-    // Our own reason comes first: it was found out here.
+    // This node's own reason takes precedence.
     let judged = judged.map_err(|why| match why {
         CloseCause::Misbehaved(reason) => CloseCause::ClosedHere(reason),
         other => other,
@@ -333,7 +336,7 @@ fn hear_verdict(halves: &mut Halves, deadline: Deadline) -> Result<(), CloseCaus
     }
 }
 
-/// Text of a peer, for logs and terminals.
+/// A peer's text, made safe for logs and terminals.
 #[must_use]
 pub fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
@@ -364,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_stay_as_they_are() {
+    fn the_bytes_are_pinned() {
         let bytes = hello().to_bytes();
         let mut expected = b"weirnode\x01\0\x02\0\x02\x01".to_vec();
         expected.extend([0; 14]);
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn too_old_and_too_new_are_told_with_both_versions_and_what_to_do() {
+    fn too_old_and_too_new_nodes_get_both_versions_and_advice() {
         let newer = Hello { versions: Versions { oldest: 3, newest: 4 }, software: "weir 9".into(), ..other() };
         let said = check(&newer, Expect::default()).unwrap_err().to_string();
         for part in
@@ -400,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_expected_may_come() {
+    fn only_the_expected_peer_is_accepted() {
         assert_eq!(check(&other(), Expect::default()), Ok(2));
         assert_eq!(check(&other(), Expect { node: Some(NodeId(4)), role: Some(Role::Disk) }), Ok(2));
         let wrong_node = check(&other(), Expect { node: Some(NodeId(5)), role: None });
@@ -417,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_calls_itself_cannot_write_on_a_terminal() {
+    fn control_characters_of_a_peers_software_are_replaced() {
         let rude = Hello { software: "\x1b[2J\n and much longer than thirty-two bytes".into(), ..hello() };
         let read = Hello::from_bytes(&rude.to_bytes()).unwrap();
         assert_eq!(read.software, "?[2J? and much longer than thirt");

@@ -1,5 +1,5 @@
-//! What a node keeps on its disk to be known by: its key, its certificate, the authority's certificate. All of it stands in one file, so that a
-//! key and a certificate that do not belong together never do.
+//! The identity that a node keeps on its disk: its key, its certificate, and the authority's certificate. All are in
+//! one file, so that a key never gets separated from its certificate.
 
 use std::fmt;
 use std::path::Path;
@@ -20,7 +20,7 @@ const KIND: SecretFile = SecretFile {
     hint: "put back the file of a backup, or let the node join again with a new token (`weir token create` on a manager)",
 };
 
-/// What a node is known by.
+/// The identity of a node.
 pub struct Identity {
     name: NodeName,
     pkcs8: Vec<u8>,
@@ -38,22 +38,22 @@ impl fmt::Debug for Identity {
 /// An identity cannot be made or read.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// Its file.
+    /// A problem with its file.
     #[error("the node's identity: {0}")]
     File(#[from] FileError),
-    /// The authority.
+    /// A problem of the authority.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// What a manager sent is no certificate for this node.
+    /// A manager sent no certificate for this node.
     #[error("the certificate that came is not the one that was asked for: {0}")]
     Answer(String),
-    /// The key and the certificate are not of each other.
+    /// The key and the certificate do not match.
     #[error("the node's key and certificate cannot be used: {0}")]
     Unusable(rustls::Error),
 }
 
 impl Identity {
-    /// Of a node that has the authority itself: the first manager of a cluster, or the nodes of a test.
+    /// Makes the identity of a node that has the authority itself: the first manager of a cluster, or a node of a test.
     ///
     /// # Errors
     /// [`IdentityError`].
@@ -77,10 +77,10 @@ impl Identity {
         Ok(identity)
     }
 
-    /// This node with a new key and the certificate that a manager has answered [`NewKey::renewal`] with.
+    /// This node with a new key and the certificate from a manager's `answer` to [`NewKey::renewal`].
     ///
     /// # Errors
-    /// When the answer is for another node, another key, or another cluster.
+    /// The answer is for another node, another key, or another cluster.
     pub fn renewed(&self, key: &NewKey, answer: &[u8]) -> Result<Self, IdentityError> {
         let wrong = |why: &str| IdentityError::Answer(why.to_owned());
         let issued = Issued::from_bytes(answer).ok_or_else(|| wrong("it makes no sense"))?;
@@ -93,7 +93,7 @@ impl Identity {
         Self::new(key, issued)
     }
 
-    /// Whether all parts belong together. The time does not matter: a certificate that has expired is told of when it is used.
+    /// Checks that all parts belong together. Ignores the time: an expired certificate is reported when it is used.
     fn check(&self) -> Result<(), IdentityError> {
         let verifier = Verifier::of(self.name.cluster, &self.authority)
             .map_err(|problem| IdentityError::Answer(problem.to_string()))?;
@@ -109,10 +109,10 @@ impl Identity {
         crate::credentials::certified_key(self).map(drop)
     }
 
-    /// Reads it.
+    /// Reads the file `path`.
     ///
     /// # Errors
-    /// When it is not there, damaged, can be read by others, or its parts do not belong together.
+    /// The file is missing, damaged, or readable by others, or its parts do not belong together.
     pub fn read(path: &Path) -> Result<Self, IdentityError> {
         let keys = ["name", "expires", "key", "certificate", "authority"];
         let [name, expires, key, certificate, authority] = KIND.read(path, keys)?;
@@ -132,10 +132,10 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Writes it, durably, in the place of the one that is there, if any.
+    /// Writes the file `path` durably, replacing an existing one.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
         let lines = [
             ("name", self.name.to_string()),
@@ -147,19 +147,19 @@ impl Identity {
         Ok(KIND.write(path, &lines, Existing::Replace)?)
     }
 
-    /// Which node it is.
+    /// The node's name.
     #[must_use]
     pub fn name(&self) -> &NodeName {
         &self.name
     }
 
-    /// When its certificate ends.
+    /// When its certificate expires.
     #[must_use]
     pub fn expires(&self) -> Timestamp {
         self.expires
     }
 
-    /// Whether a third of `validity` or less is left, so that it is time to ask for a new certificate.
+    /// Whether at most a third of `validity` is left, so that the node should ask for a new certificate.
     #[must_use]
     pub fn wants_renewal(&self, now: Timestamp, validity: Duration) -> bool {
         now.plus(validity / 3) >= self.expires
@@ -172,7 +172,7 @@ impl Identity {
     }
 
     pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
-        // A node that joins knows the authority by its fingerprint alone, so its certificate goes along.
+        // A joining node knows the authority only by its fingerprint, so this adds the authority's certificate.
         vec![self.certificate.clone(), self.authority.clone()]
     }
 

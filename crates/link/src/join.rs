@@ -1,14 +1,14 @@
 //! How a new machine becomes a node: it makes its key, shows a token to a manager, and gets a number and a certificate.
 //!
-//! Over TLS on which only the manager shows a certificate (the new node believes the authority whose fingerprint is in its token):
+//! Only the manager shows a certificate in TLS. The new node trusts the authority whose fingerprint is in its token.
 //!
 //! | from | bytes | |
 //! | --- | --- | --- |
-//! | manager | 44 | `weirjoin`, oldest and newest version (2 each, the lowest byte first), 32 random bytes |
-//! | new node | 4 + n | length, and a message: token, secret, roles, name, public key, signature of all that and of the random bytes |
-//! | manager | 4 + n | length, and a message: the certificate, or why there is none |
+//! | manager | 44 | `weirjoin`, oldest and newest version (2 bytes each, little-endian), 32 random bytes |
+//! | new node | 4 + n | length, and a message: token, secret, roles, name, public key, signature of all these and the random bytes |
+//! | manager | 4 + n | length, and a message: the certificate, or the reason for a refusal |
 //!
-//! The secret goes to nobody but a manager of the token's cluster; the private key goes nowhere.
+//! The secret goes only to a manager of the token's cluster. The private key never leaves the node.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -29,19 +29,19 @@ use crate::{NewKey, Role, Roles, Settings, keys, message, random};
 
 const MAGIC: &[u8; 8] = b"weirjoin";
 const CHALLENGE_BYTES: usize = 44;
-/// Messages are short here: who sends them is a stranger still.
+/// Messages are short here, because the sender is still a stranger.
 const MESSAGE_MAX: u32 = 16 << 10;
-/// Longest name of a node, in bytes.
+/// Longest name of a node in bytes.
 pub const NAME_MAX: usize = 255;
 const REASON_MAX: usize = 1024;
 
 /// Why a manager does not let a node join.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TakeError {
-    /// Its token is not good.
+    /// Its token is not valid.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The manager cannot say now.
+    /// The manager cannot decide now.
     #[error("the manager cannot take it in now: {0}; try again")]
     Failed(String),
 }
@@ -51,27 +51,32 @@ pub enum TakeError {
 pub struct Joined {
     /// Its number.
     pub node: NodeId,
-    /// What it has joined as: of one that asks again, what it was the first time.
+    /// The roles with which it joined. A repeated request gets those of the first one.
     pub roles: Roles,
 }
 
 /// Where the managers keep tokens.
 pub trait TokenStore: Send + Sync {
-    /// Lets a node join: in one transaction, compares what it shows with what is kept ([`crate::token::check`]), marks the token as used by this
-    /// key, and gives the node a number ([`crate::token::Admission::New`]) or the one that it has. Durable when it returns.
+    /// Lets a node join, in one transaction:
+    ///
+    /// 1. Compares `presented` with the stored token ([`crate::token::check`]).
+    /// 2. Marks the token as used by this key.
+    /// 3. Gives the node a new number ([`crate::token::Admission::New`]) or the one that it already has.
+    ///
+    /// Durable on return.
     ///
     /// # Errors
-    /// Why not.
+    /// [`TakeError`].
     fn take(&self, presented: &Presented, wish: &TokenRequest, now: Timestamp) -> Result<Joined, TakeError>;
 }
 
-/// The way into a cluster, at a manager.
+/// The entry point for new nodes at a manager.
 pub struct Door {
-    /// Makes certificates.
+    /// Issues certificates.
     pub authority: Arc<Authority>,
-    /// Knows tokens.
+    /// Checks tokens.
     pub tokens: Arc<dyn TokenStore>,
-    /// How long certificates are good.
+    /// The validity of the certificates.
     pub validity: Duration,
 }
 
@@ -84,21 +89,21 @@ impl std::fmt::Debug for Door {
 /// A node could not join.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// Its token.
+    /// A problem with its token.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The manager does not want it.
+    /// The manager refuses it.
     #[error("the manager at {address} does not let this node join: {reason}")]
     Refused {
         /// The manager.
         address: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// No manager could be asked.
+    /// No manager answered.
     #[error("no manager could be asked: {}", list(.0))]
     Unreachable(Vec<LinkError>),
-    /// What came is no identity.
+    /// The answer holds no valid identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// A name is too long.
@@ -125,7 +130,7 @@ enum Verdict {
     Refused(String),
 }
 
-/// Joins the cluster that `token` is of. Whoever was not answered asks again with the same key, and gets the same number.
+/// Joins the cluster of `token`. After a lost answer, call it again with the same key to get the same number.
 ///
 /// # Errors
 /// [`JoinError`].
@@ -203,7 +208,7 @@ fn connect(token: &JoinToken, address: &str, deadline: Deadline, settings: &Sett
         };
         let config = credentials::joining(token.authority).map_err(CloseCause::of_tls)?;
         let (halves, shown) = channel::connect(socket, config, deadline, settings.send_time)?;
-        // Not every node of the cluster may have the secret.
+        // Only a manager may see the secret.
         let name = shown.certificate.as_ref().and_then(name_of).ok_or(CloseCause::NoCertificate)?;
         if !name.roles.contain(Role::Manager) {
             return Err(CloseCause::Misbehaved(format!("is node {}, which is no manager", name.node)));
@@ -253,7 +258,7 @@ fn receive<T: serde::de::DeserializeOwned>(halves: &mut Halves, deadline: Deadli
         .map_err(|error| CloseCause::Misbehaved(format!("sent what is no message of joining: {error}")))
 }
 
-/// Lets the node at the other end in, if its token is good.
+/// Lets the peer join if its token is valid.
 pub(crate) fn serve(
     door: &Door,
     mut halves: Halves,
@@ -283,7 +288,7 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// The certificate for who asks, and how it is called.
+/// The certificate for the peer, and its name.
 fn admit(door: &Door, challenge: &[u8; CHALLENGE_BYTES], request: Request) -> Result<(Issued, String), String> {
     let Request { presented, roles, name, key, signature } = request;
     let roles = Roles::from_bits(roles).ok_or("it wants to be something that this version does not know")?;
@@ -302,7 +307,7 @@ fn admit(door: &Door, challenge: &[u8; CHALLENGE_BYTES], request: Request) -> Re
     Ok((issued, wish.name))
 }
 
-/// Asks for a certificate for any key, and signs with another.
+/// Asks for a certificate for any key, signed with another.
 #[cfg(test)]
 pub(crate) fn ask_for(
     token: &JoinToken,

@@ -1,4 +1,5 @@
-//! A node's key pair: made on the node, and never anywhere else. Whoever wants a certificate for a key shows that the private part is there.
+//! A node's key pair. It is made on the node and never leaves it. A certificate request proves possession of the
+//! private part.
 
 use std::fmt;
 
@@ -8,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::random::RandomError;
 use crate::{NodeName, TokenRequest, message};
 
-/// What is signed says first what it is for, so that no signature is worth anything elsewhere.
+/// Signed bytes start with their purpose, so that a signature is useless elsewhere.
 const RENEWAL: &[u8] = b"weir 2026 renewal of a certificate\0";
 const JOIN: &[u8] = b"weir 2026 a node joins\0";
 
-/// A key that has no certificate yet. Its private part is shown to nobody.
+/// A key without a certificate. Its private part is never shown.
 pub struct NewKey {
     pub(crate) pkcs8: Vec<u8>,
     pair: Ed25519KeyPair,
@@ -31,10 +32,10 @@ struct Renewal {
 }
 
 impl NewKey {
-    /// A new one.
+    /// Makes a new key.
     ///
     /// # Errors
-    /// When the kernel has no randomness.
+    /// The kernel has no randomness.
     pub fn draw() -> Result<Self, RandomError> {
         let seed: [u8; 32] = crate::random::bytes()?;
         // RFC 8410: the fixed beginning of an Ed25519 key of version 1, and its seed.
@@ -53,10 +54,11 @@ impl NewKey {
         bytes
     }
 
-    /// What the node `name` sends to a manager to have a certificate for this key ([`crate::Authority::renew`]).
+    /// The bytes that the node `name` sends to a manager to get a certificate for this key
+    /// ([`crate::Authority::renew`]).
     ///
     /// # Errors
-    /// None that can happen: it is short.
+    /// None in practice: the message is short.
     pub fn renewal(&self, name: &NodeName) -> Result<Vec<u8>, message::MessageError> {
         let key = self.public();
         let signature = self.pair.sign(&signed_renewal(name, &key)).as_ref().to_vec();
@@ -80,7 +82,7 @@ fn is_signed(key: &[u8; 32], what: &[u8], signature: &[u8]) -> bool {
     UnparsedPublicKey::new(&ED25519, key).verify(what, signature).is_ok()
 }
 
-/// The key that `name` asks for a certificate for, if it has the private part of it.
+/// The key in a certificate request of `name`, if the request proves possession of its private part.
 pub(crate) fn check_renewal(name: &NodeName, request: &[u8]) -> Result<[u8; 32], &'static str> {
     let Renewal { key, signature } = message::decode(request).map_err(|_| "it makes no sense")?;
     if !is_signed(&key, &signed_renewal(name, &key), &signature) {
@@ -101,7 +103,7 @@ mod tests {
     use crate::Roles;
 
     #[test]
-    fn only_who_has_the_key_gets_a_certificate_for_it() {
+    fn only_the_holder_of_a_key_gets_its_certificate() {
         let name = NodeName { cluster: ClusterId(1), node: NodeId(2), roles: Roles::DISK };
         let key = NewKey::draw().unwrap();
         let request = key.renewal(&name).unwrap();
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_good_for_its_challenge_alone() {
+    fn a_signature_is_valid_only_for_its_challenge() {
         let key = NewKey::draw().unwrap();
         let wish = TokenRequest { roles: Roles::DISK, name: "disk1".into(), key: key.public() };
         let signature = key.sign_join(b"challenge", &wish);

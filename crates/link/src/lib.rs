@@ -1,20 +1,23 @@
-//! How the nodes of a cluster know each other and speak: a certificate authority of the cluster's own, join tokens, mutual TLS, and frames with many
-//! requests under way.
+//! How the nodes of a cluster recognise each other and communicate: the cluster's certificate authority, join tokens,
+//! mutual TLS, and frames with many concurrent requests.
 //!
 //! # Promises
 //!
-//! - Nobody speaks as a node without a certificate of this cluster's authority, which states cluster, node and roles.
-//! - Nothing that a peer sends takes more memory than was granted to it, or more time than [`Settings`] say.
-//! - A peer that cannot be spoken with is told why, in words.
-//! - Secrets are shown to nobody, neither in logs nor by `Debug`.
+//! - A peer without a certificate of this cluster's authority, which states cluster, node and roles, cannot act as a
+//!   node.
+//! - No peer can use more memory than it was granted, or more time than [`Settings`] allow.
+//! - A peer that is refused gets the reason as text.
+//! - Secrets are never shown, neither in logs nor by `Debug`.
 //!
-//! It leaves to others: what messages mean, who is a member of the cluster and has which number, when to connect and to renew.
+//! This crate does not know what messages mean, who is a member of the cluster, who has which number, or when to
+//! connect and renew.
 //!
-//! It is a shell of blocking threads: two for each connection, one that reads and one that sends. An idle connection has a buffer of 136 KiB. A busy one
-//! has up to 300 KiB more for TLS, and what requests, answers and one-way messages were granted.
+//! It uses blocking threads: two for each connection, one that reads and one that sends. An idle connection has a
+//! buffer of 136 KiB. A busy one has up to 300 KiB more for TLS, plus the granted memory of requests, answers and
+//! one-way messages.
 //!
-//! Everything between nodes is encrypted, bulk too. `cargo test -p weir-link --release --test rate -- --ignored --nocapture` measures what that costs;
-//! `docs/reference/node-protocol.md` has the figures, and the bytes of it all.
+//! All traffic between nodes is encrypted, including bulk. `cargo test -p weir-link --release --test rate -- --ignored
+//! --nocapture` measures the cost; `docs/reference/node-protocol.md` has the figures and the format.
 
 mod authority;
 mod call;

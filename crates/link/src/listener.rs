@@ -1,4 +1,4 @@
-//! Takes connections of nodes in, and of those that want to become some.
+//! Accepts connections from nodes, and from machines that want to join.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,19 +15,20 @@ use crate::error::{CloseCause, LinkError};
 use crate::hello::Expect;
 use crate::join::{self, Door};
 
-/// Connections that have not shown yet whose they are, in all and of one host. Where there are more, one that has had its time gives way, or else the
-/// new one is closed at once: strangers can keep nodes waiting for moments, but neither take memory nor harm those that are connected.
+/// Limits on connections that have not identified themselves, in total and from one host. Beyond a limit, the oldest
+/// one whose time is up is closed; otherwise the new one is closed at once. Strangers can delay nodes for moments, but
+/// they cannot use up memory or harm existing connections.
 const STRANGERS_MAX: usize = 64;
 const STRANGERS_OF_HOST_MAX: usize = 16;
-/// Who means it has shown by now whose it is, unless this machine or the way is slow.
+/// An honest peer has identified itself by now, unless this machine or the network is slow.
 const STRANGER_TIME: Duration = Duration::from_secs(1);
-/// Address space of a connection's stack. What it does not touch costs nothing.
+/// Address space of a connection's stack. Untouched parts cost nothing.
 const STACK_BYTES: usize = 512 << 10;
-/// Lines about failed connections in [`WINDOW`].
+/// Log lines about failed connections in one [`WINDOW`].
 const LINES_MAX: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Where a node can be reached by its peers.
+/// The address at which peers reach a node.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
@@ -37,7 +38,7 @@ pub struct Listener {
     lines: Mutex<Lines>,
 }
 
-/// Counts lines about strangers, so that they cannot fill the log.
+/// Limits log lines about strangers, so that they cannot fill the log.
 #[derive(Debug)]
 struct Lines {
     began: Instant,
@@ -63,7 +64,7 @@ impl Listener {
     /// Listens on `address`.
     ///
     /// # Errors
-    /// Of the kernel.
+    /// Errors of the kernel.
     pub fn bind(address: SocketAddr) -> io::Result<Arc<Self>> {
         let socket = TcpListener::bind(address)?;
         Ok(Arc::new(Self {
@@ -75,14 +76,14 @@ impl Listener {
         }))
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes connections in, in the caller's thread, until [`Listener::stop`]; each is served by `handler` in a thread of its own. With a `door`,
-    /// nodes can join here.
+    /// Accepts connections in the caller's thread until [`Listener::stop`]. Each gets its own thread, with `handler`.
+    /// With a `door`, nodes can join here.
     pub fn serve<H: Handler + 'static>(self: &Arc<Self>, us: &LocalNode, handler: &Arc<H>, door: Option<&Arc<Door>>) {
         loop {
             let accepted = self.socket.accept();
@@ -92,7 +93,7 @@ impl Listener {
             let (socket, address) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, most likely: others have to close some first.
+                    // Most likely out of file descriptors: others must close some first.
                     if let Some(held_back) = self.lines.lock().admit(Instant::now()) {
                         tracing::error!(%error, held_back, "cannot accept connections of nodes");
                     }
@@ -112,7 +113,7 @@ impl Listener {
                 match begin(&us, &*handler, door.as_deref(), socket, address) {
                     Ok(Some(ready)) => {
                         drop(stranger);
-                        // Whatever there is to tell of the end has been told.
+                        // The handler and the log already know of the end.
                         let _ = ready.run(&*handler);
                     }
                     Ok(None) => {}
@@ -126,7 +127,7 @@ impl Listener {
         }
     }
 
-    /// Takes nobody in any more. Connections that are up go on until their handles are closed.
+    /// Stops accepting. Existing connections continue until their handles are closed.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         let mut own = self.address;
@@ -137,7 +138,7 @@ impl Listener {
                 IpAddr::from([0u16, 0, 0, 0, 0, 0, 0, 1])
             });
         }
-        // Wakes the accepting thread, which looks at the mark.
+        // Wakes the accepting thread, which checks the mark.
         let _ = TcpStream::connect_timeout(&own, Duration::from_secs(1));
     }
 
@@ -148,7 +149,7 @@ impl Listener {
     }
 }
 
-/// TLS, and then the hello or the joining. `None`: it is done.
+/// Performs the TLS handshake, then the hello or the join. `None`: nothing remains to be done.
 fn begin<H: Handler>(
     us: &LocalNode,
     handler: &H,
@@ -170,7 +171,7 @@ fn begin<H: Handler>(
     greet(us, current.name, halves, &shown, address, Expect::default(), deadline, &admit).map(Some)
 }
 
-/// A host, as far as its address tells: one of IPv6 has as many addresses as it likes, in a network of 64 bits.
+/// A host, as far as its address tells. An IPv6 host can use any address of a 64-bit network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Host(IpAddr);
 
@@ -183,7 +184,7 @@ impl Host {
     }
 }
 
-/// Those that have not shown yet whose they are, in the order in which they came.
+/// Connections that have not identified themselves, oldest first.
 #[derive(Debug, Default)]
 struct Strangers {
     counted: u64,
@@ -195,12 +196,13 @@ struct Waiting {
     number: u64,
     host: Host,
     since: Instant,
-    /// To close it by; `None`: the kernel has none to give.
+    /// The socket with which to close it; `None` if the kernel could not duplicate it.
     socket: Option<TcpStream>,
 }
 
 impl Strangers {
-    /// Room for one more; where there is none, the oldest that has had its time gives way: of the same host, if that has many.
+    /// Makes room for one more connection. Without room, closes the oldest one whose time is up: one of the same host,
+    /// if that has many.
     fn has_room(&mut self, host: Host, now: Instant) -> bool {
         let of_host = self.there.iter().filter(|one| one.host == host).count();
         if of_host < STRANGERS_OF_HOST_MAX && self.there.len() < STRANGERS_MAX {
@@ -212,14 +214,14 @@ impl Strangers {
         };
         let Some(at) = self.there.iter().position(gives_way) else { return false };
         if let Some(socket) = self.there.remove(at).socket {
-            // Its thread finds that it has ended. One that has ended by itself needs nothing more.
+            // Its thread notices the end. A connection that has already ended needs nothing more.
             let _ = socket.shutdown(Shutdown::Both);
         }
         true
     }
 }
 
-/// Counts a connection until it has shown whose it is.
+/// Counts a connection until it has identified itself.
 struct Stranger {
     listener: Arc<Listener>,
     number: u64,
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_few_and_fewer_of_one_host() {
+    fn strangers_are_limited_in_total_and_per_host() {
         let (listener, near, _far) = listening();
         let now = Instant::now();
         let of = |last: u8| Stranger::new(&listener, IpAddr::from([10, 0, 0, last]), &near, now);
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_one_however_many_addresses_it_has() {
+    fn all_addresses_of_an_ipv6_network_count_as_one_host() {
         let (listener, near, _far) = listening();
         let now = Instant::now();
         let of = |site: u16, last: u16| {
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_gives_way() {
+    fn a_silent_stranger_is_closed_for_a_newcomer() {
         let (listener, near, far) = listening();
         let start = Instant::now();
         let new =
@@ -303,12 +305,12 @@ mod tests {
         let mut word = [0; 1];
         far.set_nonblocking(true).unwrap();
         assert_eq!(std::io::Read::read(&mut &far, &mut word).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        // A member comes: the one that is there for longest is closed.
+        // A member connects: the oldest connection is closed.
         let member = new(9, later);
         assert!(member.is_some());
         far.set_nonblocking(false).unwrap();
         assert_eq!(std::io::Read::read(&mut &far, &mut word).unwrap(), 0);
-        // One more of a host that has many takes the place of another one of it.
+        // Another connection of a host with many replaces one of that host.
         assert!(new(3, later).is_some());
         let of = |last: u8| {
             let host = Host::of(IpAddr::from([10, 0, 0, last]));
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_failures_is_held_back_and_counted() {
+    fn a_flood_of_failures_is_suppressed_and_counted() {
         let start = Instant::now();
         let mut lines = Lines { began: start, lines: 0, held_back: 0 };
         let admitted = (0..1000).filter(|_| lines.admit(start).is_some()).count();

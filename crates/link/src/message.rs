@@ -1,38 +1,39 @@
-//! Messages as bytes: postcard (<https://postcard.jamesmunns.com/wire-format>: numbers of variable length, fields in their order, an enum's variant by
-//! its place). So a message's form follows from its type, and a change of the type is a change of the protocol: it takes a new version
-//! ([`crate::Version`]) and the pinned bytes of a test with it. So does a variant at the end of an enum: who does not know it ends the connection.
+//! Messages as bytes: postcard (<https://postcard.jamesmunns.com/wire-format>: numbers of variable length, fields in
+//! order, an enum's variant by its index). A message's format follows from its type. Changing the type therefore
+//! changes the protocol: it needs a new version ([`crate::Version`]) and new pinned bytes in a test. This includes a
+//! new variant at the end of an enum: a peer that does not know it ends the connection.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::frame::MESSAGE_BYTES_MAX;
 
-/// A message cannot be written, or is none.
+/// A message cannot be encoded or decoded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MessageError {
-    /// It is longer than one may be.
+    /// It is too long.
     #[error(
         "a message of {bytes} bytes; there are none of more than {MESSAGE_BYTES_MAX}: long data goes behind the message"
     )]
     TooLong {
-        /// How long it is.
+        /// Its length in bytes.
         bytes: usize,
     },
-    /// There is something behind it.
+    /// Bytes follow the message.
     #[error("{bytes} bytes stand behind the message; are both sides of the same version?")]
     Trailing {
-        /// How many.
+        /// The number of extra bytes.
         bytes: usize,
     },
-    /// The bytes are none, or the value has no form.
+    /// The bytes are no message, or the value cannot be encoded.
     #[error("the message makes no sense: {0}; are both sides of the same version?")]
     Nonsense(postcard::Error),
 }
 
-/// The bytes of `message`.
+/// Encodes `message`.
 ///
 /// # Errors
-/// When it is too long, or a type in it has no form.
+/// It is too long, or a type in it cannot be encoded.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, MessageError> {
     let bytes = postcard::to_allocvec(message).map_err(MessageError::Nonsense)?;
     if bytes.len() > MESSAGE_BYTES_MAX as usize {
@@ -41,11 +42,11 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, MessageError> {
     Ok(bytes)
 }
 
-/// The message that all of `bytes` are. It takes no more memory than a small multiple of their number, as long as no list in `T` is of elements
-/// without bytes (a `Vec<()>`): these would be many for nothing.
+/// Decodes `bytes`, all of which must be one message. The memory is a small multiple of their number. This does not
+/// hold for lists whose elements have no bytes (a `Vec<()>`): `T` must not contain any.
 ///
 /// # Errors
-/// When they are none, or there are more.
+/// The bytes are no message, or more bytes follow.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MessageError> {
     if bytes.len() > MESSAGE_BYTES_MAX as usize {
         return Err(MessageError::TooLong { bytes: bytes.len() });
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_stay_as_they_are() {
+    fn the_bytes_are_pinned() {
         for (message, bytes) in samples() {
             assert_eq!(encode(&message).unwrap(), bytes);
             assert_eq!(decode::<Sample>(bytes).unwrap(), message);
@@ -113,7 +114,7 @@ mod tests {
         assert!(matches!(encode(&Sample::Bytes(long)), Err(MessageError::TooLong { .. })));
         let longer = vec![0u8; MESSAGE_BYTES_MAX as usize + 1];
         assert!(matches!(decode::<Sample>(&longer), Err(MessageError::TooLong { .. })));
-        // A length that promises much brings nothing.
+        // A large length brings no elements.
         assert!(decode::<Sample>(&[2, 0xff, 0xff, 0xff, 0xff, 0xf, 1]).is_err());
     }
 

@@ -1,5 +1,5 @@
-//! Who a certificate is for. The name stands in it as its only alternative name, a URI of the form
-//! `weir:<cluster in hexadecimal>:<node>:<roles>`, and is read as strictly as it is written.
+//! The subject of a certificate. Its only alternative name is a URI of the form `weir:<cluster in
+//! hexadecimal>:<node>:<roles>`. Only this exact form is accepted.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use types::{ClusterId, NodeId};
 
 use crate::Roles;
 
-/// Longest text of a name, in bytes.
+/// Longest text of a name in bytes.
 const TEXT_MAX: usize = 80;
 
-/// A node of a cluster, and what it is for.
+/// A node of a cluster, with its roles.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NodeName {
     /// Its cluster.
     pub cluster: ClusterId,
-    /// Its number there.
+    /// Its number in the cluster.
     pub node: NodeId,
-    /// What it is for.
+    /// Its roles.
     pub roles: Roles,
 }
 
 impl NodeName {
-    /// The name that `text` is; `None`: it is none, or one that is written in another way than we write it.
+    /// Parses `text`; `None` if it is not exactly the form of `Display`.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         if text.len() > TEXT_MAX {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_as_it_is_written() {
+    fn only_the_canonical_form_of_a_name_is_read() {
         let name = NodeName { cluster: ClusterId(0xabc), node: NodeId(12), roles: Roles::BOTH };
         let text = "weir:00000000000000000000000000000abc:12:manager+disk";
         assert_eq!(name.to_string(), text);

@@ -1,8 +1,8 @@
 //! A handle to the node at the other end: requests, answers and one-way messages from any thread.
 //!
-//! Frames are queued here and sent by the connection's own thread, so nobody who answers waits for the network. The queue is bounded all the same:
-//! requests by the window of unanswered ones that the peer has granted in its hello, answers by the window that we have granted, one-way messages by
-//! a limit of their own.
+//! Frames are queued here, and the connection's own thread sends them. A thread that answers therefore never waits for
+//! the network. The queue is still bounded: requests by the window that the peer granted in its hello, answers by the
+//! window that this node granted, and one-way messages by their own limit.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -18,14 +18,14 @@ use crate::error::{CloseCause, LinkError};
 use crate::frame::{FrameHeader, HEADER_BYTES, Kind};
 use crate::{NodeName, Settings};
 
-/// Who is at the other end. All of it but the address and the software has been proved by its certificate.
+/// The node at the other end. Its certificate proves everything except the address and the software.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerIdentity {
-    /// Its cluster (which is ours), number and roles.
+    /// Its cluster (the same as this node's), number and roles.
     pub name: NodeName,
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
-    /// Which weir it says that it is.
+    /// Its software, as it says.
     pub software: String,
     /// The version of the protocol that both speak ([`crate::Version`]).
     pub version: u16,
@@ -58,11 +58,11 @@ struct State<B> {
     next_request: u64,
     waiting: HashMap<u64, Waiting<B>>,
     waiting_bytes: u64,
-    /// Requests of the peer that are not answered yet, with their bytes.
+    /// Unanswered requests of the peer, with their bytes.
     taken: HashMap<u64, u64>,
     taken_bytes: u64,
     last_taken: u64,
-    /// The last words, once there are to be no others.
+    /// The goodbye, once the connection is closing.
     closing: Option<String>,
     end: Option<Arc<LinkError>>,
     reader_done: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Inner<B> {
     pub(crate) identity: PeerIdentity,
     pub(crate) settings: Settings,
     channel: Arc<Channel>,
-    /// What the peer takes.
+    /// The limits of the peer.
     requests_max: u32,
     bytes_max: u64,
     state: Mutex<State<B>>,
@@ -95,26 +95,26 @@ impl<B> fmt::Debug for Peer<B> {
     }
 }
 
-/// What to do where there is no room.
+/// What to do when there is no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
-    /// Wait for it. Never on a connection's reading thread, where answers make room.
+    /// Wait for room. Never on a connection's reading thread, because answers make room there.
     Wait,
     /// Fail with [`SendError::Full`].
     Try,
 }
 
-/// An answer that is on its way.
+/// An answer that has not arrived yet.
 #[derive(Debug)]
 pub struct Pending<B>(mpsc::Receiver<Result<Answer<B>, CallError>>);
 
 impl<B> Pending<B> {
-    /// Waits for it.
+    /// Waits for the answer.
     ///
     /// # Errors
-    /// When there is none, or none in time.
+    /// There is no answer, or none within `time`.
     pub fn wait(self, time: Duration) -> Result<Answer<B>, CallError> {
-        // Without an answer the sender is dropped only together with all that a connection has.
+        // Without an answer the sender is dropped only together with the connection.
         self.0.recv_timeout(time).unwrap_or(Err(CallError::Late(time)))
     }
 }
@@ -144,7 +144,7 @@ impl<B: Buffer> Peer<B> {
         Self(Arc::new(Inner { identity, settings, channel, requests_max, bytes_max, state, work, room }))
     }
 
-    /// Who it is.
+    /// The peer's identity.
     #[must_use]
     pub fn identity(&self) -> &PeerIdentity {
         &self.0.identity
@@ -156,18 +156,18 @@ impl<B: Buffer> Peer<B> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Sends a request, when there is room for it.
+    /// Waits for room and sends a request.
     ///
     /// # Errors
-    /// When the connection ends, or it is too long.
+    /// The connection ends, or the request is too long.
     pub fn request(&self, call: Call<B>) -> Result<Pending<B>, SendError> {
         self.pending(call, Room::Wait)
     }
 
-    /// Sends a request, if there is room for it.
+    /// Sends a request if there is room for it.
     ///
     /// # Errors
-    /// As [`Peer::request`], and [`SendError::Full`].
+    /// Those of [`Peer::request`], and [`SendError::Full`].
     pub fn try_request(&self, call: Call<B>) -> Result<Pending<B>, SendError> {
         self.pending(call, Room::Try)
     }
@@ -175,17 +175,17 @@ impl<B: Buffer> Peer<B> {
     fn pending(&self, call: Call<B>, room: Room) -> Result<Pending<B>, SendError> {
         let (sender, receiver) = mpsc::sync_channel(1);
         self.request_then(call, room, move |answer| {
-            // Nobody waits any more: the answer is of no use.
+            // No thread waits any more: the answer is useless.
             let _ = sender.send(answer);
         })?;
         Ok(Pending(receiver))
     }
 
-    /// Sends a request; `on_answer` is called once, on the connection's reading thread (so it must not wait), with the answer or the reason why
-    /// there is none. It is not called when this fails.
+    /// Sends a request. `on_answer` is called once with the answer, or the reason why there is none. It runs on the
+    /// connection's reading thread, so it must not wait. It is not called if this call fails.
     ///
     /// # Errors
-    /// As [`Peer::request`], and with [`Room::Try`] [`SendError::Full`].
+    /// Those of [`Peer::request`], and with [`Room::Try`] [`SendError::Full`].
     pub fn request_then(
         &self,
         call: Call<B>,
@@ -220,10 +220,10 @@ impl<B: Buffer> Peer<B> {
         Ok(())
     }
 
-    /// Sends a message that has no answer. Whether it arrives is not told.
+    /// Sends a message without an answer. The sender does not learn whether it arrives.
     ///
     /// # Errors
-    /// When the connection has ended, or it is too long; with [`Room::Try`] [`SendError::Full`].
+    /// The connection has ended, or the message is too long; with [`Room::Try`] [`SendError::Full`].
     pub fn tell(&self, outgoing: Outgoing, room: Room) -> Result<(), SendError> {
         let inner = &*self.0;
         let header = outgoing.header(Kind::OneWay, 0, 0)?;
@@ -244,7 +244,7 @@ impl<B: Buffer> Peer<B> {
         Ok(())
     }
 
-    /// Ends the connection after what has been queued; the peer is told `reason`. Requests without an answer get none any more.
+    /// Ends the connection after sending the queue. The peer gets `reason`. Unanswered requests get no answer any more.
     pub fn close(&self, reason: &str) {
         let mut state = self.0.state.lock();
         state.closing.get_or_insert_with(|| reason.to_owned());
@@ -252,18 +252,19 @@ impl<B: Buffer> Peer<B> {
         self.0.room.notify_all();
     }
 
-    /// Ends the connection at once, without a word.
+    /// Ends the connection at once, without a goodbye.
     pub fn cut(&self, reason: &str) {
         self.0.end_by(CloseCause::ClosedHere(reason.to_owned()), || self.0.channel.cut());
     }
 
-    /// Whether the connection has ended, or the other side has closed it and nobody here has read that far: what the kernel knows at this moment.
+    /// Whether the connection has ended, or the peer has closed it and that end was not read yet, as far as the kernel
+    /// knows now.
     #[must_use]
     pub fn has_hung_up(&self) -> bool {
         self.ended().is_some() || self.0.channel.has_hung_up()
     }
 
-    /// Why the connection has ended; `None`: it has not.
+    /// Why the connection has ended; `None` if it has not.
     #[must_use]
     pub fn ended(&self) -> Option<Arc<LinkError>> {
         self.0.state.lock().end.clone()
@@ -285,21 +286,21 @@ impl<B> State<B> {
     }
 }
 
-/// What the connection's own threads do with it.
+/// The operations of the connection's own threads.
 impl<B> Inner<B> {
-    /// The connection has ended; the first reason counts. Whoever waits for an answer is told.
+    /// Ends the connection; the first reason counts. All waiting requests get it.
     pub(crate) fn end(&self, why: CloseCause) -> Arc<LinkError> {
         self.end_by(why, || ())
     }
 
-    /// As [`Inner::end`]; `before` is done before any thread can know of it.
+    /// Like [`Inner::end`]; `before` runs before any thread can see the end.
     fn end_by(&self, why: CloseCause, before: impl FnOnce()) -> Arc<LinkError> {
         let (end, orphans) = {
             let mut state = self.state.lock();
             let end = match &state.end {
                 Some(end) => Arc::clone(end),
                 None => {
-                    // What comes of closing is that we have closed.
+                    // An error while closing is reported as the closing.
                     let why = match (&state.closing, why) {
                         (Some(reason), CloseCause::Goodbye(_) | CloseCause::BrokenOff) => {
                             CloseCause::ClosedHere(reason.clone())
@@ -322,7 +323,7 @@ impl<B> Inner<B> {
         end
     }
 
-    /// The peer is told `reason` as the last words, unless there were some already.
+    /// Makes `reason` the goodbye to the peer, unless there is one already.
     pub(crate) fn last_words(&self, reason: &str) {
         self.state.lock().closing.get_or_insert_with(|| reason.to_owned());
         self.work.notify_all();
@@ -337,7 +338,7 @@ impl<B> Inner<B> {
         self.work.notify_all();
     }
 
-    /// The request that an answer of this number is for. Its room is free again.
+    /// The request with this number, for its answer. Frees its room.
     pub(crate) fn take_waiting(&self, request: u64) -> Option<Waiting<B>> {
         let mut state = self.state.lock();
         let waiting = state.waiting.remove(&request)?;
@@ -347,7 +348,7 @@ impl<B> Inner<B> {
         Some(waiting)
     }
 
-    /// A request of the peer begins to arrive: whether it keeps to what it was granted.
+    /// Checks an arriving request of the peer against the granted limits.
     pub(crate) fn take_in(&self, header: &FrameHeader) -> Result<(), CloseCause> {
         let mut state = self.state.lock();
         if header.request <= state.last_taken {
@@ -375,7 +376,7 @@ impl<B> Inner<B> {
         }
     }
 
-    /// What is to be sent next, for the thread that sends.
+    /// The next frame, for the sending thread.
     pub(crate) fn next(&self) -> Next {
         let alive = Instant::now() + self.settings.alive_every;
         let mut state = self.state.lock();
@@ -385,7 +386,7 @@ impl<B> Inner<B> {
             }
             if let Some(Queued { header, outgoing }) = state.queue.pop_front() {
                 match header.kind {
-                    // From here on the peer may have the answer and send the next request, before the kernel has come back to us.
+                    // From here on the peer may have the answer and send its next request, before the kernel returns.
                     Kind::Answer | Kind::Unanswered => {
                         let bytes = state.taken.remove(&header.request).unwrap_or(0);
                         state.taken_bytes -= bytes;
@@ -404,7 +405,7 @@ impl<B> Inner<B> {
         }
     }
 
-    /// Waits for the thread that reads to find the end, but not for long.
+    /// Waits a short time for the reading thread to notice the end.
     pub(crate) fn wait_for_reader(&self) {
         let until = Instant::now() + self.settings.close_time;
         let mut state = self.state.lock();
@@ -412,14 +413,14 @@ impl<B> Inner<B> {
     }
 }
 
-/// What is to be sent next.
+/// The next task of the sending thread.
 pub(crate) enum Next {
     Frame { header: FrameHeader, outgoing: Outgoing, more: bool },
     Alive,
     End(Option<String>),
 }
 
-/// The duty to answer a request. Who drops it without an answer lets the peer know that there will be none.
+/// The duty to answer a request. If it is dropped without an answer, the peer learns that there will be none.
 pub struct Responder<B> {
     inner: Arc<Inner<B>>,
     request: u64,
@@ -434,7 +435,7 @@ impl<B> fmt::Debug for Responder<B> {
 }
 
 impl<B> Responder<B> {
-    /// Who asks.
+    /// The peer that sent the request.
     #[must_use]
     pub fn peer(&self) -> Peer<B> {
         Peer(Arc::clone(&self.inner))
@@ -444,16 +445,16 @@ impl<B> Responder<B> {
         Self { inner, request: header.request, answer_bulk_max: header.answer_bulk_max, is_answered: false }
     }
 
-    /// Most bytes of bulk that the answer may have.
+    /// Longest bulk of the answer in bytes.
     #[must_use]
     pub fn answer_bulk_max(&self) -> u32 {
         self.answer_bulk_max
     }
 
-    /// Answers. It never waits; if the connection has ended, nothing happens.
+    /// Sends the answer. Never waits; does nothing if the connection has ended.
     ///
     /// # Errors
-    /// When it is too long; the peer is told that there is no answer then.
+    /// The answer is too long; the peer then learns that there is none.
     pub fn answer(mut self, outgoing: Outgoing) -> Result<(), SendError> {
         let header = outgoing.header(Kind::Answer, self.request, 0)?;
         if header.bulk_len > self.answer_bulk_max {

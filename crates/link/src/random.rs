@@ -7,7 +7,7 @@ use rand::TryRngCore as _;
 #[error("the kernel gives no random bytes: {0}")]
 pub struct RandomError(#[from] rand::rand_core::OsError);
 
-/// So many random bytes.
+/// Returns `N` random bytes.
 pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], RandomError> {
     let mut bytes = [0; N];
     rand::rngs::OsRng.try_fill_bytes(&mut bytes)?;

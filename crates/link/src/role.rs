@@ -1,12 +1,12 @@
-//! What a node is for.
+//! The roles of a node.
 
 use std::fmt;
 
-/// One thing that a node is for.
+/// One role of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Role {
-    /// It knows the names, and decides.
+    /// It holds the namespace and decides.
     Manager = 1,
     /// It has stores.
     Disk = 2,
@@ -21,7 +21,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// All that a node is for: at least one role.
+/// All roles of a node: at least one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Roles(u8);
 
@@ -30,37 +30,37 @@ impl Roles {
     pub const MANAGER: Roles = Roles(Role::Manager as u8);
     /// Only a disk server.
     pub const DISK: Roles = Roles(Role::Disk as u8);
-    /// Both, as on a single node that became the first of a cluster.
+    /// Both, like a single node that became the first of a cluster.
     pub const BOTH: Roles = Roles(Role::Manager as u8 | Role::Disk as u8);
 
     const ALL: [(Roles, &'static str); 3] =
         [(Roles::MANAGER, "manager"), (Roles::DISK, "disk"), (Roles::BOTH, "manager+disk")];
 
-    /// As it is sent; `None`: no set of roles that is known.
+    /// Decodes the form on the wire; `None` if it is no known set of roles.
     #[must_use]
     pub fn from_bits(bits: u8) -> Option<Self> {
         Self::ALL.into_iter().map(|(roles, _)| roles).find(|roles| roles.0 == bits)
     }
 
-    /// As it is written (`manager`, `disk`, `manager+disk`).
+    /// Parses the text form (`manager`, `disk`, `manager+disk`).
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, name)| *name == text).map(|(roles, _)| roles)
     }
 
-    /// As it is sent.
+    /// The form on the wire.
     #[must_use]
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether `role` is one of them.
+    /// Whether `role` is included.
     #[must_use]
     pub fn contain(self, role: Role) -> bool {
         self.0 & role as u8 != 0
     }
 
-    /// Whether each of `other` is one of them.
+    /// Whether all roles of `other` are included.
     #[must_use]
     pub fn include(self, other: Roles) -> bool {
         self.0 & other.0 == other.0
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_known_roles_are_believed() {
+    fn only_known_roles_are_accepted() {
         let known: Vec<_> = (0..=u8::MAX).filter_map(Roles::from_bits).collect();
         assert_eq!(known, [Roles::MANAGER, Roles::DISK, Roles::BOTH]);
         for roles in known {

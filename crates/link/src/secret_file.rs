@@ -1,5 +1,5 @@
-//! Small text files that only their owner may read: written whole under another name, synced, and only then given their name, so that there is
-//! always the old one or the new one; the last line is the CRC32C of those before.
+//! Small text files that only their owner may read. Each is written completely under another name, synced, and then
+//! renamed, so that always the old or the new file exists. The last line is the CRC32C of the lines before it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -8,31 +8,31 @@ use std::path::{Path, PathBuf};
 
 use types::Crc32c;
 
-/// A file that is longer is none of ours.
+/// A longer file was not written by weir.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// A file with something secret in it cannot be used.
+/// A file with a secret cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It could not be read or written.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// There is one already, which somebody may need.
+    /// A file exists already that somebody may need.
     #[error("{} is there already; it is not overwritten: whatever was made with it would be worth nothing. If it is needed no more, move it away", .0.display())]
     Exists(PathBuf),
-    /// There is none.
+    /// It does not exist.
     #[error("there is no {}; {hint}", path.display())]
     Missing {
         /// The file.
         path: PathBuf,
-        /// What would help.
+        /// Advice.
         hint: &'static str,
     },
     /// Others may read it.
@@ -40,31 +40,31 @@ pub enum FileError {
     Readable {
         /// The file.
         path: PathBuf,
-        /// Its permissions.
+        /// Its permission bits.
         mode: u32,
-        /// What would help.
+        /// Advice.
         hint: &'static str,
     },
-    /// Something else is in it.
+    /// It has other contents.
     #[error("{} is damaged or none of ours: {why}; {hint}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: &'static str,
-        /// What would help.
+        /// Advice.
         hint: &'static str,
     },
 }
 
-/// A kind of such files: what stands in the first line, and what helps if one is lost.
+/// A kind of secret file: its first line, and advice for a lost one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SecretFile {
     pub(crate) first_line: &'static str,
     pub(crate) hint: &'static str,
 }
 
-/// Whether a file of this name may be there already.
+/// Whether to replace an existing file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Existing {
     Keep,
@@ -72,7 +72,7 @@ pub(crate) enum Existing {
 }
 
 impl SecretFile {
-    /// Writes `lines` (`key value`) to `path`, durably. The folder is made if there is none.
+    /// Writes `lines` (`key value`) to `path`, durably. Makes the directory if needed.
     pub(crate) fn write(self, path: &Path, lines: &[(&str, String)], existing: Existing) -> Result<(), FileError> {
         let mut text = format!("{}\n", self.first_line);
         for (key, value) in lines {
@@ -86,7 +86,7 @@ impl SecretFile {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".new-{}", std::process::id()));
         let unfinished = folder.join(name);
-        // What a process of the same number has left: it is gone, or it would be us.
+        // A leftover of an earlier process with this process id.
         let _ = fs::remove_file(&unfinished);
         let written = (|| {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
@@ -94,7 +94,7 @@ impl SecretFile {
             file.sync_all()?;
             match existing {
                 Existing::Replace => fs::rename(&unfinished, path)?,
-                // Unlike a rename, a link does not replace what somebody else has made meanwhile.
+                // Unlike a rename, a link does not replace a file that another process has made meanwhile.
                 Existing::Keep => fs::hard_link(&unfinished, path)?,
             }
             File::open(folder)?.sync_all()
@@ -108,14 +108,14 @@ impl SecretFile {
         }
     }
 
-    /// The values of `keys`, which are all that stands in it, in this order.
+    /// The values of `keys`. The file must have exactly these keys in this order.
     pub(crate) fn read<const N: usize>(self, path: &Path, keys: [&str; N]) -> Result<[String; N], FileError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => FileError::Missing { path: path.to_owned(), hint: self.hint },
             _ => FileError::Io { what: "read", path: path.to_owned(), source },
         };
         let damaged = |why| self.damaged(path, why);
-        // A name of a pipe would be waited for.
+        // Opening a named pipe would block.
         if !fs::metadata(path).map_err(failed)?.is_file() {
             return Err(damaged("it is no plain file"));
         }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_by_its_owner_alone() {
+    fn a_file_is_read_back_only_if_private() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deeper/sample");
         KIND.write(&path, &lines(), Existing::Keep).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_replaced_only_where_that_is_meant() {
+    fn an_existing_file_is_replaced_only_on_request() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sample");
         KIND.write(&path, &lines(), Existing::Keep).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_noticed_and_says_what_helps() {
+    fn damage_is_reported_with_advice() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sample");
         assert!(read(&path).unwrap_err().to_string().contains("make a new one"));

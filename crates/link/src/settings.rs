@@ -1,27 +1,27 @@
-//! How patient a node is with its peers, and how much it takes of them.
+//! Time limits and bounds of a node towards its peers.
 
 use std::time::Duration;
 
-/// Patience and bounds of one connection.
+/// Time limits and bounds of one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// For a connection to be made, TLS and both hellos included.
+    /// To make a connection, including TLS and both hellos.
     pub connect_time: Duration,
-    /// For a frame that has begun to arrive, and as long again for each MiB of its bulk.
+    /// For a frame that has begun to arrive; the same again for each MiB of its bulk.
     pub frame_time: Duration,
-    /// For the peer to take 64 KiB of what is sent.
+    /// For the peer to take 64 KiB.
     pub send_time: Duration,
-    /// Who has sent nothing for so long says that it is there.
+    /// After this time without a frame, a node sends a sign of life.
     pub alive_every: Duration,
-    /// A peer of whom nothing came for so long is taken for gone.
+    /// After this time without a frame from the peer, the connection ends.
     pub silence_max: Duration,
-    /// For the last words at the end.
+    /// For the goodbye.
     pub close_time: Duration,
-    /// Requests of the peer that are taken before one is answered.
+    /// How many unanswered requests of the peer are accepted.
     pub requests_max: u32,
-    /// Bytes of these in all: messages, bulk, and the bulk that their answers may have.
+    /// Their maximum total size in bytes: messages, bulk, and the allowed bulk of their answers.
     pub bytes_max: u64,
-    /// Bytes of one-way frames that wait to be sent, before who sends more has to wait.
+    /// Bytes of queued one-way frames. A sender of more must wait.
     pub one_way_bytes_max: u64,
 }
 

@@ -1,7 +1,8 @@
-//! The text that lets a new node join: it is made by `weir token create`, copied to the new machine, and good for one node until it expires.
+//! Join tokens. `weir token create` makes the text; the operator copies it to the new machine. It is valid for one node
+//! until it expires.
 //!
-//! It is for both directions: by its fingerprint the new node knows that it speaks with a manager of the right cluster, by its secret the manager
-//! knows that the new node has been invited. The managers keep a hash of the secret alone.
+//! It works in both directions. By its fingerprint the new node recognises a manager of the right cluster. By its
+//! secret the manager recognises an invited node. The managers keep only a hash of the secret.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,18 +15,18 @@ use types::{Crc32c, NodeId, Timestamp, units};
 use crate::random::{self, RandomError};
 use crate::{Fingerprint, Roles, message};
 
-/// What a token's text begins with.
+/// The prefix of a token's text.
 const PREFIX: &str = "weir-join-";
-/// A longer text is none.
+/// A longer text is no token.
 const TEXT_MAX: usize = 4096;
 /// Most addresses of managers in a token.
 pub const ADDRESSES_MAX: usize = 16;
 const ADDRESS_BYTES_MAX: usize = 255;
 const VERSION: u8 = 1;
-/// What is kept of a secret is derived from it for this alone.
+/// The context in which the stored hash is derived from the secret.
 const CONTEXT: &str = "weir 2026 hash of a join token's secret";
 
-/// Which token it is. It is no secret.
+/// The id of a token. It is not secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TokenId(pub [u8; 16]);
 
@@ -41,7 +42,7 @@ impl fmt::Debug for TokenId {
     }
 }
 
-/// Random bytes that make a token good. Shown to nobody.
+/// Random bytes that make a token valid. Never shown.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct TokenSecret([u8; 32]);
 
@@ -57,35 +58,36 @@ impl fmt::Debug for TokenSecret {
     }
 }
 
-/// What a new node is given. [`JoinToken::text`] is the form to copy; there is no `Display`, so that none gets into a log unnoticed.
+/// A token for a new node. [`JoinToken::text`] is the form to copy. There is no `Display`, so that no token gets into a
+/// log by mistake.
 #[derive(Clone, Debug)]
 pub struct JoinToken {
-    /// Which it is.
+    /// Its id.
     pub id: TokenId,
-    /// Makes it good.
+    /// Its secret.
     pub secret: TokenSecret,
-    /// The cluster's authority.
+    /// The fingerprint of the cluster's authority.
     pub authority: Fingerprint,
-    /// What the node may become.
+    /// The roles that the node may have.
     pub roles: Roles,
-    /// Until when it is good.
+    /// When it expires.
     pub expires: Timestamp,
-    /// Where managers are, as `host:port`; each is tried in turn.
+    /// Addresses of managers, as `host:port`; the node tries them in order.
     pub addresses: Vec<String>,
 }
 
-/// What the managers keep of a token.
+/// A token as the managers store it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenRecord {
-    /// Which it is.
+    /// Its id.
     pub id: TokenId,
-    /// A hash of its secret. It is of random bytes, so nobody finds these by trying.
+    /// A hash of its secret. The secret is random, so nobody can guess it from the hash.
     pub hash: [u8; 32],
-    /// What the node may become.
+    /// The roles that the node may have.
     pub roles: Roles,
-    /// Until when it is good.
+    /// When it expires.
     pub expires: Timestamp,
-    /// The node that has joined with it.
+    /// The node that joined with it.
     pub used: Option<Used>,
 }
 
@@ -99,9 +101,9 @@ impl fmt::Debug for TokenRecord {
 /// How a token was used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Used {
-    /// The number that the node was given.
+    /// The number that the node got.
     pub node: NodeId,
-    /// The public key that the node had then.
+    /// The node's public key at that time.
     pub key: [u8; 32],
 }
 
@@ -111,23 +113,23 @@ impl fmt::Debug for Used {
     }
 }
 
-/// What a node shows of its token.
+/// The part of a token that a node shows to a manager.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Presented {
-    /// Which token.
+    /// The token's id.
     pub id: TokenId,
     /// Its secret.
     pub secret: TokenSecret,
 }
 
-/// What a node that joins wants to be.
+/// The request of a joining node.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenRequest {
-    /// Its roles.
+    /// The roles that it wants.
     pub roles: Roles,
-    /// How people call it, most often its host name.
+    /// Its name for people, usually its host name.
     pub name: String,
-    /// Its public key (Ed25519); it has proved that it has the private one.
+    /// Its public key (Ed25519). The node has proved that it has the private key.
     pub key: [u8; 32],
 }
 
@@ -137,25 +139,26 @@ impl fmt::Debug for TokenRequest {
     }
 }
 
-/// That a node may join.
+/// The permission to join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// As a new one, which gets a number.
+    /// As a new node, which gets a number.
     New,
-    /// It has joined with this token already, and asks again with the same key: the answer was lost. It keeps its number.
+    /// It already joined with this token and repeats the request with the same key, because the answer was lost. It
+    /// keeps its number.
     Again(NodeId),
 }
 
-/// Why a token is refused. Nothing of the secret is in it.
+/// Why a token is refused. It contains nothing of the secret.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TokenError {
-    /// It is no token.
+    /// The text is no token.
     #[error("this is no token to join with: {0}; copy the whole line that `weir token create` printed")]
     Malformed(&'static str),
-    /// There is none of this number, or its secret is another.
+    /// The id is unknown, or the secret is wrong.
     #[error("token {id} is not known to this cluster; make a new one with `weir token create` on a manager")]
     Unknown {
-        /// Its number.
+        /// The token's id.
         id: TokenId,
     },
     /// Another node has joined with it.
@@ -163,47 +166,47 @@ pub enum TokenError {
         "token {id} was used already, by node {node}; each is good for one node: make a new one with `weir token create` on a manager"
     )]
     Used {
-        /// Its number.
+        /// The token's id.
         id: TokenId,
         /// The node.
         node: NodeId,
     },
-    /// The node that has joined with it was removed since.
+    /// The node that joined with it was removed since.
     #[error(
         "token {id} was used by node {node}, which was removed from this cluster; make a new one with `weir token create` on a manager"
     )]
     Removed {
-        /// Its number.
+        /// The token's id.
         id: TokenId,
         /// The node.
         node: NodeId,
     },
-    /// Its time is over.
+    /// It has expired.
     #[error("token {id} expired {} ago by the manager's clock; make a new one with `weir token create` on a manager", units::show_duration(*ago))]
     Expired {
-        /// Its number.
+        /// The token's id.
         id: TokenId,
-        /// For how long it has been over.
+        /// The time since it expired.
         ago: Duration,
     },
-    /// It was made for something else.
+    /// It does not allow the requested roles.
     #[error(
         "token {id} lets a node join as {may}, not as {wanted}; make one with `weir token create --role {wanted}` on a manager"
     )]
     Roles {
-        /// Its number.
+        /// The token's id.
         id: TokenId,
-        /// What it is for.
+        /// The allowed roles.
         may: Roles,
-        /// What the node wants to be.
+        /// The requested roles.
         wanted: Roles,
     },
-    /// It cannot be made like this.
+    /// The addresses are not valid.
     #[error(
         "a token cannot hold {addresses} addresses: it needs at least one, has room for {ADDRESSES_MAX}, and none may be longer than 255 bytes"
     )]
     Addresses {
-        /// How many.
+        /// The number of addresses.
         addresses: usize,
     },
 }
@@ -220,10 +223,10 @@ struct Bytes {
 }
 
 impl JoinToken {
-    /// A new one, and what the managers are to keep of it.
+    /// Makes a new token, and the record that the managers store.
     ///
     /// # Errors
-    /// When the kernel has no randomness.
+    /// The kernel has no randomness.
     pub fn make(
         addresses: Vec<String>,
         authority: Fingerprint,
@@ -235,7 +238,8 @@ impl JoinToken {
         Ok((Self { id, secret, authority, roles, expires, addresses }, record))
     }
 
-    /// One line, to be copied to the new node. Whoever reads it can join in the node's place: it is for the screen of the person who made it.
+    /// One line of text to copy to the new node. Anyone who reads it can join in the node's place: show it only to the
+    /// person who made it.
     ///
     /// # Errors
     /// [`TokenError::Addresses`].
@@ -258,7 +262,7 @@ impl JoinToken {
         Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
     }
 
-    /// The token that `text` is; space around it does not matter.
+    /// Parses `text`, ignoring surrounding white space.
     ///
     /// # Errors
     /// [`TokenError::Malformed`].
@@ -295,7 +299,7 @@ impl JoinToken {
         })
     }
 
-    /// What is shown to a manager.
+    /// The part to show to a manager.
     #[must_use]
     pub fn presented(&self) -> Presented {
         Presented { id: self.id, secret: self.secret.clone() }
@@ -307,11 +311,11 @@ fn addresses_are_good(addresses: &[String]) -> bool {
     (1..=ADDRESSES_MAX).contains(&addresses.len()) && addresses.iter().all(is_good)
 }
 
-/// Whether `wish` is granted to who shows `presented`, given what is kept of the token. Whoever grants it marks the record as used in the same
-/// transaction, so that of two nodes with one token one wins.
+/// Decides whether a node that shows `presented` may have its `wish`, given the stored `record`. The caller must mark
+/// the record as used in the same transaction, so that only one of two nodes with the same token wins.
 ///
 /// # Errors
-/// Any [`TokenError`] but those of the text. Somebody who does not know the secret learns nothing of the token.
+/// Any [`TokenError`] except those of the text. A node that does not know the secret learns nothing about the token.
 pub fn check(
     record: Option<&TokenRecord>,
     presented: &Presented,
@@ -372,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_good_for_one_node_until_it_expires() {
+    fn it_is_valid_for_one_node_until_it_expires() {
         let (token, mut record) = made();
         let shown = token.presented();
         let last = Timestamp(record.expires.0 - 1);
@@ -392,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_good_for_its_roles_alone() {
+    fn it_is_valid_only_for_its_roles() {
         let (token, record) = made();
         for wanted in [Roles::MANAGER, Roles::BOTH] {
             let more = check(Some(&record), &token.presented(), &TokenRequest { roles: wanted, ..wish() }, NOW);
@@ -401,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_the_secret_learns_nothing() {
+    fn without_the_secret_a_node_learns_nothing() {
         let (token, mut record) = made();
         let guess = Presented { id: token.id, secret: TokenSecret([0; 32]) };
         let unknown = Err(TokenError::Unknown { id: token.id });
@@ -414,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_needs_somewhere_to_go() {
+    fn a_token_needs_valid_addresses() {
         let (token, _) = made();
         for addresses in [vec![], vec![String::new()], vec!["a:1".into(); 17], vec!["a".repeat(256)]] {
             let count = addresses.len();
@@ -435,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_stay_as_they_are() {
+    fn the_bytes_are_pinned() {
         let token = JoinToken {
             id: TokenId([1; 16]),
             secret: TokenSecret([2; 32]),
@@ -458,7 +462,7 @@ mod tests {
             let at = at % text.len();
             text[at] ^= 1 << bit;
             let text = String::from_utf8(text).unwrap();
-            // A character that became space is trimmed, and missing then.
+            // A character that became white space is trimmed, and then missing.
             prop_assert!(JoinToken::parse(&text).is_err());
         }
     }

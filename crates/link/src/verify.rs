@@ -1,4 +1,5 @@
-//! Whose certificate counts: those of our cluster's authority, in their time, with a name of the one form that there is.
+//! Which certificates are valid: those of the cluster's authority, within their time, with a name of the one allowed
+//! form.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,50 +17,50 @@ use crate::{Fingerprint, NodeName};
 /// What is wrong with a peer's certificate.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CertificateProblem {
-    /// Of another cluster, by what it says.
+    /// It names another cluster.
     #[error(
         "its certificate is of cluster {theirs}, and this node is of {ours}: an address leads to the wrong cluster, or a node has kept its identity from another one"
     )]
     OtherCluster {
         /// Its cluster.
         theirs: ClusterId,
-        /// Ours.
+        /// This node's cluster.
         ours: ClusterId,
     },
-    /// It says our cluster, and our authority has not signed it.
+    /// It names this cluster, but this cluster's authority has not signed it.
     #[error(
         "its certificate was not made by this cluster's authority: the cluster's authority was made anew, or somebody is not who he says"
     )]
     UnknownAuthority,
-    /// Its time is over.
+    /// It has expired.
     #[error("its certificate expired {} ago by this node's clock: it was away too long to renew it, or a clock is wrong; let the node join again with a new token", units::show_duration(*ago))]
     Expired {
-        /// For how long it has been over.
+        /// The time since it expired.
         ago: Duration,
     },
-    /// Its time has not begun.
+    /// It is not valid yet.
     #[error("its certificate is good only in {} by this node's clock: a clock is wrong", units::show_duration(*wait))]
     NotYet {
-        /// How long until then.
+        /// The time until it is valid.
         wait: Duration,
     },
-    /// It is not one of a node.
+    /// It is no node's certificate.
     #[error("its certificate is not one of a node of a weir cluster")]
     NoNode,
-    /// The authority that it comes with is not the one of the token.
+    /// Its authority differs from that of the token.
     #[error(
         "its cluster's authority is not the one that the token names ({wanted}): the address leads to another cluster, or the token is for another one"
     )]
     OtherAuthority {
-        /// That of the token.
+        /// The fingerprint in the token.
         wanted: Fingerprint,
     },
-    /// It cannot be read, or is not for this.
+    /// It is unreadable, or not made for this use.
     #[error("its certificate is not good: {0}")]
     Invalid(String),
 }
 
-/// What certificates are compared with.
+/// The reference for checking certificates.
 #[derive(Debug)]
 pub(crate) struct Verifier {
     trust: Trust,
@@ -68,13 +69,13 @@ pub(crate) struct Verifier {
 
 #[derive(Debug)]
 enum Trust {
-    /// Nodes of our own cluster.
+    /// Nodes of this cluster.
     Cluster { cluster: ClusterId, anchor: TrustAnchor<'static> },
-    /// Who comes with the authority of this fingerprint.
+    /// Any peer with the authority of this fingerprint.
     Fingerprint(Fingerprint),
 }
 
-/// The cryptography that is used: TLS 1.3 with AES-128-GCM (the quickest on machines that have it in hardware; others take ChaCha20).
+/// The cryptography: TLS 1.3 with AES-128-GCM (the fastest on machines with hardware support; others use ChaCha20).
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     use rustls::crypto::ring;
     let cipher_suites =
@@ -89,13 +90,13 @@ impl Verifier {
         Ok(Self { trust: Trust::Cluster { cluster, anchor }, algorithms: provider().signature_verification_algorithms })
     }
 
-    /// For a manager of a cluster of which only the authority's fingerprint is known.
+    /// For a manager of a cluster, when only the authority's fingerprint is known.
     pub(crate) fn of_fingerprint(fingerprint: Fingerprint) -> Self {
         let algorithms = provider().signature_verification_algorithms;
         Self { trust: Trust::Fingerprint(fingerprint), algorithms }
     }
 
-    /// The name in the certificate, if it counts at `now`. `others` came along with it.
+    /// The name in the certificate, if it is valid at `now`. The peer sent `others` along with it.
     pub(crate) fn check(
         &self,
         certificate: &CertificateDer<'_>,
@@ -127,7 +128,7 @@ impl Verifier {
         now: Timestamp,
     ) -> Result<(), CertificateProblem> {
         let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.secs()).unwrap_or(0)));
-        // Nodes both connect and accept, so both usages have to be allowed.
+        // Nodes both connect and accept, so both usages must be allowed.
         for usage in [KeyUsage::server_auth(), KeyUsage::client_auth()] {
             end.verify_for_usage(self.algorithms.all, std::slice::from_ref(anchor), &[], time, usage, None, None)
                 .map_err(|error| match error {
@@ -155,7 +156,7 @@ impl Verifier {
         let now = Timestamp::from_secs(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
         self.check(certificate, others, now).map(drop).map_err(|problem| {
             let other = || CertificateError::Other(OtherError(Arc::new(problem.clone())));
-            // What the peer is told is one of TLS's alerts; these two say more than that something is wrong.
+            // The peer gets a TLS alert; these two alerts name the reason.
             rustls::Error::InvalidCertificate(match problem {
                 CertificateProblem::Expired { ago } => {
                     let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.secs()).unwrap_or(0)));
@@ -169,7 +170,7 @@ impl Verifier {
     }
 }
 
-/// The problem that [`Verifier`] told rustls, if `error` is one.
+/// The problem that [`Verifier`] reported to rustls, if `error` carries one.
 pub(crate) fn problem_of(error: &rustls::Error) -> Option<CertificateProblem> {
     let rustls::Error::InvalidCertificate(error) = error else { return None };
     Some(match error {
@@ -185,7 +186,7 @@ pub(crate) fn problem_of(error: &rustls::Error) -> Option<CertificateProblem> {
     })
 }
 
-/// The name that a certificate says: the only alternative name in it.
+/// The name in a certificate: its only alternative name.
 pub(crate) fn name_of(certificate: &CertificateDer<'_>) -> Option<NodeName> {
     name_in(&EndEntityCert::try_from(certificate).ok()?)
 }
@@ -238,7 +239,8 @@ impl ServerCertVerifier for Verifier {
 
 impl ClientCertVerifier for Verifier {
     fn client_auth_mandatory(&self) -> bool {
-        // Who joins has none yet; everybody else is refused after the handshake, with words.
+        // A joining node has no certificate yet. Any other peer without one is refused after the handshake, with a
+        // reason.
         false
     }
 

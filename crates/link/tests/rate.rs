@@ -1,6 +1,6 @@
-//! What the encryption between two nodes costs: 1 MiB of bulk a request, one connection over loopback, and the CPU time of each side. It measures, and
-//! judges nothing:
-//! `cargo test -p weir-link --release --test rate -- --ignored --nocapture`
+//! Measures the cost of the encryption between two nodes: 1 MiB of bulk per request, one connection over loopback, and
+//! the CPU time of each side. It asserts no limits: `cargo test -p weir-link --release --test rate -- --ignored
+//! --nocapture`
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -18,11 +18,11 @@ use types::{ClusterId, NodeId, Timestamp};
 const FRAME: usize = 1 << 20;
 const FRAMES: u64 = 4096;
 
-/// Takes bulk into the buffers of a small pool, as a store would.
+/// Receives bulk into the buffers of a small pool, like a store.
 #[derive(Default)]
 struct Sink {
     pool: Mutex<Vec<Vec<u8>>>,
-    /// Nanoseconds of CPU of the reading thread.
+    /// Nanoseconds of CPU time of the reading thread.
     cpu: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ fn process_cpu() -> u64 {
 
 #[test]
 #[ignore = "a measurement"]
-#[allow(clippy::cast_precision_loss)] // for reading only
+#[allow(clippy::cast_precision_loss)] // for display only
 fn megabytes_a_second_and_cpu_seconds_a_gigabyte() {
     let folder = tempfile::tempdir().unwrap();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

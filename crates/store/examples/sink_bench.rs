@@ -1,11 +1,11 @@
-//! What streams over sockets to the disk can be at most: a sink that receives, sums by CRC32C and writes past the page cache, and what
-//! sends to it. The parts alone are for comparing it with iperf3 and fio.
+//! Measures the upper limit for streams over sockets to the disk: a sink that receives, computes CRC32C and writes past
+//! the page cache, and its sender. The parts can also run alone, for comparison with iperf3 and fio.
 //!
-//!     sink_bench receive STREAMS BYTES FOLDER    prints its port, takes so many connections of so many bytes each; `-`: keeps nothing
-//!     sink_bench send PORT BYTES SOURCE          sends a file and waits for the sink to have it on the disk; `-`: bytes from memory
-//!     sink_bench write STREAMS BYTES FOLDER      writes alone, without sockets and sums; prints the rate as JSON
+//!     sink_bench receive STREAMS BYTES FOLDER    prints its port, accepts STREAMS connections of BYTES each; `-`: stores nothing
+//!     sink_bench send PORT BYTES SOURCE          sends a file and waits until the sink has it on the disk; `-`: bytes from memory
+//!     sink_bench write STREAMS BYTES FOLDER      only writes, without sockets and checksums; prints the rate as JSON
 //!
-//! Each connection of the sink has a thread and a buffer of 8 MiB; its file is allocated at once and synced at the end.
+//! Each connection of the sink has a thread and a buffer of 8 MiB. Its file is allocated at once and synced at the end.
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -26,13 +26,13 @@ const BUFFER: usize = 8 << 20;
 const SENT_AT_ONCE: usize = 1 << 20;
 
 fn say(line: &str) {
-    #[allow(clippy::print_stdout)] // what a bench is for
+    #[allow(clippy::print_stdout)] // the output of a benchmark
     {
         println!("{line}");
     }
 }
 
-/// The file that a stream goes to.
+/// The file that receives a stream.
 fn target(folder: &Path, number: usize, bytes: u64) -> Result<Arc<dyn DiskFile>, Failure> {
     let file = RealDisk::open(folder)?
         .open(&format!("stream-{number}"), OpenOptions { access: Access::CreateNew, direct: true })?;
@@ -40,7 +40,7 @@ fn target(folder: &Path, number: usize, bytes: u64) -> Result<Arc<dyn DiskFile>,
     Ok(file)
 }
 
-/// Takes one connection's bytes.
+/// Receives one connection's bytes.
 fn receive(mut from: TcpStream, file: Option<&dyn DiskFile>, bytes: u64) -> Result<(), Failure> {
     let mut buffer = AlignedBuf::new(BUFFER);
     let (mut at, mut sum) = (0, Crc32c::EMPTY);
@@ -49,7 +49,7 @@ fn receive(mut from: TcpStream, file: Option<&dyn DiskFile>, bytes: u64) -> Resu
         from.read_exact(&mut buffer[..step])?;
         if let Some(file) = file {
             sum = sum.combine(Crc32c::of(&buffer[..step]), step as u64);
-            // The last part is filled up to what direct writes take, and cut.
+            // The last part is padded for direct writes, and the file truncated.
             let whole = step.next_multiple_of(disk::ALIGNMENT);
             file.write_at(&buffer[..whole], at)?;
         }

@@ -1,6 +1,6 @@
 //! Rates of the store on a real disk, one JSON line each: `store_bench FOLDER [small|stream|read]…`.
 //!
-//! Ratios of one run count; absolute figures drift with the machine.
+//! Compare ratios within one run; absolute figures drift with the machine.
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -50,7 +50,7 @@ fn cpu() -> f64 {
 }
 
 fn say(line: &serde_json::Value) {
-    #[allow(clippy::print_stdout)] // what a bench is for
+    #[allow(clippy::print_stdout)] // the output of a benchmark
     {
         println!("{line}");
     }
@@ -66,7 +66,7 @@ fn next_replica() -> ReplicaId {
     ReplicaId::first(ObjectId(OBJECT.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// Files of 4 KiB, durable; one thread works, `outstanding` wait for the same sync.
+/// Durable files of 4 KiB. One thread works, and `outstanding` files wait for the same sync.
 fn small(node: &Node, outstanding: usize) -> Result<(), Failure> {
     let content = vec![7u8; 4096];
     let (begun, cpu_begun) = (Instant::now(), cpu());
@@ -103,7 +103,7 @@ fn pattern() -> AlignedBuf {
     buf
 }
 
-/// A bare writer: CRC32C of each page, direct I/O, in calls of `chunk` bytes, one sync at the end.
+/// A bare writer: CRC32C of each page, direct I/O in calls of `chunk` bytes, one sync at the end.
 fn bare(node: &Node, chunk: usize) -> Result<f64, Failure> {
     let buf = pattern();
     let file = node.disk.open("bare", OpenOptions { access: Access::CreateNew, direct: true })?;
@@ -171,7 +171,7 @@ fn read(node: &Node) -> Result<(), Failure> {
         let mut at = 0;
         while at < STREAM {
             let got = if frames {
-                // Cleared, and so zeroed again, each time: as a caller does that keeps its buffer.
+                // Cleared, and thus zeroed again, each time, like a caller that keeps its buffer.
                 out.clear();
                 reader.read_pages(at, 2 << 20, &mut out)?
             } else {

@@ -1,4 +1,4 @@
-//! Many short reads of one state of a large replica: what they share is looked up once.
+//! Many short reads of one state of a large replica. They share one lookup.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::pages::{FEW_PAGES, Stretch, known_crcs};
 use crate::sums::PAGE;
 use crate::writer::index;
 
-/// A large replica that nobody was writing to when [`crate::Reader::at_rest`] gave this.
+/// A large replica without a writer, from [`crate::Reader::at_rest`].
 pub struct AtRest {
     pub(crate) replica: ReplicaId,
     pub(crate) files: Arc<ObjectFiles>,
@@ -24,7 +24,7 @@ pub struct AtRest {
 impl AtRest {
     /// Longest read.
     pub const READ_MAX: usize = (FEW_PAGES - 1) * PAGE_SIZE;
-    /// Bytes that [`AtRest::read`] needs behind what it reads: those of the first and the last page that were not asked for.
+    /// Extra bytes that [`AtRest::read`] needs in its buffer, for the rest of the first and the last page.
     pub const MARGIN: usize = 2 * PAGE_SIZE;
 
     /// The replica's length, in bytes.
@@ -33,12 +33,13 @@ impl AtRest {
         self.len
     }
 
-    /// Reads `len` bytes at `offset`, which must lie within the replica, and leaves them at the beginning of `room`, verified. `room` is of
-    /// `len` and [`AtRest::MARGIN`] bytes. `false`: they are not what the checksums say, perhaps because somebody writes to the replica by
-    /// now, or too many; [`crate::Reader::read`] tells. `room` holds nothing to be used then.
+    /// Reads `len` bytes at `offset`, which must lie inside the replica, and puts them at the beginning of `room`,
+    /// verified. `room` must have `len` plus [`AtRest::MARGIN`] bytes. Returns false if the range is too long or fails
+    /// verification, perhaps because of a new writer; [`crate::Reader::read`] gives the answer then. The contents of
+    /// `room` are useless in that case.
     ///
     /// # Errors
-    /// Of the disk.
+    /// Errors of the disk.
     pub fn read(&self, offset: u64, len: usize, room: &mut [u8]) -> Result<bool, StoreError> {
         let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len);
         if len == 0 || len > Self::READ_MAX || !within || room.len() < len + Self::MARGIN {
@@ -46,7 +47,8 @@ impl AtRest {
         }
         let stretch = Stretch { replica: self.replica, offset, len, end: self.len, check: self.check };
         let crcs = known_crcs(&self.files, stretch, self.table.as_deref())?;
-        // Whole pages in one go: their sums need no parts, and to move what was asked for to its place costs less than a list of parts does.
+        // Read whole pages in one call: their checksums need no parts, and moving the requested bytes costs less than a
+        // list of parts.
         let first = stretch.first_page() * PAGE;
         let whole = index((first + (stretch.pages() * PAGE_SIZE) as u64).min(self.len) - first);
         self.files.read_padded(&mut room[..whole], first)?;

@@ -14,7 +14,7 @@ pub(crate) struct Buffers {
     max: usize,
 }
 
-/// A buffer, given back when dropped.
+/// A buffer that returns to the pool when dropped.
 pub(crate) struct Buffer<'a> {
     pool: &'a Buffers,
     buf: Option<AlignedBuf>,
@@ -25,7 +25,7 @@ impl Buffers {
         Self { state: Mutex::new((Vec::new(), 0)), given_back: Condvar::new(), max: max.max(4) }
     }
 
-    /// Waits until one is free. Whoever holds one must not wait for anything but the disk.
+    /// Waits for a free buffer. The holder of one must wait only for the disk.
     pub(crate) fn take(&self) -> Buffer<'_> {
         let mut state = self.state.lock();
         loop {

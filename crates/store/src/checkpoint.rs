@@ -1,13 +1,15 @@
-//! Checkpoints: changes of a life that are kept or undone as one, also after any stop.
+//! Checkpoints: changes of an open write that are kept or undone as one, even after a stop.
 //!
-//! A checkpoint remembers what the life was when it began: its length, what was written, which pages held something. Before such a page
-//! is changed for the first time, its whole content goes into the log; where a page held nothing there is nothing to remember. All that
-//! happens to the replica while the checkpoint is open is under it. Its end is one record: *kept* when the changes are durable, or *undone*.
-//! The log's order does the rest: no page of the file that a checkpoint would bring back is overwritten before the log with its content is
-//! durable (the rule for all pages that replace an older content), and a log that ends within a checkpoint is read as if it were undone
-//! there.
+//! A checkpoint records the state of the replica when it began: the length, the written ranges, the pages with data.
+//! Before the first change of such a page, its whole contents go into the journal; pages without data need nothing. All
+//! changes to the replica while the checkpoint is open belong to it. Its end is one record: *kept* when the changes are
+//! durable, or *undone*.
 //!
-//! What is remembered stays in the log and not in memory; here are only the places where it lies.
+//! The order of the journal ensures the rest. No page of the file that a checkpoint may restore is overwritten before
+//! the journal with its contents is durable; this is the rule for all pages that replace older contents. A journal that
+//! ends inside a checkpoint is read as if the checkpoint were undone there.
+//!
+//! The saved pages stay in the journal. Memory has only their locations.
 
 use std::collections::BTreeMap;
 
@@ -24,16 +26,16 @@ use crate::sums::{PAGE, pages_of};
 use crate::write_state::{Held, WriteState};
 use crate::writer::index;
 
-/// Pages that are remembered in one record, at most.
+/// Saved pages in one record at most.
 const UNDO_PAGES: u64 = 64;
 
-/// What a life was when a checkpoint of it began.
+/// The write state when a checkpoint began.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Base {
     pub(crate) len: u64,
     /// Written bytes.
     pub(crate) written: Ranges,
-    /// Pages to which something was written.
+    /// Pages with written bytes.
     pub(crate) taken: Ranges,
 }
 
@@ -41,18 +43,18 @@ pub(crate) struct Base {
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoint {
     base: Base,
-    /// Pages of `base.taken` whose content is remembered.
+    /// Pages of `base.taken` whose contents are saved.
     saved: Ranges,
-    /// The records that remember them.
+    /// The records with the saved pages.
     undo: Vec<Location>,
 }
 
-/// How large a checkpoint is, in bytes.
+/// The size of a checkpoint in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckpointSize {
-    /// What is remembered of the older content, in whole pages of 4096.
+    /// Saved older contents, in whole pages of 4096.
     pub used: u64,
-    /// How much of it may be.
+    /// The limit of `used`.
     pub max: u64,
 }
 
@@ -71,12 +73,12 @@ impl Checkpoint {
         Self { base, saved: Ranges::default(), undo: Vec::new() }
     }
 
-    /// Bytes without a gap from the beginning, of what was there before it.
+    /// The bytes without a gap from the beginning that existed before the checkpoint.
     pub(crate) fn prefix(&self) -> u64 {
         self.base.written.prefix()
     }
 
-    /// A record that remembers `count` pages from `first` on lies at `location`. The first one counts.
+    /// Notes that the record at `location` saves `count` pages from `first` on. The first record of a page counts.
     pub(crate) fn remember(&mut self, first: u64, count: u64, location: Location) {
         if !self.saved.contains(first, first + count) {
             self.saved.insert(first, first + count);
@@ -88,7 +90,7 @@ impl Checkpoint {
         self.saved.as_slice().iter().map(|(first, end)| (end - first) * PAGE).sum()
     }
 
-    /// Of the pages from `first` to `end`, those that held something and are not remembered yet, as runs.
+    /// The pages from `first` to `end` that had data and are not saved yet, as runs.
     fn unsaved(&self, first: u64, end: u64) -> Vec<(u64, u64)> {
         let held = self.base.taken.as_slice().iter().map(|run| (run.0.max(first), run.1.min(end)));
         let mut unsaved = Ranges::default();
@@ -101,7 +103,7 @@ impl Checkpoint {
 }
 
 impl WriteState {
-    /// Becomes what it was when the checkpoint began; `saved` is what the log remembers.
+    /// Restores the state at the start of the checkpoint from the `saved` pages of the journal.
     pub(crate) fn roll_back(&mut self, saved: BTreeMap<u64, Box<[u8]>>) {
         let Some(Checkpoint { base, .. }) = self.checkpoint.take() else { return };
         self.held.retain(|page, _| base.taken.contains(*page, page + 1));
@@ -110,7 +112,7 @@ impl WriteState {
         }
         for (page, bytes) in saved {
             self.in_file.remove(page, page + 1);
-            // What the file has there now is something else, and is overwritten only when the log is durable.
+            // The file has other contents there now. They are overwritten only when the journal is durable.
             self.held.insert(page, Held { bytes, image: true });
         }
         self.len = base.len;
@@ -128,7 +130,7 @@ impl Inner {
     pub(crate) fn begin_checkpoint(&self, replica: &OpenReplica, generation: u64) -> Result<(), StoreError> {
         let mut state = replica.lock();
         state.pause();
-        let write_state = replica.sound_life(&mut state, generation)?;
+        let write_state = replica.sound_write_state(&mut state, generation)?;
         if write_state.checkpoint.is_some() {
             return Err(StoreError::CheckpointOpen { replica: replica.id });
         }
@@ -139,15 +141,15 @@ impl Inner {
         Ok(self.journal.write_to(write_state.last)?)
     }
 
-    /// Keeps what was done under the checkpoint. All of it is durable when this returns.
+    /// Keeps the changes of the checkpoint. They are durable on return.
     pub(crate) fn commit_checkpoint(&self, replica: &OpenReplica, generation: u64) -> Result<(), StoreError> {
         let mut state = replica.lock();
         state.pause();
         let files = state.files.clone();
-        if replica.sound_life(&mut state, generation)?.checkpoint.is_none() {
+        if replica.sound_write_state(&mut state, generation)?.checkpoint.is_none() {
             return Err(StoreError::NoCheckpoint { replica: replica.id });
         }
-        // First what went straight to the file: after the record there is no way back.
+        // Sync the bytes in the file first: after the record there is no way back.
         let synced = match &files {
             Some(files) if !self.config.has(Planted::CommitBeforeSync) => state.unlocked(|| self.sync_files(files)),
             _ => Ok(()),
@@ -165,11 +167,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Undoes what was done under the checkpoint, if there is one. Says whether there was.
+    /// Undoes the changes of the checkpoint, if one is open. Returns whether one was.
     pub(crate) fn roll_back(&self, replica: &OpenReplica, generation: u64) -> Result<bool, StoreError> {
         let mut state = replica.lock();
         state.pause();
-        replica.sound_life(&mut state, generation)?;
+        replica.sound_write_state(&mut state, generation)?;
         if !self.roll_back_paused(replica.id, &mut state)? {
             return Ok(false);
         }
@@ -177,22 +179,23 @@ impl Inner {
         Ok(true)
     }
 
-    /// The same, where nothing is under way.
+    /// Like [`Inner::roll_back`], for a paused replica.
     pub(crate) fn roll_back_paused(&self, replica: ReplicaId, state: &mut State) -> Result<bool, StoreError> {
         let Some(write_state) = &mut state.write_state else { return Ok(false) };
         let Some(checkpoint) = &write_state.checkpoint else { return Ok(false) };
-        // One at a time: all the pages are in memory until they are in the file.
+        // One at a time: all saved pages are in memory until they are in the file.
         let _alone = self.rollbacks.lock();
         let saved = self.saved_pages(checkpoint)?;
         write_state.last =
             self.log_urgent(write_state.subject(replica), &LogRecord::CheckpointEnded { kept: false })?.seq;
         write_state.roll_back(saved);
-        // It is undone. What cannot go to the file now stays held, and whoever needs the room next meets the reason.
+        // The checkpoint is undone. Pages that cannot go to the file now stay held; the next caller that needs the room
+        // gets the error.
         let _ = self.make_room(replica, state);
         Ok(true)
     }
 
-    /// What the log remembers.
+    /// The saved pages from the journal.
     pub(crate) fn saved_pages(&self, checkpoint: &Checkpoint) -> Result<BTreeMap<u64, Box<[u8]>>, StoreError> {
         let mut pages = BTreeMap::new();
         for location in &checkpoint.undo {
@@ -205,7 +208,7 @@ impl Inner {
         Ok(pages)
     }
 
-    /// Remembers, if a checkpoint is open, the pages that a change of the bytes from `start` to `end` is going to change.
+    /// If a checkpoint is open, saves the pages that a change of the bytes from `start` to `end` will change.
     pub(crate) fn save_pages(
         &self,
         replica: ReplicaId,
@@ -227,7 +230,7 @@ impl Inner {
             while first < end {
                 let count = (end - first).min(UNDO_PAGES);
                 let mut bytes = vec![0; index(count * PAGE)];
-                self.read_life(replica, state, first * PAGE, &mut bytes)?;
+                self.read_write_state(replica, state, first * PAGE, &mut bytes)?;
                 let Some(write_state) = &mut state.write_state else { return Err(StoreError::NotFound { replica }) };
                 let record = LogRecord::Undo { first_page: first, bytes: &bytes };
                 let appended = self.log(write_state.subject(replica), &record)?;
@@ -241,7 +244,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes an open checkpoint anew, so that the log before it can be trimmed.
+    /// Writes an open checkpoint to the journal again, so that older records can be trimmed.
     pub(crate) fn renew_checkpoint(&self, replica: ReplicaId, write_state: &mut WriteState) -> Result<(), StoreError> {
         let subject = write_state.subject(replica);
         let Some(checkpoint) = &mut write_state.checkpoint else { return Ok(()) };
@@ -258,7 +261,7 @@ impl Inner {
         Ok(())
     }
 
-    /// How large the open checkpoint is; `None`: there is none.
+    /// The size of the open checkpoint; `None` if none is open.
     pub(crate) fn checkpoint_size(
         &self,
         replica: &OpenReplica,

@@ -9,7 +9,7 @@ use crate::ranges::Ranges;
 pub(crate) struct Encoder(pub(crate) Vec<u8>);
 
 impl Default for Encoder {
-    /// With room for most records, so that they are not moved while they grow.
+    /// Has room for most records, so that they do not move while they grow.
     fn default() -> Self {
         Self(Vec::with_capacity(192))
     }
@@ -36,12 +36,12 @@ impl Encoder {
         self.0.extend_from_slice(bytes);
         self
     }
-    /// A byte string of at most 65,535 bytes with its length before it; what is longer is cut.
+    /// A byte string with its length before it. Bytes after the first 65,535 are dropped.
     pub(crate) fn short_bytes(&mut self, bytes: &[u8]) -> &mut Self {
         let len = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
         self.u16(len).raw(&bytes[..usize::from(len)])
     }
-    /// A count and as many u32. The caller bounds them.
+    /// A count and that many u32. The caller bounds them.
     pub(crate) fn u32s(&mut self, values: &[u32]) -> &mut Self {
         self.u32(u32::try_from(values.len()).unwrap_or(u32::MAX));
         self.0.reserve(4 * values.len());
@@ -62,7 +62,7 @@ impl Encoder {
     }
 }
 
-/// Takes fields off a record. Every getter fails cleanly at the end of the bytes.
+/// Takes fields from a record. Every getter returns an error at the end of the bytes.
 pub(crate) struct Decoder<'a> {
     bytes: &'a [u8],
     what: &'static str,
@@ -104,7 +104,7 @@ impl<'a> Decoder<'a> {
         let len = self.u16()?;
         self.raw(usize::from(len))
     }
-    /// The count before a list whose elements have `size` bytes each, checked against what is there.
+    /// The count before a list with elements of `size` bytes, checked against the remaining bytes.
     pub(crate) fn count(&mut self, size: usize) -> Result<usize, StoreError> {
         let count = usize::try_from(self.u32()?).unwrap_or(usize::MAX);
         if count.saturating_mul(size) > self.bytes.len() {
@@ -124,11 +124,11 @@ impl<'a> Decoder<'a> {
         let parts: Result<Vec<_>, StoreError> = (0..count).map(|_| Ok((self.u64()?, self.u64()?))).collect();
         Ranges::checked(parts?).ok_or_else(|| self.fail("ranges out of order"))
     }
-    /// Everything that is left.
+    /// All remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
     }
-    /// Nothing may be left.
+    /// Fails if bytes remain.
     pub(crate) fn end(&self) -> Result<(), StoreError> {
         if self.bytes.is_empty() { Ok(()) } else { Err(self.fail("has bytes too many")) }
     }

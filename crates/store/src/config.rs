@@ -1,46 +1,49 @@
-//! How a store is to be kept.
+//! How to keep a store.
 
-/// Longest replica, in bytes: a little less than 16 TiB. ext4 has no longer files, and a length that turns out to be too long only when the
-/// file is to get it would leave a replica that can neither be completed nor go back.
+/// Longest replica in bytes: a little less than 16 TiB, the limit of ext4. If a length turned out to be too long only
+/// when the file must get it, the replica could neither be completed nor go back.
 pub const REPLICA_LEN_MAX: u64 = (1 << 44) - (1 << 16);
 
-/// Longest replica that is read back: older ones wrote up to this.
+/// Longest replica that is read: older versions wrote up to this length.
 pub(crate) const DECODED_LEN_MAX: u64 = 1 << 62;
 
-/// How a store is to be kept. `StoreConfig::default()` is for production.
+/// How to keep a store. `StoreConfig::default()` is for production.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// Pieces up to this many bytes are packed in segments; at most 1 MiB.
+    /// Replicas of up to this many bytes are packed into segments; at most 1 MiB.
     pub small_max: u64,
     /// Bytes at which a segment file of small replicas is full.
     pub segment_bytes: u64,
-    /// Free bytes kept back: new data is refused below. `None`: the smaller of 1 GiB and 5 % of the file system.
+    /// Free bytes kept back: below them the store refuses new data. `None`: the smaller of 1 GiB and 5 % of the file
+    /// system.
     pub floor: Option<u64>,
-    /// Whether large replicas are written past the page cache.
+    /// Whether to write large replicas past the page cache.
     pub direct: bool,
-    /// Separate written ranges that are kept track of in one piece.
+    /// Separate written ranges of one replica that are tracked at most.
     pub ranges_max: usize,
-    /// Pages of one replica that are held in memory (and in the log) until they are written to its file.
+    /// Pages of one replica held in memory (and in the journal) before they are written to its file.
     pub held_pages_max: usize,
-    /// Bytes of one replica that may go through the log before its state is written anew: what recovery holds of it in memory.
+    /// Bytes of one replica that may go through the journal before its state is written again. Recovery needs as much
+    /// memory.
     pub redo_bytes_max: u64,
-    /// Bytes of log behind an open writer's oldest record after which its state is written anew, so that the log can be trimmed.
+    /// Bytes of journal after an open writer's oldest record at which its state is written again, so that the journal
+    /// can be trimmed.
     pub snapshot_after_bytes: u64,
-    /// Bytes of older content, in whole pages, that one open checkpoint may make the log remember.
+    /// Bytes of older contents, in whole pages, that one open checkpoint may save in the journal.
     pub checkpoint_bytes_max: u64,
-    /// Bytes of small replicas that settle from the log into segments in one step.
+    /// Bytes of small replicas that settle from the journal into segments in one step.
     pub settle_step_bytes: u64,
-    /// Aligned buffers of 1 MiB for direct writes, in all.
+    /// Total number of aligned 1 MiB buffers for direct writes.
     pub buffers_max: usize,
-    /// Bytes of pages' checksums of open large replicas that are kept in memory for reads at random places, in all: 4 for each page.
+    /// Total bytes of memory for page checksums of open large replicas, for random reads; 4 bytes for each page.
     pub known_sums_bytes_max: usize,
-    /// Files of made but unfinished or removed replicas are looked for (and removed, with `clear_away`) at open. Costs a listing of all folders
-    /// of large replicas, so it is left out after a clean stop.
+    /// Whether opening looks for files of unfinished or removed replicas (and removes them, with `clear_away`). This
+    /// lists all directories of large replicas, so it is skipped after a clean stop.
     pub find_orphans: bool,
-    /// Whether what surely belongs to nothing is removed at open. `false`: nothing is, for a look alone, and where the index may have
-    /// lost what it knew (after a repair of the log).
+    /// Whether opening removes files that surely belong to nothing. False keeps them all: for a mere inspection, and
+    /// where the index may have lost records (after a repair of the journal).
     pub clear_away: bool,
-    /// A planted bug, to prove that the tests find it.
+    /// A bug for tests to find: it proves that they can.
     #[cfg(any(test, feature = "planted"))]
     pub planted: Option<Planted>,
 }
@@ -74,33 +77,33 @@ impl Default for StoreConfig {
 pub enum Planted {
     /// `complete` and `sync` do not sync the file.
     AcknowledgeBeforeSync,
-    /// Reads hand out pages without comparing them.
+    /// Reads return pages without comparing them.
     SkipCrc,
-    /// A write's range is not logged.
+    /// A write's range is not recorded.
     ForgetRange,
-    /// A object's number is taken a second time.
+    /// An object's number is used a second time.
     ReuseObject,
-    /// The log is trimmed below what is still needed.
+    /// The journal is trimmed below records that are still needed.
     TrimTooEarly,
-    /// Records point into a segment that is not synced.
+    /// Records point into an unsynced segment.
     SettleBeforeSegmentSync,
-    /// Files go before the record that says so is durable.
+    /// Files are removed before the record of the removal is durable.
     UnlinkBeforeRecord,
-    /// Pages are overwritten in place before their images are durable in the log.
+    /// Pages are overwritten in place before their contents are durable in the journal.
     OverwriteBeforeLog,
-    /// Held pages go into the file while a write that counts on them is under way.
+    /// Held pages go into the file while a running write depends on them.
     FlushUnderWrite,
-    /// Recovery believes written ranges without comparing them.
+    /// Recovery trusts written ranges without comparing them.
     BelieveRanges,
-    /// A checkpoint does not remember what its pages were.
+    /// A checkpoint does not save its pages.
     ForgetUndo,
     /// A checkpoint is committed before its pages are synced.
     CommitBeforeSync,
-    /// A failed sync is not written down.
+    /// A failed sync is not recorded.
     ForgetFailure,
-    /// Recovery drops what it does not find, and does not count that.
+    /// Recovery drops missing data without counting a loss.
     ForgetLoss,
-    /// Recovery takes what it reads for what the device has.
+    /// Recovery trusts the page cache instead of the device.
     BelieveCache,
 }
 

@@ -1,4 +1,4 @@
-//! How a life ends: completed, or interrupted.
+//! How an open write ends: completed or interrupted.
 
 use types::{PAGE_SIZE, ReplicaId};
 
@@ -15,7 +15,7 @@ use crate::write_state::WriteState;
 use crate::writer::index;
 use crate::{Completed, StoreError};
 
-/// Pages looked at in one step.
+/// Pages examined in one step.
 const STEP_PAGES: u64 = 8192;
 
 impl Inner {
@@ -32,7 +32,7 @@ impl Inner {
         state: &mut Locked<'_>,
         generation: u64,
     ) -> Result<Completed, StoreError> {
-        replica.sound_life(state, generation)?;
+        replica.sound_write_state(state, generation)?;
         self.roll_back_paused(replica.id, state)?;
         let len = replica.write_state(state, generation)?.len;
         self.end(replica, state, generation, Ended::Complete, len)
@@ -46,17 +46,23 @@ impl Inner {
 
     fn interrupt_paused(&self, replica: &OpenReplica, state: &mut Locked<'_>) -> Result<u64, StoreError> {
         let failed = state.write_state.as_ref().and_then(|write_state| write_state.failed.clone());
-        let result = self.interrupt_life(replica, state, failed.is_some());
+        let result = self.interrupt_write_state(replica, state, failed.is_some());
         if let (Err(_), Some(reason), Some(write_state)) = (&result, failed, &mut state.write_state) {
-            // What was acknowledged to its writer may be gone: whatever comes now, he must not go on.
+            // Acknowledged bytes may be lost: the writer must not continue, whatever follows.
             write_state.failed.get_or_insert(reason);
         }
         result
     }
 
-    fn interrupt_life(&self, replica: &OpenReplica, state: &mut Locked<'_>, failed: bool) -> Result<u64, StoreError> {
+    fn interrupt_write_state(
+        &self,
+        replica: &OpenReplica,
+        state: &mut Locked<'_>,
+        failed: bool,
+    ) -> Result<u64, StoreError> {
         if failed {
-            // What lies on the disk is not known: take only what the log and the disk agree on, as after a power failure.
+            // The state of the disk is unknown: keep only data on which journal and disk agree, as after a power
+            // failure.
             state.files = None;
             let (write_state, _) = self.reload(replica.id, state)?;
             state.write_state = Some(write_state);
@@ -78,7 +84,7 @@ impl Inner {
         Ok(self.end(replica, state, generation, ended, len)?.len)
     }
 
-    /// Ends a life with `len` bytes. No write is under way.
+    /// Ends an open write with `len` bytes. No write is running.
     fn end(
         &self,
         replica: &OpenReplica,
@@ -115,7 +121,7 @@ impl Inner {
         Ok(completed)
     }
 
-    /// All the bytes of a small replica are held, and in the log.
+    /// All bytes of a small replica are held and in the journal.
     fn end_small(
         &self,
         replica: ReplicaId,
@@ -164,7 +170,8 @@ impl Inner {
             files.write_sums(last, &[PageSum::of(&vec![0; index(rest)])])?;
         }
         let sum = whole_sum(&files, &write_state.in_file, len)?;
-        // What lies behind an interrupted replica's end is left alone: its record is not durable yet, and the log may still need it.
+        // Leave the bytes after the end of an interrupted replica: its record is not durable yet, and the journal may
+        // still need them.
         if ended == Ended::Complete || files.data.len()? < len {
             files.data.set_len(len)?;
         }
@@ -190,7 +197,7 @@ impl Inner {
         Ok(record)
     }
 
-    /// Writes zeros where nothing was written but the file has leftovers of what failed or was dropped.
+    /// Writes zeros into gaps where the file has leftovers of failed or dropped writes.
     fn clear_gaps(&self, files: &ObjectFiles, write_state: &WriteState, len: u64) -> Result<(), StoreError> {
         let mut taken = write_state.in_file.clone();
         for page in write_state.held.keys() {
@@ -200,7 +207,7 @@ impl Inner {
         let mut found = vec![0; PAGE_SIZE * 256];
         for (first, end) in taken.gaps(pages_of(len)) {
             let mut next = first;
-            // What is a hole in both files needs no look: there may be far more of it than of anything else.
+            // Skip holes of both files: there may be far more of them than of anything else.
             while let Some(start) = files.next_page(next)?.filter(|start| *start < end) {
                 let pages = (end - start).min(256);
                 next = start + pages;
@@ -233,7 +240,7 @@ fn record_of(write_state: &WriteState, ended: Ended, sum: RunningSum, place: Pla
     }
 }
 
-/// The sums of a large replica from those of its pages. Gaps are zeros.
+/// The checksums of a large replica, computed from those of its pages. Gaps are zeros.
 fn whole_sum(files: &ObjectFiles, in_file: &Ranges, len: u64) -> Result<RunningSum, StoreError> {
     let (full, rest) = (len / PAGE, len % PAGE);
     let mut sum = RunningSum::EMPTY;
@@ -246,7 +253,7 @@ fn whole_sum(files: &ObjectFiles, in_file: &Ranges, len: u64) -> Result<RunningS
         sum.push_zero_pages(start - at);
         let mut next = start;
         while next < end {
-            // Pages of zeros that nobody ever wrote cost nothing, however many there are.
+            // Never-written zero pages cost nothing, however many there are.
             let there = files.next_sums(next)?.map_or(end, |there| there.min(end));
             sum.push_zero_pages(there - next);
             next = there;

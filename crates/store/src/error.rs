@@ -1,20 +1,20 @@
-//! Why the store refused, with what would help.
+//! Errors of the store, with advice.
 
 use disk::DiskError;
 use journal::JournalError;
 use kv::KvError;
 use types::{ErrorCode, Incarnation, ObjectId, ReplicaId};
 
-/// Why the store refused.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The store has no such replica.
     #[error("this store has no piece {replica}")]
     NotFound {
-        /// What was asked for.
+        /// The requested replica.
         replica: ReplicaId,
     },
-    /// The object's number has been used on this store before. Numbers are never used twice.
+    /// The object's number was used on this store before. Numbers are never used twice.
     #[error(
         "body {object} has been used on this store before and cannot be made again; was an old backup of the namespace restored \
          without raising its incarnation and its numbers?"
@@ -23,7 +23,7 @@ pub enum StoreError {
         /// The number.
         object: ObjectId,
     },
-    /// There is a file with the number of a new replica, which came to an end once. It is not touched.
+    /// A file with the number of a new replica exists, and that replica was once finished. It is not touched.
     #[error(
         "piece {replica} cannot be made: {path} is there already and holds a recording that came to its end; was an old backup of \
          the namespace or of the store's index restored? Put the newer one back, or raise the numbers of the namespace"
@@ -34,29 +34,29 @@ pub enum StoreError {
         /// The file.
         path: String,
     },
-    /// Whoever had it read through wants to know nothing more.
+    /// The caller of a verification stopped it.
     #[error("reading piece {replica} through was stopped")]
     Stopped {
         /// The replica.
         replica: ReplicaId,
     },
-    /// The namespace that asks is an older life of the one that this store has served.
+    /// The request comes from an older incarnation of the namespace than one that this store has served.
     #[error("this store has served incarnation {seen} of the namespace and refuses incarnation {given}")]
     StaleIncarnation {
-        /// The one that asked.
+        /// The incarnation of the request.
         given: Incarnation,
-        /// The highest seen.
+        /// The highest incarnation seen.
         seen: Incarnation,
     },
-    /// The writer was completed, interrupted, or its replica removed.
+    /// The writer was completed or interrupted, or its replica was removed.
     #[error("piece {replica} is not open for writing any more: {why}")]
     Closed {
         /// The replica.
         replica: ReplicaId,
-        /// What ended it.
+        /// Why it is closed.
         why: &'static str,
     },
-    /// A sync of this replica's file failed: what lies on the disk is not known. What was durable before stays.
+    /// A sync of this replica's file failed: the state of the disk is unknown. Data that was durable before is kept.
     #[error("piece {replica} takes no more data, because {reason}; what was durable before is kept")]
     Failed {
         /// The replica.
@@ -64,7 +64,7 @@ pub enum StoreError {
         /// The first failure.
         reason: String,
     },
-    /// Bytes on the disk do not match their checksum. They are not handed out.
+    /// Bytes on the disk do not match their checksum. They are not returned.
     #[error("page {page} of piece {replica} does not match its checksum; read another copy, or write it anew")]
     Checksum {
         /// The replica.
@@ -72,21 +72,21 @@ pub enum StoreError {
         /// The page's number, in units of 4096 bytes.
         page: u64,
     },
-    /// The written parts of one replica are too scattered.
+    /// The replica has too many separate written ranges.
     #[error("piece {replica} has {limit} separate written parts already; fill the gaps before writing in more places")]
     TooManyRanges {
         /// The replica.
         replica: ReplicaId,
-        /// How many are kept track of.
+        /// The limit of ranges.
         limit: usize,
     },
-    /// A checkpoint was to begin where one is open.
+    /// A checkpoint is already open.
     #[error("piece {replica} has an open checkpoint already; commit it or roll it back first")]
     CheckpointOpen {
         /// The replica.
         replica: ReplicaId,
     },
-    /// A checkpoint was to be ended where none is open.
+    /// No checkpoint is open.
     #[error("piece {replica} has no open checkpoint; begin one first")]
     NoCheckpoint {
         /// The replica.
@@ -99,55 +99,55 @@ pub enum StoreError {
     CheckpointFull {
         /// The replica.
         replica: ReplicaId,
-        /// In bytes.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// An offset or length past what a replica can hold.
+    /// An offset or length beyond the longest replica.
     #[error("offset {offset} and {len} bytes reach past the longest piece of {max} bytes")]
     TooLarge {
-        /// Where it begins.
+        /// The offset.
         offset: u64,
-        /// How long it is.
+        /// The length in bytes.
         len: u64,
-        /// The limit.
+        /// The limit in bytes.
         max: u64,
     },
     /// The file system is full, or its free-space floor is reached.
     #[error("no space: {free} bytes are free and the last {floor} are kept back; remove files or add space")]
     NoSpace {
-        /// Bytes free.
+        /// Free bytes.
         free: u64,
         /// Bytes kept back.
         floor: u64,
     },
-    /// There are files of replicas, and the index knows of no store.
+    /// Files of replicas exist, but the index does not know of a store.
     #[error("the store's index is empty, but there are files of contents")]
     IndexLost,
-    /// Something that weir wrote does not read back as it should.
+    /// Something that weir wrote is not readable as such.
     #[error("damaged: {what}")]
     Damaged {
-        /// What and where.
+        /// What is damaged, and where.
         what: String,
     },
-    /// Written by a newer weir.
+    /// A newer weir wrote it.
     #[error("{what} was written by a newer version of weir; use that version")]
     Unsupported {
-        /// What it is.
+        /// What it wrote.
         what: String,
     },
-    /// The disk refused.
+    /// An error of the disk.
     #[error(transparent)]
     Disk(DiskError),
-    /// The log refused.
+    /// An error of the journal.
     #[error(transparent)]
     Journal(JournalError),
-    /// The index refused.
+    /// An error of the index.
     #[error(transparent)]
     Index(#[from] KvError),
 }
 
 impl StoreError {
-    /// The reason as the rest of weir tells them apart.
+    /// The error code that the rest of weir uses.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
@@ -171,7 +171,7 @@ impl StoreError {
         }
     }
 
-    /// Whether it is for want of space.
+    /// Whether the cause is lack of space.
     pub(crate) fn is_no_space(&self) -> bool {
         self.code() == ErrorCode::NoSpace
     }

@@ -6,15 +6,15 @@ use disk::Disk;
 
 use crate::{Space, StoreConfig, StoreError};
 
-/// Bytes that may be written between two looks at the file system.
+/// Bytes that may be written between two checks of the file system.
 const LOOK_AFTER: u64 = 64 << 20;
 
-/// What is known of the free space, without asking the file system for each write.
+/// The known free space, so that not every write asks the file system.
 pub(crate) struct Floor {
     configured: Option<u64>,
     floor: AtomicU64,
     free: AtomicU64,
-    /// Bytes written since the last look.
+    /// Bytes written since the last check.
     since: AtomicU64,
 }
 
@@ -24,7 +24,7 @@ impl Floor {
         Self { configured: config.floor, floor, free, since }
     }
 
-    /// Looks at the file system.
+    /// Asks the file system.
     pub(crate) fn look(&self, disk: &dyn Disk) -> Result<Space, StoreError> {
         let space = disk.space()?;
         let floor = self.configured.unwrap_or_else(|| (space.total / 20).min(1 << 30));
@@ -34,7 +34,7 @@ impl Floor {
         Ok(Space { total: space.total, free: space.free, floor, floor_reached: space.free < floor })
     }
 
-    /// Refuses `len` more bytes if they would go below the floor.
+    /// Fails if `len` more bytes would go below the floor.
     pub(crate) fn check(&self, disk: &dyn Disk, len: u64) -> Result<(), StoreError> {
         let left = |len: u64| {
             let used = self.since.load(Ordering::Relaxed).saturating_add(len);
@@ -50,7 +50,7 @@ impl Floor {
         Ok(())
     }
 
-    /// The refusal, with numbers.
+    /// The error, with numbers.
     pub(crate) fn no_space(&self) -> StoreError {
         StoreError::NoSpace { free: self.free.load(Ordering::Relaxed), floor: self.floor.load(Ordering::Relaxed) }
     }

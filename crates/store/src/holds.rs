@@ -1,4 +1,4 @@
-//! What must stay in the log, and how far it may be trimmed.
+//! Which records must stay in the journal, and how far it may be trimmed.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +7,37 @@ use types::ReplicaId;
 
 use crate::store::ReplicaMap;
 
-/// Everything that holds records of `STORE_DATA` in the log.
+/// Everything that needs records of `STORE_DATA` in the journal.
 #[derive(Default)]
 pub(crate) struct Holds {
-    /// Pieces being written: the oldest record that recovery would need.
+    /// Open writes: the oldest record that recovery would need.
     write_states: ReplicaMap<Seq>,
-    /// Small replicas whose bytes lie in the log: (oldest record needed, replica) to length.
+    /// Small replicas whose bytes lie in the journal: (oldest record needed, replica) to length.
     unsettled: BTreeMap<(Seq, ReplicaId), u64>,
     unsettled_bytes: u64,
-    /// Needed from the first record on until the second is durable.
+    /// Records needed from the first number on, until the second is durable.
     released: Vec<(Seq, Seq)>,
-    /// Removals that are not finished: the record that says so must stay until the files are gone.
+    /// Unfinished removals: the record of the removal must stay until the files are gone.
     removals: BTreeMap<ReplicaId, Removal>,
 }
 
-/// A removed replica whose files may still be there.
+/// A removed replica whose files may still exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Removal {
-    /// The first record that says so.
+    /// The first record of the removal.
     pub(crate) gone: Seq,
-    /// When this is durable the files can go.
+    /// When this record is durable, the files can be removed.
     pub(crate) after: Seq,
 }
 
 impl Holds {
-    /// A life begins: nothing appended after `appended` may go.
+    /// An open write begins: keep everything appended after `appended`.
     pub(crate) fn begin(&mut self, replica: ReplicaId, appended: Seq) {
         self.write_states.insert(replica, appended.next());
     }
 
-    /// The life's state was written anew, from `snapshot` to `last`; what is older is not needed once that is durable.
+    /// The state was written again, in the records from `snapshot` to `last`. Older records are not needed once these
+    /// are durable.
     pub(crate) fn advance(&mut self, replica: ReplicaId, snapshot: Seq, last: Seq) {
         if let Some(first) = self.write_states.insert(replica, snapshot) {
             self.released.push((first, last));
@@ -47,14 +48,14 @@ impl Holds {
         self.write_states.get(&replica).copied()
     }
 
-    /// The life has ended with `record`; its bytes are not in the log, or not needed any more.
+    /// The open write has ended with `record`. Its bytes are not in the journal, or no longer needed there.
     pub(crate) fn end(&mut self, replica: ReplicaId, record: Seq) {
         if let Some(first) = self.write_states.remove(&replica) {
             self.released.push((first, record));
         }
     }
 
-    /// The life has ended and its bytes stay in the log until they are settled.
+    /// The open write has ended, and its bytes stay in the journal until they are settled.
     pub(crate) fn end_unsettled(&mut self, replica: ReplicaId, len: u64) {
         if let Some(first) = self.write_states.remove(&replica) {
             self.add_unsettled(first, replica, len);
@@ -66,7 +67,7 @@ impl Holds {
         self.unsettled_bytes += len;
     }
 
-    /// The oldest unsettled replicas, up to about `bytes` (and always one).
+    /// The oldest unsettled replicas, up to about `bytes` (and at least one).
     pub(crate) fn oldest_unsettled(&self, bytes: u64) -> Vec<(Seq, ReplicaId)> {
         let mut sum = 0;
         let mut oldest = Vec::new();
@@ -84,7 +85,7 @@ impl Holds {
         self.unsettled.len()
     }
 
-    /// Settled by `record`.
+    /// Notes that `record` settled the replica.
     pub(crate) fn settled(&mut self, key: (Seq, ReplicaId), record: Seq) {
         if let Some(len) = self.unsettled.remove(&key) {
             self.unsettled_bytes -= len;
@@ -109,7 +110,7 @@ impl Holds {
         self.removals.remove(&replica);
     }
 
-    /// Records below this may go when everything up to `durable` is durable.
+    /// The first record that must stay when everything up to `durable` is durable.
     pub(crate) fn trim(&mut self, durable: Seq) -> Seq {
         self.released.retain(|(_, until)| *until > durable);
         let write_states = self.write_states.values().copied();
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_thing_needed_holds_the_log() {
+    fn the_oldest_needed_record_limits_the_trim() {
         let (a, b) = (ReplicaId::first(ObjectId(1)), ReplicaId::first(ObjectId(2)));
         let mut holds = Holds::default();
         assert_eq!(holds.trim(Seq(10)), Seq(11));

@@ -1,9 +1,9 @@
-//! The CRCs of a large replica's pages that short reads have asked for, so that reads at random places find them in memory. Long reads
-//! take theirs from the sidecar, many at a time.
+//! CRCs of a large replica's pages in memory, for random reads. Short reads fill this table; long reads take many CRCs
+//! at a time from the sidecar.
 //!
-//! All readers of a replica share one table. What all tables hold together is bounded; a table that finds no more room stays as it is,
-//! and its readers ask the sidecar for what is not in it. Nothing depends on a table being right: a page that does not match is compared
-//! again with what the sidecar says then.
+//! All readers of a replica share one table. The tables of a store share a limit. A table without more room stays as it
+//! is, and its readers use the sidecar for other pages. No result depends on a correct table: a page that does not
+//! match is compared again with the sidecar.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,9 +16,9 @@ use crate::object::ObjectFiles;
 use crate::sums::pages_of;
 use crate::writer::index;
 
-/// Pages whose CRCs are looked up and remembered together.
+/// Pages whose CRCs are read and stored together.
 const BLOCK_PAGES: usize = 256;
-/// A table alone, without what is put into it, takes at most this part of the room.
+/// The share of the room that an empty table may take at most (one part in this many).
 const TABLE_SHARE: usize = 8;
 
 /// Bytes that all tables of a store may still take.
@@ -43,12 +43,12 @@ impl SumsRoom {
 
 type Block = Box<[Crc32c]>;
 
-/// What is known of one state of a replica.
+/// The known CRCs of one state of a replica.
 pub(crate) struct Table {
     version: u64,
     blocks: Box<[OnceLock<Block>]>,
     room: Arc<SumsRoom>,
-    /// Bytes that it has from there.
+    /// Bytes that it has taken from `room`.
     taken: AtomicUsize,
 }
 
@@ -69,7 +69,8 @@ impl Table {
         Some(Arc::new(Self { version, blocks, room: Arc::clone(room), taken: AtomicUsize::new(bytes) }))
     }
 
-    /// Puts the CRCs of the pages from `first` on into `into`. `false`: not all are known, and there is no room.
+    /// Puts the CRCs of the pages from `first` on into `into`. Returns false if some are unknown and there is no room
+    /// for them.
     pub(crate) fn look_up(&self, files: &ObjectFiles, first: u64, into: &mut [Crc32c]) -> Result<bool, StoreError> {
         let mut done = 0;
         while done < into.len() {
@@ -90,7 +91,7 @@ impl Table {
         Ok(true)
     }
 
-    /// Of two that read the same block at once, the second keeps the room that it took until the table goes.
+    /// If two threads read the same block at once, the second keeps its room until the table is dropped.
     fn read(&self, files: &ObjectFiles, number: usize) -> Result<Option<Block>, StoreError> {
         let bytes = BLOCK_PAGES * size_of::<Crc32c>();
         if !self.room.take(bytes) {
@@ -114,17 +115,17 @@ impl KnownSums {
         Self { room: Arc::clone(room), table: Mutex::default() }
     }
 
-    /// The table of the replica's state `version`, in which it has `len` bytes. `None`: there is no room for one.
+    /// The table of the replica's state `version`, in which it has `len` bytes. `None` if there is no room for one.
     pub(crate) fn table(&self, version: u64, len: u64) -> Option<Arc<Table>> {
         let mut table = self.table.lock();
         if table.as_ref().is_none_or(|table| table.version != version) {
-            *table = None; // its room is free for the next one
+            *table = None; // frees its room for the next one
             *table = Table::new(version, len, &self.room);
         }
         table.clone()
     }
 
-    /// What is known has turned out to be wrong.
+    /// Drops the table after it turned out to be wrong.
     pub(crate) fn forget(&self) {
         *self.table.lock() = None;
     }
@@ -167,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_what_the_sidecar_says_across_blocks() {
+    fn the_table_agrees_with_the_sidecar_across_blocks() {
         let files = files(1 << 20, 3);
         let table = files.known.table(7, 3 << 20).unwrap();
         let mut found = [Crc32c::EMPTY; 4];
         assert!(table.look_up(&files, BLOCK_PAGES as u64 - 2, &mut found).unwrap());
         let expected = [(0, BLOCK_PAGES - 2), (0, BLOCK_PAGES - 1), (1, 0), (1, 1)];
         assert_eq!(found, expected.map(|(block, page)| sum(block, page).crc32c()));
-        // The sidecar changes: what is known stays, until the version goes on or it is forgotten.
+        // The sidecar changes: the table keeps its contents until the version rises or the table is dropped.
         files.write_sums(0, &[sum(9, 9)]).unwrap();
         let first = |version| {
             let mut found = [Crc32c::EMPTY];
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_take_no_more_room_than_there_is_and_give_it_back() {
+    fn tables_respect_the_limit_and_free_their_room() {
         let block = BLOCK_PAGES * size_of::<Crc32c>();
         let table_bytes = 3 * size_of::<OnceLock<Block>>();
         let files = files(table_bytes + 2 * block, 3);
@@ -200,7 +201,7 @@ mod tests {
         assert_eq!([look(0), look(2), look(1), look(0)], [true, true, false, true]);
         files.known.forget();
         assert_eq!([look(1), look(0), look(2)], [true, true, false]);
-        // A table that would take most of the room is not made, nor is one looked up beyond its end.
+        // A table that would take most of the room is not made. A lookup after the end of a table finds nothing.
         assert!(files.known.table(2, 1 << 40).is_none());
         let table = files.known.table(3, 1 << 20).unwrap();
         assert!(!table.look_up(&files, BLOCK_PAGES as u64, &mut [Crc32c::EMPTY]).unwrap());

@@ -1,27 +1,30 @@
-//! Objects on one local disk: bytes, page checksums, crash rules. This crate knows nothing of names, users or protocols.
+//! Objects on one local disk: bytes, page checksums, crash rules. This crate knows nothing of names, users or
+//! protocols.
 //!
 //! # Promises
 //!
-//! - A write is acknowledged when its bytes and the record of its range are in the kernel. SIGKILL cannot undo it; a power failure can, until
-//!   [`Writer::sync`] or [`Writer::complete`].
-//! - After [`Writer::complete`] and a sync of the journal up to its `seq`, the object comes back whole after any stop.
-//! - Every byte that is handed out was compared with the CRC32C of its page.
-//! - An object that was not completed is never shown as complete; its durable prefix is kept.
-//! - An object's number is never used twice, except for a replica that is made again from another store ([`Store::begin_anew`]).
+//! - A write is acknowledged when its bytes and the record of its range are in the kernel. It survives SIGKILL. A power
+//!   failure can undo it until [`Writer::sync`] or [`Writer::complete`].
+//! - After [`Writer::complete`] and a sync of the journal up to its `seq`, the complete object survives any stop.
+//! - Every returned byte was compared with the CRC32C of its page.
+//! - An incomplete object is never shown as complete; its durable prefix is kept.
+//! - An object's number is never used twice, except when another store sends the replica again ([`Store::begin_anew`]).
 //!
 //! # Where bytes are
 //!
-//! Small objects lie in the journal first; a background thread moves them to segment files. Large ones are plain files with a sidecar of checksums. The
-//! records are in a `LoggedIndex`; what is being written is in the journal's stream `STORE_DATA` (`docs/reference/formats.md`).
+//! Small objects lie in the journal first; a background thread moves them to segment files. Large ones are plain files
+//! with a sidecar of checksums. The records are in a `LoggedIndex`; open writes are in the journal's stream
+//! `STORE_DATA` (`docs/reference/formats.md`).
 //!
-//! The sidecar holds CRC32C and adler32 of each page, so whole-file sums are combined without reading data again, also after overwrites. Pages that are
-//! overwritten, or partly full, go to the journal whole and reach the file when the journal is durable. So no choice is left to make after a crash; large
-//! overwrites in place are written twice.
+//! The sidecar holds CRC32C and adler32 of each page. Whole-file sums are combined from these without reading data
+//! again, even after overwrites. Pages that are overwritten, or partly full, go to the journal as a whole. They reach
+//! the file when the journal is durable, so a crash leaves no ambiguity. Large overwrites in place are therefore
+//! written twice.
 //!
-//! Short reads of large objects find the CRCs in a table that all readers of an object share (bounded for all together), or in the sidecar. A page that
-//! does not match is compared once more with the sidecar, under the object's lock, before it counts as damaged.
+//! Short reads of large objects find the CRCs in the sidecar, or in a table that all readers of an object share. The
+//! tables of a store share a limit. A page that does not match is compared again with the sidecar, under the object's
+//! lock, before it counts as damaged.
 
-mod anew;
 mod at_rest;
 mod buffers;
 mod checkpoint;
@@ -46,6 +49,7 @@ mod record;
 mod recover;
 mod replay;
 mod replica;
+mod restart;
 mod scrub;
 mod segment;
 mod segments;

@@ -1,8 +1,8 @@
-//! The records of the log's stream `STORE_DATA`: what happens to replicas that are being written.
+//! The records of the journal's stream `STORE_DATA`: what happens to open writes.
 //!
-//! A replica's *life* is one span of writing: it begins when the replica is made, resumed or updated, has a generation of its own,
-//! and ends with the record in the index that carries the same generation. Records of ended lives mean nothing any more
-//! (except that a small replica's bytes may still lie in them).
+//! One span of writing begins when the replica is created, resumed or updated. It has its own generation, and ends with
+//! the index record of the same generation. Records of ended generations are ignored, but a small replica's bytes may
+//! still lie in them.
 
 use types::{Incarnation, ReplicaId};
 
@@ -14,18 +14,18 @@ use crate::ranges::Ranges;
 /// Version of all records of this stream.
 const VERSION: u8 = 1;
 
-/// How a life began.
+/// How a generation began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Beginning {
-    /// The replica was made.
+    /// The replica was created.
     New,
-    /// It had been interrupted.
+    /// It was interrupted before.
     Resumed,
-    /// It was complete.
+    /// It was complete before.
     Update,
 }
 
-/// What is known of a life from its beginning.
+/// The facts known when a generation begins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Birth {
     pub(crate) generation: u64,
@@ -35,50 +35,51 @@ pub(crate) struct Birth {
     pub(crate) path_hint: Vec<u8>,
 }
 
-/// The whole state of a life; everything of this life before it in the log is superseded.
+/// The whole state of a generation. Older journal records of the same generation are obsolete.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) birth: Birth,
     pub(crate) len: u64,
-    /// Whether it has (or will have) a file of its own.
+    /// Whether the replica has (or will have) its own file.
     pub(crate) large: bool,
     /// Written bytes.
     pub(crate) written: Ranges,
-    /// Pages that are in the file, synced, with their sums in the sidecar, synced.
+    /// Pages that are synced in the file, with their synced checksums in the sidecar.
     pub(crate) in_file: Ranges,
-    /// Pages that are not (only) in the file: number, whether the file holds an older content of it, 4096 bytes.
+    /// Pages that are not (only) in the file: the number, whether the file has older contents of the page, 4096 bytes.
     pub(crate) held: Vec<(u64, bool, Vec<u8>)>,
 }
 
-/// One record. Borrowed: the bytes stay where they are.
+/// One record. It borrows its bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum LogRecord<'a> {
-    /// A life begins with nothing written.
+    /// A generation begins with nothing written.
     Born(Birth),
-    /// Bytes to be laid over what is there. `wrote` is what the writer wrote; `bytes`, from `offset`, may be more (a whole
-    /// page, where the file holds an older content of it).
+    /// Bytes to lay over the present ones. `wrote` is the range of the writer. `bytes`, from `offset`, may be longer: a
+    /// whole page, if the file has older contents of it.
     Bytes { wrote: (u64, u64), offset: u64, bytes: &'a [u8] },
-    /// Whole pages are in the file (in the kernel, not yet synced).
+    /// Whole pages are in the file (in the kernel, unsynced).
     InFile { first_page: u64, crcs: Vec<u32> },
-    /// The length will be this. Durable before the file is cut.
+    /// The length will be this. Durable before the file is truncated.
     Truncate { len: u64 },
-    /// The file has been cut, durably.
+    /// The file has been truncated, durably.
     Cut,
-    /// `InFile` pages recorded before log position `before` are durable in the file, and their sums in the sidecar.
+    /// The `InFile` pages recorded before journal position `before` are durable in the file, and their checksums in the
+    /// sidecar.
     Synced { before: u64 },
-    /// The whole state anew.
+    /// The whole state again.
     Snapshot(Snapshot),
-    /// The replica was removed: lives up to this generation mean nothing.
+    /// The replica was removed: generations up to this one are ignored.
     Gone,
-    /// A checkpoint is open from here on; of one that is open already: what it was when that began.
+    /// A checkpoint is open from here on. If it was open already, this repeats the state at its start.
     CheckpointBegun(Base),
-    /// What these whole pages were when the checkpoint began. Durable before they are overwritten in the file.
+    /// The contents of these whole pages when the checkpoint began. Durable before the file's pages are overwritten.
     Undo { first_page: u64, bytes: &'a [u8] },
-    /// The checkpoint is over. `kept`: what was done under it stands, and is durable. Otherwise all is as it was before.
+    /// The checkpoint has ended. `kept`: its changes stay, and are durable. Otherwise they are undone.
     CheckpointEnded { kept: bool },
 }
 
-/// Whose record it is.
+/// The replica and generation of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Subject {
     pub(crate) replica: ReplicaId,
@@ -109,11 +110,11 @@ fn decode_birth(input: &mut Decoder<'_>, generation: u64) -> Result<Birth, Store
     Ok(Birth { generation, beginning, incarnation, expected_len: expected.0.then_some(expected.1), path_hint })
 }
 
-/// Bytes before the bytes of a [`LogRecord::Bytes`].
+/// Bytes before the data of a [`LogRecord::Bytes`].
 pub(crate) const BYTES_HEADER: u32 = 2 + 10 + 8 + 24;
 
 impl LogRecord<'_> {
-    /// The record as parts to be laid end to end (the second is the bytes of `Bytes`, not copied).
+    /// Encodes the record as two parts to be concatenated. The second is the data of `Bytes`, not copied.
     pub(crate) fn encode(&self, subject: Subject) -> (Vec<u8>, &[u8]) {
         let mut out = Encoder::default();
         let kind = match self {
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_and_cut_or_changed_ones_never_panic() {
+    fn records_round_trip_and_truncated_or_changed_ones_never_panic() {
         let subject = Subject { replica: ReplicaId::first(ObjectId(0x1234)), generation: 7 };
         for record in all() {
             let (head, tail) = record.encode(subject);

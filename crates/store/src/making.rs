@@ -1,4 +1,4 @@
-//! What keeps a life going: files, held pages on their way into them, syncs, snapshots, truncation, new lives.
+//! The work on an open write: files, flushing held pages, syncs, snapshots, truncation, new generations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::write_state::{Held, WriteState};
 use crate::writer::index;
 
 impl Inner {
-    /// The open files of a large replica; made if there are none yet.
+    /// The open files of a large replica. Creates them if needed.
     pub(crate) fn files(&self, replica: ReplicaId, state: &mut State) -> Result<Arc<ObjectFiles>, StoreError> {
         if let Some(files) = &state.files {
             return Ok(Arc::clone(files));
@@ -42,8 +42,8 @@ impl Inner {
         Ok(files)
     }
 
-    /// Makes a replica's bytes, sums and names durable. That it failed must not be forgotten with a stop of the process: the kernel takes what it
-    /// could not write for written, and the next sync works.
+    /// Makes a replica's bytes, checksums and names durable. A failure must be recorded beyond a stop of the process:
+    /// the kernel treats the unwritten bytes as written, and the next sync succeeds.
     pub(crate) fn sync_files(&self, files: &ObjectFiles) -> Result<(), disk::DiskError> {
         let synced = self.objects.sync(files);
         if synced.is_err() && !self.config.has(Planted::ForgetFailure) {
@@ -52,7 +52,7 @@ impl Inner {
         synced
     }
 
-    /// Makes the files of a life, with space for what was announced.
+    /// Creates the files of a replica, with space for the announced length.
     pub(crate) fn make_files(&self, replica: ReplicaId, write_state: &WriteState) -> Result<ObjectFiles, StoreError> {
         let files = self.objects.create(&Header {
             replica,
@@ -80,9 +80,10 @@ impl Inner {
         }
     }
 
-    /// Writes held pages to the file, all but those that a write under way counts on (none, while the replica is paused): it has
-    /// logged, or will log, a part of such a page, to be laid over what is held. Pages that replace an older content only after the log is durable. `end`: the length
-    /// at which the replica ends; the last page's sums then cover its bytes alone.
+    /// Writes held pages to the file, except those that a running write depends on (none, while the replica is paused).
+    /// Such a write has logged, or will log, part of a page, which goes over the held contents. Pages that replace
+    /// older contents are written only after the journal is durable. `end` is the final length of the replica; the last
+    /// page's checksums then cover only its bytes.
     pub(crate) fn flush(&self, replica: ReplicaId, state: &mut State, end: Option<u64>) -> Result<(), StoreError> {
         if let Some(write_state) = &state.write_state
             && write_state.held.values().any(|held| held.image)
@@ -93,7 +94,7 @@ impl Inner {
         self.flush_pages(replica, state, end)
     }
 
-    /// The same, where the log is known to be durable.
+    /// Like [`Inner::flush`], if the journal is known to be durable.
     pub(crate) fn flush_pages(
         &self,
         replica: ReplicaId,
@@ -110,13 +111,14 @@ impl Inner {
             !self.config.has(Planted::FlushUnderWrite) && state.in_flight.iter().any(|at| at.0 < end && start < at.1)
         };
         let Some(write_state) = &mut state.write_state else { return Ok(()) };
-        // They stay held until they are in the file, whatever comes.
+        // They stay held until they are in the file, whatever happens.
         let flushed: BTreeMap<u64, &Held> =
             write_state.held.iter().filter(|(page, _)| !counted_on(**page)).map(|(page, held)| (*page, held)).collect();
         self.write_held(&files, &*direct, &flushed, end)?;
         let flushed: Vec<u64> = flushed.into_keys().collect();
         write_state.large = true;
-        // The last page's sums may now be of a part of it: it stays held until the life has ended with that length.
+        // The last page's checksums may now cover only part of it. It stays held until the open write has ended with
+        // that length.
         let last = end.filter(|end| !end.is_multiple_of(PAGE)).map(|end| end / PAGE);
         for page in flushed {
             match write_state.held.get_mut(&page) {
@@ -151,10 +153,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes everything acknowledged durable; gives the durable prefix.
+    /// Makes all acknowledged changes durable. Returns the durable prefix.
     pub(crate) fn sync(&self, replica: &OpenReplica, generation: u64) -> Result<u64, StoreError> {
         let mut state = replica.lock();
-        // A failure is told once for an open file: whoever meets it must have said so before anybody else relies on a sync.
+        // The kernel reports a failure once for an open file. The thread that gets it must note it before any other
+        // relies on a sync.
         while state.syncing || state.paused {
             state.wait();
         }
@@ -166,8 +169,8 @@ impl Inner {
         if !write_state.dirty {
             return Ok(write_state.durable_prefix);
         }
-        // Every record of this life that is in the log now was appended after its bytes went into the file.
-        let (prefix, last, cuts) = (write_state.lasting_prefix(), write_state.last, write_state.cuts);
+        // All records of this generation in the journal were appended after their bytes went into the file.
+        let (prefix, last, cuts) = (write_state.permanent_prefix(), write_state.last, write_state.cuts);
         let before = self.journal.appended().next();
         write_state.dirty = false;
         let (synced, logged) = state.while_syncing(|| {
@@ -188,7 +191,7 @@ impl Inner {
             write_state.dirty = true;
             return Err(e.into());
         }
-        let prefix = if write_state.cuts == cuts { prefix } else { prefix.min(write_state.lasting_prefix()) };
+        let prefix = if write_state.cuts == cuts { prefix } else { prefix.min(write_state.permanent_prefix()) };
         write_state.durable_prefix = write_state.durable_prefix.max(prefix);
         if files.is_some() {
             write_state.last = self.log(write_state.subject(replica.id), &LogRecord::Synced { before: before.0 })?.seq;
@@ -196,14 +199,14 @@ impl Inner {
         Ok(write_state.durable_prefix)
     }
 
-    /// Writes the whole state of a life anew, so that the log before it can be trimmed.
+    /// Writes the whole state of an open write again, so that older journal records can be trimmed.
     pub(crate) fn snapshot(&self, replica: &OpenReplica) -> Result<(), StoreError> {
         let mut state = replica.lock();
         state.pause();
         self.snapshot_paused(replica, &mut state)
     }
 
-    /// The same, where nothing is under way.
+    /// Like [`Inner::snapshot`], for a paused replica.
     pub(crate) fn snapshot_paused(&self, replica: &OpenReplica, state: &mut Locked<'_>) -> Result<(), StoreError> {
         self.make_room(replica.id, state)?;
         let files = state.files.clone();
@@ -219,15 +222,16 @@ impl Inner {
             write_state.failed = Some(e.to_string());
             return Err(e.into());
         }
-        // It lets the log go, and a store on a full disk must open.
+        // It allows trimming, and a store on a full disk must open.
         let record = LogRecord::Snapshot(write_state.snapshot());
         let snapshot = self.log_urgent(write_state.subject(replica.id), &record)?.seq;
         write_state.last = snapshot;
         write_state.redo_bytes = 0;
-        // The log before this may go, and with it the place of the bytes.
+        // Older journal records may be trimmed, and with them the location of the bytes.
         write_state.whole = None;
         if write_state.checkpoint.is_some() {
-            // It goes on, and what it remembers lies in the log before this: that stays, unless there is too much of it.
+            // The checkpoint continues. Its saved pages lie in older journal records, which stay unless there are too
+            // many.
             if self.holds.lock().of(replica.id).is_some_and(|first| first >= self.renew_before()) {
                 return Ok(());
             }
@@ -237,7 +241,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Syncs all writers that have something to sync, and renews those that hold too much of the log.
+    /// Syncs all writers with unsynced changes, and renews those that hold too much of the journal.
     pub(crate) fn sync_writers(&self) -> Result<(), StoreError> {
         let mut result = Ok(());
         let mut keep_first = |step: Result<(), StoreError>| {
@@ -247,7 +251,7 @@ impl Inner {
         };
         let cutoff = self.renew_before();
         for id in self.open_replicas() {
-            // One at a time: what others close meanwhile is not kept open.
+            // One at a time, so that replicas closed meanwhile are not kept open.
             let Some(replica) = self.table.lock().get(&id).cloned() else { continue };
             let generation = {
                 let state = replica.lock();
@@ -257,7 +261,7 @@ impl Inner {
             };
             let Some(generation) = generation else { continue };
             match self.sync(&replica, generation) {
-                // It ended in the meantime.
+                // It ended meanwhile.
                 Err(StoreError::Closed { .. }) => {}
                 other => keep_first(other.map(|_| ())),
             }
@@ -269,7 +273,7 @@ impl Inner {
         result
     }
 
-    /// Lives that hold records before this are to be written anew.
+    /// Open writes that need records before this one must be written again.
     fn renew_before(&self) -> Seq {
         let mut bytes = 0;
         for segment in self.journal.segments().iter().rev() {
@@ -281,7 +285,7 @@ impl Inner {
         Seq::ZERO
     }
 
-    /// Cuts or extends a replica.
+    /// Truncates or extends a replica.
     pub(crate) fn truncate(&self, replica: &OpenReplica, generation: u64, len: u64) -> Result<(), StoreError> {
         let mut state = replica.lock();
         state.pause();
@@ -314,8 +318,8 @@ impl Inner {
         if !cuts {
             return Ok(self.journal.write_to(last)?);
         }
-        // The file is cut when the log is sure to say so, and nothing new is written before it is. Under a checkpoint it is not cut: its
-        // space is there still if the cut is undone on a full disk.
+        // Truncate the file only when the journal surely says so, and write nothing new before that. Under a checkpoint
+        // do not truncate: its space must still exist if the truncation is undone on a full disk.
         let undoable = write_state.checkpoint.is_some();
         let cut = match self.journal.sync_to(last) {
             Ok(()) if undoable => return Ok(()),
@@ -331,7 +335,7 @@ impl Inner {
         Ok(self.journal.write_to(write_state.last)?)
     }
 
-    /// Cuts the file, if there is one, to the pages that `len` touches.
+    /// Truncates the file, if there is one, to the pages that `len` touches.
     pub(crate) fn cut_file(&self, replica: ReplicaId, state: &mut State, len: u64) -> Result<(), StoreError> {
         let has_file = state.files.is_some()
             || state.write_state.as_ref().is_some_and(|write_state| write_state.in_file != Ranges::default());
@@ -346,7 +350,7 @@ impl Inner {
         Ok(self.sync_files(&files)?)
     }
 
-    /// If `len` cuts through a page that is in the file: holds it, with its whole present content in the log.
+    /// If `len` lies inside a page of the file: holds that page, with its whole present contents in the journal.
     pub(crate) fn hold_page(&self, replica: ReplicaId, state: &mut State, len: u64) -> Result<(), StoreError> {
         let page = len / PAGE;
         let in_file =
@@ -364,8 +368,9 @@ impl Inner {
         Ok(())
     }
 
-    /// A new life for a replica that has ended, or the one that it has; gives its generation. Durable when this returns.
-    pub(crate) fn begin_again(&self, replica: &Arc<OpenReplica>) -> Result<u64, StoreError> {
+    /// Begins a new generation of a finished replica, or continues the open one. Returns the generation. Durable on
+    /// return.
+    pub(crate) fn begin_generation(&self, replica: &Arc<OpenReplica>) -> Result<u64, StoreError> {
         let mut state = replica.lock();
         if state.removed {
             return Err(StoreError::NotFound { replica: replica.id });
@@ -387,7 +392,7 @@ impl Inner {
         write_state.written = Ranges::up_to(record.len);
         write_state.durable_prefix = record.len;
         if record.place == Place::Object {
-            // A last page that is not full is taken out of the file, so that what is there is never overwritten by an append.
+            // Take a partly full last page out of the file, so that an append never overwrites existing bytes.
             let whole = record.len / PAGE;
             write_state.large = true;
             write_state.in_file = Ranges::up_to(whole);
@@ -432,7 +437,7 @@ impl Inner {
     }
 }
 
-/// Held pages as runs that follow each other, none longer than a buffer.
+/// Held pages as consecutive runs, none longer than a buffer.
 fn runs<'a>(held: &BTreeMap<u64, &'a Held>) -> Vec<(u64, Vec<&'a Held>)> {
     let mut runs: Vec<(u64, Vec<&Held>)> = Vec::new();
     for (page, held) in held {

@@ -13,21 +13,21 @@ use crate::sidecar::{Header, SUMS_AT, sum_offset};
 use crate::sums::{PAGE, PAGE_SUM_BYTES, PageSum};
 use crate::writer::index;
 
-/// The paths of large replicas, and which of their folders are known to be durable.
+/// The paths of large replicas, and the directories known to be durable.
 pub(crate) struct Objects {
     disk: Arc<dyn Disk>,
     root: String,
     direct: bool,
-    /// Folders whose own names were synced since the store was opened.
+    /// Directories whose own names were synced since the store was opened.
     known: Mutex<HashSet<String>>,
     sums_room: Arc<SumsRoom>,
 }
 
 /// The open files of one large replica.
 pub(crate) struct ObjectFiles {
-    /// Through the page cache.
+    /// For access through the page cache.
     pub(crate) data: Arc<dyn DiskFile>,
-    /// Past it, where the file system can (opened for the first write).
+    /// For access past it, if the file system supports that (opened for the first write).
     direct: Mutex<Option<Arc<dyn DiskFile>>>,
     pub(crate) side: Arc<dyn DiskFile>,
     folder: String,
@@ -47,7 +47,7 @@ impl Objects {
         &self.root
     }
 
-    /// The folder: 256 objects that follow each other share one.
+    /// The directory; 256 consecutive objects share one.
     fn folder(&self, replica: ReplicaId) -> (String, String) {
         let [.., high, low, _] = replica.object.0.to_be_bytes();
         let above = format!("{}/{high:02x}", self.root);
@@ -59,7 +59,7 @@ impl Objects {
         format!("{}/{replica}", self.folder(replica).1)
     }
 
-    /// Opens what is there for writing; `None` if there is no file.
+    /// Opens existing files for writing; `None` if there is no file.
     pub(crate) fn open(&self, replica: ReplicaId, access: Access) -> Result<Option<ObjectFiles>, StoreError> {
         let (_, folder) = self.folder(replica);
         let path = self.path(replica);
@@ -78,21 +78,22 @@ impl Objects {
         ObjectFiles { data, direct: Mutex::new(None), side, folder, path, named: Mutex::new(false), known }
     }
 
-    /// Whether there is a file of a replica that came to an end once (complete, or interrupted).
+    /// Whether a file of a finished replica (complete or interrupted) exists.
     pub(crate) fn ended(&self, replica: ReplicaId) -> Result<bool, StoreError> {
         let files = self.open(replica, Access::Read)?;
         let header = files.as_ref().map(ObjectFiles::newest_header).transpose()?.flatten();
         Ok(header.is_some_and(|header| header.ended.is_some()))
     }
 
-    /// The youngest life that the files of a replica speak of; 0: none.
+    /// The highest generation in the files of a replica; 0 if there is none.
     pub(crate) fn last_generation(&self, replica: ReplicaId) -> Result<u64, StoreError> {
         let files = self.open(replica, Access::Read)?;
         let header = files.as_ref().map(ObjectFiles::newest_header).transpose()?.flatten();
         Ok(header.map_or(0, |header| header.generation))
     }
 
-    /// Makes the files of a replica; what is left of an earlier try is emptied. A file that came to an end once is never touched.
+    /// Creates the files of a replica. Empties remains of an earlier attempt, but never touches the file of a finished
+    /// replica.
     pub(crate) fn create(&self, header: &Header) -> Result<ObjectFiles, StoreError> {
         if self.ended(header.replica)? {
             return Err(StoreError::FileThere { replica: header.replica, path: self.path(header.replica) });
@@ -100,7 +101,7 @@ impl Objects {
         let (above, folder) = self.folder(header.replica);
         if !self.known.lock().contains(&folder) {
             self.disk.create_dir_all(&folder)?;
-            // From the top down, once in a run of the store: a name is only safe in a folder that is.
+            // From the top down, once for each run of the store: a name is only durable in a durable directory.
             for dir in [&self.root, &above] {
                 self.disk.sync_dir(dir)?;
             }
@@ -140,7 +141,7 @@ impl Objects {
         Ok(file)
     }
 
-    /// Makes bytes, sums and names durable.
+    /// Makes bytes, checksums and names durable.
     pub(crate) fn sync(&self, files: &ObjectFiles) -> Result<(), DiskError> {
         files.data.sync_data()?;
         files.side.sync_data()?;
@@ -152,7 +153,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Removes a replica's files; gives the folder to be synced, if there was anything.
+    /// Removes a replica's files. Returns the directory to sync, if any file existed.
     pub(crate) fn remove(&self, replica: ReplicaId) -> Result<Option<String>, StoreError> {
         let path = self.path(replica);
         let mut found = false;
@@ -169,7 +170,7 @@ impl Objects {
 }
 
 impl ObjectFiles {
-    /// The sums of `count` pages from `first` on. Where the sidecar ends, zero pages.
+    /// The checksums of `count` pages from `first` on; those of zero pages after the end of the sidecar.
     pub(crate) fn sums(&self, first: u64, count: usize) -> Result<Vec<PageSum>, StoreError> {
         let mut bytes = vec![0; count * index(PAGE_SUM_BYTES)];
         self.side.read_at(&mut bytes, sum_offset(first))?;
@@ -177,7 +178,8 @@ impl ObjectFiles {
         Ok(chunks.iter().map(|chunk| PageSum::decode(*chunk)).collect())
     }
 
-    /// The CRCs alone of as many pages from `first` on as `into` has room for. Where the sidecar ends, zero pages.
+    /// The CRCs of the pages from `first` on, as many as fit into `into`; those of zero pages after the end of the
+    /// sidecar.
     pub(crate) fn crcs(&self, first: u64, into: &mut [Crc32c]) -> Result<(), StoreError> {
         const STEP: usize = 512;
         let mut bytes = [0; 8 * STEP];
@@ -208,13 +210,13 @@ impl ObjectFiles {
         Header::newest(&bytes)
     }
 
-    /// The first page from `page` on whose sums may be others than a zero page's; `None`: there is none.
+    /// The first page from `page` on whose checksums may differ from a zero page's; `None` if there is none.
     pub(crate) fn next_sums(&self, page: u64) -> Result<Option<u64>, StoreError> {
         let found = self.side.next_data(sum_offset(page))?;
         Ok(found.map(|at| (at.saturating_sub(SUMS_AT) / PAGE_SUM_BYTES).max(page)))
     }
 
-    /// The first page from `page` on that may hold something else than zeros, or sums of something else; `None`: there is none.
+    /// The first page from `page` on that may have nonzero bytes or the checksums of such; `None` if there is none.
     pub(crate) fn next_page(&self, page: u64) -> Result<Option<u64>, StoreError> {
         let bytes = self.data.next_data(page * PAGE)?.map(|at| (at / PAGE).max(page));
         Ok(match (bytes, self.next_sums(page)?) {
@@ -223,8 +225,8 @@ impl ObjectFiles {
         })
     }
 
-    /// How many whole pages from byte `offset` on hold nothing, and are to hold nothing, in a file of `len` bytes that nobody writes to;
-    /// 0 in the middle of a page. A terabyte of holes is looked at as fast as one page.
+    /// The number of whole pages from byte `offset` on that are empty and must be, in a file of `len` bytes without a
+    /// writer; 0 in the middle of a page. A terabyte of holes takes no longer than one page.
     pub(crate) fn empty_pages(&self, offset: u64, len: u64) -> Result<u64, StoreError> {
         if !offset.is_multiple_of(PAGE) || offset >= len {
             return Ok(0);
@@ -233,7 +235,7 @@ impl ObjectFiles {
         Ok(self.next_page(page)?.unwrap_or(end).min(end).saturating_sub(page))
     }
 
-    /// Fills `buf` from the file; where it ends, with zeros. Unchecked.
+    /// Fills `buf` from the file; zeros after its end. Checks nothing.
     pub(crate) fn read_padded(&self, buf: &mut [u8], offset: u64) -> Result<(), StoreError> {
         let got = self.data.read_at(buf, offset)?;
         buf[got..].fill(0);

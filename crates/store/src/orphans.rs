@@ -1,8 +1,8 @@
-//! Files that belong to nothing: made, and their record lost with the power.
+//! Files that belong to nothing: they were created, and a power failure lost their record.
 //!
-//! A file is removed only if it cannot be anybody's data: the file of a large replica that never came to an end, a segment of which every
-//! replica is elsewhere. Everything else without a record is left alone and reported: it may be the only copy, and the index an older one
-//! that was put back.
+//! A file is removed only if it cannot be anybody's data: the file of a large replica that was never finished, or a
+//! segment whose replicas all exist elsewhere. All other files without a record are left alone and reported. Such a
+//! file may be the only copy, if an older index was restored.
 
 use types::{ObjectId, ReplicaId, ReplicaIndex};
 
@@ -11,7 +11,7 @@ use crate::segment::{FILE_HEADER, Found, scan};
 use crate::store::Inner;
 use crate::{StoreError, StoreRecovery};
 
-/// The replica that a file's name stands for, and whether it is a sidecar.
+/// The replica that a file's name stands for, and whether the file is a sidecar.
 pub(crate) fn replica_of_name(name: &str) -> Option<(ReplicaId, bool)> {
     let (stem, side) = name.strip_suffix(".crc").map_or((name, false), |stem| (stem, true));
     let (object, index) = stem.split_once('.')?;
@@ -41,7 +41,7 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) fn sort_out_objects(&self, recovery: &mut StoreRecovery) -> Result<(), StoreError> {
+    pub(crate) fn clear_orphan_objects(&self, recovery: &mut StoreRecovery) -> Result<(), StoreError> {
         let mut orphans = Vec::new();
         self.visit_objects(&mut |path, replica, side| {
             let living = self.table.lock().contains_key(&replica);
@@ -67,16 +67,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes segments, and the end of the newest one, that hold nothing but copies (made by a move that did not come to its end,
-    /// or left behind by one), and goes on behind everything else.
-    pub(crate) fn sort_out_segments(&self, recovery: &mut StoreRecovery) -> Result<(), StoreError> {
+    /// Removes segments, and the end of the newest one, if they hold only copies (made by an unfinished move, or left
+    /// by a finished one). Appends continue after all other segments.
+    pub(crate) fn clear_orphan_segments(&self, recovery: &mut StoreRecovery) -> Result<(), StoreError> {
         let known = self.records.lock().clone();
         let mut highest = known.keys().next_back().copied().unwrap_or(0);
         for entry in self.disk.list(self.segments.root())? {
             let Some(number) = u64::from_str_radix(&entry.name, 16).ok().filter(|n| !known.contains_key(n)) else {
                 continue;
             };
-            if !self.holds_copies_only(number, FILE_HEADER)? {
+            if !self.has_only_copies(number, FILE_HEADER)? {
                 recovery.unexplained.push(self.segments.path(number));
             } else if self.config.clear_away {
                 self.segments.remove(number)?;
@@ -89,31 +89,32 @@ impl Inner {
         }
         let newest = known.last_key_value().filter(|(number, _)| **number == highest);
         if let Some((number, stat)) = newest {
-            if self.holds_copies_only(*number, stat.end)? {
+            if self.has_only_copies(*number, stat.end)? {
                 if self.config.clear_away {
-                    return self.segments.go_on(*number, stat.end, self.config.segment_bytes);
+                    return self.segments.continue_at(*number, stat.end, self.config.segment_bytes);
                 }
             } else {
                 recovery.unexplained.push(format!("{} from byte {} on", self.segments.path(*number), stat.end));
             }
         }
-        self.segments.go_on_behind(highest);
+        self.segments.start_after(highest);
         Ok(())
     }
 
-    /// Whether everything in a segment from `start` on, which no record points to, is surely somewhere else, too, or was removed.
-    fn holds_copies_only(&self, number: u64, start: u64) -> Result<bool, StoreError> {
+    /// Whether all replicas in a segment from `start` on, where no record points, surely exist elsewhere or were
+    /// removed.
+    fn has_only_copies(&self, number: u64, start: u64) -> Result<bool, StoreError> {
         let file = self.segments.open(number)?;
         let mut copies_only = true;
         scan(&*file, start, file.len()?, &mut |_, found| {
-            copies_only &= self.is_elsewhere(&found)?;
+            copies_only &= self.exists_elsewhere(&found)?;
             Ok(())
         })?;
         Ok(copies_only)
     }
 
-    fn is_elsewhere(&self, found: &Found) -> Result<bool, StoreError> {
-        // A number that was never seen, or a later end of what is in the making: the index is older than the segment.
+    fn exists_elsewhere(&self, found: &Found) -> Result<bool, StoreError> {
+        // An unseen number, or a later generation than that of the open write: the index is older than the segment.
         if !self.seen.lock().seen.has(found.replica.object) {
             return Ok(false);
         }
@@ -127,7 +128,7 @@ impl Inner {
         Ok(match record.place {
             _ if record.generation != found.record.generation => record.generation > found.record.generation,
             Place::Segment { .. } => true,
-            // The log may have been trimmed since, and the record be an old one that came back.
+            // The journal may have been trimmed since, and an old record restored.
             Place::Log { .. } => {
                 self.small_bytes(&record).and_then(|bytes| crate::small::check(found.replica, &record, &bytes)).is_ok()
             }
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_that_the_store_makes_are_looked_at() {
+    fn only_names_made_by_the_store_are_recognised() {
         let replica = ReplicaId { object: ObjectId(0xabc), index: ReplicaIndex(2) };
         assert_eq!(replica_of_name(&replica.to_string()), Some((replica, false)));
         assert_eq!(replica_of_name(&format!("{replica}.crc")), Some((replica, true)));

@@ -1,4 +1,4 @@
-//! Reading pages of a large replica and comparing them. Nothing else hands out bytes of files.
+//! Reading pages of a large replica and comparing them with their checksums. No other code returns bytes of files.
 
 use std::io::IoSliceMut;
 use std::ops::{Deref, DerefMut};
@@ -11,16 +11,16 @@ use crate::object::ObjectFiles;
 use crate::sums::{PAGE, pages_of};
 use crate::writer::index;
 
-/// A stretch of a file to be read: whole pages are read around it and compared.
+/// A range of a file to read. The whole pages around it are read and compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stretch {
     pub(crate) replica: ReplicaId,
-    /// Where it begins, and how many bytes; not empty, and inside `end`.
+    /// The first byte and the number of bytes; not empty, and inside `end`.
     pub(crate) offset: u64,
     pub(crate) len: usize,
-    /// Where the file's last page ends, as its sums count it.
+    /// The end of the file's last page, as its checksums cover it.
     pub(crate) end: u64,
-    /// Whether to compare (always, but for a planted bug).
+    /// Whether to compare; only a planted bug turns it off.
     pub(crate) check: bool,
 }
 
@@ -33,7 +33,7 @@ impl Stretch {
         index(pages_of(self.offset + self.len as u64) - self.first_page())
     }
 
-    /// Bytes before it in its first page, and after it in its last.
+    /// Bytes before the range in its first page, and after it in its last.
     fn edges(self) -> (usize, usize) {
         let stop = self.offset + self.len as u64;
         let last_end = (pages_of(stop) * PAGE).min(self.end.max(stop));
@@ -41,17 +41,17 @@ impl Stretch {
     }
 }
 
-/// Pages whose sums are held without an allocation: those of a small read.
+/// Pages of a small read, whose checksums need no allocation.
 pub(crate) const FEW_PAGES: usize = 17;
 
-/// The CRCs of a stretch's pages.
+/// The CRCs of a range's pages.
 pub(crate) enum PageCrcs {
     Few([Crc32c; FEW_PAGES], usize),
     Many(Vec<Crc32c>),
 }
 
 impl PageCrcs {
-    /// Room for so many.
+    /// Room for `pages` CRCs.
     pub(crate) fn new(pages: usize) -> Self {
         if pages <= FEW_PAGES {
             Self::Few([Crc32c::EMPTY; FEW_PAGES], pages)
@@ -81,19 +81,19 @@ impl DerefMut for PageCrcs {
     }
 }
 
-/// The sum of a page that lies in up to three parts.
+/// The checksum of a page in up to three parts.
 fn sum_of(parts: [&[u8]; 3]) -> Crc32c {
     parts.into_iter().filter(|part| !part.is_empty()).fold(Crc32c::EMPTY, Crc32c::extend)
 }
 
-/// The CRCs of a stretch's pages, from the sidecar.
+/// The CRCs of a range's pages, from the sidecar.
 pub(crate) fn crcs(files: &ObjectFiles, at: Stretch) -> Result<PageCrcs, StoreError> {
     let mut crcs = PageCrcs::new(at.pages());
     files.crcs(at.first_page(), &mut crcs)?;
     Ok(crcs)
 }
 
-/// The CRCs of a stretch's pages: from what is known, else from the sidecar.
+/// The CRCs of a range's pages: from the table if possible, otherwise from the sidecar.
 pub(crate) fn known_crcs(files: &ObjectFiles, at: Stretch, table: Option<&Table>) -> Result<PageCrcs, StoreError> {
     let mut found = PageCrcs::new(at.pages());
     if let Some(table) = table
@@ -104,7 +104,7 @@ pub(crate) fn known_crcs(files: &ObjectFiles, at: Stretch, table: Option<&Table>
     crcs(files, at)
 }
 
-/// Fills `bufs` and then zeros.
+/// Fills `bufs` from the file, and the rest with zeros.
 fn fill(files: &ObjectFiles, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<(), StoreError> {
     let mut got = files.data.read_vectored_at(bufs, offset)?;
     for buf in bufs {
@@ -115,7 +115,7 @@ fn fill(files: &ObjectFiles, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result
     Ok(())
 }
 
-/// Reads a stretch into `buf`, which is as long.
+/// Reads a range into `buf`, which has the same length.
 pub(crate) fn read_into(files: &ObjectFiles, at: Stretch, sums: &[Crc32c], buf: &mut [u8]) -> Result<(), StoreError> {
     let (before, after) = at.edges();
     let (mut head, mut tail) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
@@ -140,8 +140,8 @@ pub(crate) fn read_into(files: &ObjectFiles, at: Stretch, sums: &[Crc32c], buf: 
     Ok(())
 }
 
-/// Reads a stretch into `out` as XRootD's pgread sends it: before each page's bytes their CRC32C, big-endian. `out` is as long as
-/// that ([`framed_len`]).
+/// Reads a range into `out` in the format of XRootD's pgread: each page's bytes follow their CRC32C, big-endian. `out`
+/// has the length [`framed_len`].
 pub(crate) fn read_framed(files: &ObjectFiles, at: Stretch, sums: &[Crc32c], out: &mut [u8]) -> Result<(), StoreError> {
     let (before, after) = at.edges();
     let (mut head, mut tail) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
@@ -177,7 +177,7 @@ pub(crate) fn read_framed(files: &ObjectFiles, at: Stretch, sums: &[Crc32c], out
     Ok(())
 }
 
-/// Bytes that [`read_framed`] gives for `len` bytes at `offset`.
+/// Bytes that [`read_framed`] returns for `len` bytes at `offset`.
 pub(crate) fn framed_len(offset: u64, len: usize) -> usize {
     let pages = pages_of(offset + len as u64) - offset / PAGE;
     if len == 0 { 0 } else { len + 4 * index(pages) }

@@ -1,21 +1,22 @@
-//! How a write is to be done: which of its bytes go straight to the file, and which through the log.
+//! How to do a write: which of its bytes go straight to the file, and which through the journal.
 
 use crate::sums::PAGE;
 
-/// Bytes of one record through the log, at most.
+/// Bytes of one record through the journal at most.
 const REDO_MAX: u64 = 1 << 20;
 
 /// A part of a write, as byte offsets in the replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
-    /// Whole pages that nothing was ever written to: to the file, and only their checksums to the log.
+    /// Whole pages that were never written: to the file, with only their checksums in the journal.
     Fresh { start: u64, end: u64 },
-    /// Everything else: parts of pages, pages written before, small replicas. The bytes go to the log, and to the file later.
+    /// Everything else: parts of pages, rewritten pages, small replicas. The bytes go to the journal, and later to the
+    /// file.
     Redo { start: u64, end: u64 },
 }
 
-/// Cuts the write of `start..end` into parts, in order. `large`: the replica has (or gets) a file. `taken`: something was written
-/// to this page before.
+/// Splits the write of `start..end` into parts, in order. `large`: the replica has (or gets) its own file. `taken`:
+/// whether a page was written before.
 pub(crate) fn plan(start: u64, end: u64, large: bool, taken: &dyn Fn(u64) -> bool) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut at = start;
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_new_pages_go_straight_and_the_rest_through_the_log() {
+    fn whole_new_pages_go_to_the_file_and_the_rest_through_the_journal() {
         let none = |_: u64| false;
         assert_eq!(plan(0, 8192, true, &none), [Part::Fresh { start: 0, end: 8192 }]);
         assert_eq!(plan(0, 8192, false, &none), [Part::Redo { start: 0, end: 8192 }]);

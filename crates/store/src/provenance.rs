@@ -1,4 +1,4 @@
-//! What the store knows of where its replicas come from: for an export without the namespace.
+//! The origin of replicas as far as the store knows it, for an export without the namespace.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -10,17 +10,17 @@ use crate::StoreError;
 use crate::record::{Place, REPLICAS_END, replica_key, replica_of_key};
 use crate::store::Store;
 
-/// Where a replica comes from, as far as the store knows.
+/// The origin of a replica, as far as the store knows it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Provenance {
-    /// Where its file was in the namespace when it was made. Empty: that is not known.
+    /// The path of its file in the namespace when it was created; empty if unknown.
     pub path_hint: Vec<u8>,
-    /// The file that its bytes lie in, relative to the disk's root; `None`: in the log, or nowhere.
+    /// The file with its bytes, relative to the disk's root. `None` if they are in the journal, or if there are none.
     pub file: Option<String>,
 }
 
 impl Store {
-    /// Pieces before `before` (`None`: all), the highest number first, at most `limit`.
+    /// Replicas before `before` (`None`: all), the highest number first, at most `limit`.
     pub fn replicas_before(&self, before: Option<ReplicaId>, limit: usize) -> Result<Vec<ReplicaId>, StoreError> {
         let end = before.map_or(REPLICAS_END.to_vec(), replica_key);
         let mut found = BTreeSet::new();
@@ -43,7 +43,7 @@ impl Store {
         Ok(found.into_iter().rev().take(limit).collect())
     }
 
-    /// Where a replica comes from. What cannot be read of that is not known: it is worth no error.
+    /// The origin of a replica. Unreadable parts count as unknown and are no error.
     pub fn provenance(&self, replica: ReplicaId) -> Result<Provenance, StoreError> {
         let inner = &self.inner;
         let Some(open) = inner.find(replica)? else { return Ok(Provenance::default()) };

@@ -12,7 +12,7 @@ impl Ranges {
         ranges
     }
 
-    /// From decoded parts; `None` if they are not sorted, disjoint and separate.
+    /// Makes a set of decoded ranges; `None` if they are not sorted, disjoint and separate.
     pub(crate) fn checked(parts: Vec<(u64, u64)>) -> Option<Self> {
         let separate = parts.windows(2).all(|pair| matches!(pair, [a, b] if a.1 < b.0));
         (separate && parts.iter().all(|(start, end)| start < end)).then_some(Self(parts))
@@ -60,7 +60,7 @@ impl Ranges {
         self.0.splice(from..to, rest);
     }
 
-    /// How many ranges there would be with `start..end` in it.
+    /// The number of ranges after inserting `start..end`.
     pub(crate) fn len_with(&self, start: u64, end: u64) -> usize {
         let (from, to) = self.touching(start, end);
         self.0.len() - (to - from) + 1
@@ -71,7 +71,7 @@ impl Ranges {
         start >= end || self.0.get(at).is_some_and(|range| range.0 <= start && end <= range.1)
     }
 
-    /// The end of the range that begins at 0 (0: there is none).
+    /// The end of the range that begins at 0; 0 if there is none.
     pub(crate) fn prefix(&self) -> u64 {
         self.0.first().map_or(0, |range| if range.0 == 0 { range.1 } else { 0 })
     }

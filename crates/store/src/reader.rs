@@ -1,4 +1,4 @@
-//! Reading, verified: the reader's side.
+//! Verified reading.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::sums::{PAGE, pages_of};
 use crate::write_state::WriteState;
 use crate::writer::index;
 
-/// Bytes read in one go; keeps the vectors of pages short.
+/// Bytes of one read; keeps the vectors of pages short.
 const STEP: usize = 2 << 20;
 
 /// A replica open for reading. Several threads may use it.
@@ -29,22 +29,22 @@ pub struct Reader {
     sees: ReadView,
 }
 
-/// How much of a new replica in the making a reader sees.
+/// Which bytes of a new, unfinished replica a reader sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReadView {
-    /// Its durable prefix: nothing that a power failure could take back.
-    WhatIsDurable,
-    /// Everything that its writer was told is written.
-    AllThatIsWritten,
+    /// Its durable prefix: nothing that a power failure could undo.
+    DurablePrefix,
+    /// Everything acknowledged to its writer.
+    AllWritten,
 }
 
-/// How a replica is to be read right now.
+/// How to read a replica now.
 enum View {
-    /// A small one, all of it.
+    /// A small one; all its bytes.
     Content(Arc<[u8]>),
-    /// A large one that nobody writes to.
+    /// A large one without a writer.
     Still { files: Arc<ObjectFiles>, len: u64, version: u64 },
-    /// One that is being written; `len` is what readers see of it.
+    /// One with an open write; `len` is the length that readers see.
     Moving { files: Option<Arc<ObjectFiles>>, len: u64 },
 }
 
@@ -59,7 +59,7 @@ impl View {
 
 #[allow(clippy::len_without_is_empty)] // a file's length, not a collection's
 impl Reader {
-    /// Reads a small replica's content at once, so that whatever happens to it later, this reader goes on.
+    /// Reads a small replica's bytes at once, so that later changes do not affect this reader.
     pub(crate) fn open(inner: Arc<Inner>, replica: Arc<OpenReplica>, sees: ReadView) -> Result<Self, StoreError> {
         let reader = Self { inner, replica, sees };
         {
@@ -72,7 +72,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Which replica it is.
+    /// The replica's id.
     #[must_use]
     pub fn replica(&self) -> ReplicaId {
         self.replica.id
@@ -105,12 +105,12 @@ impl Reader {
 
     fn len_of(&self, write_state: &WriteState) -> u64 {
         match (write_state.birth.beginning, self.sees) {
-            (Beginning::Update, _) | (_, ReadView::AllThatIsWritten) => write_state.len,
-            (Beginning::New | Beginning::Resumed, ReadView::WhatIsDurable) => write_state.durable_prefix,
+            (Beginning::Update, _) | (_, ReadView::AllWritten) => write_state.len,
+            (Beginning::New | Beginning::Resumed, ReadView::DurablePrefix) => write_state.durable_prefix,
         }
     }
 
-    /// The length now; of a replica in the making: its durable prefix.
+    /// The present length in bytes. Of a new, unfinished replica: its durable prefix.
     #[must_use]
     pub fn len(&self) -> u64 {
         let state = self.replica.lock();
@@ -121,17 +121,17 @@ impl Reader {
         }
     }
 
-    /// Reads at `offset`, verified. Returns how many bytes; fewer than asked only at the end.
+    /// Reads at `offset`, verified. Returns the number of bytes; fewer than requested only at the end.
     ///
     /// # Errors
-    /// [`StoreError::Checksum`]; `buf` then holds nothing of the page.
+    /// [`StoreError::Checksum`]; `buf` then has no byte of the page.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
         let mut done = 0;
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
             let view = self.view(&mut self.replica.lock())?;
             let left = view.len().saturating_sub(at);
-            // Steps end at page borders.
+            // Steps end at page boundaries.
             let step = index(left).min(buf.len() - done).min(STEP - index(at % PAGE));
             if step == 0 {
                 break;
@@ -145,7 +145,7 @@ impl Reader {
         Ok(done)
     }
 
-    /// Reads what `view` promises; gives fewer bytes only if the replica was cut meanwhile.
+    /// Reads the bytes that `view` promises. Returns fewer only if the replica was truncated meanwhile.
     fn read_step(&self, view: View, at: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
         match view {
             View::Content(content) => {
@@ -181,14 +181,14 @@ impl Reader {
         }
     }
 
-    /// Reads while nothing can change: what did not match may have been overwritten just then.
+    /// Reads again while nothing can change: a mismatch may come from a concurrent overwrite.
     fn read_locked(&self, at: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
         let mut state = self.replica.lock();
         let view = self.view(&mut state)?;
         let left = index(view.len().saturating_sub(at)).min(buf.len());
         let buf = &mut buf[..left];
         match view {
-            View::Moving { .. } => self.inner.read_life(self.replica.id, &mut state, at, buf)?,
+            View::Moving { .. } => self.inner.read_write_state(self.replica.id, &mut state, at, buf)?,
             View::Content(content) if left > 0 => buf.copy_from_slice(&content[index(at)..][..left]),
             View::Still { files, len, .. } if left > 0 => {
                 let stretch = self.stretch(at, left, len);
@@ -200,10 +200,10 @@ impl Reader {
         Ok(left)
     }
 
-    /// How many whole pages of zeros from `offset` on need not be read, because nothing is there and nothing is to be.
+    /// The number of whole zero pages from `offset` on that need no read, because they are empty and must be.
     ///
     /// # Errors
-    /// As [`Reader::read`].
+    /// Those of [`Reader::read`].
     pub(crate) fn empty_pages(&self, offset: u64) -> Result<u64, StoreError> {
         match self.view(&mut self.replica.lock())? {
             View::Still { files, len, .. } => files.empty_pages(offset, len),
@@ -211,10 +211,10 @@ impl Reader {
         }
     }
 
-    /// For many short reads, if it is a large replica that nobody is writing to.
+    /// Prepares many short reads of a large replica without a writer; `None` for others.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// The replica cannot be opened.
     pub fn at_rest(&self) -> Result<Option<AtRest>, StoreError> {
         let View::Still { files, len, version } = self.view(&mut self.replica.lock())? else { return Ok(None) };
         let table = files.known.table(version, len);
@@ -226,9 +226,10 @@ impl Reader {
         Stretch { replica: self.replica.id, offset, len, end, check: !self.inner.config.has(Planted::SkipCrc) }
     }
 
-    /// Appends to `out`, for each page touched, its CRC32C (4 bytes, big-endian) and then its bytes, as XRootD's pgread sends them.
-    /// The first page is short if `offset` is not a multiple of 4096, and the last one by what is asked for and by the end of the
-    /// replica; the CRC is over the bytes that follow. Returns the bytes of data. On an error `out` is as it was.
+    /// Appends to `out`, for each page, its CRC32C (4 bytes, big-endian) and then its bytes, in the format of XRootD's
+    /// pgread. The first page is short if `offset` is not a multiple of 4096. The last one may be short because of
+    /// `len` or the end of the replica. The CRC covers the bytes that follow. Returns the number of data bytes. An
+    /// error leaves `out` unchanged.
     ///
     /// # Errors
     /// [`StoreError::Checksum`].
@@ -245,8 +246,8 @@ impl Reader {
         result
     }
 
-    /// [`Reader::read_pages`] into a buffer of the caller's own, of at least `len` bytes and 4 more for each page touched. After an
-    /// error what is in the buffer is not to be used.
+    /// [`Reader::read_pages`] into a buffer of the caller, which has room for `len` bytes and 4 more for each page.
+    /// After an error the contents of the buffer are useless.
     ///
     /// # Errors
     /// [`StoreError::Checksum`].
@@ -297,7 +298,7 @@ impl Reader {
     }
 }
 
-/// What is known of the checksums: for a short read alone.
+/// The table of known checksums, only for a short read.
 fn table_for(files: &ObjectFiles, stretch: Stretch, version: u64) -> Option<Arc<Table>> {
     if stretch.pages() <= FEW_PAGES { files.known.table(version, stretch.end) } else { None }
 }
@@ -309,8 +310,8 @@ impl Drop for Reader {
 }
 
 impl Inner {
-    /// Reads what a life has: pages of the file, compared, and held pages over them; zeros where nothing is.
-    pub(crate) fn read_life(
+    /// Reads an open write: verified pages of the file, with held pages over them, and zeros elsewhere.
+    pub(crate) fn read_write_state(
         &self,
         replica: ReplicaId,
         state: &mut State,

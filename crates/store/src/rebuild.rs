@@ -1,9 +1,10 @@
-//! Building the index anew from segments and sidecars, if it and its checkpoints are gone.
+//! Rebuilding the index from segments and sidecars after the index and its checkpoints are lost.
 //!
-//! Finds every complete or interrupted replica that a segment or a sidecar speaks of, beside what the log still says of the index. A
-//! replica whose removal the log still has stays away; one that was removed earlier, and whose bytes were not cleaned up yet, comes
-//! back: the namespace knows whether it wants it. Pieces whose bytes are only in the log come back as replicas in the making when the
-//! store is opened. Pieces without a byte have no place but the index: [`Store::restore_empty`] is for those that the namespace names.
+//! Finds every complete or interrupted replica in segments and sidecars, besides the index records that the journal
+//! still has. A replica whose removal is still in the journal stays removed. One that was removed earlier, but whose
+//! bytes still exist, reappears: the namespace knows whether it needs it. Replicas whose bytes are only in the journal
+//! become open writes when the store is opened. Empty replicas exist only in the index: use [`Store::restore_empty`]
+//! for those that the namespace names.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
@@ -20,37 +21,37 @@ use crate::small::check;
 use crate::store::{Inner, RecordIndex, Store};
 use crate::{StoreConfig, StoreError};
 
-/// Bytes of records that are put into the index in one batch.
+/// Bytes of records in one batch of the index.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What a rebuilt index holds.
+/// The contents of a rebuilt index.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Rebuilt {
-    /// Small replicas in it: found in segments, or known by the log.
+    /// Small replicas, found in segments or in the journal.
     pub small: u64,
-    /// Large replicas in it, with files of their own.
+    /// Large replicas, with their own files.
     pub large: u64,
-    /// Files, and parts of files, that cannot be read, with the reason.
+    /// Unreadable files and parts of files, with the reason.
     pub unreadable: Vec<String>,
 }
 
 struct Rebuilding {
     inner: Arc<Inner>,
-    /// Records on their way into the index.
+    /// Records that wait for the next batch.
     batch: BTreeMap<ReplicaId, ReplicaRecord>,
     batch_bytes: usize,
     segments: BTreeMap<u64, SegmentStat>,
-    /// The log still has their removal.
+    /// Replicas whose removal is still in the journal.
     gone: HashSet<ReplicaId>,
     seen: Seen,
     highest: ObjectId,
 }
 
 impl Store {
-    /// Whether files of replicas are there, and the index does not know that there is a store: it was lost.
+    /// Whether the index was lost: files of replicas exist, but the index does not know of a store.
     ///
     /// # Errors
-    /// When the disk or the index refuses.
+    /// Errors of the disk and the index.
     pub fn index_is_lost(disk: &dyn Disk, dir: &str, index: &dyn RecordIndex) -> Result<bool, StoreError> {
         if index.snapshot().get(SEEN_KEY)?.is_some() {
             return Ok(false);
@@ -64,10 +65,10 @@ impl Store {
         Ok(false)
     }
 
-    /// Fills an index that was lost, and holds at most what the log still says. The store must not be open.
+    /// Fills a lost index, which has at most the records still in the journal. The store must not be open.
     ///
     /// # Errors
-    /// When the disk, the log or the index refuses. What was put into the index by then is right, but not all.
+    /// Errors of the disk, the journal and the index. The records already in the index are correct, but incomplete.
     pub fn rebuild_index(
         disk: Arc<dyn Disk>,
         dir: &str,
@@ -96,11 +97,12 @@ impl Store {
         Ok(rebuilt)
     }
 
-    /// Makes a replica a complete one without bytes, of which only the index can have known. `over`: also where a content of it was found,
-    /// which must be an older one. Appended, not synced. Says whether it was not one already.
+    /// Makes a replica complete and empty, which only the index can have known. `over`: replaces found bytes too, which
+    /// must be of an older generation. Appended, not synced. Returns false if the replica already was complete and
+    /// empty.
     ///
     /// # Errors
-    /// When the log or the index refuses.
+    /// Errors of the journal and the index.
     pub fn restore_empty(&self, replica: ReplicaId, incarnation: Incarnation, over: bool) -> Result<bool, StoreError> {
         let there = self.inner.record(replica)?;
         if there.as_ref().is_some_and(|there| there.len == 0 || !over) || self.inner.table.lock().contains_key(&replica)
@@ -142,7 +144,7 @@ impl Rebuilding {
     fn segment(&mut self, number: u64, path: &str, rebuilt: &mut Rebuilt) -> Result<(), StoreError> {
         let file = self.inner.segments.open(number)?;
         let len = file.len()?;
-        // Even what cannot be read is not written over.
+        // Even unreadable bytes must not be overwritten.
         self.segments.entry(number).or_default().end = len;
         let mut header = vec![0; 64];
         if let Err(e) =
@@ -151,7 +153,7 @@ impl Rebuilding {
             rebuilt.unreadable.push(format!("the header of {path}: {e}"));
         }
         let (mut at, mut gap) = (FILE_HEADER, None);
-        // Behind a gap a record is found by its looks: it may be what somebody has stored.
+        // After a gap a record is recognised only by its form: it may be part of a user's file.
         let mut doubtful = false;
         while at < len {
             let found =
@@ -209,7 +211,7 @@ impl Rebuilding {
         })
     }
 
-    /// Takes a record for the index, unless there is a newer one. `doubtful`: it never stands in for another.
+    /// Takes a record for the index unless it has a newer one. A `doubtful` record never replaces another.
     fn take(&mut self, replica: ReplicaId, record: ReplicaRecord, doubtful: bool) -> Result<(), StoreError> {
         if self.gone.contains(&replica) {
             return Ok(());
@@ -237,7 +239,7 @@ impl Rebuilding {
         Ok(())
     }
 
-    /// Puts the records on their way into the index.
+    /// Puts the waiting records into the index.
     fn put(&mut self) -> Result<(), StoreError> {
         self.batch_bytes = 0;
         let mut batch = Batch::new();
@@ -250,8 +252,8 @@ impl Rebuilding {
         Ok(())
     }
 
-    /// Whether the bytes of a small replica match. Of two copies of one generation, the later was on its way into a segment when
-    /// the power failed, perhaps: its header can be there and its bytes not.
+    /// Whether the bytes of a small replica match. Of two copies of one generation, the later one may have been on its
+    /// way into a segment when the power failed: its header can be there without its bytes.
     fn checks(&self, replica: ReplicaId, record: &ReplicaRecord) -> bool {
         match record.place {
             Place::Segment { .. } | Place::Log { .. } => {
@@ -263,7 +265,7 @@ impl Rebuilding {
 
     fn finish(mut self, rebuilt: &mut Rebuilt) -> Result<(), StoreError> {
         self.put()?;
-        // What lives in each segment, by the index as it is now: also by what the log said of it.
+        // The live bytes of each segment, by the present index, which includes the journal's records.
         let mut trouble = Ok(());
         self.inner.index.snapshot().scan(b"p", REPLICAS_END, ScanOrder::Ascending, &mut |_, value| {
             match ReplicaRecord::decode(value) {
@@ -284,7 +286,7 @@ impl Rebuilding {
             }
         })?;
         trouble?;
-        // Whatever was below the highest number may have been used.
+        // Any number below the highest may have been used.
         self.seen.objects.insert(0, self.highest.0.saturating_add(1));
         let mut batch = Batch::new();
         batch.put(SEEN_KEY, &self.seen.encode());

@@ -1,4 +1,4 @@
-//! The records of the index: replicas whose life has ended, segments, what the store remembers.
+//! The records of the index: finished replicas, segments, and the objects that the store has seen.
 
 use journal::Location;
 use types::{Adler32, Crc32c, Incarnation, ObjectId, PAGE_SIZE, ReplicaId, ReplicaIndex};
@@ -9,7 +9,7 @@ use crate::ranges::Ranges;
 
 const VERSION: u8 = 1;
 
-/// How a replica's last life ended.
+/// How a replica was finished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
     Complete,
@@ -19,17 +19,17 @@ pub(crate) enum Ended {
 /// Where a replica's bytes lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Nowhere: it has none.
+    /// Nowhere: the replica is empty.
     Empty,
-    /// In the log: `len` bytes from byte `skip` of a payload.
+    /// In the journal: `len` bytes from byte `skip` of a payload.
     Log { location: Location, skip: u32 },
     /// In a segment: the record begins at `offset`, the bytes at `offset + header`.
     Segment { segment: u64, offset: u64, header: u32 },
-    /// In a plain file of its own.
+    /// In its own plain file.
     Object,
 }
 
-/// A replica as the index knows it.
+/// A finished replica in the index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ReplicaRecord {
     pub(crate) ended: Ended,
@@ -39,14 +39,14 @@ pub(crate) struct ReplicaRecord {
     pub(crate) adler32: Adler32,
     pub(crate) crc32c: Crc32c,
     pub(crate) place: Place,
-    /// Of the pages of a small replica; none where a sidecar has them.
+    /// The CRCs of a small replica's pages; empty if a sidecar has them.
     pub(crate) page_crcs: Vec<u32>,
-    /// Only of a replica without bytes, and while they lie in the log; otherwise the segment or the sidecar has it.
+    /// Only for an empty replica, and while the bytes lie in the journal; otherwise the segment or the sidecar has it.
     pub(crate) path_hint: Vec<u8>,
 }
 
 impl ReplicaRecord {
-    /// Bytes that it takes in a segment (0: lies in none).
+    /// Bytes that it occupies in a segment; 0 if it lies in none.
     pub(crate) fn bytes_in_segment(&self) -> u64 {
         match self.place {
             Place::Segment { header, .. } => u64::from(header) + self.len,
@@ -116,10 +116,10 @@ impl ReplicaRecord {
     }
 }
 
-/// No small replica is longer, whatever the configuration.
+/// The longest small replica, whatever the configuration.
 pub(crate) const SMALL_LIMIT: u64 = 1 << 20;
 
-/// How full a segment is, and how much of it still counts.
+/// How full a segment is, and how much of it is live.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct SegmentStat {
     /// Bytes that were synced and may be referred to.
@@ -147,14 +147,14 @@ impl SegmentStat {
     }
 }
 
-/// Which objects and which life of the namespace the store has seen.
+/// The objects and the incarnation of the namespace that the store has seen.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Seen {
     pub(crate) objects: Ranges,
     pub(crate) incarnation: Incarnation,
 }
 
-/// Gaps that are remembered; the lowest are forgotten first, and count as seen from then on.
+/// Gaps that are kept. The lowest are dropped first, and count as seen from then on.
 const SEEN_RANGES_MAX: usize = 1024;
 
 impl Seen {
@@ -162,7 +162,7 @@ impl Seen {
         self.objects.contains(object.0, object.0.saturating_add(1))
     }
 
-    /// Whether it is not known any more that this one was never begun: it lies where gaps were forgotten, or may have been.
+    /// Whether the store no longer knows that this object was never begun: it lies, or may lie, in a dropped gap.
     pub(crate) fn has_forgotten(&self, object: ObjectId) -> bool {
         let ranges = self.objects.as_slice();
         ranges.len() >= SEEN_RANGES_MAX / 2
@@ -198,7 +198,7 @@ impl Seen {
     }
 }
 
-/// The key of what the store remembers.
+/// The key of the seen objects.
 pub(crate) const SEEN_KEY: &[u8] = b"m";
 
 /// `p <object> <index>`.
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_that_is_longer_than_what_is_written_today_is_read() {
+    fn records_of_longer_replicas_are_still_read() {
         let record = ReplicaRecord {
             ended: Ended::Complete,
             generation: 1,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_and_damaged_ones_never_panic() {
+    fn records_round_trip_and_damaged_ones_never_panic() {
         let location = Location { segment: 3, offset: 4, len: 5 };
         for place in [
             Place::Empty,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_remembered_with_gaps_and_forgotten_gaps_count_as_seen() {
+    fn seen_objects_keep_gaps_and_dropped_gaps_count_as_seen() {
         let mut seen = Seen::default();
         for object in (2..5000).step_by(2) {
             seen.add(ObjectId(object), Incarnation(1));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_back_in_order() {
+    fn keys_round_trip_in_order() {
         let replica = ReplicaId { object: ObjectId(77), index: ReplicaIndex(3) };
         assert_eq!(replica_of_key(&replica_key(replica)), Some(replica));
         assert_eq!(segment_of_key(&segment_key(9)), Some(9));

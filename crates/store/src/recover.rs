@@ -1,4 +1,4 @@
-//! Opening a store: what the index and the log together say, compared with what is on the disk.
+//! Opening a store: compares the index and the journal with the disk.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -99,7 +99,7 @@ pub(crate) fn open(
         recovery.bytes_dropped += dropped;
         recovery.in_making.push(replica);
         let open = Arc::new(OpenReplica::new(replica, state));
-        // From here on the log says what was found, and not what was believed before.
+        // From here on the journal describes what was found.
         inner.snapshot_paused(&open, &mut open.lock())?;
         inner.table.lock().insert(replica, Arc::clone(&open));
         revived.push(open);
@@ -110,15 +110,15 @@ pub(crate) fn open(
             write_state.durable_prefix = write_state.written.prefix();
         }
     }
-    inner.sort_out_segments(&mut recovery)?;
+    inner.clear_orphan_segments(&mut recovery)?;
     if inner.config.find_orphans {
-        inner.sort_out_objects(&mut recovery)?;
+        inner.clear_orphan_objects(&mut recovery)?;
     }
     Ok((Arc::new(Store { inner }), recovery))
 }
 
 impl Inner {
-    /// What the index knows of segments and objects. An index that knows nothing, beside files, has been lost.
+    /// Loads segments and seen objects from the index. An empty index beside existing files was lost.
     fn load_index(&self) -> Result<(), StoreError> {
         let mut trouble = Ok(());
         let mut segments = BTreeMap::new();
@@ -159,9 +159,10 @@ impl Inner {
         Ok(())
     }
 
-    /// A life as it can go on: what was not synced counts only where the log and the disk agree. Gives the bytes dropped, too.
+    /// Restores an open write so that it can continue. Unsynced data counts only where journal and disk agree. Also
+    /// returns the number of dropped bytes.
     fn revive(&self, replica: ReplicaId, mut replayed: Replayed) -> Result<(State, u64), StoreError> {
-        // Whoever had it open is gone, and with him the one who could have ended it.
+        // The writer is gone, and nobody else could have ended the checkpoint.
         let rolled_back = replayed.roll_back(self)?;
         let Replayed { mut write_state, unsynced, cut, .. } = replayed;
         let record = self.record(replica)?;
@@ -170,7 +171,7 @@ impl Inner {
         let before = write_state.written.clone();
         match &files {
             None => {
-                // The file's name was not durable yet: nothing in it was.
+                // The file's name was not durable yet, so nothing in the file was.
                 for (first, end) in write_state.in_file.as_slice().to_vec() {
                     drop_pages(&mut write_state, first, end);
                 }
@@ -180,7 +181,7 @@ impl Inner {
         let size = |ranges: &Ranges| ranges.as_slice().iter().map(|(start, end)| end - start).sum::<u64>();
         let dropped = size(&before) - size(&write_state.written);
         if dropped > 0 && !self.config.has(Planted::ForgetLoss) {
-            // Before the log says that this is all there was.
+            // Before the journal records the rest as complete.
             self.journal.count_loss()?;
         }
         if dropped > 0 && write_state.birth.beginning != Beginning::Update {
@@ -197,7 +198,7 @@ impl Inner {
             write_state.last =
                 self.log_urgent(write_state.subject(replica), &LogRecord::CheckpointEnded { kept: false })?.seq;
         }
-        // The log is durable, so older contents may be overwritten; what is held may be more than fits into a record.
+        // The journal is durable, so older contents may be overwritten. The held pages may not fit into one record.
         if state
             .write_state
             .as_ref()
@@ -208,8 +209,8 @@ impl Inner {
         Ok((state, dropped))
     }
 
-    /// Compares pages that were written and not synced with what the log says of them, past the page cache. Where that cannot be, or a sync has
-    /// failed, those that match are written again: the kernel need not know that the device does not have them.
+    /// Compares written, unsynced pages with the journal's checksums, past the page cache. If that is impossible, or
+    /// after a failed sync, rewrites the matching pages: the kernel may not know that the device lacks them.
     fn compare_unsynced(
         &self,
         files: &ObjectFiles,
@@ -252,7 +253,7 @@ impl Inner {
         Ok(())
     }
 
-    /// A life read anew from the log and compared with the disk, and written anew.
+    /// Reads an open write from the journal again, compares it with the disk, and writes its state again.
     pub(crate) fn reload(&self, replica: ReplicaId, state: &mut State) -> Result<(WriteState, u64), StoreError> {
         let replayed = self.replay(Some(replica))?.write_states.remove(&replica);
         let replayed = replayed.ok_or_else(|| StoreError::damaged(format!("the log has lost piece {replica}")))?;
@@ -271,7 +272,7 @@ impl Inner {
     }
 }
 
-/// Writes pages from `first` on again, as they were read, but for the bad ones.
+/// Writes the pages in `bytes` back, from `first` on, except for the bad ones.
 fn rewrite_pages(file: &dyn DiskFile, first: u64, bytes: &[u8], bad: &[u64]) -> Result<(), StoreError> {
     let mut next = first;
     let end = first + (bytes.len() / PAGE_SIZE) as u64;

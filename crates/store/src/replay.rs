@@ -1,4 +1,4 @@
-//! The log's stream of replicas being written, read back into lives.
+//! Reads the journal's stream of open writes.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,27 +13,27 @@ use crate::store::{Inner, ReplicaMap};
 use crate::sums::{PAGE, pages_of};
 use crate::write_state::WriteState;
 
-/// A life as the log tells it.
+/// An open write, as the journal describes it.
 pub(crate) struct Replayed {
     pub(crate) write_state: WriteState,
     pub(crate) first: Seq,
-    /// Pages said to be in the file that were not synced since: (log position, checksum).
+    /// Pages in the file that were not synced since: (journal position, checksum).
     pub(crate) unsynced: BTreeMap<u64, (u64, u32)>,
-    /// A cut that may not have been made.
+    /// A truncation that may not have happened.
     pub(crate) cut: Option<u64>,
 }
 
-/// Everything that the log tells.
+/// All contents of the stream.
 #[derive(Default)]
 pub(crate) struct Replay {
     pub(crate) write_states: BTreeMap<ReplicaId, Replayed>,
-    /// Small replicas whose bytes lie in the log.
+    /// Small replicas whose bytes lie in the journal.
     pub(crate) unsettled: Vec<(Seq, ReplicaId, u64)>,
-    /// Removed replicas without a record: their files may still be there. With the record that says so.
+    /// Removed replicas without an index record: their files may still exist. With the record of the removal.
     pub(crate) gone: ReplicaMap<Seq>,
-    /// Numbers that were used.
+    /// Used numbers.
     pub(crate) seen: Vec<(ObjectId, Incarnation)>,
-    /// What the index says, so that it is asked once.
+    /// Index records, so that each is looked up once.
     records: ReplicaMap<Option<ReplicaRecord>>,
     settled: HashSet<ReplicaId>,
 }
@@ -95,7 +95,7 @@ impl Replay {
                 let write_state = WriteState::from_snapshot(snapshot, small_max);
                 self.begin(replica, seq, write_state);
             }
-            // With a record still there the removal did not happen: its second half, taking the record away, is not in the log.
+            // The index still has the record, so the removal did not happen: its second half is not in the journal.
             LogRecord::Gone if known.is_some() => {}
             LogRecord::Gone => {
                 self.gone.insert(replica, seq);
@@ -106,7 +106,7 @@ impl Replay {
                 }
             }
             other => {
-                // Records of a life whose beginning is not there belong to a removed replica.
+                // Records without a beginning belong to a removed replica.
                 if let Some(there) = self.write_states.get_mut(&replica)
                     && there.write_state.birth.generation == generation
                 {
@@ -119,9 +119,9 @@ impl Replay {
 
     fn begin(&mut self, replica: ReplicaId, first: Seq, mut write_state: WriteState) {
         write_state.last = first;
-        // Removed, and begun anew: the files are the new life's.
+        // Removed, and started over: the files belong to the new generation.
         self.gone.remove(&replica);
-        // A state that was written anew within a checkpoint says nothing of it.
+        // A snapshot written inside a checkpoint says nothing about it.
         if let Some(there) = self.write_states.remove(&replica)
             && there.write_state.birth.generation == write_state.birth.generation
         {
@@ -154,7 +154,7 @@ impl Replayed {
                 write_state.whole = (offset == 0 && wrote.1 > 0).then_some((location, BYTES_HEADER));
             }
             LogRecord::InFile { first_page, crcs } => {
-                write_state.came_into_file(first_page, crcs.len() as u64);
+                write_state.note_in_file(first_page, crcs.len() as u64);
                 for (page, crc) in (first_page..).zip(crcs) {
                     self.unsynced.insert(page, (seq.0, crc));
                 }
@@ -188,7 +188,7 @@ impl Replayed {
         Ok(())
     }
 
-    /// Undoes a checkpoint that is open. Says whether one was.
+    /// Undoes an open checkpoint. Returns whether there was one.
     pub(crate) fn roll_back(&mut self, inner: &Inner) -> Result<bool, StoreError> {
         let Some(checkpoint) = &self.write_state.checkpoint else { return Ok(false) };
         let saved = inner.saved_pages(checkpoint)?;

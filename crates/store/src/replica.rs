@@ -1,4 +1,4 @@
-//! A replica that somebody has open, or that is being written.
+//! A replica that has readers or an open write.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use crate::record::{Ended, ReplicaRecord};
 use crate::write_state::WriteState;
 use crate::{ReplicaState, ReplicaStatus, StoreError};
 
-/// A replica that somebody has open, or that is being written. Readers and writers of one replica share it.
+/// A replica that has readers or an open write. Its readers and writers share it.
 pub(crate) struct OpenReplica {
     pub(crate) id: ReplicaId,
     state: Mutex<State>,
-    /// Something that writers wait for has changed.
+    /// Signals a change that writers wait for.
     changed: Condvar,
 }
 
-/// What is known of an open replica.
+/// The state of an open replica.
 #[derive(Default)]
 pub(crate) struct State {
-    /// How its last life ended.
+    /// How it was last finished.
     pub(crate) record: Option<ReplicaRecord>,
-    /// It is being written.
+    /// Its open write, if any.
     pub(crate) write_state: Option<WriteState>,
     /// It was removed.
     pub(crate) removed: bool,
-    /// The content of a small replica, once read and checked. Goes when a life begins.
+    /// The bytes of a small replica, once read and checked. Dropped when an open write begins.
     pub(crate) content: Option<Arc<[u8]>>,
     /// The files of a large replica.
     pub(crate) files: Option<Arc<ObjectFiles>>,
-    /// Pages (as byte ranges) that a write is doing something to at the moment.
+    /// Pages (as byte ranges) that running writes touch.
     pub(crate) in_flight: Vec<(u64, u64)>,
-    /// Somebody waits until no write or sync is under way, and none may begin.
+    /// A thread waits until no write or sync runs, and none may begin.
     pub(crate) paused: bool,
-    /// A sync is under way; another one waits for it, and so does [`Locked::pause`].
+    /// A sync runs. Another one waits for it, and so does [`Locked::pause`].
     pub(crate) syncing: bool,
-    /// Raised when a life begins or ends: what readers remember of the sidecar counts no more.
+    /// Rises when an open write begins or ends: cached checksums of readers become invalid.
     pub(crate) version: u64,
 }
 
@@ -61,7 +61,7 @@ impl OpenReplica {
         Locked { replica: self, state, pauses: false, syncs: false, writes: None, unwinds: std::thread::panicking() }
     }
 
-    /// The life of `generation`, or why it is not there any more.
+    /// The open write of `generation`, or why it has ended.
     pub(crate) fn write_state<'a>(
         &self,
         state: &'a mut State,
@@ -76,8 +76,8 @@ impl OpenReplica {
         }
     }
 
-    /// The same, if nothing of it has failed.
-    pub(crate) fn sound_life<'a>(
+    /// Like [`OpenReplica::write_state`], but fails after a failed sync.
+    pub(crate) fn sound_write_state<'a>(
         &self,
         state: &'a mut State,
         generation: u64,
@@ -113,31 +113,31 @@ impl OpenReplica {
     }
 }
 
-/// The state of a replica, locked. What was begun with it and is not locked meanwhile (a pause, a sync, a write) ends with it, so that
-/// nobody waits for a thread that has died. Such a thread leaves the life failed: what is in memory may be the half of a step, and only
-/// the log and the disk tell what is there.
+/// The locked state of a replica. A step that runs without the lock (a pause, a sync, a write) ends with this guard, so
+/// that no thread waits for a dead one. A thread that dies in a step marks the open write as failed: memory may hold
+/// half a step, and only journal and disk know the state.
 pub(crate) struct Locked<'a> {
     replica: &'a OpenReplica,
     state: MutexGuard<'a, State>,
     pauses: bool,
     syncs: bool,
     writes: Option<(u64, u64)>,
-    /// The thread was dying already: that had nothing to do with this replica.
+    /// The thread was already dying, for a reason unrelated to this replica.
     unwinds: bool,
 }
 
 impl Locked<'_> {
-    /// Waits until something that writers wait for has changed. Not locked meanwhile.
+    /// Waits for a change that writers wait for. Releases the lock meanwhile.
     pub(crate) fn wait(&mut self) {
         self.replica.changed.wait(&mut self.state);
     }
 
-    /// Wakes those who wait.
+    /// Wakes the waiting threads.
     pub(crate) fn notify(&self) {
         self.replica.changed.notify_all();
     }
 
-    /// Waits until no write and no sync is under way, and keeps new ones from beginning until this is dropped.
+    /// Waits until no write and no sync runs, and prevents new ones until this guard is dropped.
     pub(crate) fn pause(&mut self) {
         while self.state.paused {
             self.wait();
@@ -149,12 +149,12 @@ impl Locked<'_> {
         }
     }
 
-    /// Does `work` without the lock.
+    /// Runs `work` without the lock.
     pub(crate) fn unlocked<T>(&mut self, work: impl FnOnce() -> T) -> T {
         MutexGuard::unlocked(&mut self.state, work)
     }
 
-    /// Does `work`, which is a sync, without the lock.
+    /// Runs `work`, a sync, without the lock.
     pub(crate) fn while_syncing<T>(&mut self, work: impl FnOnce() -> T) -> T {
         self.state.syncing = true;
         self.syncs = true;
@@ -163,7 +163,7 @@ impl Locked<'_> {
         result
     }
 
-    /// Does `work`, which writes to `pages` (a range of bytes), without the lock.
+    /// Runs `work`, which writes to `pages` (a range of bytes), without the lock.
     pub(crate) fn while_writing<T>(&mut self, pages: (u64, u64), work: impl FnOnce() -> T) -> T {
         self.state.in_flight.push(pages);
         self.writes = Some(pages);

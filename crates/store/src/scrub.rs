@@ -1,7 +1,7 @@
-//! Reading a replica past the page cache and comparing it with what was written, while everybody goes on: does the disk still have it?
+//! Scrub: reads a replica past the page cache during normal operation, and compares it with its checksums.
 //!
-//! Nothing is locked while the disk is read. What does not match is only believed if nobody began or ended to write to the replica, moved or
-//! removed it meanwhile, and if it does not match a second time either. Pages that others have in the page cache stay there.
+//! No lock is held while the disk is read. A mismatch counts only if no write began or ended meanwhile, the replica was
+//! not moved or removed, and a second read does not match either. Pages in the page cache stay there.
 
 use std::sync::Arc;
 
@@ -19,24 +19,24 @@ use crate::{StoreError, verify};
 
 /// Bytes of a large replica read in one step.
 const STEP: usize = 1 << 20;
-/// Room for the largest small replica with its header, and the parts of pages before and behind it.
+/// Room for the largest small replica with its header, and for the partial pages before and after it.
 const BUFFER: usize = STEP + (128 << 10);
 const _: () = assert!(SMALL_LIMIT <= STEP as u64);
-/// How often a replica is looked at again that was changed meanwhile.
+/// How often to repeat the scrub of a replica that changed meanwhile.
 const TRIES: usize = 5;
 
-/// What a look at one replica came to.
+/// The result of scrubbing one replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scrubbed {
-    /// Every page, and the whole, is as it was written: so many bytes.
+    /// All pages and the whole replica match. The number of bytes.
     ObjectDigest(u64),
-    /// It is being written, or was changed, moved or removed again and again: not this time.
+    /// It has an open write, or kept changing, moving or being removed: try another time.
     Busy,
-    /// Given up, because the caller said so.
+    /// The caller stopped the scrub.
     Stopped,
 }
 
-/// What one look leaves for the next: memory, and the segment that was open.
+/// Memory and the open segment, kept between replicas.
 pub struct Scrubber {
     buffer: AlignedBuf,
     segment: Option<(u64, Arc<dyn DiskFile>)>,
@@ -48,19 +48,19 @@ impl Default for Scrubber {
     }
 }
 
-/// How far a large replica has been compared; holds as long as its version does.
+/// How far a large replica has been compared. Valid as long as its version does not change.
 struct Progress {
     version: u64,
     sum: RunningSum,
 }
 
 impl Store {
-    /// Reads a replica that has ended from the disk and compares every page, and the whole. `pace` is told the bytes of each step, after it
-    /// and with nothing locked: it may take its time, and gives up by returning false.
+    /// Reads a finished replica from the disk and compares every page, and the whole. Calls `pace` with the bytes of
+    /// each step, after the step and without a lock. `pace` may wait, and stops the scrub by returning false.
     ///
     /// # Errors
-    /// What concerns this replica alone has the code `Checksum`, `Damaged`, `Io` or `NotFound`: the disk does not have it as it was written.
-    /// Everything else: it could not be looked at.
+    /// The codes `Checksum`, `Damaged`, `Io` and `NotFound` concern only this replica: the disk does not have it as it
+    /// was written. With any other code the replica could not be examined.
     pub fn scrub(
         &self,
         replica: ReplicaId,
@@ -108,13 +108,13 @@ impl Inner {
         Ok(Scrubbed::Busy)
     }
 
-    /// The record of a replica that nobody writes to, and its version.
+    /// The record of a replica without an open write, and its version.
     fn at_rest(&self, open: &OpenReplica) -> Result<Option<(u64, ReplicaRecord)>, StoreError> {
         let state = open.lock();
         if state.removed || state.write_state.is_some() {
             return Ok(None);
         }
-        // What was settled or moved meanwhile is known to the index.
+        // The index knows whether it was settled or moved meanwhile.
         Ok(self.record(open.id)?.map(|record| (state.version, record)))
     }
 
@@ -128,7 +128,7 @@ impl Inner {
     ) -> Result<Scrubbed, StoreError> {
         match record.place {
             Place::Empty => {}
-            // It has just been written, and will be settled soon.
+            // It was written recently, and will be settled soon.
             Place::Log { .. } => check(replica, record, &self.small_bytes(record)?)?,
             Place::Segment { segment, offset, header } => {
                 let read = self.scrub_segment(replica, record, (segment, offset, header), scrubber)?;
@@ -141,7 +141,7 @@ impl Inner {
         Ok(Scrubbed::ObjectDigest(record.len))
     }
 
-    /// Compares a small replica and the header before it. Gives the bytes read.
+    /// Compares a small replica and the header before it. Returns the bytes read.
     fn scrub_segment(
         &self,
         replica: ReplicaId,
@@ -192,7 +192,7 @@ impl Inner {
     ) -> Result<Scrubbed, StoreError> {
         let missing = || StoreError::damaged(format!("the file of piece {replica} is missing"));
         let files = self.objects.open(replica, Access::Read)?.ok_or_else(missing)?;
-        // Without it an export or a rebuild would not know what the file is.
+        // Without it an export or a rebuild could not identify the file.
         if !files.newest_header()?.is_some_and(|header| header.replica == replica && header.ended.is_some()) {
             return Err(StoreError::damaged(format!("the sidecar's header of piece {replica}")));
         }
@@ -226,13 +226,13 @@ impl Inner {
         }
         let sum = &progress.sum;
         if record.ended == Ended::Complete && (record.adler32, record.crc32c) != (sum.adler32, sum.crc32c) {
-            return Err(verify::whole_differs(replica));
+            return Err(verify::whole_mismatch(replica));
         }
         Ok(Scrubbed::ObjectDigest(record.len))
     }
 }
 
-/// Whether the replica is not as it was written, rather than that it could not be looked at.
+/// Whether the replica is damaged, rather than not examined.
 fn concerns_the_replica(error: &StoreError) -> bool {
     match error {
         StoreError::Index(_) => false,

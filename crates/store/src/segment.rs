@@ -16,7 +16,7 @@ pub(crate) const FILE_HEADER: u64 = HEADER as u64;
 const HEADER: usize = 64;
 /// Bytes of a record before the path hint.
 const FIXED: usize = 8 + 2 + 2 + 4 + 10 + 1 + 8 + 8 + 8 + 4 + 4 + 2;
-/// No record's header is longer: fixed part, hint, page checksums, its own checksum.
+/// The longest header of a record: fixed part, path hint, page checksums, its own checksum.
 const HEADER_MAX: usize = FIXED + u16::MAX as usize + 4 * (1 << 20) / PAGE_SIZE + 4;
 
 /// The header of segment `number`.
@@ -29,7 +29,7 @@ pub(crate) fn file_header(number: u64) -> Vec<u8> {
     out.0
 }
 
-/// Checks a file header; gives the segment's number.
+/// Checks a file header. Returns the segment's number.
 pub(crate) fn check_file_header(bytes: &[u8]) -> Result<u64, StoreError> {
     let mut input = Decoder::new(bytes, "a segment's header");
     let checked = input.raw(HEADER)?;
@@ -45,7 +45,7 @@ pub(crate) fn check_file_header(bytes: &[u8]) -> Result<u64, StoreError> {
     fields.u64()
 }
 
-/// A replica's record up to its bytes, which follow it directly.
+/// The header of a replica's record. Its bytes follow directly.
 pub(crate) fn record_header(replica: ReplicaId, record: &ReplicaRecord, path_hint: &[u8]) -> Vec<u8> {
     let hint = &path_hint[..path_hint.len().min(usize::from(u16::MAX))];
     let header_len = FIXED + hint.len() + 4 * record.page_crcs.len() + 4;
@@ -65,11 +65,11 @@ pub(crate) fn record_header(replica: ReplicaId, record: &ReplicaRecord, path_hin
     out.0
 }
 
-/// A record as found in a segment.
+/// A record found in a segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) replica: ReplicaId,
-    /// Its place is the caller's to fill in.
+    /// The caller must fill in its place.
     pub(crate) record: ReplicaRecord,
     pub(crate) header: u32,
 }
@@ -114,9 +114,9 @@ pub(crate) fn parse_record(bytes: &[u8]) -> Result<Found, StoreError> {
     Ok(Found { replica, record, header })
 }
 
-/// Reads the record at `offset` of a segment file, without its bytes.
+/// Reads the header of the record at `offset` of a segment file.
 pub(crate) fn read_record(file: &dyn DiskFile, offset: u64) -> Result<Found, StoreError> {
-    // Nearly all headers fit into the first try.
+    // Nearly all headers fit into the first read.
     let mut bytes = vec![0; 1024];
     let got = file.read_at(&mut bytes, offset)?;
     bytes.truncate(got);
@@ -129,8 +129,8 @@ pub(crate) fn read_record(file: &dyn DiskFile, offset: u64) -> Result<Found, Sto
     parse_record(&bytes)
 }
 
-/// Visits the records of a segment from `start` to `end`, in order. Ends quietly at the first that does not check; returns
-/// where that is.
+/// Visits the records of a segment from `start` to `end`, in order. Stops without an error at the first invalid one,
+/// and returns its offset.
 pub(crate) fn scan(
     file: &dyn DiskFile,
     start: u64,
@@ -154,18 +154,18 @@ pub(crate) fn scan(
     Ok(offset)
 }
 
-/// Bytes read at a time while a record is looked for.
+/// Bytes read at a time while searching for a record.
 const SEARCH_CHUNK: usize = 64 << 10;
 
-/// The first place from `start` on, before `end`, where a record's header reads as it was written; `None`: there is none. What cannot
-/// be read is passed over.
+/// The first offset from `start` on, before `end`, with a valid record header; `None` if there is none. Skips
+/// unreadable parts.
 pub(crate) fn find_record(file: &dyn DiskFile, start: u64, end: u64) -> Option<u64> {
     let mut at = start;
     let mut chunk = vec![0; SEARCH_CHUNK];
     while at < end {
         let page_end = (at / PAGE_SIZE as u64 + 1) * PAGE_SIZE as u64;
         let whole = file.read_at(&mut chunk, at).ok();
-        // One page at a time around what cannot be read.
+        // Read single pages around an unreadable one.
         let rest = usize::try_from(page_end - at).unwrap_or(PAGE_SIZE);
         let Some(got) = whole.or_else(|| file.read_at(&mut chunk[..rest], at).ok()) else {
             at = page_end;
@@ -184,7 +184,7 @@ pub(crate) fn find_record(file: &dyn DiskFile, start: u64, end: u64) -> Option<u
         if got < SEARCH_CHUNK {
             return None;
         }
-        // A magic number can lie across the border of two chunks.
+        // A magic number can span two chunks.
         at += (got - RECORD_MAGIC.len() + 1) as u64;
     }
     None
@@ -199,7 +199,7 @@ mod tests {
     use crate::record::Place;
 
     #[test]
-    fn headers_come_back_and_damaged_ones_are_refused() {
+    fn headers_round_trip_and_damaged_ones_are_refused() {
         assert_eq!(check_file_header(&file_header(77)).unwrap(), 77);
         let record = ReplicaRecord {
             ended: Ended::Complete,

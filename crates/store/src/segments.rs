@@ -17,18 +17,18 @@ pub(crate) struct SegmentFiles {
     disk: Arc<dyn Disk>,
     root: String,
     open: Mutex<HashMap<u64, Arc<dyn DiskFile>>>,
-    /// Held while small replicas are moved: by settling or by compaction, one at a time.
+    /// Held while settling or compaction moves small replicas, one at a time.
     pub(crate) newest: Mutex<Newest>,
 }
 
-/// The segment that is appended to.
+/// The segment that takes appends.
 #[derive(Default)]
 pub(crate) struct Newest {
     pub(crate) file: Option<Arc<dyn DiskFile>>,
     pub(crate) number: u64,
-    /// Where the next record goes.
+    /// The offset of the next record.
     pub(crate) end: u64,
-    /// Half-dead segments that could not be emptied since the store was opened: the others come first.
+    /// Half-dead segments that could not be compacted since the store was opened: others come first.
     pub(crate) refused: BTreeSet<u64>,
 }
 
@@ -46,7 +46,7 @@ impl SegmentFiles {
         format!("{}/{number:016x}", self.root)
     }
 
-    /// A segment for reading.
+    /// Opens a segment for reading.
     pub(crate) fn open(&self, number: u64) -> Result<Arc<dyn DiskFile>, StoreError> {
         if let Some(file) = self.open.lock().get(&number) {
             return Ok(Arc::clone(file));
@@ -62,8 +62,8 @@ impl SegmentFiles {
         Ok(file)
     }
 
-    /// Goes on appending to a segment at `end`; what lies behind belongs to nothing.
-    pub(crate) fn go_on(&self, number: u64, end: u64, full: u64) -> Result<(), StoreError> {
+    /// Continues a segment at `end`; the bytes after it belong to nothing.
+    pub(crate) fn continue_at(&self, number: u64, end: u64, full: u64) -> Result<(), StoreError> {
         let mut newest = self.newest.lock();
         newest.number = number;
         if end >= full {
@@ -78,13 +78,13 @@ impl SegmentFiles {
         Ok(())
     }
 
-    /// Begins a new segment when one is needed, behind all that are there.
-    pub(crate) fn go_on_behind(&self, number: u64) {
+    /// Makes the next append start a new segment after all existing ones.
+    pub(crate) fn start_after(&self, number: u64) {
         *self.newest.lock() = Newest { number, ..Newest::default() };
     }
 
-    /// The newest segment's file; a new one if there is none or it is full.
-    pub(crate) fn for_appending(&self, newest: &mut Newest, full: u64) -> Result<Arc<dyn DiskFile>, StoreError> {
+    /// The newest segment's file, or a new one if there is none or it is full.
+    pub(crate) fn file_to_append_to(&self, newest: &mut Newest, full: u64) -> Result<Arc<dyn DiskFile>, StoreError> {
         match &newest.file {
             Some(file) if newest.end < full => return Ok(Arc::clone(file)),
             _ => {}
@@ -94,7 +94,7 @@ impl SegmentFiles {
         let path = self.path(number);
         let file = match self.disk.open(&path, OpenOptions { access: Access::CreateNew, direct: false }) {
             Err(e) if e.code() == ErrorCode::Exists => {
-                // Left by a try that failed before anything referred to it.
+                // An earlier attempt left it before anything referred to it.
                 let file = self.disk.open(&path, OpenOptions { access: Access::ReadWrite, direct: false })?;
                 file.set_len(0)?;
                 file
@@ -108,7 +108,7 @@ impl SegmentFiles {
         Ok(file)
     }
 
-    /// Removes a segment that nothing refers to durably any more.
+    /// Removes a segment to which nothing refers durably.
     pub(crate) fn remove(&self, number: u64) -> Result<(), StoreError> {
         self.open.lock().remove(&number);
         match self.disk.remove(&self.path(number)) {

@@ -1,7 +1,7 @@
-//! Moving small replicas: out of the log into segments, and out of half-dead segments into the newest.
+//! ReplicaMove small replicas: from the journal into segments, and from half-dead segments into the newest.
 //!
-//! The order makes both safe at any instruction: bytes into the newest segment, synced; then one batch that lets the records
-//! point there; when that is durable, the old place may go. Until then the old place holds.
+//! The order makes both safe at any moment. The bytes go into the newest segment and are synced. One batch then lets
+//! the records point there. When the batch is durable, the old copy may be removed. AckPoint then it stays valid.
 
 use std::collections::BTreeSet;
 
@@ -18,40 +18,40 @@ use crate::small::check;
 use crate::store::Inner;
 use crate::writer::index;
 
-/// Steps of settling in one tick; the rest waits for the next.
+/// Settling steps in one tick; the rest waits for the next.
 const STEPS: usize = 64;
 
-/// Pieces in one step of compaction: what one batch of the index surely holds.
+/// Replicas in one step of compaction: one batch of the index surely holds them.
 const STEP_PIECES: usize = 4096;
 
 /// Why replicas are moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// Out of the log.
+    /// From the journal.
     Settle,
-    /// Out of a segment.
+    /// From a segment.
     Compact,
-    /// The last ones out of this segment.
+    /// The last ones from this segment.
     Empty(u64),
 }
 
-/// A replica to be moved: as it is in the index now, and its bytes.
-struct Moving {
+/// A replica to move: its present index record, and its bytes.
+struct ReplicaMove {
     replica: ReplicaId,
     old: ReplicaRecord,
     path_hint: Vec<u8>,
     bytes: Vec<u8>,
 }
 
-impl Moving {
-    /// About as many bytes as it takes in a segment, and rather more.
+impl ReplicaMove {
+    /// A rough upper bound of its bytes in a segment.
     fn about(&self) -> usize {
         128 + self.path_hint.len() + 4 * self.old.page_crcs.len() + self.bytes.len()
     }
 }
 
 impl Inner {
-    /// Moves small replicas out of the log.
+    /// Moves small replicas from the journal into segments.
     pub(crate) fn settle(&self) -> Result<(), StoreError> {
         for _ in 0..STEPS {
             let keys = self.holds.lock().oldest_unsettled(self.config.settle_step_bytes);
@@ -65,21 +65,21 @@ impl Inner {
 
     fn settle_step(&self, keys: &[(Seq, ReplicaId)]) -> Result<(), StoreError> {
         let mut newest = self.segments.newest.lock();
-        // What is found in a segment is known to the log then, whatever comes.
+        // The journal then knows every replica found in a segment, whatever happens.
         self.journal.sync_to(self.journal.appended())?;
         let mut moving = Vec::with_capacity(keys.len());
         let mut trouble = Ok(());
-        // A replica that was updated before it was settled is there twice.
+        // A replica that was updated before it was settled is listed twice.
         let replicas: BTreeSet<ReplicaId> = keys.iter().map(|(_, replica)| *replica).collect();
         for replica in &replicas {
             match self.record(*replica)? {
                 Some(old) if matches!(old.place, Place::Log { .. }) => {
                     let path_hint = old.path_hint.clone();
                     let (bytes, checked) = self.bytes_to_move(*replica, &old)?;
-                    // Bytes that do not match go along as they are, and whoever reads them is told: to keep them where they are
-                    // would hold the log for ever.
+                    // Move bytes that do not match as they are; readers get an error. If they stayed, the journal could
+                    // never be trimmed.
                     trouble = trouble.and(checked);
-                    moving.push(Moving { replica: *replica, old, path_hint, bytes });
+                    moving.push(ReplicaMove { replica: *replica, old, path_hint, bytes });
                 }
                 // Removed, or updated and settled since.
                 _ => {}
@@ -93,7 +93,8 @@ impl Inner {
         trouble
     }
 
-    /// A small replica's bytes, and whether they match: read again if they do not, for a misread must not become what is kept.
+    /// A small replica's bytes, and whether they match. Reads a second time after a mismatch, because a misread must
+    /// not be kept.
     fn bytes_to_move(
         &self,
         replica: ReplicaId,
@@ -108,9 +109,10 @@ impl Inner {
         Ok((again, checked))
     }
 
-    /// Empties one segment of which less than half still counts.
+    /// Compacts one segment of which less than half is live.
     ///
-    /// A segment goes with all that is in it, also what no record points to. Where the index may have forgotten something, none does.
+    /// A segment is removed with all its contents, even those without a record. If the index may have lost records, no
+    /// segment is removed.
     pub(crate) fn compact(&self) -> Result<(), StoreError> {
         if !self.config.clear_away {
             return Ok(());
@@ -126,7 +128,7 @@ impl Inner {
         let seq = match self.empty_segment(&mut newest, number, stat) {
             Ok(seq) => seq,
             Err(e) => {
-                // One that cannot be read must not keep the others from being emptied. For want of space: again later.
+                // An unreadable segment must not block the others. After a lack of space, try it again later.
                 if !e.is_no_space() {
                     newest.refused.insert(number);
                 }
@@ -139,7 +141,7 @@ impl Inner {
         self.segments.remove(number)
     }
 
-    /// Moves what counts in a segment, in steps, for a batch of the index is limited.
+    /// Moves the live replicas of a segment in steps, because a batch of the index is limited.
     fn empty_segment(&self, newest: &mut Newest, number: u64, stat: SegmentStat) -> Result<Seq, StoreError> {
         let mut moving = Vec::new();
         let mut bytes_moving = 0;
@@ -156,7 +158,7 @@ impl Inner {
                     return Ok(());
                 }
                 bytes_moving += old.bytes_in_segment();
-                moving.push(Moving { replica: found.replica, old, path_hint: found.record.path_hint, bytes });
+                moving.push(ReplicaMove { replica: found.replica, old, path_hint: found.record.path_hint, bytes });
                 if bytes_moving >= self.config.settle_step_bytes || moving.len() >= STEP_PIECES {
                     self.move_replicas(newest, &moving, Purpose::Compact)?;
                     moving.clear();
@@ -173,20 +175,20 @@ impl Inner {
         Ok(seq)
     }
 
-    /// Appends replicas to the newest segment and lets their records point there. The second value tells whether the segment to be
-    /// emptied was forgotten, for nothing in it counts any more.
+    /// Appends replicas to the newest segment and lets their records point there. The second value tells whether the
+    /// source segment's record was removed, because nothing in it is live.
     fn move_replicas(
         &self,
         newest: &mut Newest,
-        moving: &[Moving],
+        moving: &[ReplicaMove],
         purpose: Purpose,
     ) -> Result<(Seq, bool), StoreError> {
         let mut placed = Vec::with_capacity(moving.len());
         let mut at = 0;
         while at < moving.len() {
-            let file = self.segments.for_appending(newest, self.config.segment_bytes)?;
+            let file = self.segments.file_to_append_to(newest, self.config.segment_bytes)?;
             let (start, mut end) = (newest.end, newest.end);
-            let rest: usize = moving[at..].iter().map(Moving::about).sum();
+            let rest: usize = moving[at..].iter().map(ReplicaMove::about).sum();
             let mut out = Vec::with_capacity(rest.min(index(self.config.segment_bytes)));
             while let Some(replica) = moving.get(at)
                 && end < self.config.segment_bytes
@@ -214,7 +216,7 @@ impl Inner {
 
     fn switch_records(
         &self,
-        placed: &[(&Moving, ReplicaRecord, u64)],
+        placed: &[(&ReplicaMove, ReplicaRecord, u64)],
         purpose: Purpose,
     ) -> Result<(Seq, bool), StoreError> {
         let emptied = match purpose {
@@ -228,7 +230,8 @@ impl Inner {
             if let Place::Segment { segment, .. } = new.place {
                 let stat = changed.entry(segment).or_default();
                 stat.end = stat.end.max(*end);
-                // What was removed or replaced meanwhile stays so; its bytes in the segment are dead from the start.
+                // A replica that was removed or replaced meanwhile stays so; its bytes in the segment are dead from the
+                // start.
                 if self.record(moving.replica)?.as_ref() == Some(&moving.old) {
                     stat.live += new.bytes_in_segment();
                     batch.put(&replica_key(moving.replica), &new.encode());
@@ -259,7 +262,7 @@ impl Inner {
         };
         *segments = changed;
         drop(segments);
-        // Those who have such a replica open learn where it is now.
+        // Tell the open replicas their new location.
         for (moving, new, _) in placed {
             let open = self.table.lock().get(&moving.replica).cloned();
             if let Some(open) = open {

@@ -10,20 +10,21 @@ use crate::sums::PAGE_SUM_BYTES;
 const MAGIC: &[u8; 8] = b"WEIRCRC1";
 const VERSION: u16 = 1;
 
-/// Bytes of one of the two header slots. Generations take turns, so that a torn header leaves the one before.
+/// Bytes of one of the two header slots. Generations alternate between them, so a torn header leaves the previous one
+/// intact.
 pub(crate) const SLOT: usize = 8192;
-/// Where the pages' sums begin.
+/// Offset of the pages' checksums.
 pub(crate) const SUMS_AT: u64 = 2 * SLOT as u64;
 
-/// Longest path hint that is kept.
+/// Longest path hint that is stored.
 pub(crate) const PATH_HINT_MAX: usize = 4096;
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     pub(crate) replica: ReplicaId,
     pub(crate) generation: u64,
-    /// `None`: in the making.
+    /// `None`: unfinished.
     pub(crate) ended: Option<Ended>,
     pub(crate) incarnation: Incarnation,
     pub(crate) len: u64,
@@ -32,13 +33,13 @@ pub(crate) struct Header {
     pub(crate) path_hint: Vec<u8>,
 }
 
-/// Where page `page`'s sums lie.
+/// The offset of the checksums of page `page`.
 pub(crate) fn sum_offset(page: u64) -> u64 {
     SUMS_AT + page * PAGE_SUM_BYTES
 }
 
 impl Header {
-    /// Where it belongs.
+    /// The offset of the header's slot.
     pub(crate) fn offset(&self) -> u64 {
         (self.generation & 1) * SLOT as u64
     }
@@ -85,7 +86,7 @@ impl Header {
         Ok(Self { replica, generation, ended, incarnation, len, adler32, crc32c, path_hint })
     }
 
-    /// The newest header in the first bytes of a sidecar; `None`: neither checks.
+    /// The newest valid header in the first bytes of a sidecar; `None` if neither slot is valid.
     pub(crate) fn newest(bytes: &[u8]) -> Result<Option<Self>, StoreError> {
         let mut newest: Option<Self> = None;
         for slot in bytes.chunks_exact(SLOT).take(2) {
@@ -98,7 +99,7 @@ impl Header {
         Ok(newest)
     }
 
-    /// The replica's record, if its life had ended.
+    /// The replica's record, if it was finished.
     pub(crate) fn record(&self) -> Option<ReplicaRecord> {
         Some(ReplicaRecord {
             ended: self.ended?,
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_header_that_checks_counts() {
+    fn the_newest_valid_header_counts() {
         let header = |generation, ended| Header {
             replica: ReplicaId::first(ObjectId(1)),
             generation,

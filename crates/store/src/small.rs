@@ -1,4 +1,4 @@
-//! Reading small replicas: from the log, or from a segment.
+//! Reading small replicas from the journal or a segment.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::store::Inner;
 use crate::writer::index;
 use crate::{StoreError, segment};
 
-/// How often a place is looked up again when the bytes have moved away while it was read.
+/// How often to look a location up again when the bytes move during the read.
 const TRIES: usize = 5;
 
 impl Inner {
-    /// The whole content of a small replica that has ended, checked, and kept while the replica is open.
+    /// All bytes of a finished small replica, checked. Kept while the replica is open.
     pub(crate) fn content(&self, replica: ReplicaId, state: &mut State) -> Result<Arc<[u8]>, StoreError> {
         if let Some(content) = &state.content {
             return Ok(Arc::clone(content));
@@ -24,7 +24,7 @@ impl Inner {
         let mut result = Err(StoreError::NotFound { replica });
         for _ in 0..TRIES {
             let Some(record) = &state.record else { return Err(StoreError::NotFound { replica }) };
-            // Read to where it stays.
+            // Read directly into the final buffer.
             let mut content: Arc<[u8]> = std::iter::repeat_n(0, index(record.len)).collect();
             let read = Arc::get_mut(&mut content).map_or(Ok(()), |bytes| self.small_bytes_into(record, bytes));
             result = read.and_then(|()| {
@@ -36,7 +36,7 @@ impl Inner {
             if result.is_ok() {
                 break;
             }
-            // It may have been settled or moved just now: the index knows.
+            // It may just have been settled or moved: ask the index.
             match self.record(replica)? {
                 Some(now) if now.generation == record.generation && now.place != record.place => {
                     state.record = Some(now)
@@ -49,14 +49,14 @@ impl Inner {
         Ok(content)
     }
 
-    /// The bytes of a small replica, not compared.
+    /// The bytes of a small replica, unchecked.
     pub(crate) fn small_bytes(&self, record: &ReplicaRecord) -> Result<Vec<u8>, StoreError> {
         let mut bytes = vec![0; index(record.len)];
         self.small_bytes_into(record, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// The same, into zeros of the replica's length.
+    /// Like [`Inner::small_bytes`], into a zeroed buffer of the replica's length.
     fn small_bytes_into(&self, record: &ReplicaRecord, bytes: &mut [u8]) -> Result<(), StoreError> {
         match record.place {
             Place::Log { location, skip } => self.journal.read_into(location, skip, bytes)?,
@@ -71,7 +71,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Where the replica was in the namespace when it was made.
+    /// The replica's path in the namespace when it was created.
     pub(crate) fn path_hint(
         &self,
         replica: ReplicaId,
@@ -84,7 +84,7 @@ impl Inner {
                 let hint = self.segments.open(segment).and_then(|file| read_record(&*file, offset));
                 match hint {
                     Ok(segment::Found { replica: there, record, .. }) if there == replica => Ok(record.path_hint),
-                    // It has been moved by a compaction just now; a hint is not worth more.
+                    // A compaction has just moved it; a hint is not worth another lookup.
                     Ok(_) | Err(StoreError::Damaged { .. }) => Ok(Vec::new()),
                     Err(e) if e.code() == ErrorCode::NotFound => Ok(Vec::new()),
                     Err(e) => Err(e),

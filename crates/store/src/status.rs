@@ -1,108 +1,108 @@
-//! What the store says of its replicas.
+//! What the store reports about its replicas.
 
 use journal::Seq;
 use types::{Adler32, Crc32c, Incarnation, ReplicaId};
 
-/// What is known when a replica is made.
+/// What a caller knows when it creates a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewReplica<'a> {
-    /// Where the file is in the namespace, as far as the store needs to know: for an export without the namespace. May be stale
-    /// later. At most 4096 bytes; more are cut off.
+    /// The file's path in the namespace, for an export without the namespace. It may become stale. Only the first 4096
+    /// bytes are kept.
     pub path_hint: &'a [u8],
-    /// How long it will be, if that was announced.
+    /// The announced length in bytes, if any.
     pub expected_len: Option<u64>,
-    /// The namespace's life that the object's number comes from.
+    /// The incarnation of the namespace that gave the object its number.
     pub incarnation: Incarnation,
 }
 
-/// What state a replica is in.
+/// The state of a replica.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplicaState {
-    /// Being written for the first time, or resumed.
+    /// It has an open write: new, or resumed after an interruption.
     InMaking {
         /// The written ranges as (start, end), in order, disjoint.
         written: Vec<(u64, u64)>,
         /// Bytes written without a gap from the beginning.
         prefix: u64,
-        /// Bytes without a gap from the beginning that a power failure cannot undo.
+        /// Bytes without a gap from the beginning that survive a power failure.
         durable_prefix: u64,
     },
-    /// Whole.
+    /// Complete.
     Complete {
-        /// Of the whole content.
+        /// Adler32 of all bytes.
         adler32: Adler32,
-        /// Of the whole content.
+        /// CRC32C of all bytes.
         crc32c: Crc32c,
     },
-    /// The writer went away; what is left is the durable prefix. Can be resumed.
+    /// The writer left; the durable prefix is kept. Can be resumed.
     Interrupted,
-    /// Was complete and is being updated in place (or was, when the machine stopped). Readable.
+    /// It was complete and is being updated in place (or was, when the machine stopped). Readable.
     Dirty,
 }
 
 /// A replica, as the store sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaStatus {
-    /// In bytes; of a replica in the making: the end of its highest written byte.
+    /// Length in bytes. Of an unfinished replica: the end of its highest written byte.
     pub len: u64,
     /// The state.
     pub state: ReplicaState,
-    /// How often it has been begun: 1 when made, one more for each time it was resumed or updated.
+    /// How often it was opened for writing: 1 at its creation, one more for each resumption or update.
     pub generation: u64,
-    /// The namespace's life that its object comes from.
+    /// The incarnation of the namespace that gave the object its number.
     pub incarnation: Incarnation,
 }
 
-/// A completed replica. The record is in the log's order at `seq`, and durable when the log is synced that far.
+/// A completed replica. Its record is in the journal at `seq`, and durable when the journal is synced that far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completed {
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Of the whole content.
+    /// Adler32 of all bytes.
     pub adler32: Adler32,
-    /// Of the whole content.
+    /// CRC32C of all bytes.
     pub crc32c: Crc32c,
-    /// The record's place in the log.
+    /// The record's number in the journal.
     pub seq: Seq,
 }
 
-/// A replica that was read through and found whole.
+/// A replica that was read completely and matches its checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verified {
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Of what was read.
+    /// Adler32 of the bytes read.
     pub adler32: Adler32,
-    /// Of what was read.
+    /// CRC32C of the bytes read.
     pub crc32c: Crc32c,
 }
 
-/// Sizes, in bytes.
+/// Sizes in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Space {
-    /// The file system's.
+    /// Total of the file system.
     pub total: u64,
-    /// Free for us.
+    /// Free bytes that weir can use.
     pub free: u64,
-    /// Kept back.
+    /// Bytes kept back.
     pub floor: u64,
-    /// New data is refused now.
+    /// Whether new data is refused now.
     pub floor_reached: bool,
 }
 
 /// What opening a store found.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct StoreRecovery {
-    /// Pieces that were being written or updated and go on.
+    /// Replicas with an open write or update, which continues.
     pub in_making: Vec<ReplicaId>,
-    /// Small complete replicas that still lie in the log.
+    /// Small complete replicas that still lie in the journal.
     pub unsettled: u64,
-    /// Bytes of written ranges that were not durable and did not come back (after a power failure).
+    /// Bytes of written ranges that were not durable and are lost (after a power failure).
     pub bytes_dropped: u64,
     /// Files that belonged to nothing and were removed.
     pub orphans_removed: u64,
-    /// The same, where nothing is to be removed: the next ordinary opening does it.
+    /// Such files that were kept because nothing may be removed; the next ordinary opening removes them.
     pub orphans_left: u64,
-    /// Files (and ends of segments) with complete or interrupted replicas that no record speaks of. They are left alone.
+    /// Files (and ends of segments) with complete or interrupted replicas that have no record. They are left alone.
     pub unexplained: Vec<String>,
 }

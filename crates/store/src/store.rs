@@ -1,4 +1,4 @@
-//! The store: its table of open replicas, and what is asked of it.
+//! The store: its table of open replicas, and its interface.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -27,8 +27,8 @@ use crate::{NewReplica, Reader, ReplicaStatus, Space, StoreConfig, StoreError, S
 
 /// The map of records that the store keeps: `kv::LoggedIndex` on the stream `STORE_INDEX`.
 pub trait RecordIndex: Send + Sync {
-    /// Takes a batch into the log's order, visible to snapshots at once; not yet durable. `urgent`: it frees space, and may use
-    /// the log's reserve.
+    /// Appends a batch, visible to snapshots at once; not yet durable. `urgent`: it frees space, and may use the
+    /// journal's reserve.
     fn append(&self, batch: &Batch, urgent: bool) -> Result<Seq, KvError>;
     /// A consistent view of everything appended.
     fn snapshot(&self) -> Box<dyn kv::Read + Send + '_>;
@@ -44,19 +44,20 @@ impl RecordIndex for kv::LoggedIndex {
     }
 }
 
-/// What the store remembers of objects, and whether the index knows it.
+/// The objects that the store has seen, and whether the index has this record.
 pub(crate) struct Memory {
     pub(crate) seen: Seen,
     pub(crate) changed: bool,
 }
 
-/// A map by replica. Its order follows from what was done with it alone, so that a simulation happens again as it was; the keys are our own numbers, which
-/// nobody chooses to collide.
+/// A map by replica. Its order depends only on the operations on it, so a simulation is repeatable. The store chooses
+/// the keys, so nobody can make them collide.
 pub(crate) type ReplicaMap<V> = HashMap<ReplicaId, V, BuildHasherDefault<DefaultHasher>>;
 
-/// Everything that the parts of the store share.
+/// State that all parts of the store share.
 ///
-/// Locks, in the order in which they may be taken: `table`, a replica's state, `rollbacks`, `seen`, `records`, `removals`, `holds`.
+/// Locks, in the order in which they may be taken: `table`, a replica's state, `rollbacks`, `seen`, `records`,
+/// `removals`, `holds`.
 pub(crate) struct Inner {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) journal: Arc<Journal>,
@@ -66,10 +67,10 @@ pub(crate) struct Inner {
     pub(crate) segments: SegmentFiles,
     pub(crate) buffers: Buffers,
     pub(crate) floor: Floor,
-    /// Pieces that somebody has open, or that are being written.
+    /// Replicas with readers or an open write.
     pub(crate) table: Mutex<ReplicaMap<Arc<OpenReplica>>>,
     pub(crate) seen: Mutex<Memory>,
-    /// Held while a record of the index is replaced; the segments' numbers go with the records.
+    /// Held while an index record is replaced, because the segments' numbers change with the records.
     pub(crate) records: Mutex<BTreeMap<u64, SegmentStat>>,
     pub(crate) holds: Mutex<Holds>,
     /// Held while a checkpoint is undone.
@@ -78,15 +79,15 @@ pub(crate) struct Inner {
     pub(crate) removals: Mutex<()>,
 }
 
-/// Pieces of objects on one disk. All calls may come from any thread.
+/// Replicas of objects on one disk. Any thread may make any call.
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
 }
 
 impl Inner {
-    /// Appends a record to the stream of replicas being written.
+    /// Appends a record to the stream of open writes.
     pub(crate) fn log(&self, subject: Subject, record: &LogRecord<'_>) -> Result<Appended, StoreError> {
-        // These free space, or end what holds the log.
+        // These records free space, or allow trimming.
         if matches!(record, LogRecord::Gone | LogRecord::Cut) {
             return self.log_urgent(subject, record);
         }
@@ -94,7 +95,7 @@ impl Inner {
         Ok(self.journal.append(StreamId::STORE_DATA, &[&head, tail])?)
     }
 
-    /// The same, with the log's reserve: where a full disk must not be in the way.
+    /// Like [`Inner::log`], with the journal's reserve, for records that a full disk must not block.
     pub(crate) fn log_urgent(&self, subject: Subject, record: &LogRecord<'_>) -> Result<Appended, StoreError> {
         let (head, tail) = record.encode(subject);
         Ok(self.journal.append_urgent(StreamId::STORE_DATA, &[&head, tail])?)
@@ -106,7 +107,7 @@ impl Inner {
         bytes.map(|bytes| ReplicaRecord::decode(&bytes)).transpose()
     }
 
-    /// Replaces a replica's record, and keeps count of what is live in segments.
+    /// Replaces a replica's record, and updates the live bytes of segments.
     pub(crate) fn replace_record(
         &self,
         replica: ReplicaId,
@@ -114,7 +115,7 @@ impl Inner {
         new: Option<&ReplicaRecord>,
     ) -> Result<Seq, StoreError> {
         let mut segments = self.records.lock();
-        // What settled or moved meanwhile is only known under the lock.
+        // Only under the lock is it certain what was settled or moved meanwhile.
         let old = if old.is_some() { self.record(replica)? } else { None };
         let mut batch = Batch::new();
         match new {
@@ -137,7 +138,7 @@ impl Inner {
         Ok(seq)
     }
 
-    /// The open replica, or the one that the index knows, opened. `None`: there is none.
+    /// The open replica, or one opened from its index record; `None` if it does not exist.
     pub(crate) fn find(&self, replica: ReplicaId) -> Result<Option<Arc<OpenReplica>>, StoreError> {
         let mut table = self.table.lock();
         if let Some(open) = table.get(&replica) {
@@ -154,7 +155,7 @@ impl Inner {
         if given < seen { Err(StoreError::StaleIncarnation { given, seen }) } else { Ok(()) }
     }
 
-    /// Called when a reader or writer goes: forgets a replica that nobody has open.
+    /// Called when a reader or writer is dropped: closes a replica without other users.
     pub(crate) fn release(&self, replica: &Arc<OpenReplica>) {
         let mut table = self.table.lock();
         let ours = table.get(&replica.id).is_some_and(|open| Arc::ptr_eq(open, replica));
@@ -169,15 +170,17 @@ impl Inner {
         self.table.lock().keys().copied().collect()
     }
 
-    /// Forgets replicas that nobody has open. [`Inner::release`] leaves one standing when two go at once, or somebody just looks.
+    /// Closes replicas without users. [`Inner::release`] leaves one open if two users drop it at once, or during a
+    /// status request.
     pub(crate) fn forget_closed(&self) {
-        // With no reference but the table's, and the table locked, nobody else can be at the state.
+        // If only the locked table has a reference, no other thread can use the state.
         self.table.lock().retain(|_, open| Arc::strong_count(open) > 1 || open.lock().write_state.is_some());
     }
 }
 
 impl Store {
-    /// Opens the store in the folder `dir` of `disk`, or makes one. `journal` and `index` are open (recovered) already.
+    /// Opens the store in the directory `dir` of `disk`, or makes one. `journal` and `index` must already be open
+    /// (recovered).
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &str,
@@ -188,25 +191,25 @@ impl Store {
         crate::recover::open(disk, dir, journal, index, config)
     }
 
-    /// Begins a replica. Its object's number must never have been used on this store. Waits for no disk write: the beginning is in the
-    /// log's order, and goes to the kernel with the first bytes or with whatever else is written to the log. Until then a stop of
-    /// the process forgets it, as if it had not been asked for.
+    /// Creates a replica. Its object's number must never have been used on this store. Waits for no disk write: the
+    /// first record is in the journal's memory, and goes to the kernel with the first bytes or with any other write of
+    /// the journal. A stop of the process before that forgets the replica.
     pub fn create(&self, replica: ReplicaId, new: NewReplica<'_>) -> Result<Arc<Writer>, StoreError> {
         let inner = &self.inner;
         inner.floor.check(&*inner.disk, 0)?;
-        // Before anything is known of it: a later removal would else take that file along.
+        // Before the replica is known: otherwise a later removal would remove that file.
         if inner.objects.ended(replica)? {
             return Err(StoreError::FileThere { replica, path: inner.objects.path(replica) });
         }
-        // Of a cluster's numbers a store sees some, in any order, and those that it does not see are gaps. Whether a number from long ago was used is
-        // not known any more; then it begins as one that was.
+        // A store sees some of a cluster's numbers, in any order; the others are gaps. Of a number from a dropped gap,
+        // the store does not know whether it was used. It treats the number as used.
         if inner.seen.lock().seen.has_forgotten(replica.object) && self.status(replica)?.is_none() {
             return self.begin_anew(replica, new);
         }
         self.begin(replica, new, 1, false)
     }
 
-    /// The first record of a replica of which nothing is known, in the life `generation`.
+    /// Appends the first record of an unknown replica, with the given `generation`.
     pub(crate) fn begin(
         &self,
         replica: ReplicaId,
@@ -250,29 +253,30 @@ impl Store {
         Ok(Arc::new(Writer::new(Arc::clone(inner), open, generation)))
     }
 
-    /// Goes on with a replica in the making (the writer that is there is shared), resumes an interrupted one, or begins an update
-    /// in place of a complete one (durably marked before this returns).
+    /// Opens an existing replica for writing. Shares the writer of an open write, resumes an interrupted replica, or
+    /// begins an update in place of a complete one (marked durably before this returns).
     pub fn reopen(&self, replica: ReplicaId) -> Result<Arc<Writer>, StoreError> {
         let inner = &self.inner;
         let open = inner.find(replica)?.ok_or(StoreError::NotFound { replica })?;
-        let generation = inner.begin_again(&open)?;
+        let generation = inner.begin_generation(&open)?;
         Ok(Arc::new(Writer::new(Arc::clone(inner), open, generation)))
     }
 
-    /// Opens for reading: a complete replica, an interrupted one (what was kept), or one in the making (its durable prefix, as it
-    /// grows).
+    /// Opens for reading: a complete replica, an interrupted one (its kept bytes), or an unfinished one (its growing
+    /// durable prefix).
     pub fn open_read(&self, replica: ReplicaId) -> Result<Arc<Reader>, StoreError> {
         let open = self.inner.find(replica)?.ok_or(StoreError::NotFound { replica })?;
-        Ok(Arc::new(Reader::open(Arc::clone(&self.inner), open, ReadView::WhatIsDurable)?))
+        Ok(Arc::new(Reader::open(Arc::clone(&self.inner), open, ReadView::DurablePrefix)?))
     }
 
-    /// As [`Store::open_read`], for who writes the replica: of one in the making everything that was written, and zeros where nothing was yet.
+    /// Like [`Store::open_read`], for the writer of the replica: an unfinished one shows all written bytes, and zeros
+    /// in the gaps.
     pub fn open_read_of_writer(&self, replica: ReplicaId) -> Result<Arc<Reader>, StoreError> {
         let open = self.inner.find(replica)?.ok_or(StoreError::NotFound { replica })?;
-        Ok(Arc::new(Reader::open(Arc::clone(&self.inner), open, ReadView::AllThatIsWritten)?))
+        Ok(Arc::new(Reader::open(Arc::clone(&self.inner), open, ReadView::AllWritten)?))
     }
 
-    /// What is known of a replica; `None`: nothing.
+    /// The status of a replica; `None` if it does not exist.
     pub fn status(&self, replica: ReplicaId) -> Result<Option<ReplicaStatus>, StoreError> {
         let open = self.inner.table.lock().get(&replica).cloned();
         match open {
@@ -281,15 +285,15 @@ impl Store {
         }
     }
 
-    /// Whether a replica of `object` was ever begun here, as far as the log and the index tell: not if it was forgotten with a stop of the process
-    /// (see [`Store::create`]), and also where numbers were skipped so often and so long ago that the gaps are remembered no more.
+    /// Whether a replica of `object` was ever begun here, as far as journal and index know. False if a stop of the
+    /// process forgot it (see [`Store::create`]). Also true if its number lies in a dropped gap.
     pub fn has_begun(&self, object: ObjectId) -> bool {
         self.inner.seen.lock().seen.has(object)
     }
 
-    /// Ends a replica in the making without completing it. Returns the length that is kept: everything without a gap from the
-    /// beginning, made durable (after a failed sync: what was durable before). Appended, not synced. An update in place is ended
-    /// as complete with what was written.
+    /// Ends an open write without completing it. Returns the kept length: all bytes without a gap from the beginning,
+    /// made durable (after a failed sync: those that were durable before). Appended, not synced. An update in place
+    /// ends as complete with the written changes.
     pub fn interrupt(&self, replica: ReplicaId) -> Result<u64, StoreError> {
         let open = self.inner.find(replica)?.ok_or(StoreError::NotFound { replica })?;
         let kept = self.inner.interrupt(&open);
@@ -297,8 +301,8 @@ impl Store {
         kept
     }
 
-    /// Removes a replica in any state. Open readers go on; writers are refused. Appended, not synced; the files go when the record
-    /// is durable. No error where there is none.
+    /// Removes a replica in any state. Open readers continue; writers get an error. Appended, not synced; the files are
+    /// removed when the record is durable. No error if the replica does not exist.
     pub fn delete(&self, replica: ReplicaId) -> Result<(), StoreError> {
         let inner = &self.inner;
         let Some(open) = inner.find(replica)? else { return Ok(()) };
@@ -309,7 +313,8 @@ impl Store {
         let record_generation = state.record.as_ref().map_or(0, |record| record.generation);
         let generation =
             state.write_state.as_ref().map_or(record_generation, |write_state| write_state.birth.generation);
-        // First the mark in the stream of lives, so that replay never takes the records of a removed replica for one in the making.
+        // First the mark in the stream of open writes, so that replay never mistakes the removed replica's records for
+        // an open write.
         let gone = inner.log(Subject { replica, generation }, &LogRecord::Gone)?.seq;
         let mut after = gone;
         if let Some(record) = &state.record {
@@ -334,13 +339,13 @@ impl Store {
         Ok(())
     }
 
-    /// Reads everything and compares; `progress` gets the bytes read so far and may say stop by returning false: then that is the error
-    /// ([`StoreError::Stopped`]), since nothing is known of the whole.
+    /// Reads all bytes and compares them. `progress` gets the bytes read so far. If it returns false, the call fails
+    /// with [`StoreError::Stopped`], because the result for the whole is unknown.
     pub fn verify(&self, replica: ReplicaId, progress: &mut dyn FnMut(u64) -> bool) -> Result<Verified, StoreError> {
         crate::verify::verify(&*self.open_read(replica)?, self.status(replica)?, progress)
     }
 
-    /// Pieces in order after `after`, at most `limit`.
+    /// Replicas in order after `after`, at most `limit`.
     pub fn replicas(
         &self,
         after: Option<ReplicaId>,
@@ -373,8 +378,9 @@ impl Store {
         Ok(found.into_iter().take(limit).collect())
     }
 
-    /// The once-a-second work: syncs open writers, settles small replicas out of the log, compacts segments, removes files of deleted
-    /// replicas, moves the trim mark, looks at the free space. Does all of it and then returns the first error.
+    /// Periodic work, once a second: syncs open writers, settles small replicas, compacts segments, removes files of
+    /// deleted replicas, moves the trim mark, and checks the free space. Does all of it and then returns the first
+    /// error.
     pub fn tick(&self) -> Result<(), StoreError> {
         let inner = &self.inner;
         let steps = [
@@ -387,23 +393,23 @@ impl Store {
         steps.into_iter().collect()
     }
 
-    /// All that was recorded so far is durable when this returns.
+    /// Makes all records so far durable.
     ///
     /// # Errors
-    /// When the log cannot be synced.
+    /// The journal cannot be synced.
     pub fn sync_log(&self) -> Result<(), StoreError> {
         self.sync_log_to(self.inner.journal.appended())
     }
 
-    /// The record at `seq`, and all before it, are durable when this returns. Those who wait at one time share a sync.
+    /// Makes the record at `seq` and all earlier ones durable. Callers that wait at the same time share a sync.
     ///
     /// # Errors
-    /// When the log cannot be synced.
+    /// The journal cannot be synced.
     pub fn sync_log_to(&self, seq: Seq) -> Result<(), StoreError> {
         Ok(self.inner.journal.sync_to(seq)?)
     }
 
-    /// Sizes of the file system and whether new data is refused.
+    /// Sizes of the file system, and whether new data is refused.
     pub fn space(&self) -> Result<Space, StoreError> {
         self.inner.floor.look(&*self.inner.disk)
     }

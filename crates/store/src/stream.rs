@@ -1,4 +1,4 @@
-//! Writing whole pages to a file, with their sums computed meanwhile: the disk and a core work at the same time.
+//! Writing whole pages to a file while computing their checksums: the disk and a core work at the same time.
 
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -10,15 +10,16 @@ use crate::StoreError;
 use crate::buffers::{BUFFER, Buffer, Buffers};
 use crate::sums::PageSum;
 
-/// Shorter writes are not worth a thread: it costs some 100 microseconds of processor time, the sums of a MiB 25.
+/// Shorter writes do not justify a thread: it costs about 100 microseconds of processor time, the checksums of a MiB
+/// 25.
 const OVERLAP_MIN: usize = 4 << 20;
 
 fn sums_of(data: &[u8]) -> Vec<PageSum> {
     data.chunks(PAGE_SIZE).map(PageSum::of).collect()
 }
 
-/// Writes `data`, whole pages, at `start`; gives the pages' sums, which are `known` already if the caller has computed them. Bytes at
-/// an address that direct I/O takes are written from where they are, others through a buffer.
+/// Writes `data`, whole pages, at `start`. Returns the pages' checksums; the caller passes them as `known` if it has
+/// them. Data at an aligned address is written in place, other data through a buffer.
 pub(crate) fn write_pages(
     file: &dyn DiskFile,
     buffers: &Buffers,
@@ -50,7 +51,7 @@ pub(crate) fn write_pages(
     }
 }
 
-/// One thread writes, this one computes.
+/// One thread writes while this one computes checksums.
 fn write_aligned(file: &dyn DiskFile, start: u64, data: &[u8]) -> Result<Vec<PageSum>, StoreError> {
     thread::scope(|scope| {
         let writing =
@@ -58,18 +59,18 @@ fn write_aligned(file: &dyn DiskFile, start: u64, data: &[u8]) -> Result<Vec<Pag
         let sums = sums_of(data);
         match writing {
             Ok(writing) => joined(writing)?,
-            // No more threads to be had: one after the other.
+            // No more threads are available: write first, compute later.
             Err(_) => file.write_at(data, start)?,
         }
         Ok(sums)
     })
 }
 
-/// One thread writes buffers, this one fills them.
+/// One thread writes buffers while this one fills them.
 fn write_copied(file: &dyn DiskFile, buffers: &Buffers, start: u64, data: &[u8]) -> Result<Vec<PageSum>, StoreError> {
     let mut sums = Vec::with_capacity(data.len() / PAGE_SIZE);
     thread::scope(|scope| {
-        // One buffer is written, one waits, one is filled. Whoever holds one waits for nothing but the disk.
+        // One buffer is being written, one waits, one is being filled. Their holders wait only for the disk.
         let (sender, receiver) = sync_channel::<(Buffer<'_>, usize, u64)>(1);
         let writing = thread::Builder::new().name("store-write".into()).spawn_scoped(scope, move || {
             while let Ok((buffer, len, at)) = receiver.recv() {
@@ -84,7 +85,7 @@ fn write_copied(file: &dyn DiskFile, buffers: &Buffers, start: u64, data: &[u8])
             sums.extend(filled.chunks(PAGE_SIZE).map(PageSum::of));
             if let Err(unsent) = sender.send((buffer, chunk.len(), at)) {
                 if writing.is_ok() {
-                    // The other thread has met an error and gone; it is asked below.
+                    // The other thread has failed; its error is fetched below.
                     break;
                 }
                 let (buffer, len, at) = unsent.0;

@@ -1,4 +1,4 @@
-//! Checksums of pages, and how those of a whole file follow from them without reading the bytes again.
+//! Checksums of pages, and how to combine them for a whole file without reading the bytes again.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ pub(crate) fn pages_of(len: u64) -> u64 {
     len.div_ceil(PAGE)
 }
 
-/// Both checksums of one page (or of the last, shorter one): what lies beside it on the disk.
+/// Both checksums of one page (or of the last, shorter one), as stored in the sidecar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageSum {
     pub(crate) crc32c: Crc32c,
@@ -24,12 +24,12 @@ pub(crate) const PAGE_SUM_BYTES: u64 = 8;
 
 static ZERO_PAGE: LazyLock<PageSum> = LazyLock::new(|| PageSum::of(&[0; PAGE_SIZE]));
 
-/// Images of a CRC's four bytes after 4096 more bytes, so that one page is added with four look-ups.
+/// The effect of 4096 more bytes on each of a CRC's four bytes, so that adding a page takes four lookups.
 static PAGE_SHIFT: LazyLock<Box<[[u32; 256]; 4]>> = LazyLock::new(|| {
     let mut tables = Box::new([[0u32; 256]; 4]);
     for (place, table) in (0u32..).zip(tables.iter_mut()) {
         for bit in 0..8 {
-            // The shift is linear: a byte's image is that of its highest bit, and of the rest.
+            // The shift is linear: a byte's image combines those of its highest bit and of the rest.
             let image = Crc32c(1 << (8 * place + bit)).combine(Crc32c::EMPTY, PAGE).0;
             let (known, new) = table.split_at_mut(1 << bit);
             for (entry, rest) in new.iter_mut().zip(known) {
@@ -41,24 +41,25 @@ static PAGE_SHIFT: LazyLock<Box<[[u32; 256]; 4]>> = LazyLock::new(|| {
 });
 
 impl PageSum {
-    /// Of a page's bytes, at most 4096.
+    /// The checksums of a page's bytes, at most 4096.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self { crc32c: Crc32c::of(bytes), adler32: Adler32::of(bytes) }
     }
 
-    /// The one that XRootD sends with a page.
+    /// The checksum that XRootD sends with a page.
     #[must_use]
     pub fn crc32c(&self) -> Crc32c {
         self.crc32c
     }
 
-    /// Of 4096 zeros.
+    /// The checksums of 4096 zeros.
     pub(crate) fn zero_page() -> Self {
         *ZERO_PAGE
     }
 
-    /// As it lies in a sidecar: XORed with the sums of a zero page, so that a hole in the sidecar describes a hole in the file.
+    /// The form in a sidecar: XORed with the checksums of a zero page, so that a hole in the sidecar describes a hole
+    /// in the file.
     pub(crate) fn encode(self) -> [u8; 8] {
         let zero = Self::zero_page();
         let (crc, adler) = (self.crc32c.0 ^ zero.crc32c.0, self.adler32.0 ^ zero.adler32.0);
@@ -78,7 +79,7 @@ impl PageSum {
     }
 }
 
-/// The sums of a file, growing page by page.
+/// The checksums of a file that grows page by page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RunningSum {
     pub(crate) crc32c: Crc32c,
@@ -102,7 +103,7 @@ impl RunningSum {
         self.len += len;
     }
 
-    /// Of `bytes`, all at once.
+    /// The checksums of `bytes`.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         Self { crc32c: Crc32c::of(bytes), adler32: Adler32::of(bytes), len: bytes.len() as u64 }
     }

@@ -1,4 +1,4 @@
-//! Removing files of removed replicas, and letting the log go behind everything that is still needed.
+//! Removing files of removed replicas, and trimming the journal.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::store::Inner;
 impl Inner {
     /// Removes the files of replicas whose removal is durable.
     pub(crate) fn remove_files(&self, durable: Seq) -> Result<(), StoreError> {
-        // Whoever begins such a replica anew has to know that nobody is about to take its files.
+        // A thread that starts such a replica over must know that no other is about to remove its files.
         let _one = self.removals.lock();
         let due = self.holds.lock().due_removals(durable);
         let mut folders = BTreeSet::new();
@@ -30,16 +30,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes what can go, and tells the log how much of it is still needed.
+    /// Tells the journal which records the store no longer needs.
     pub(crate) fn trim(&self) -> Result<(), StoreError> {
         self.remove_files(self.journal.durable())?;
         let below = self.holds.lock().trim(self.journal.durable());
-        // The numbers of objects in the records that go must be known elsewhere first.
+        // Before records are trimmed, the numbers of their objects must be recorded elsewhere.
         let mut memory = self.seen.lock();
         if memory.changed {
             let mut batch = Batch::new();
             batch.put(SEEN_KEY, &memory.seen.encode());
-            // It lets the log go, which a full disk needs most.
+            // It allows trimming, which a full disk needs most.
             let seq = self.index.append(&batch, true)?;
             memory.changed = false;
             drop(memory);

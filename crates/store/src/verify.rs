@@ -1,4 +1,4 @@
-//! Reading a replica through and comparing everything.
+//! Reading a whole replica and comparing everything.
 
 use types::ReplicaId;
 
@@ -32,13 +32,13 @@ pub(crate) fn verify(
         Some((len, ReplicaState::Complete { adler32, crc32c }))
             if len == sum.len && (adler32 != sum.adler32 || crc32c != sum.crc32c) =>
         {
-            Err(whole_differs(reader.replica()))
+            Err(whole_mismatch(reader.replica()))
         }
         _ => Ok(verified),
     }
 }
 
-/// Pages were exchanged, or the record is wrong.
-pub(crate) fn whole_differs(replica: ReplicaId) -> StoreError {
+/// The error for matching pages with a wrong total: pages were exchanged, or the record is wrong.
+pub(crate) fn whole_mismatch(replica: ReplicaId) -> StoreError {
     StoreError::damaged(format!("every page of {replica} matches, but not the sums of the whole"))
 }

@@ -1,4 +1,4 @@
-//! What the records of the index need of a log that is lost.
+//! What the index records need to know of a lost journal.
 
 use std::ops::ControlFlow;
 
@@ -7,8 +7,8 @@ use kv::{Read, ScanOrder};
 use crate::StoreError;
 use crate::record::{Place, REPLICAS_END, ReplicaRecord};
 
-/// The highest segment of the log that a record of the index points into (0: none does). A log that begins anew numbers its
-/// segments above it, so that no record ever means bytes of another replica.
+/// The highest journal segment to which an index record points; 0 if there is none. A replacement journal numbers its
+/// segments above it, so that no record ever points to bytes of another replica.
 pub fn highest_log_segment(index: &dyn Read) -> Result<u64, StoreError> {
     let (mut highest, mut trouble) = (0, None);
     index.scan(b"p", REPLICAS_END, ScanOrder::Ascending, &mut |_, value| match ReplicaRecord::decode(value) {

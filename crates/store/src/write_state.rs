@@ -1,5 +1,5 @@
-//! One span of writing of one replica, in memory. The same steps are taken when the log is replayed, so that what comes
-//! back after a stop is what was there before.
+//! The state of one open write in memory. Replay of the journal takes the same steps, so that it restores the same
+//! state after a stop.
 
 use std::collections::BTreeMap;
 
@@ -12,42 +12,42 @@ use crate::log_record::{Birth, Snapshot};
 use crate::ranges::Ranges;
 use crate::sums::{PAGE, pages_of};
 
-/// A page that is not (only) in the file. Bytes that nobody wrote are zero.
+/// A page that is not (only) in the file. Unwritten bytes are zero.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Held {
     pub(crate) bytes: Box<[u8]>,
-    /// The file holds an older content of this page: the log must be durable before it is overwritten.
+    /// The file has older contents of this page: the journal must be durable before they are overwritten.
     pub(crate) image: bool,
 }
 
-/// The state of a life.
+/// The state of an open write.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteState {
     pub(crate) birth: Birth,
     pub(crate) len: u64,
-    /// Whether it has, or gets, a file of its own.
+    /// Whether the replica has, or gets, its own file.
     pub(crate) large: bool,
     /// Written bytes.
     pub(crate) written: Ranges,
-    /// Pages whose newest content is in the file. Never also held.
+    /// Pages whose newest contents are in the file; never also held.
     pub(crate) in_file: Ranges,
-    /// Pages whose newest content is here and in the log.
+    /// Pages whose newest contents are here and in the journal.
     pub(crate) held: BTreeMap<u64, Held>,
-    /// Bytes from 0 that a power failure cannot undo.
+    /// Bytes from 0 on that survive a power failure.
     pub(crate) durable_prefix: u64,
-    /// The last record of this life.
+    /// The last record of this generation.
     pub(crate) last: Seq,
-    /// There are acknowledged changes that were not synced.
+    /// Whether there are acknowledged, unsynced changes.
     pub(crate) dirty: bool,
-    /// The file may hold leftovers where nothing is written: gaps must be looked at before they count as zeros.
+    /// The file may have leftovers in unwritten ranges: check gaps before they count as zeros.
     pub(crate) leftovers: bool,
-    /// The whole content lies in the log in one piece here (location, skip); forgotten at the next change.
+    /// All bytes lie in one part of the journal (location, skip); forgotten at the next change.
     pub(crate) whole: Option<(Location, u32)>,
-    /// Raised whenever something written is taken away, so that a sync under way does not claim it.
+    /// Rises whenever written bytes are removed, so that a running sync does not claim them.
     pub(crate) cuts: u64,
-    /// Bytes that went through the log since the state was last written anew: what recovery would have to hold in memory.
+    /// Bytes that went through the journal since the last snapshot. Recovery would have to hold them in memory.
     pub(crate) redo_bytes: u64,
-    /// Changes that may still be undone as one.
+    /// Changes that can still be undone as one.
     pub(crate) checkpoint: Option<Checkpoint>,
     /// The first failed sync.
     pub(crate) failed: Option<String>,
@@ -99,21 +99,22 @@ impl WriteState {
         }
     }
 
-    /// Bytes without a gap from the beginning that nothing takes away but a cut: none that a checkpoint may undo.
-    pub(crate) fn lasting_prefix(&self) -> u64 {
+    /// Bytes without a gap from the beginning that only a truncation can remove, and no rollback of a checkpoint.
+    pub(crate) fn permanent_prefix(&self) -> u64 {
         let prefix = self.written.prefix();
         self.checkpoint.as_ref().map_or(prefix, |checkpoint| prefix.min(checkpoint.prefix()))
     }
 
-    /// Whether something was written to this page before.
+    /// Whether this page was written before.
     pub(crate) fn taken(&self, page: u64) -> bool {
         self.held.contains_key(&page) || self.in_file.contains(page, page + 1)
     }
 
-    /// Lays bytes over what is held.
+    /// Lays bytes over the held pages.
     ///
     /// # Errors
-    /// A page whose newest content is in the file must be covered in full: the rest of it would become zeros. Nothing is laid then.
+    /// If the newest contents of a page are in the file, the bytes must cover it completely: its rest would become
+    /// zeros. Nothing changes then.
     pub(crate) fn lay(&mut self, wrote: (u64, u64), offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let end = offset + bytes.len() as u64;
         let mut parts = [offset, end].into_iter().filter(|at| !at.is_multiple_of(PAGE)).map(|at| at / PAGE);
@@ -146,10 +147,10 @@ impl WriteState {
         Ok(())
     }
 
-    /// Whole pages have come into the file.
-    pub(crate) fn came_into_file(&mut self, first_page: u64, count: u64) {
+    /// Notes that whole pages are in the file.
+    pub(crate) fn note_in_file(&mut self, first_page: u64, count: u64) {
         self.large = true;
-        // Only ever there after a write of which a part was logged and then refused.
+        // A page is held here only after a write that was logged in part and then failed.
         self.held.retain(|page, _| *page < first_page || *page >= first_page + count);
         self.in_file.insert(first_page, first_page + count);
         let (start, end) = (first_page * PAGE, (first_page + count) * PAGE);
@@ -157,7 +158,7 @@ impl WriteState {
         self.len = self.len.max(end);
     }
 
-    /// Sets the length. If it cuts through a page, that page must be held.
+    /// Sets the length. If it lies inside a page, that page must be held.
     pub(crate) fn set_len(&mut self, len: u64) {
         if len < self.len {
             self.written.remove(len, u64::MAX);
@@ -174,7 +175,7 @@ impl WriteState {
         self.len = len;
     }
 
-    /// What is held, from `offset` on, copied over `buf`.
+    /// Copies the held bytes from `offset` on over `buf`.
     pub(crate) fn copy_held(&self, offset: u64, buf: &mut [u8]) {
         let end = offset + buf.len() as u64;
         for (page, held) in self.held.range(offset / PAGE..pages_of(end)) {

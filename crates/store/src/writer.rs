@@ -1,4 +1,4 @@
-//! A replica in the making, or being updated: the writer's side.
+//! Writing a new replica, or updating one.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::{CheckpointSize, Completed, StoreError};
 
 /// Longest write in one step.
 const STEP: usize = 8 << 20;
-/// A small file, which is announced as such, holds no more bytes in memory.
+/// Memory limit in bytes of a file that was announced as small.
 const SMALL: u64 = 64 << 10;
-/// A large file, or one of unknown size, holds up to 64 pages of 4 KiB and the places of 4,096 ranges.
+/// Memory limit of a large file, or one of unknown size: 64 pages of 4 KiB and the positions of 4,096 ranges.
 const LARGE: u64 = 6 * SMALL;
 
-/// The most bytes of memory that a replica in the making may hold, of which `expected_len` bytes were announced.
+/// Upper bound of the memory in bytes for an open write; `expected_len` is the announced length.
 #[must_use]
 pub fn writer_memory(expected_len: Option<u64>) -> u64 {
     if expected_len.is_some_and(|len| len <= SMALL) { SMALL } else { LARGE }
@@ -39,7 +39,7 @@ impl Writer {
         Self { inner, replica, generation }
     }
 
-    /// Which replica it is.
+    /// The replica's id.
     #[must_use]
     pub fn replica(&self) -> ReplicaId {
         self.replica.id
@@ -49,57 +49,58 @@ impl Writer {
         Subject { replica: self.replica.id, generation: self.generation }
     }
 
-    /// Writes all of `data`. When it returns, the bytes and the record of their range are in the kernel. Data at an address and
+    /// Writes all of `data`. On return the kernel has the bytes and the record of their range. Data at an address and
     /// offset that are multiples of 4096 goes to the disk without another copy.
     ///
     /// # Errors
-    /// After one (no space, a disk error) earlier writes stand; of this one nothing is claimed, or a part of it.
+    /// After an error (no space, a disk error) earlier writes stand; of this one, nothing or a part is recorded.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
-        self.write_known(offset, data, None, Until::Kernel)
+        self.write_known(offset, data, None, AckPoint::Kernel)
     }
 
-    /// [`Writer::write`] for a caller who tells nobody of it before the replica is complete or synced: what goes to the log may still be in memory when it
-    /// returns, and be lost with the process. So many small contents share a write to the log, as they share a sync.
+    /// [`Writer::write`] for a caller that acknowledges nothing before the replica is complete or synced. The journal's
+    /// records may still be in memory on return, and be lost with the process. Many small files thus share a write to
+    /// the journal, just as they share a sync.
     ///
     /// # Errors
-    /// As [`Writer::write`].
+    /// Those of [`Writer::write`].
     pub fn write_ahead(&self, offset: u64, data: &[u8]) -> Result<(), StoreError> {
-        self.write_known(offset, data, None, Until::Logged)
+        self.write_known(offset, data, None, AckPoint::Logged)
     }
 
-    /// [`Writer::write`] for a caller that has the sums already: `sums` are those of every page that `data` touches, in order, of
-    /// the part of it that `data` covers. Pages that it covers whole are not summed again.
+    /// [`Writer::write`] for a caller that already has the checksums. `sums` has those of every page that `data`
+    /// touches, in order, over the part that `data` covers. Completely covered pages are not summed again.
     ///
     /// # Errors
-    /// As [`Writer::write`].
+    /// Those of [`Writer::write`].
     pub fn write_summed(&self, offset: u64, data: &[u8], sums: &[PageSum]) -> Result<(), StoreError> {
         let pages = index(pages_of(offset.saturating_add(data.len() as u64)) - offset / PAGE);
         debug_assert!(data.is_empty() || sums.len() == pages, "{} sums of {pages} pages", sums.len());
-        self.write_known(offset, data, Some(sums).filter(|sums| sums.len() == pages), Until::Kernel)
+        self.write_known(offset, data, Some(sums).filter(|sums| sums.len() == pages), AckPoint::Kernel)
     }
 
-    fn write_known(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>, until: Until) -> Result<(), StoreError> {
+    fn write_known(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>, ack: AckPoint) -> Result<(), StoreError> {
         let len = data.len() as u64;
         if offset.checked_add(len).is_none_or(|end| end > REPLICA_LEN_MAX) {
             return Err(StoreError::TooLarge { offset, len, max: REPLICA_LEN_MAX });
         }
-        // In steps, so that what one write can hold in memory is bounded.
+        // In steps, to bound the memory of one write.
         let mut at = offset;
         let mut rest = data;
         while !rest.is_empty() {
             let (step, after) = rest.split_at(rest.len().min(STEP - index(at % PAGE)));
             let first = index(at / PAGE - offset / PAGE);
-            self.write_step(at, step, sums.map(|sums| &sums[first..]), until)?;
+            self.write_step(at, step, sums.map(|sums| &sums[first..]), ack)?;
             at += step.len() as u64;
             rest = after;
         }
         Ok(())
     }
 
-    fn write_step(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>, until: Until) -> Result<(), StoreError> {
+    fn write_step(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>, ack: AckPoint) -> Result<(), StoreError> {
         let (inner, end) = (&*self.inner, offset + data.len() as u64);
         inner.floor.check(&*inner.disk, data.len() as u64)?;
-        // Other writes to the same pages wait, so that the order in the log is the order in which they take effect.
+        // Other writes to the same pages wait, so that the journal has them in the order in which they take effect.
         let pages = (offset - offset % PAGE, pages_of(end) * PAGE);
         let mut state = self.replica.lock();
         while state.paused || state.in_flight.iter().any(|other| other.0 < pages.1 && pages.0 < other.1) {
@@ -126,11 +127,11 @@ impl Writer {
         for step in done {
             last = last.max(step.seq);
             let laid = match step.what {
-                What::InFile { first_page, count } => {
-                    write_state.came_into_file(first_page, count);
+                StepKind::InFile { first_page, count } => {
+                    write_state.note_in_file(first_page, count);
                     Ok(())
                 }
-                What::Laid { wrote, start, image } => {
+                StepKind::Laid { wrote, start, image } => {
                     let written = &data[index(start.saturating_sub(offset))..index(wrote.1 - offset)];
                     write_state.lay(wrote, start, image.as_deref().unwrap_or(written))
                 }
@@ -138,22 +139,22 @@ impl Writer {
             write_state.dirty = true;
             write_state.whole = step.whole;
             if let Err(e) = laid {
-                // What is in memory is not what the log says: nothing of it may be acknowledged.
+                // Memory differs from the journal: none of it may be acknowledged.
                 write_state.failed.get_or_insert(e.to_string());
                 return Err(e);
             }
         }
         if result.is_err() {
-            // Pages may have reached the file that nobody was told of.
+            // Unacknowledged pages may have reached the file.
             write_state.leftovers = true;
         }
         write_state.last = last;
         let renew = write_state.redo_bytes > inner.config.redo_bytes_max;
-        // At once and not with the next write, which may be long in coming: an idle writer holds little.
+        // At once, not with the next write, which may come late: an idle writer holds little.
         let result = result.and_then(|()| inner.make_room(self.replica.id, &mut state));
         drop(state);
         result.map_err(|e: StoreError| if e.is_no_space() { inner.floor.no_space() } else { e })?;
-        if until == Until::Kernel {
+        if ack == AckPoint::Kernel {
             inner.journal.write_to(last)?;
         }
         if renew { inner.snapshot(&self.replica) } else { Ok(()) }
@@ -201,14 +202,14 @@ impl Writer {
         Ok((parts, bases?, files))
     }
 
-    /// Whole new pages: to the file, their sums to the sidecar, then the record.
+    /// Whole new pages: to the file, their checksums to the sidecar, then the record.
     fn write_fresh(
         &self,
         files: Option<&ObjectFiles>,
         start: u64,
         data: &[u8],
         sums: Option<&[PageSum]>,
-    ) -> Result<Vec<Done>, StoreError> {
+    ) -> Result<Vec<LoggedStep>, StoreError> {
         let inner = &*self.inner;
         let files = files.ok_or_else(|| StoreError::damaged("a piece without its file"))?;
         let direct = inner.objects.direct(files)?;
@@ -222,11 +223,12 @@ impl Writer {
         } else {
             inner.log(self.subject(), &LogRecord::InFile { first_page, crcs })?.seq
         };
-        Ok(vec![Done { seq, whole: None, what: What::InFile { first_page, count } }])
+        Ok(vec![LoggedStep { seq, whole: None, what: StepKind::InFile { first_page, count } }])
     }
 
-    /// Anything else: the bytes to the log. Where the file holds a page's older content, the whole page as it will be.
-    fn write_redo(&self, bases: &[(u64, Vec<u8>)], start: u64, data: &[u8]) -> Result<Vec<Done>, StoreError> {
+    /// Anything else: the bytes go to the journal. If the file has older contents of a page, the whole resulting page
+    /// goes there.
+    fn write_redo(&self, bases: &[(u64, Vec<u8>)], start: u64, data: &[u8]) -> Result<Vec<LoggedStep>, StoreError> {
         let inner = &*self.inner;
         let mut done = Vec::new();
         let mut rest = data;
@@ -252,16 +254,17 @@ impl Writer {
             let offset = if image.is_some() { page * PAGE } else { at };
             let bytes = image.as_deref().unwrap_or(part);
             let appended = inner.log(self.subject(), &LogRecord::Bytes { wrote, offset, bytes })?;
-            // If this is all that the replica consists of, its bytes need not be logged again when it is completed.
+            // If these are all bytes of the replica, completing it need not log them again.
             let whole = (offset == 0 && image.is_none()).then_some((appended.location, BYTES_HEADER));
-            done.push(Done { seq: appended.seq, whole, what: What::Laid { wrote, start: offset, image } });
+            done.push(LoggedStep { seq: appended.seq, whole, what: StepKind::Laid { wrote, start: offset, image } });
             at = wrote.1;
             rest = after;
         }
         Ok(done)
     }
 
-    /// Reads what was written, durable or not; gaps read as zeros. Returns how many bytes; fewer than asked only at the end.
+    /// Reads written bytes, durable or not; gaps read as zeros. Returns the number of bytes; fewer than requested only
+    /// at the end.
     ///
     /// # Errors
     /// [`StoreError::Checksum`].
@@ -270,14 +273,14 @@ impl Writer {
         let len = self.replica.write_state(&mut state, self.generation)?.len;
         let wanted = index(len.saturating_sub(offset)).min(buf.len());
         let buf = &mut buf[..wanted];
-        self.inner.read_life(self.replica.id, &mut state, offset, buf)?;
+        self.inner.read_write_state(self.replica.id, &mut state, offset, buf)?;
         Ok(wanted)
     }
 
-    /// Cuts or extends (with zeros). A cut is durable when this returns.
+    /// Truncates, or extends with zeros, to `len` bytes. A truncation is durable on return.
     ///
     /// # Errors
-    /// When the log or the disk refuses.
+    /// Errors of the journal and the disk.
     pub fn truncate(&self, len: u64) -> Result<(), StoreError> {
         if len > REPLICA_LEN_MAX {
             return Err(StoreError::TooLarge { offset: 0, len, max: REPLICA_LEN_MAX });
@@ -285,7 +288,7 @@ impl Writer {
         self.inner.truncate(&self.replica, self.generation, len)
     }
 
-    /// Makes everything that was acknowledged so far durable. Returns the durable prefix.
+    /// Makes all acknowledged changes durable. Returns the durable prefix in bytes.
     ///
     /// # Errors
     /// [`StoreError::Failed`] from then on if the disk could not sync.
@@ -293,7 +296,7 @@ impl Writer {
         self.inner.sync(&self.replica, self.generation)
     }
 
-    /// The end of the highest written byte (or what it was truncated to).
+    /// The end of the highest written byte, or the length set by a truncation.
     #[must_use]
     pub fn len(&self) -> u64 {
         let state = self.replica.lock();
@@ -304,7 +307,7 @@ impl Writer {
         }
     }
 
-    /// Bytes without a gap from the beginning that a power failure cannot undo.
+    /// Bytes without a gap from the beginning that survive a power failure.
     #[must_use]
     pub fn durable_prefix(&self) -> u64 {
         let state = self.replica.lock();
@@ -325,8 +328,8 @@ impl Writer {
             .is_some_and(|write_state| write_state.written.prefix() < write_state.len)
     }
 
-    /// Begins a checkpoint: all changes from here on can be undone as one. A stop of the process or of the machine undoes them, and so
-    /// does the end of the replica's writing.
+    /// Begins a checkpoint: all later changes can be undone as one. A stop of the process or of the machine undoes
+    /// them, and so does the end of the open write.
     ///
     /// # Errors
     /// [`StoreError::CheckpointOpen`].
@@ -334,8 +337,8 @@ impl Writer {
         self.inner.begin_checkpoint(&self.replica, self.generation)
     }
 
-    /// Keeps what was done under the checkpoint; all of it is durable when this returns. After an error that is not
-    /// [`StoreError::NoCheckpoint`] it is not known whether it is kept.
+    /// Keeps the changes of the checkpoint; they are durable on return. After an error other than
+    /// [`StoreError::NoCheckpoint`] it is unknown whether they are kept.
     ///
     /// # Errors
     /// [`StoreError::NoCheckpoint`]; [`StoreError::Failed`] from then on if the disk could not sync.
@@ -343,15 +346,15 @@ impl Writer {
         self.inner.commit_checkpoint(&self.replica, self.generation)
     }
 
-    /// Undoes what was done under the checkpoint, if one is open; says whether one was.
+    /// Undoes the changes of an open checkpoint. Returns whether one was open.
     ///
     /// # Errors
-    /// When the log cannot be read or written; the checkpoint is open still.
+    /// The journal cannot be read or written; the checkpoint stays open.
     pub fn roll_back(&self) -> Result<bool, StoreError> {
         self.inner.roll_back(&self.replica, self.generation)
     }
 
-    /// How large the open checkpoint is; `None`: none is open.
+    /// The size of the open checkpoint; `None` if none is open.
     ///
     /// # Errors
     /// [`StoreError::Closed`].
@@ -359,11 +362,11 @@ impl Writer {
         self.inner.checkpoint_size(&self.replica, self.generation)
     }
 
-    /// Makes the data durable and appends the record. The replica is complete when the log is synced up to `seq`. Gaps read as zeros
-    /// from then on and count as zeros in the sums.
+    /// Makes the data durable and appends the record. The replica is complete when the journal is synced up to `seq`.
+    /// Gaps read as zeros from then on and count as zeros in the checksums.
     ///
     /// # Errors
-    /// Without a record the replica is still in the making, and this can be tried again.
+    /// Without a record the replica stays open for writing, and the call can be repeated.
     pub fn complete(&self) -> Result<Completed, StoreError> {
         self.inner.complete(&self.replica, self.generation)
     }
@@ -375,24 +378,24 @@ impl Drop for Writer {
     }
 }
 
-/// How far a write's record has to be when it returns.
+/// How far a write's record must be on return.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Until {
-    /// In the log's order, in memory.
+enum AckPoint {
+    /// Appended, in memory.
     Logged,
     /// In the kernel.
     Kernel,
 }
 
-/// A step of a write that is in the log, to be taken in memory.
-struct Done {
+/// A logged step of a write that memory does not have yet.
+struct LoggedStep {
     seq: journal::Seq,
     /// Where the bytes lie, if they begin the replica.
     whole: Option<(journal::Location, u32)>,
-    what: What,
+    what: StepKind,
 }
 
-enum What {
+enum StepKind {
     InFile { first_page: u64, count: u64 },
     Laid { wrote: (u64, u64), start: u64, image: Option<Vec<u8>> },
 }

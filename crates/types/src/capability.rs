@@ -1,10 +1,13 @@
-//! What a redirect carries: the permission that a manager gives a client for one content on one disk server. The disk server asks nobody: it
-//! recomputes the code (a hash keyed by what only it and the manager have) and believes what is in it.
+//! Capabilities: the permission in a redirect that a manager gives a client for one object on one disk server. The disk
+//! server asks no other node. It recomputes the code (a hash with a key that only it and the manager have) and then
+//! trusts the contents.
 //!
-//! It stands in this crate, as plain data and pure functions, because both ends of a redirect need it and neither should need the other: the
-//! front door that checks it knows no cluster, the manager that makes it no front door.
+//! Both ends of a redirect need this code, and neither should depend on the other: the front end that checks a
+//! capability knows no cluster, and the manager that makes it knows no front end. It is therefore here, as plain data
+//! and pure functions.
 //!
-//! The bytes are in `docs/reference/node-protocol.md`. Nothing of a capability is believed, or told in an error, before its code is found right.
+//! `docs/reference/node-protocol.md` describes the bytes. No field of a capability is trusted, or shown in an error,
+//! before its code is verified.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,42 +17,42 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::{NodeId, NsPath, ObjectId, PrincipalId, SessionId, Timestamp, units};
 
-/// How it is called in the opaque part of a URL: `weir.cap=...`.
+/// The key in the opaque part of a URL: `weir.cap=...`.
 pub const OPAQUE_KEY: &str = "weir.cap";
 
-/// The word beside it that says which content it is for, as 16 hexadecimal digits: a client that has to open a file again knows by it whether that
-/// is still the same, also of one that has grown meanwhile. Nothing is granted by it.
+/// The key beside it for the object's number, as 16 hexadecimal digits. A client that must open a file again recognises
+/// by it whether the object is still the same, even if it has grown meanwhile. It grants nothing.
 pub const CONTENT_KEY: &str = "weir.content";
-/// What is said behind the `?` of an address with a permission for `object`.
+/// The opaque part of a URL with a capability for `object`: the text after the `?`.
 #[must_use]
 pub fn words(capability: &str, object: ObjectId) -> String {
     format!("{OPAQUE_KEY}={capability}&{CONTENT_KEY}={:016x}", object.0)
 }
 
-/// Most bytes that describe where the replicas are.
+/// Longest description of the replicas' stores in bytes.
 pub const LAYOUT_BYTES_MAX: usize = 336;
-/// Most characters of the text, without its key.
+/// Longest text in characters, without its key.
 pub const TEXT_MAX: usize = (FIXED_BYTES + LAYOUT_BYTES_MAX + CODE_BYTES).div_ceil(3) * 4;
 
 const VERSION: u8 = 3;
 const FIXED_BYTES: usize = 68;
 const CODE_BYTES: usize = 32;
-/// What the hash is keyed with: not the key itself but what is derived from it for this alone.
+/// The context in which the key of the hash is derived from the secret.
 const CONTEXT: &str = "weir 2026 capability of a redirect";
 
-/// What a capability allows.
+/// The actions that a capability allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Rights(u8);
 
 impl Rights {
-    /// To read.
+    /// Reading.
     pub const READ: Rights = Rights(1);
-    /// To write.
+    /// Writing.
     pub const WRITE: Rights = Rights(2);
-    /// Both.
+    /// Reading and writing.
     pub const READ_WRITE: Rights = Rights(3);
 
-    /// Whether all of `wanted` is in it.
+    /// Whether it includes all of `wanted`.
     #[must_use]
     pub fn include(self, wanted: Rights) -> bool {
         self.0 & wanted.0 == wanted.0
@@ -66,13 +69,14 @@ impl fmt::Display for Rights {
     }
 }
 
-/// Which path a capability is good for: the first half of its `blake3`. A client opens the same path at both ends of a redirect, whatever it leads to
-/// by links or is renamed to meanwhile. Two paths with one mark cannot be found; the mark needs no key, as it is under the capability's code.
+/// Identifies the path of a capability: the first half of its `blake3` hash. A client opens the same path at both ends
+/// of a redirect, whatever its links or later renames lead to. Nobody can find two paths with the same mark. The mark
+/// needs no key, because the capability's code covers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct PathMark([u8; 16]);
 
 impl PathMark {
-    /// Of a path in its one form.
+    /// The mark of a path in canonical form.
     #[must_use]
     pub fn of(path: &NsPath) -> Self {
         let mut mark = [0; 16];
@@ -81,16 +85,16 @@ impl PathMark {
     }
 }
 
-/// A key that the managers and one disk server have. Shown to nobody.
+/// A key that the managers share with one disk server. Never shown.
 #[derive(Clone)]
 pub struct CapabilityKey {
-    /// Its number: raised with each new key of this server.
+    /// Its number, which rises with each new key of this server.
     pub id: u32,
     derived: [u8; 32],
 }
 
 impl CapabilityKey {
-    /// From 32 bytes that nobody else knows.
+    /// Makes a key of 32 secret bytes.
     #[must_use]
     pub fn new(id: u32, secret: &[u8; 32]) -> Self {
         Self { id, derived: blake3::derive_key(CONTEXT, secret) }
@@ -107,7 +111,7 @@ impl fmt::Debug for CapabilityKey {
     }
 }
 
-/// The keys of a disk server that are good at a time: the newest, and the one before it, for redirects that are on their way.
+/// The valid keys of a disk server: the newest, and the one before it for redirects that are on their way.
 #[derive(Clone, Debug)]
 pub struct CapabilityKeys {
     newest: CapabilityKey,
@@ -115,21 +119,21 @@ pub struct CapabilityKeys {
 }
 
 impl CapabilityKeys {
-    /// With one key.
+    /// Starts with one key.
     #[must_use]
     pub fn new(key: CapabilityKey) -> Self {
         Self { newest: key, before: None }
     }
 
-    /// A new key comes; the one before the last is worth nothing any more. A key that is here already, or an older one, changes nothing: the
-    /// message may have come twice.
+    /// Adds a new key; only it and the previous one stay valid. A known or an older key changes nothing, because the
+    /// message may arrive twice.
     pub fn rotate(&mut self, key: CapabilityKey) {
         if key.id > self.newest.id {
             self.before = Some(std::mem::replace(&mut self.newest, key));
         }
     }
 
-    /// The key to make capabilities with.
+    /// The key for new capabilities.
     #[must_use]
     pub fn newest(&self) -> &CapabilityKey {
         &self.newest
@@ -140,26 +144,26 @@ impl CapabilityKeys {
     }
 }
 
-/// A permission, as the manager decides it. Its `Debug` form shows ids only: neither layouts nor codes belong into a log.
+/// A capability, as the manager grants it. Its `Debug` form shows only ids: layouts and codes must not get into a log.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Capability {
-    /// The disk server that it is for.
+    /// The disk server that may accept it.
     pub server: NodeId,
-    /// The content that it is for.
+    /// The object that it allows access to.
     pub object: ObjectId,
-    /// What may be done with it.
+    /// The allowed actions.
     pub rights: Rights,
-    /// Whom the manager gave it to: shown by another principal it is good for nothing.
+    /// The principal that the manager gave it to. Another principal cannot use it.
     pub principal: PrincipalId,
-    /// The path that it is to be shown with.
+    /// The path with which it must be shown.
     pub path: PathMark,
     /// The epoch of the writer.
     pub epoch: u64,
-    /// The disk server's session with the manager: in another one it is good for nothing.
+    /// The disk server's session with the manager. It is invalid in any other session.
     pub session: SessionId,
-    /// Until when by the manager's clock; not at this moment any more.
+    /// When it expires by the manager's clock; it is invalid from this moment on.
     pub expires: Timestamp,
-    /// Where the replicas are, in a form that is the layouts' affair; at most [`LAYOUT_BYTES_MAX`] bytes.
+    /// The stores of the replicas, in a format that the layouts define; at most [`LAYOUT_BYTES_MAX`] bytes.
     pub layout: Vec<u8>,
 }
 
@@ -174,91 +178,91 @@ impl fmt::Debug for Capability {
     }
 }
 
-/// What a capability is to be good for.
+/// The conditions for accepting a capability.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// The server that is asked.
+    /// The server that checks it.
     pub server: NodeId,
-    /// Who shows it. `None`: the cluster itself, on behalf of whoever it was given to.
+    /// The principal that shows it; `None`: the cluster itself, on behalf of the principal that it was given to.
     pub principal: Option<PrincipalId>,
-    /// The path that it is shown with.
+    /// The path with which it is shown.
     pub path: PathMark,
-    /// What is to be done.
+    /// The requested actions.
     pub rights: Rights,
-    /// By the clock of the manager, which gave it.
+    /// The time by the clock of the manager that granted it.
     pub now: Timestamp,
 }
 
-/// Why a capability is refused, or cannot be made. A client that shows it gains no more than that it has to ask the manager again.
+/// Why a capability is refused, or cannot be made. A client with a refused one must ask the manager again.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CapabilityError {
-    /// It cannot be one of ours.
+    /// The text has the wrong form.
     #[error(
-        "the permission in the redirect ({OPAQUE_KEY}) is malformed: {0}; open the file by the manager's address again"
+        "the capability in the redirect ({OPAQUE_KEY}) is malformed: {0}; open the file by the manager's address again"
     )]
     Malformed(&'static str),
-    /// Made with a key that is not known here.
+    /// It was made with an unknown key.
     #[error(
-        "the permission in the redirect was made with key {key}, which this server does not have (any more); open the file by the manager's address again"
+        "the capability in the redirect was made with key {key}, which this server does not have (any more); open the file by the manager's address again"
     )]
     UnknownKey {
-        /// The number that it names.
+        /// The number of that key.
         key: u32,
     },
-    /// Its code is wrong: it was altered, or made by somebody else.
+    /// Its code is wrong: it was altered or forged.
     #[error(
-        "the permission in the redirect is forged or was altered on its way; open the file by the manager's address again"
+        "the capability in the redirect is forged or was altered on its way; open the file by the manager's address again"
     )]
     Forged,
-    /// For another server.
+    /// It is for another server.
     #[error(
-        "the permission in the redirect is for disk server {theirs}, and this is {ours}; open the file by the manager's address again"
+        "the capability in the redirect is for disk server {theirs}, and this is {ours}; open the file by the manager's address again"
     )]
     OtherServer {
-        /// The one that it is for.
+        /// The server that it is for.
         theirs: NodeId,
-        /// This one.
+        /// This server.
         ours: NodeId,
     },
-    /// Shown with another path than it was given for.
+    /// It is shown with another path.
     #[error(
-        "the permission in the redirect is for another file than the one that is asked for with it; open this one by the manager's address, which gives it a permission of its own"
+        "the capability in the redirect is for another file than the one that is asked for with it; open this one by the manager's address, which gives it a permission of its own"
     )]
     OtherPath,
-    /// Shown by another principal than it was given to.
+    /// Another principal than its own shows it.
     #[error(
-        "the permission in the redirect was given to principal {theirs}, and principal {yours} shows it; open the file by the manager's address, which gives you a permission of your own"
+        "the capability in the redirect was given to principal {theirs}, and principal {yours} shows it; open the file by the manager's address, which gives you a capability of your own"
     )]
     OtherPrincipal {
-        /// The one that it was given to.
+        /// The principal that it was given to.
         theirs: PrincipalId,
-        /// The one that shows it.
+        /// The principal that shows it.
         yours: PrincipalId,
     },
-    /// It does not allow this.
-    #[error("the permission in the redirect is to {has}, not to {wanted}")]
+    /// It does not allow the requested actions.
+    #[error("the capability in the redirect is to {has}, not to {wanted}")]
     Rights {
-        /// What it allows.
+        /// The allowed actions.
         has: Rights,
-        /// What was asked for.
+        /// The requested actions.
         wanted: Rights,
     },
-    /// Its time is over.
-    #[error("the permission in the redirect expired {} ago; open the file by the manager's address again", units::show_duration(*ago))]
+    /// It has expired.
+    #[error("the capability in the redirect expired {} ago; open the file by the manager's address again", units::show_duration(*ago))]
     Expired {
-        /// For how long it has been over.
+        /// The time since it expired.
         ago: Duration,
     },
-    /// More than fits into a redirect.
+    /// The layout does not fit into a redirect.
     #[error("a layout of {bytes} bytes does not fit into a redirect, which has room for {LAYOUT_BYTES_MAX}")]
     LayoutTooLong {
-        /// How many there are.
+        /// Its length.
         bytes: usize,
     },
 }
 
 impl Capability {
-    /// The text for the redirect, to be put behind `weir.cap=`. It goes to the client alone, never into a log.
+    /// The text for the redirect, to follow `weir.cap=`. Send it only to the client, and never log it.
     ///
     /// # Errors
     /// [`CapabilityError::LayoutTooLong`].
@@ -285,10 +289,11 @@ impl Capability {
         Ok(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// What `text` (from behind `weir.cap=`) allows, if it was made with one of `keys` and is good for what is `wanted`.
+    /// Verifies `text` (from after `weir.cap=`) with `keys`, and that it allows what is `wanted`. Returns the
+    /// capability.
     ///
     /// # Errors
-    /// Any but [`CapabilityError::LayoutTooLong`].
+    /// Any error except [`CapabilityError::LayoutTooLong`].
     pub fn check(text: &[u8], keys: &CapabilityKeys, wanted: &Wanted) -> Result<Self, CapabilityError> {
         let capability = Self::open(text, keys)?;
         if capability.server != wanted.server {
@@ -310,7 +315,7 @@ impl Capability {
         Ok(capability)
     }
 
-    /// What is in it, if its code is right.
+    /// Decodes the text if its code is right.
     fn open(text: &[u8], keys: &CapabilityKeys) -> Result<Self, CapabilityError> {
         let malformed = CapabilityError::Malformed;
         if text.len() > TEXT_MAX {
@@ -407,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_is_believed_by_its_server_until_it_expires() {
+    fn a_sealed_capability_is_valid_at_its_server_until_it_expires() {
         let text = capability().seal(&key(3)).unwrap();
         assert_eq!(check(&text, &reading()), Ok(capability()));
         let last = Timestamp(capability().expires.0 - 1);
@@ -420,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_worth_nothing_elsewhere() {
+    fn a_capability_is_valid_only_for_its_purpose() {
         let text = capability().seal(&key(3)).unwrap();
         let elsewhere = check(&text, &Wanted { server: NodeId(8), ..reading() });
         assert_eq!(elsewhere, Err(CapabilityError::OtherServer { theirs: SERVER, ours: NodeId(8) }));
@@ -441,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_good_for_the_principal_that_it_was_given_to_and_for_the_cluster_itself() {
+    fn it_is_valid_for_its_principal_and_for_the_cluster_itself() {
         for rights in [Rights::READ, Rights::WRITE, Rights::READ_WRITE] {
             let text = Capability { rights, ..capability() }.seal(&key(3)).unwrap();
             for yours in [PrincipalId(0), PrincipalId(PRINCIPAL.0 + 1), PrincipalId(u32::MAX)] {
@@ -454,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn two_keys_are_good_at_a_time() {
+    fn two_keys_are_valid_at_a_time() {
         let made_with = |id| capability().seal(&key(id)).unwrap();
         let mut keys = keys();
         let mut is_good = |rotated: Option<u32>, id| {
@@ -464,7 +469,7 @@ mod tests {
         assert!(is_good(None, 3).is_ok());
         assert_eq!(is_good(None, 4), Err(CapabilityError::UnknownKey { key: 4 }));
         assert!(is_good(Some(4), 3).is_ok() && is_good(None, 4).is_ok());
-        // The message that brings a key may come twice, or late.
+        // The message with a key may arrive twice, or late.
         assert!(is_good(Some(4), 3).is_ok() && is_good(Some(2), 4).is_ok());
         assert_eq!(is_good(None, 2), Err(CapabilityError::UnknownKey { key: 2 }));
         assert_eq!(is_good(Some(5), 3), Err(CapabilityError::UnknownKey { key: 3 }));
@@ -478,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_manager_may_make_is_not_guessed_at() {
+    fn unknown_versions_and_fields_are_refused() {
         let altered = |at: usize, to: u8| {
             let mut bytes = URL_SAFE_NO_PAD.decode(capability().seal(&key(3)).unwrap()).unwrap();
             bytes[at] = to;
@@ -506,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_stay_as_they_are() {
+    fn the_bytes_are_pinned() {
         let text = capability().seal(&key(3)).unwrap();
         assert_eq!(
             text,
@@ -531,7 +536,7 @@ mod tests {
             let bit = bit % (bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(check(&URL_SAFE_NO_PAD.encode(&bytes), &reading()).is_err());
-            // Of the text, too: it has one form.
+            // This holds for the text too: it has one form.
             let mut altered = text.into_bytes();
             let bit = bit % (altered.len() * 8);
             altered[bit / 8] ^= 1 << (bit % 8);

@@ -1,7 +1,7 @@
-//! The two checksums that weir keeps: CRC32C (Castagnoli), per page and per file, and adler32 per file, because that
-//! is what the field's transfer tools ask for. Both can be combined from parts without reading the bytes again.
+//! The two checksums that weir keeps: CRC32C (Castagnoli) for each page and file, and adler32 for each file, which
+//! common transfer tools in physics use. Both can be combined from parts without reading the bytes again.
 
-/// Bytes in a page, the unit of checksums at rest and of XRootD's pgread and pgwrite.
+/// Bytes in a page, the unit of checksums at rest and in XRootD's pgread and pgwrite.
 pub const PAGE_SIZE: usize = 4096;
 
 /// A CRC32C as XRootD, iSCSI and SSE4.2 define it (reflected, initial and final value all ones).
@@ -9,16 +9,16 @@ pub const PAGE_SIZE: usize = 4096;
 pub struct Crc32c(pub u32);
 
 impl Crc32c {
-    /// Of no bytes.
+    /// The checksum of no bytes.
     pub const EMPTY: Crc32c = Crc32c(0);
 
-    /// Of `bytes`.
+    /// The checksum of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(low_half(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes)))
     }
 
-    /// Of what `self` is the sum of, and `bytes` behind it.
+    /// The checksum after appending `bytes` to the bytes of `self`.
     #[must_use]
     pub fn extend(self, bytes: &[u8]) -> Self {
         let mut digest = crc_fast::Digest::new_with_init_state(crc_fast::CrcAlgorithm::Crc32Iscsi, u64::from(!self.0));
@@ -26,10 +26,10 @@ impl Crc32c {
         Self(low_half(digest.finalize()))
     }
 
-    /// Of two parts laid end to end, from the sum of each and the length of the second.
+    /// The checksum of two concatenated parts, from the checksum of each and the length of the second.
     #[must_use]
     pub fn combine(self, second: Crc32c, second_len: u64) -> Self {
-        // Each byte behind multiplies what is before it by x^8.
+        // Each following byte multiplies the earlier ones by x^8.
         let mut shifted = self.0;
         let (mut left, mut power) = (second_len, 3);
         while left > 0 {
@@ -50,7 +50,7 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 const fn multiply(a: u32, b: u32) -> u32 {
     let (mut product, mut b, mut bit) = (0, b, 1 << 31);
     while bit != 0 {
-        // Without branches: half of them would be guessed wrong.
+        // Branches would be mispredicted half of the time.
         product ^= b & (((a & bit) != 0) as u32).wrapping_neg();
         b = (b >> 1) ^ (POLYNOMIAL & (b & 1).wrapping_neg());
         bit >>= 1;
@@ -58,7 +58,8 @@ const fn multiply(a: u32, b: u32) -> u32 {
     product
 }
 
-/// x^(2^n) at n. As x^(2^31) is x again (modulo a polynomial of 32 bits with the factor x + 1), it goes round after 31.
+/// x^(2^n) at index n. x^(2^31) is x again (modulo a polynomial of 32 bits with the factor x + 1), so indexes repeat
+/// after 31.
 const X_TO_TWO_TO: [u32; 31] = {
     let mut powers = [1 << 30; 31];
     let mut n = 1;
@@ -69,7 +70,7 @@ const X_TO_TWO_TO: [u32; 31] = {
     powers
 };
 
-#[allow(clippy::cast_possible_truncation)] // a CRC of 32 bits comes in the low half
+#[allow(clippy::cast_possible_truncation)] // the low half holds a 32-bit CRC
 fn low_half(wide: u64) -> u32 {
     wide as u32
 }
@@ -81,21 +82,21 @@ pub struct Adler32(pub u32);
 const ADLER_MOD: u64 = 65_521;
 
 impl Adler32 {
-    /// Of no bytes.
+    /// The checksum of no bytes.
     pub const EMPTY: Adler32 = Adler32(1);
 
-    /// Of `bytes`.
+    /// The checksum of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(simd_adler32::adler32(&bytes))
     }
 
-    /// Of two parts laid end to end, from the sum of each and the length of the second.
+    /// The checksum of two concatenated parts, from the checksum of each and the length of the second.
     #[must_use]
     pub fn combine(self, second: Adler32, second_len: u64) -> Self {
         let (a1, b1) = (u64::from(self.0 & 0xffff), u64::from(self.0 >> 16));
         let (a2, b2) = (u64::from(second.0 & 0xffff), u64::from(second.0 >> 16));
-        // a counts from 1 in both parts; b2 was summed as if the second part's a had begun at 1 instead of a1.
+        // a starts at 1 in both parts. b2 was computed as if the second part's a had started at 1 instead of a1.
         let a = (a1 + a2 + ADLER_MOD - 1) % ADLER_MOD;
         let b = (b1 + b2 + (second_len % ADLER_MOD) * ((a1 + ADLER_MOD - 1) % ADLER_MOD)) % ADLER_MOD;
         Self(u32::try_from((b << 16) | a).unwrap_or(u32::MAX))

@@ -1,4 +1,4 @@
-//! Who is at the other end, as far as recovery after a lost connection needs to know.
+//! The identity of a client, as recovery after a lost connection needs it.
 
 use crate::PrincipalId;
 
@@ -8,24 +8,24 @@ use crate::PrincipalId;
 /// client that repeats the words of another principal is another client.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct ClientIdentity {
-    /// Whom the client acts as, as the server knows it: never taken from what the client says.
+    /// The principal, as the server knows it; never taken from what the client says.
     pub principal: PrincipalId,
-    /// The login name that the client gave (at most 8 bytes in XRootD's login request).
+    /// The login name that the client sent (at most 8 bytes in XRootD's login request).
     pub user: String,
-    /// The client's process id, as it gave it.
+    /// The client's process id, as it sent it.
     pub pid: u32,
-    /// The address that the connection comes from, without the port.
+    /// The address of the connection, without the port.
     pub host: String,
 }
 
-/// The kernel's boot (`/proc/sys/kernel/random/boot_id`): bytes that reached this kernel and were not synced are
-/// still there as long as this has not changed.
+/// The kernel's boot (`/proc/sys/kernel/random/boot_id`). Unsynced bytes in this kernel still exist as long as it has
+/// not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct BootId(pub u128);
 
 impl BootId {
-    /// What stands in its place for what was written through a log: another value with every other boot, log (`incarnation`, a random number) and
-    /// count of `losses`.
+    /// The boot generation of bytes written through a journal. It differs for every boot, journal (`incarnation`, a
+    /// random number) and count of `losses`.
     #[must_use]
     pub const fn of_log(self, incarnation: u64, losses: u64) -> Self {
         let log = (incarnation as u128) << 64;
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_boot_log_and_loss_gives_another_value() {
+    fn each_boot_journal_and_loss_gives_another_value() {
         let mut seen = std::collections::HashSet::new();
         for boot in [BootId(0), BootId(1), BootId(u128::MAX)] {
             for incarnation in [0, 5, u64::MAX] {

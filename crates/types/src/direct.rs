@@ -1,34 +1,36 @@
-//! What a cluster's manager tells a client that moves the bytes of a striped file itself, to and from the servers of its units.
+//! Messages between a cluster's manager and a client that moves the bytes of a striped file itself, to and from the
+//! servers of its stripe units.
 //!
-//! A client says with its open that it can ([`DIRECT_KEY`]). The redirect then says, beside the server that would put the file together, what the
-//! file is ([`STRIPED_KEY`]), and, to whom it is to be read by, where its units are ([`UNITS_KEY`]): who understands that goes to these, and asks the
-//! manager for a unit only where that does not lead to it. Everybody else goes where the redirect leads.
+//! A client announces this ability with its open ([`DIRECT_KEY`]). The redirect names a server that would combine the
+//! units. It also describes the file ([`STRIPED_KEY`]) and, for reading, the locations of its units ([`UNITS_KEY`]). A
+//! client with this ability goes to these servers, and asks the manager for a unit only if that fails. All other
+//! clients follow the redirect.
 
 use std::fmt;
 
 use crate::striping::{self, StripedOpenWrite};
 use crate::{Ino, ObjectId, Stripe, Timestamp, capability};
 
-/// The word of an open whose client can go to the units of a striped file: `weir.direct=1`.
+/// The key in an open whose client can use the units of a striped file: `weir.direct=1`.
 pub const DIRECT_KEY: &str = "weir.direct";
-/// The word of the redirect that answers it, as [`StripedFile::show`] has it.
+/// The key of the answer in the redirect; the value is that of [`StripedFile::show`].
 pub const STRIPED_KEY: &str = "weir.striped";
 
-/// The word of the redirect that says where to read the units of it, as [`UnitAt::show_all`] has it.
+/// The key in the redirect for the locations of the units; the value is that of [`UnitAt::show_all`].
 pub const UNITS_KEY: &str = "weir.units";
-/// What [`UNITS_KEY`] says is no longer, or it is not said: there are addresses, and requests, that take no more.
+/// Longest value of [`UNITS_KEY`]; longer ones are left out, because some addresses and requests cannot hold more.
 const UNITS_LEN_MAX: usize = 8 << 10;
 
-/// Where a unit of a striped file can be read: what the manager would say of it if it were asked.
+/// Where to read a unit of a striped file: the same as the manager's redirect for that unit.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UnitAt {
     /// Host name or address of its server.
     pub host: String,
     /// The server's port.
     pub port: u16,
-    /// What is to be shown there. Never shown to anybody else.
+    /// The capability for that server. Never show it to another one.
     pub capability: String,
-    /// The unit's content.
+    /// The unit's object.
     pub object: ObjectId,
 }
 
@@ -39,7 +41,7 @@ impl fmt::Debug for UnitAt {
 }
 
 impl UnitAt {
-    /// The first units of a file, in order, as they are in a word of an address; `None`: they do not fit.
+    /// The value for the first units of a file, in order; `None` if they do not fit.
     #[must_use]
     pub fn show_all(units: &[Self]) -> Option<String> {
         let one =
@@ -54,7 +56,7 @@ impl UnitAt {
         is_shown.then_some(text)
     }
 
-    /// What [`UnitAt::show_all`] has made.
+    /// Parses the value of [`UnitAt::show_all`].
     #[must_use]
     pub fn parse_all(text: &str) -> Option<Vec<Self>> {
         let one = |text: &str| {
@@ -68,7 +70,7 @@ impl UnitAt {
         text.split(',').map(one).collect()
     }
 
-    /// What its server is shown, behind the `?` of the unit's own address.
+    /// The opaque part of the unit's URL: the text after the `?`.
     #[must_use]
     pub fn words(&self) -> String {
         capability::words(&self.capability, self.object)
@@ -78,41 +80,41 @@ impl UnitAt {
 /// A striped file that may be read or written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StripedFile {
-    /// How it is dealt out.
+    /// Its striping.
     pub stripe: Stripe,
-    /// Its number.
+    /// Its inode number.
     pub ino: Ino,
     /// Its permission bits.
     pub mode: u16,
-    /// When it was changed last.
+    /// When it was last changed.
     pub mtime: Timestamp,
-    /// What may be done with it.
+    /// The allowed actions.
     pub rights: DirectRights,
 }
 
-/// What may be done with a striped file.
+/// The allowed actions on a striped file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirectRights {
-    /// To write it.
+    /// Writing.
     Write {
-        /// Who does, and that he may.
+        /// The open write, with the proof that the client may write.
         writing: StripedOpenWrite,
-        /// It was interrupted, and is to be gone on with: so are its units, as far as they have ended.
+        /// The write was interrupted and continues. The same holds for its units, as far as they have ended.
         goes_on: bool,
     },
-    /// To read it: nobody writes it.
+    /// Reading, without a writer.
     Read {
-        /// The content.
+        /// The object.
         object: ObjectId,
-        /// How long it is; of one whose writer went away, how much is there without a gap.
+        /// Its length in bytes. If its writer has left, the length without a gap from the beginning.
         len: u64,
-        /// Its writer went away.
+        /// Whether its writer has left.
         is_partial: bool,
     },
 }
 
 impl StripedFile {
-    /// As it is in a word of an address.
+    /// The value for the redirect.
     #[must_use]
     pub fn show(&self) -> String {
         let Self { stripe, ino, mode, mtime, rights } = self;
@@ -130,7 +132,7 @@ impl StripedFile {
         format!("{width:02x}.{chunk:016x}.{:016x}.{mode:04x}.{:016x}.{rights}", ino.0, mtime.0)
     }
 
-    /// What [`StripedFile::show`] has made.
+    /// Parses the value of [`StripedFile::show`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let points: Vec<usize> = text.match_indices('.').map(|(at, _)| at).take(6).collect();
@@ -162,7 +164,7 @@ mod tests {
     use crate::{WriterKey, WriterToken};
 
     #[test]
-    fn where_units_are_reads_back_or_is_not_said() {
+    fn unit_locations_round_trip_or_are_omitted() {
         let unit = |n: u64| UnitAt {
             host: ["disk1.site", "[2001:db8::7]"][usize::from(n & 1 == 0)].to_owned(),
             port: 1094,
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_back_from_its_word_and_nothing_else_does() {
+    fn only_valid_values_are_parsed() {
         let writer = WriterToken { key: WriterKey(u64::MAX), object: ObjectId(3), epoch: 9 };
         let read = |is_partial| DirectRights::Read { object: ObjectId(0xab), len: 77, is_partial };
         let writing = StripedOpenWrite { writer, secret: WriteSecret(u128::MAX - 1) };

@@ -1,34 +1,34 @@
-//! The reasons for a refusal that cross crate and protocol borders. Each front door maps them to its protocol's
-//! codes in one place; the texts come from the crates' own error enums.
+//! Error codes that cross crate and protocol borders. Each front end maps them to its protocol's codes in one place.
+//! The texts come from the error enums of the crates.
 
-/// Why something was refused. One per outcome that a client can tell apart.
+/// Why a request failed. One code for each outcome that a client can distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize, serde::Deserialize)]
 pub enum ErrorCode {
     /// No such name, inode, object or attribute.
     NotFound,
-    /// The name, or the attribute, is taken.
+    /// The name or the attribute already exists.
     Exists,
     /// A directory was needed.
     NotDirectory,
-    /// A directory was given where a file was needed.
+    /// A directory was given, but a file was needed.
     IsDirectory,
     /// The directory has entries.
     NotEmpty,
-    /// The request makes no sense as it stands.
+    /// The request is invalid.
     Invalid,
-    /// A name over 255 or a path over 4096 bytes.
+    /// A name longer than 255 or a path longer than 4096 bytes.
     NameTooLong,
-    /// Too many symbolic links on the way.
+    /// Too many symbolic links in the path.
     Loop,
     /// Too many hard links, or a table is full.
     TooMany,
-    /// The permission check said no.
+    /// The permission check failed.
     Denied,
-    /// Between two trees, as between two file systems.
+    /// Source and target are in different trees, like different file systems.
     CrossTree,
-    /// Somebody holds it in a way that excludes this.
+    /// Another user holds it in a way that excludes this.
     Busy,
-    /// The file is open for writing or was interrupted; whoever asks for whole files gets this.
+    /// The file is open for writing or was interrupted, and the client asked for a complete file.
     Interrupted,
     /// The handle, session or epoch is no longer the current one.
     Stale,
@@ -40,14 +40,14 @@ pub enum ErrorCode {
     Checksum,
     /// The disk or the journal failed.
     Io,
-    /// Something that weir wrote does not read back as it should.
+    /// Something that weir wrote is not readable as such.
     Damaged,
-    /// Not offered here.
+    /// Not supported here.
     Unsupported,
-    /// Over a limit; asking again later helps.
+    /// A limit is exceeded; a later attempt may succeed.
     Overloaded,
-    /// The service is going down, or its log is poisoned.
+    /// The service is stopping, or its journal is poisoned.
     Unavailable,
-    /// The offset or length is past what can be stored.
+    /// The offset or length is beyond the maximum.
     TooLarge,
 }

@@ -1,4 +1,4 @@
-//! Identities. All are numbers on the wire and on disk (big-endian in keys), newtypes in the code.
+//! Ids. All are numbers on the wire and on disk (big-endian in keys), and newtypes in the code.
 
 use std::fmt;
 
@@ -17,19 +17,19 @@ macro_rules! id {
 }
 
 id! {
-    /// An inode: the object behind a name (attributes, owner, times, links). Never 0.
+    /// An inode: the record behind a name (attributes, owner, times, links). Never 0.
     Ino(u64)
 }
 id! {
-    /// One content of a file. Never reused, never 0. An inode names its current object.
+    /// The bytes of one version of a file. Never reused, never 0. An inode points to its current object.
     ObjectId(u64)
 }
 id! {
-    /// Which replica of a object (always 0 until layouts have more than one replica).
+    /// Which replica of an object (always 0 until layouts have more than one replica).
     ReplicaIndex(u16)
 }
 id! {
-    /// The root of quota, snapshot and policy that a directory belongs to. 1 is the default tree.
+    /// The root of quota, snapshot and policy to which a directory belongs. 1 is the default tree.
     TreeId(u64)
 }
 id! {
@@ -37,11 +37,11 @@ id! {
     GroupId(u64)
 }
 id! {
-    /// One store: one local file system that weir keeps replicas on.
+    /// One store: one local file system on which weir keeps replicas.
     StoreId(u64)
 }
 id! {
-    /// A machine's server process in a cluster, whatever runs it is in: a manager, or a disk server with its stores.
+    /// A node of a cluster across its runs: a manager, or a disk server with its stores.
     NodeId(u64)
 }
 id! {
@@ -49,7 +49,7 @@ id! {
     SessionId(u64)
 }
 id! {
-    /// An upload: a content in the making that is not visible yet.
+    /// An upload: an unfinished object that is not visible yet.
     UploadId(u64)
 }
 id! {
@@ -57,7 +57,8 @@ id! {
     PrincipalId(u32)
 }
 id! {
-    /// A life of a namespace or of a log. A restored namespace raises it, so that no number is handed out twice.
+    /// Distinguishes successive versions of a namespace or a journal. Restoring a namespace raises it, so that no
+    /// number is used twice.
     Incarnation(u64)
 }
 id! {
@@ -65,7 +66,8 @@ id! {
     SnapshotEpoch(u64)
 }
 
-/// A cluster, and so the namespace, that a data directory and a node belong to: 128 random bits, drawn once. Shown in hexadecimal.
+/// The cluster, and thus the namespace, of a data directory and a node: 128 random bits, drawn once. Shown in
+/// hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ClusterId(pub u128);
 
@@ -81,23 +83,24 @@ impl Ino {
 }
 
 impl TreeId {
-    /// The tree that everything belongs to until another one is made.
+    /// The tree of everything until another one is made.
     pub const DEFAULT: TreeId = TreeId(1);
 }
 
 impl GroupId {
     /// The only group of a single node.
     pub const DEFAULT: GroupId = GroupId(1);
-    /// That of files whose bytes are in their units, each of which has a group of its own: no store is in it.
+    /// The group of striped files, whose bytes are in their stripe units. Each unit has its own group; this group has
+    /// no store.
     pub const STRIPED: GroupId = GroupId(u64::MAX);
 }
 
-/// One replica of one object; what a store keeps. Shown as `<object in hex>.<replica>`.
+/// One replica of one object, as a store keeps it. Shown as `<object in hex>.<replica>`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ReplicaId {
-    /// The content that it is a replica of.
+    /// The object.
     pub object: ObjectId,
-    /// Its place in the layout.
+    /// Its index in the layout.
     pub index: ReplicaIndex,
 }
 

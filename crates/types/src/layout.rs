@@ -1,4 +1,4 @@
-//! How one content is divided and copied: `replica(2) sync=2`, `stripe(4, 4MiB)`, `stripe(4, 1MiB) replica(2)`.
+//! How one object is divided and copied: `replica(2) sync=2`, `stripe(4, 4MiB)`, `stripe(4, 1MiB) replica(2)`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,57 +6,57 @@ use std::str::FromStr;
 use crate::location::cut;
 use crate::units::parse_size;
 
-/// Most copies of a content.
+/// Most copies of an object.
 pub const REPLICAS_MAX: u8 = 8;
-/// Fewest units side by side that are a stripe.
+/// Fewest units of a stripe.
 pub const STRIPE_WIDTH_MIN: u8 = 2;
-/// Most units side by side.
+/// Most units of a stripe.
 pub const STRIPE_WIDTH_MAX: u8 = 64;
 /// Smallest chunk of a stripe, in bytes.
 pub const STRIPE_CHUNK_MIN: u64 = 64 << 10;
 /// Largest chunk of a stripe, in bytes.
 pub const STRIPE_CHUNK_MAX: u64 = 1 << 30;
 
-/// Why something is not a layout.
+/// Why a text is not a layout.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LayoutError {
-    /// No word in it.
+    /// It has no word.
     #[error("a layout says at least one of replica(N) and stripe(W, CHUNK), as in `replica(2)`")]
     Empty,
-    /// A word that means nothing here.
+    /// An unknown word.
     #[error("`{0}` is not a word of a layout; the words are replica(N), sync=M and stripe(W, CHUNK)")]
     UnknownWord(String),
-    /// The same word again.
+    /// A repeated word.
     #[error("`{0}` is there twice; leave one")]
     Twice(&'static str),
-    /// A parenthesis that is not closed, or closed before it is opened.
+    /// Unbalanced parentheses.
     #[error("`{0}`: the parentheses do not match")]
     Parentheses(String),
-    /// A number of copies that cannot be.
+    /// An invalid number of copies.
     #[error("`{0}`: write replica(N) with N from 1 to 8, the number of copies")]
     Replicas(String),
-    /// `sync` without a number of copies.
+    /// An invalid number after `sync=`.
     #[error("`{0}`: write sync=M with M from 1 to the number of copies: a close returns after so many copies")]
     Sync(String),
-    /// More copies to wait for than there are.
+    /// `sync` exceeds the number of copies.
     #[error("sync={sync} waits for more copies than replica({replicas}) makes; write sync=1 to sync={replicas}")]
     SyncOfMore {
         /// Copies to wait for.
         sync: u8,
-        /// Copies in all.
+        /// Copies in total.
         replicas: u8,
     },
-    /// A stripe's width or chunk that cannot be.
+    /// An invalid width or chunk of a stripe.
     #[error("`{what}`: {why}; write stripe(W, CHUNK) as in `stripe(4, 4MiB)`")]
     Stripe {
-        /// The word, or what was asked for.
+        /// The word, or the requested value.
         what: String,
         /// What is wrong with it.
         why: &'static str,
     },
 }
 
-/// A content dealt out in chunks over several groups: chunk `n` lies in unit `n mod width`.
+/// An object spread in chunks over several groups: chunk `n` lies in unit `n mod width`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Stripe {
     width: u8,
@@ -64,7 +64,7 @@ pub struct Stripe {
 }
 
 impl Stripe {
-    /// `width` units side by side, dealt out in chunks of `chunk` bytes.
+    /// A stripe of `width` units with chunks of `chunk` bytes.
     ///
     /// # Errors
     /// [`LayoutError::Stripe`]: the width is not 2 to 64, or the chunk is not a power of two from 64 KiB to 1 GiB.
@@ -81,7 +81,7 @@ impl Stripe {
         Ok(Self { width, chunk })
     }
 
-    /// Units side by side, 2 to 64.
+    /// Number of units, 2 to 64.
     #[must_use]
     pub fn width(self) -> u8 {
         self.width
@@ -100,7 +100,7 @@ impl fmt::Display for Stripe {
     }
 }
 
-/// Exactly, in the largest unit that divides it.
+/// The exact value, in the largest unit that divides it.
 fn show_chunk(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.iter().find(|(bits, _)| bytes != 0 && bytes.trailing_zeros() >= *bits) {
@@ -109,7 +109,7 @@ fn show_chunk(bytes: u64) -> String {
     }
 }
 
-/// How a content is divided and copied. What is not said is one copy, undivided.
+/// How an object is divided and copied. The default is one undivided copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Layout {
     replicas: u8,
@@ -124,7 +124,7 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// `replicas` copies (of each unit, if it is striped), of which a close waits for `sync`.
+    /// `replicas` copies (of each unit, if it is striped). A close waits for `sync` of them.
     ///
     /// # Errors
     /// [`LayoutError::Replicas`], [`LayoutError::Sync`], [`LayoutError::SyncOfMore`].
@@ -141,32 +141,33 @@ impl Layout {
         Ok(Self { replicas, sync, stripe })
     }
 
-    /// Copies in all, 1 to 8; of a stripe, of each unit.
+    /// Number of copies, 1 to 8; of a striped file, copies of each unit.
     #[must_use]
     pub fn replicas(&self) -> u8 {
         self.replicas
     }
 
-    /// After how many copies a close returns, 1 to [`Self::replicas`]. The others are made in the background.
+    /// The number of copies after which a close returns, 1 to [`Self::replicas`]. The others are made in the
+    /// background.
     #[must_use]
     pub fn sync(&self) -> u8 {
         self.sync
     }
 
-    /// How it is dealt out, if it is.
+    /// The striping, if any.
     #[must_use]
     pub fn stripe(&self) -> Option<Stripe> {
         self.stripe
     }
 
-    /// Units side by side: 1 if it is not striped.
+    /// Number of units; 1 if it is not striped.
     #[must_use]
     pub fn units(&self) -> u8 {
         self.stripe.map_or(1, Stripe::width)
     }
 }
 
-/// `stripe(W, CHUNK)` if there is one, `replica(N)`, and `sync=M` if there are several copies.
+/// `stripe(W, CHUNK)` if striped, `replica(N)`, and `sync=M` if there are several copies.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(stripe) = self.stripe {
@@ -183,29 +184,29 @@ impl fmt::Display for Layout {
 impl FromStr for Layout {
     type Err = LayoutError;
     fn from_str(text: &str) -> Result<Self, LayoutError> {
-        let mut said = Said::default();
+        let mut layout = LayoutWords::default();
         for word in words(text)? {
-            if !said.take(word)? {
+            if !layout.take(word)? {
                 return Err(LayoutError::UnknownWord(cut(word)));
             }
         }
-        if said.replicas.is_none() && said.stripe.is_none() {
+        if layout.replicas.is_none() && layout.stripe.is_none() {
             return Err(LayoutError::Empty);
         }
-        said.layout()
+        layout.layout()
     }
 }
 
-/// The words of a layout as they are read one by one, also among those of a policy.
+/// The words of a layout, read one by one, possibly among those of a policy.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct LayoutWords {
     replicas: Option<u8>,
     sync: Option<u8>,
     stripe: Option<Stripe>,
 }
 
-impl Said {
-    /// Takes `word` if it is one of a layout's.
+impl LayoutWords {
+    /// Takes `word` if it belongs to a layout. Returns whether it does.
     pub(crate) fn take(&mut self, word: &str) -> Result<bool, LayoutError> {
         if let Some(inside) = argument(word, "replica") {
             let wrong = || LayoutError::Replicas(cut(word));
@@ -232,14 +233,14 @@ impl Said {
         Ok(true)
     }
 
-    /// What was said; a close waits for all copies unless something else was.
+    /// The resulting layout. By default a close waits for all copies.
     pub(crate) fn layout(&self) -> Result<Layout, LayoutError> {
         let replicas = self.replicas.unwrap_or(1);
         Layout::new(replicas, self.sync.unwrap_or(replicas), self.stripe)
     }
 }
 
-/// Keeps `value` unless there is one.
+/// Sets `slot`, or fails if it is already set.
 pub(crate) fn once<T>(slot: &mut Option<T>, value: T, word: &'static str) -> Result<(), LayoutError> {
     match slot.replace(value) {
         None => Ok(()),
@@ -247,8 +248,7 @@ pub(crate) fn once<T>(slot: &mut Option<T>, value: T, word: &'static str) -> Res
     }
 }
 
-/// What stands between the parentheses of `name(…)`: `None` if it is another word, `Some(None)` if it is `name` without
-/// them.
+/// The text between the parentheses of `name(…)`. `None` for another word, `Some(None)` for `name` without parentheses.
 fn argument<'a>(word: &'a str, name: &str) -> Option<Option<&'a str>> {
     let rest = word.strip_prefix(name)?;
     match rest.trim_start().strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
@@ -257,13 +257,13 @@ fn argument<'a>(word: &'a str, name: &str) -> Option<Option<&'a str>> {
     }
 }
 
-/// A small number without sign.
+/// A small number without a sign.
 pub(crate) fn number(text: &str) -> Option<u8> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// The words of a text: separated by white space that is not between parentheses. A parenthesis that stands alone
-/// belongs to the word before it.
+/// The words of a text, separated by white space outside parentheses. A parenthesis that stands alone belongs to the
+/// word before it.
 pub(crate) fn words(text: &str) -> Result<Vec<&str>, LayoutError> {
     let unmatched = || LayoutError::Parentheses(cut(text.trim()));
     let mut words = Vec::new();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_canonical_form_reads_back() {
+    fn the_canonical_form_round_trips() {
         for (text, canonical) in [
             ("replica(1) sync=1", "replica(1)"),
             ("sync=2 replica(3)", "replica(3) sync=2"),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_word_is_named() {
+    fn unknown_words_are_named() {
         assert!(refused("replica(2) raid=6").contains("`raid=6`"));
         assert!(refused("replica(2) replica(2)").contains("twice"));
         assert!(refused("stripes(2, 1MiB)").contains("`stripes(2, 1MiB)`"));

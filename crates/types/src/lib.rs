@@ -1,7 +1,8 @@
-//! The words that all of weir's crates share: ids, sizes, times, names, locations, layouts, policies, checksums, identities, error codes.
+//! The types that all of weir's crates share: ids, sizes, times, names, locations, layouts, policies, checksums,
+//! identities, error codes.
 //!
-//! Promises: plain data and pure functions. No I/O, no clock, no protocol. Every id is a newtype, so that nobody can hand in an inode number where an
-//! object number is meant.
+//! This crate has only plain data and pure functions: no I/O, no clock, no protocol. Every id is a newtype, so that
+//! nobody can pass an inode number where an object number is expected.
 
 pub mod capability;
 pub mod checksum;

@@ -1,4 +1,4 @@
-//! Where something stands: `site/rack/host`.
+//! The location of a machine: `site/rack/host`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,31 +7,31 @@ use std::str::FromStr;
 /// Longest name of a site, rack or host, in bytes.
 pub const LOCATION_NAME_MAX: usize = 64;
 
-/// Why a text is not a place.
+/// Why a text is not a location.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LocationError {
-    /// Not three names.
+    /// It does not have three names.
     #[error("`{0}` is not a place; write site/rack/host, as in `cern/r12/ds7`")]
     NotThree(String),
-    /// A prefix of none or more than three names.
+    /// A prefix that does not have one to three names.
     #[error("`{0}` is not the beginning of a place; write site, site/rack or site/rack/host, as in `cern/r12`")]
     NotAPrefix(String),
-    /// A name that cannot be.
+    /// An invalid name.
     #[error(
         "`{whole}`: a site, rack or host has 1 to 64 bytes, letters, digits, `.`, `_` or `-`, and `{name}` has not"
     )]
     BadName {
-        /// The text given, cut if it was long.
+        /// The given text, shortened if it was long.
         whole: String,
-        /// The part of it that is wrong, cut if it was long.
+        /// The invalid part, shortened if it was long.
         name: String,
     },
 }
 
-/// What two places have in common. Ordered: the nearer, the greater.
+/// What two locations have in common. Ordered: closer is greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Shared {
-    /// They are on different sites.
+    /// They are at different sites.
     Nothing,
     /// The site.
     Site,
@@ -41,12 +41,13 @@ pub enum Shared {
     Host,
 }
 
-/// Where a machine stands, in canonical form. Two racks of the same name on two sites are two racks; so with hosts.
+/// The location of a machine, in canonical form. Racks of the same name at two sites differ, and so do hosts in two
+/// racks.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location(LocationPrefix);
 
 impl Location {
-    /// From the three names.
+    /// Makes a location of the three names.
     ///
     /// # Errors
     /// [`LocationError::BadName`].
@@ -82,14 +83,14 @@ impl Location {
         &self.0.0
     }
 
-    /// The first `depth` names: 1 the site, 2 site and rack, 3 (or more) the whole place.
+    /// The first `depth` names: 1 is the site, 2 site and rack, 3 (or more) the whole location.
     #[must_use]
     pub fn prefix(&self, depth: usize) -> LocationPrefix {
         let end = self.0.0.match_indices('/').nth(depth.max(1) - 1).map_or(self.0.0.len(), |(at, _)| at);
         LocationPrefix(self.0.0[..end].into())
     }
 
-    /// What this place and `other` have in common.
+    /// What this location and `other` have in common.
     #[must_use]
     pub fn shared_with(&self, other: &Location) -> Shared {
         if self == other {
@@ -125,7 +126,7 @@ impl fmt::Debug for Location {
     }
 }
 
-/// The beginning of a place: `site`, `site/rack` or `site/rack/host`.
+/// The beginning of a location: `site`, `site/rack` or `site/rack/host`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocationPrefix(Box<str>);
 
@@ -136,8 +137,8 @@ impl LocationPrefix {
         &self.0
     }
 
-    /// The place of a client at `address` of which no more than this is known. Rack and host are named by the address where it does not say them: they are
-    /// those of nobody else.
+    /// The location of a client at `address` about which nothing else is known. The address serves as the missing names
+    /// of rack and host, which no other machine shares.
     #[must_use]
     pub fn of_client(&self, address: IpAddr) -> Option<Location> {
         let own = address.to_string().replace([':', '%'], "-");
@@ -145,7 +146,7 @@ impl LocationPrefix {
         Location::new(names.next()?, names.next()?, names.next()?).ok()
     }
 
-    /// Whether `location` begins with it, name for name.
+    /// Whether `location` begins with it, name by name.
     #[must_use]
     pub fn contains(&self, location: &Location) -> bool {
         match location.as_str().strip_prefix(self.as_str()) {
@@ -185,13 +186,13 @@ fn check(text: &str) -> Result<(), LocationError> {
     }
 }
 
-/// Whether `name` has 1 to `max` letters, digits, `.`, `_` and `-`.
+/// Whether `name` consists of 1 to `max` letters, digits, `.`, `_` and `-`.
 pub(crate) fn is_name(name: &str, max: usize) -> bool {
     (1..=max).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-/// As much of a text from outside as a message repeats.
+/// Shortens a text from outside for an error message.
 pub(crate) fn cut(text: &str) -> String {
     const SHOWN: usize = 100;
     match text.char_indices().nth(SHOWN) {
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_three_names() {
+    fn a_location_has_three_names() {
         let here = location("cern/r12/ds7");
         assert_eq!((here.site(), here.rack(), here.host()), ("cern", "r12", "ds7"));
         assert_eq!(here.to_string(), "cern/r12/ds7");
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_places_share() {
+    fn locations_share_site_rack_or_host() {
         let here = location("a/r1/h1");
         assert_eq!(here.shared_with(&location("a/r1/h1")), Shared::Host);
         assert_eq!(here.shared_with(&location("a/r1/h2")), Shared::Rack);

@@ -1,4 +1,4 @@
-//! Where clients stand, by their addresses.
+//! The locations of clients, by their addresses.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -7,42 +7,42 @@ use std::str::FromStr;
 use crate::location::cut;
 use crate::{Location, LocationError, LocationPrefix};
 
-/// Why a text is not a range of addresses with its place.
+/// Why a text is not a range of addresses with its location.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LocationRangeError {
-    /// Not two words.
+    /// It does not have two words.
     #[error("`{0}` is not a range and its place; write them with a space between, as in `10.1.0.0/16 cern/r12`")]
     NotTwo(String),
-    /// The first one is no range.
+    /// The first word is no range.
     #[error("`{0}` is not a range of addresses; write ADDRESS/BITS, as in `10.1.0.0/16` or `2001:db8::/32`")]
     NotARange(String),
-    /// The address has bits behind those that count.
+    /// The address has nonzero bits after the prefix.
     #[error("`{given}` begins in the middle of a range; write `{meant}`, or more bits")]
     Inside {
-        /// The text given.
+        /// The given text.
         given: String,
-        /// The range that it is in.
+        /// The range that contains it.
         meant: String,
     },
-    /// The second one is no place.
+    /// The second word is no location.
     #[error(transparent)]
     Location(#[from] LocationError),
-    /// The same range has two places.
+    /// The same range has two locations.
     #[error("`{0}` is there twice")]
     Twice(String),
 }
 
-/// The leading bits of an address: of which kind, how many count, and those.
+/// The leading bits of an address: the family, the number of bits, and the bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Range {
     is_v6: bool,
     bits: u8,
-    /// Above the others, which are zeros.
+    /// The bits at the top; the others are zero.
     address: u128,
 }
 
 impl Range {
-    /// The range of `bits` that an address is in; `None`: it has not so many.
+    /// The range of `bits` that contains an address; `None` if the address has fewer bits.
     fn around(address: IpAddr, bits: u8) -> Option<Self> {
         let (is_v6, all, max) = match address {
             IpAddr::V4(address) => (false, u128::from(u32::from(address)) << 96, 32),
@@ -58,7 +58,7 @@ impl Range {
     fn first(self) -> IpAddr {
         match self.is_v6 {
             true => IpAddr::V6(self.address.into()),
-            // The upper 32 bits are all that there is.
+            // Only the upper 32 bits are used.
             false => IpAddr::V4(u32::try_from(self.address >> 96).unwrap_or(0).into()),
         }
     }
@@ -77,7 +77,7 @@ impl FromStr for Range {
         let wrong = || LocationRangeError::NotARange(cut(text));
         let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        // A client of IPv4 is known by that address, however it came: nobody is in a range of `::ffff:0:0/96`.
+        // An IPv4 client is known by its IPv4 address, however it connects: no client is in a range of `::ffff:0:0/96`.
         let is_mapped = matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
         if is_mapped || !bits.bytes().all(|digit| digit.is_ascii_digit()) {
             return Err(wrong());
@@ -90,19 +90,19 @@ impl FromStr for Range {
     }
 }
 
-/// Ranges of addresses, and where clients that have one of these stand. Of several that an address is in, the longest one counts.
+/// Ranges of addresses with the locations of their clients. If several contain an address, the longest prefix counts.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct LocationRanges {
     locations: HashMap<Range, LocationPrefix>,
-    /// How many bits the ranges have, of which there are few.
+    /// The prefix lengths of the ranges; there are few.
     lengths: BTreeSet<u8>,
 }
 
 impl LocationRanges {
-    /// From texts such as `10.1.0.0/16 cern/r12`: a range, a space, and a site, with rack and host if they are known.
+    /// Parses texts such as `10.1.0.0/16 cern/r12`: a range, a space, and a site, with rack and host if known.
     ///
     /// # Errors
-    /// What is wrong with the first one that is.
+    /// [`LocationRangeError`] of the first invalid text.
     pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, LocationRangeError> {
         let mut all = Self::default();
         for text in texts {
@@ -119,7 +119,7 @@ impl LocationRanges {
         Ok(all)
     }
 
-    /// Where a client at `address` stands ([`LocationPrefix::of_client`]); `None`: nobody has said.
+    /// The location of a client at `address` ([`LocationPrefix::of_client`]); `None` if no range contains it.
     #[must_use]
     pub fn location_of(&self, address: IpAddr) -> Option<Location> {
         let longest = self.lengths.iter().rev().find_map(|bits| self.locations.get(&Range::around(address, *bits)?))?;
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_all_is_of_one_kind_of_addresses() {
+    fn a_range_of_length_0_has_one_address_family() {
         let ranges = of(&["0.0.0.0/0 four", "::/0 six"]).unwrap();
         let site =
             |address: &str| ranges.location_of(address.parse().unwrap()).map(|location| location.site().to_owned());
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_say_what_is_wrong() {
         let wrong = |text: &str| of(&[text]).unwrap_err();
         for text in ["", "10.1.0.0/16", "10.1.0.0/16 a b", "10.1.0.0/16=a"] {
             assert!(matches!(wrong(text), LocationRangeError::NotTwo(_)), "{text}");

@@ -1,4 +1,4 @@
-//! Names and paths: any bytes but `/` and NUL.
+//! Names and paths: any bytes except `/` and NUL.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -8,22 +8,22 @@ pub const NAME_MAX: usize = 255;
 /// Longest path, in bytes.
 pub const PATH_MAX: usize = 4096;
 
-/// Why a name or path was not taken.
+/// Why a name or path is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameError {
-    /// Nothing there.
+    /// It is empty.
     #[error("the name is empty")]
     Empty,
-    /// `.` or `..`, which no entry can be called and no path may contain.
+    /// `.` or `..`, which are no valid names and not allowed in paths.
     #[error("`.` and `..` are not allowed in paths here; give the path in full")]
     Dots,
     /// A `/` in a name, or a NUL byte anywhere.
     #[error("a name may hold any byte but `/` and NUL")]
     ForbiddenByte,
-    /// Over [`NAME_MAX`] bytes.
+    /// Longer than [`NAME_MAX`] bytes.
     #[error("the name is {0} bytes long; 255 is the limit")]
     NameTooLong(usize),
-    /// Over [`PATH_MAX`] bytes.
+    /// Longer than [`PATH_MAX`] bytes.
     #[error("the path is {0} bytes long; 4096 is the limit")]
     PathTooLong(usize),
     /// Does not begin with `/`.
@@ -36,7 +36,10 @@ pub enum NameError {
 pub struct FileName(Box<[u8]>);
 
 impl FileName {
-    /// Checks and takes `bytes`.
+    /// Checks `bytes`.
+    ///
+    /// # Errors
+    /// [`NameError`].
     pub fn new(bytes: &[u8]) -> Result<Self, NameError> {
         check_name(bytes)?;
         Ok(Self(bytes.into()))
@@ -83,8 +86,8 @@ impl fmt::Debug for FileName {
     }
 }
 
-/// A checked absolute path in canonical form: `/` for the root, otherwise `/name/name…` without empty parts and
-/// without a slash at the end. Repeated slashes and one at the end are forgiven; `.` and `..` are not.
+/// A checked absolute path in canonical form: `/` for the root, otherwise `/name/name…` without empty parts and without
+/// a trailing slash. Repeated and trailing slashes are removed; `.` and `..` are errors.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NsPath(Box<[u8]>);
 
@@ -96,6 +99,9 @@ impl NsPath {
     }
 
     /// Checks and normalises `bytes`.
+    ///
+    /// # Errors
+    /// [`NameError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, NameError> {
         if bytes.len() > PATH_MAX {
             return Err(NameError::PathTooLong(bytes.len()));
@@ -127,12 +133,12 @@ impl NsPath {
         &*self.0 == b"/"
     }
 
-    /// The names from the root downwards; none for `/`. Each satisfies [`FileName`]'s rules.
+    /// The names from the root down; none for `/`. Each satisfies the rules of [`FileName`].
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|&b| b == b'/').filter(|part| !part.is_empty())
     }
 
-    /// The last name and the path of the directory that holds it; `None` for `/`.
+    /// The path of the parent directory and the last name; `None` for `/`.
     #[must_use]
     pub fn split_last(&self) -> Option<(NsPath, FileName)> {
         if self.is_root() {
@@ -169,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slashes_are_forgiven_and_dots_are_not() {
+    fn extra_slashes_are_removed_and_dots_are_errors() {
         assert_eq!(NsPath::parse(b"//a///b/").map(|p| p.to_string()), Ok("/a/b".into()));
         assert_eq!(NsPath::parse(b"/"), Ok(NsPath::root()));
         assert_eq!(NsPath::parse(b"///"), Ok(NsPath::root()));

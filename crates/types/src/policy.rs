@@ -1,12 +1,13 @@
-//! What a directory asks for its files: a layout, how far copies must be apart, where the first one goes.
+//! The policy of a directory for its files: a layout, the failure domain of the copies, and the location of the first
+//! copy.
 //!
-//! As text, words in any order: `replica(2) sync=1 spread=site near=client prefer=cern class=t1:1`.
+//! As text, in any order: `replica(2) sync=1 spread=site near=client prefer=cern class=t1:1`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::layout::{LayoutError, Said, number, once, words};
+use crate::layout::{LayoutError, LayoutWords, number, once, words};
 use crate::location::{LocationError, cut, is_name};
 use crate::{Layout, LocationPrefix};
 
@@ -18,49 +19,49 @@ pub const CLASS_NAME_MAX: usize = 32;
 /// Why a text is not a policy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// No word in it.
+    /// It has no word.
     #[error("the policy says nothing; write at least one word, as in `replica(2) spread=site`")]
     Empty,
-    /// Longer than any policy is.
+    /// Longer than any policy.
     #[error("the policy is {0} bytes long; 1024 is the limit")]
     TooLong(usize),
-    /// A word that means nothing here.
+    /// An unknown word.
     #[error(
         "`{0}` is not a word of a policy; the words are replica(N), sync=M, stripe(W, CHUNK), spread=site|rack|host, \
          near=client, prefer=PLACE and class=NAME:COPIES"
     )]
     UnknownWord(String),
-    /// A layout that cannot be.
+    /// An invalid layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// A distance that there is not.
+    /// An unknown failure domain.
     #[error("`{0}`: copies can be kept apart by site, rack or host; write spread=site, spread=rack or spread=host")]
     Spread(String),
-    /// Near what?
+    /// An unknown value of `near`.
     #[error("`{0}`: the first copy can be placed near the client only; write near=client, or leave it out")]
     Near(String),
-    /// A place that cannot be.
+    /// An invalid location.
     #[error("prefer: {0}")]
     Prefer(#[from] LocationError),
-    /// A class or its number of copies that cannot be.
+    /// An invalid class or number of its copies.
     #[error(
         "`{0}`: write class=NAME:COPIES, as in `class=t1:1`, several separated by commas; a name has 1 to 32 letters, \
          digits, `.`, `_` or `-`, and there are 1 to 8 copies"
     )]
     Class(String),
-    /// More copies asked for by class than there are.
+    /// The classes need more copies than there are.
     #[error(
         "the classes ask for {asked} copies and the layout makes {replicas}; write replica({asked}) or ask for fewer"
     )]
     MoreClassesThanCopies {
-        /// Copies that the classes ask for together.
+        /// Copies that the classes need together.
         asked: u32,
-        /// Copies in all.
+        /// Copies in total.
         replicas: u8,
     },
 }
 
-/// What an administrator calls stores of a kind (`t1`, `ssd`), so that a policy can ask for them.
+/// An administrator's name for stores of one kind (`t1`, `ssd`), for use in policies.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreClass(Box<str>);
 
@@ -91,20 +92,20 @@ impl fmt::Debug for StoreClass {
     }
 }
 
-/// How far the copies of a content must be apart.
+/// The failure domain that the copies of an object must not share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Spread {
-    /// On different hosts.
+    /// Copies are on different hosts.
     #[default]
     Host,
-    /// In different racks.
+    /// Copies are in different racks.
     Rack,
-    /// On different sites.
+    /// Copies are at different sites.
     Site,
 }
 
 impl Spread {
-    /// The word for it.
+    /// The word in a policy.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -121,46 +122,46 @@ impl fmt::Display for Spread {
     }
 }
 
-/// What a directory asks for its files. What is not said is one copy, on whatever store.
+/// A directory's policy for its files. The default is one copy, on any store.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Policy {
     layout: Layout,
     spread: Spread,
     near_client: bool,
     prefer: Option<LocationPrefix>,
-    /// Sorted by name; at most as many copies as there are.
+    /// Sorted by name; together at most the number of copies.
     classes: BTreeMap<StoreClass, u8>,
 }
 
 impl Policy {
-    /// A layout, and nothing said of where.
+    /// A policy with this layout and no preference of a location.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self { layout, ..Self::default() }
     }
 
-    /// This one, with copies as far apart as `spread` says.
+    /// Sets the failure domain of the copies.
     #[must_use]
     pub fn with_spread(self, spread: Spread) -> Self {
         Self { spread, ..self }
     }
 
-    /// This one, with the first copy as close to the client as possible, or not.
+    /// Sets whether the first copy goes as close to the client as possible.
     #[must_use]
     pub fn with_near_client(self, near_client: bool) -> Self {
         Self { near_client, ..self }
     }
 
-    /// This one, with the place where the first copy goes if nothing nearer to the client is asked for or can be had.
+    /// Sets the preferred location of the first copy. It applies if `near_client` is not set or finds nothing closer.
     #[must_use]
     pub fn with_prefer(self, prefer: Option<LocationPrefix>) -> Self {
         Self { prefer, ..self }
     }
 
-    /// This one, with at least `copies` of the copies on stores of `class`.
+    /// Requires at least `copies` of the copies on stores of `class`.
     ///
     /// # Errors
-    /// [`PolicyError::Class`] if there is such a demand already or it is for 0 or more than 8 copies,
+    /// [`PolicyError::Class`] if the class already has a requirement, or `copies` is 0 or more than 8;
     /// [`PolicyError::MoreClassesThanCopies`].
     pub fn with_class(mut self, class: StoreClass, copies: u8) -> Result<Self, PolicyError> {
         let name = class.to_string();
@@ -175,13 +176,13 @@ impl Policy {
         Ok(self)
     }
 
-    /// How contents are divided and copied.
+    /// How objects are divided and copied.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// How far copies must be apart.
+    /// The failure domain of the copies.
     #[must_use]
     pub fn spread(&self) -> Spread {
         self.spread
@@ -193,20 +194,21 @@ impl Policy {
         self.near_client
     }
 
-    /// Where the first copy goes if nothing nearer to the client is asked for or can be had.
+    /// The preferred location of the first copy. It applies if [`Policy::near_client`] is not set or finds nothing
+    /// closer.
     #[must_use]
     pub fn prefer(&self) -> Option<&LocationPrefix> {
         self.prefer.as_ref()
     }
 
-    /// How many copies at least must be on stores of which class.
+    /// The minimum number of copies on stores of each class.
     #[must_use]
     pub fn classes(&self) -> &BTreeMap<StoreClass, u8> {
         &self.classes
     }
 }
 
-/// Layout and spread always, the rest where it is said: in the order in which the words are listed above.
+/// Always shows layout and spread, and the other words if they are set, in the order of the module's example.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} spread={}", self.layout, self.spread)?;
@@ -233,7 +235,7 @@ impl FromStr for Policy {
         if words.is_empty() {
             return Err(PolicyError::Empty);
         }
-        let mut layout = Said::default();
+        let mut layout = LayoutWords::default();
         let (mut spread, mut near, mut prefer, mut classes) = (None, None, None, None);
         for word in words {
             if layout.take(word)? {
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn each_word_says_one_thing() {
+    fn each_word_sets_one_property() {
         let all = policy("stripe(4, 1MiB) replica(3) sync=2 spread=site near=client prefer=cern/r1 class=t1:2,ssd:1");
         assert_eq!((all.layout().units(), all.layout().replicas(), all.layout().sync()), (4, 3, 2));
         assert_eq!(all.spread(), Spread::Site);
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_canonical_form_reads_back() {
+    fn the_canonical_form_round_trips() {
         for (text, canonical) in [
             ("near=client", "replica(1) spread=host near=client"),
             ("prefer=cern  near=client replica(2)", "replica(2) sync=2 spread=host near=client prefer=cern"),
@@ -326,9 +328,9 @@ mod tests {
         assert_eq!(policy(&longest), policy(&text));
     }
 
-    /// Texts put together from what means something, what nearly does, and what does not.
+    /// Texts combined from valid words, nearly valid words, and others.
     #[test]
-    fn any_text_is_read_or_refused_and_what_is_read_is_shown_so_that_it_reads_back() {
+    fn any_accepted_text_round_trips() {
         let parts = [
             "replica(",
             "stripe(",
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_would_be_right() {
+    fn errors_suggest_a_correct_form() {
         for (text, help) in [
             ("", "at least one word"),
             ("  ", "at least one word"),

@@ -1,28 +1,30 @@
-//! That a store has no longer what a cluster's manager sends readers to it for.
+//! Reports that a store lacks the replica for which a cluster's manager redirects readers to it.
 //!
-//! A disk server that cannot show what the manager's permission speaks of sends its client back to be told who can. That is right where the file has
-//! changed meanwhile. Where the store has lost it, or was brought back from an old copy, the manager would send the client there again, and so on. So the disk
-//! server says with the redirect what is lacking, and the client, whose software carries such words along, tells the manager.
+//! A disk server without the object of a capability redirects its client back to the manager. That is right if the file
+//! has changed meanwhile. If the store has lost the replica, or was restored from an old copy, the manager would
+//! redirect the client there again and again. The disk server therefore names the missing or stale replica in its
+//! redirect. The client's software passes such keys on, and so tells the manager.
 
 use crate::striping::numbers;
 use crate::{ObjectId, REPLICAS_MAX, StoreId};
 
-/// The word of a redirect to the manager, and of the open that follows it: [`StaleReplica`]s with commas between.
+/// The key in a redirect to the manager, and in the following open. The value is a list of [`StaleReplica`]s, separated
+/// by commas.
 pub const STALE_REPLICAS_KEY: &str = "weir.lacks";
 
-/// A content that a store should have and has not.
+/// An object that a store should have but lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StaleReplica {
-    /// The content.
+    /// The object.
     pub object: ObjectId,
-    /// Which state of it: what the permission had. With a later one the store may have it.
+    /// The epoch in the capability. The store may have the object in a later one.
     pub epoch: u64,
     /// The store.
     pub store: StoreId,
 }
 
 impl StaleReplica {
-    /// As it is in the word, behind `before`, what the client has shown of that already.
+    /// The value for the redirect: `before`, which the client has already shown, followed by this replica.
     #[must_use]
     pub fn show(&self, before: &[Self]) -> String {
         let one = |one: &Self| format!("{:016x}.{:016x}.{:016x}", one.object.0, one.epoch, one.store.0);
@@ -30,7 +32,7 @@ impl StaleReplica {
         all.join(",")
     }
 
-    /// What [`StaleReplica::show`] has made: no more than a content has copies; the rest of the word, and whatever it is not, is left out.
+    /// Parses the value of [`StaleReplica::show`]. Ignores invalid items, and all beyond the maximum number of copies.
     #[must_use]
     pub fn parse_all(text: &str) -> Vec<Self> {
         let one = |text| {
@@ -46,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_reads_back_from_its_word() {
+    fn stale_replicas_round_trip() {
         let stale_replicas = |n| StaleReplica { object: ObjectId(n), epoch: u64::MAX - n, store: StoreId(n + 7) };
         assert_eq!(StaleReplica::parse_all(&stale_replicas(1).show(&[])), [stale_replicas(1)]);
         let both = stale_replicas(2).show(&[stale_replicas(1)]);

@@ -1,5 +1,5 @@
-//! Where the bytes of a striped file lie, and back: the file is cut into chunks, and chunk `n` is in unit `n mod width`, behind the chunks that
-//! this unit has before it.
+//! Where the bytes of a striped file lie, and back. The file is divided into chunks. Chunk `n` is in unit `n mod
+//! width`, after the unit's earlier chunks.
 
 use std::fmt;
 
@@ -7,26 +7,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Adler32, Crc32c, ObjectId, Stripe, WriterKey, WriterToken};
 
-/// The word of an open that asks for a unit of a striped file, by its number, instead of the file.
+/// The key in an open that asks for a unit of a striped file, by its number, instead of the file.
 pub const UNIT_KEY: &str = "weir.unit";
-/// The word beside it that says of which content: the path may stand for another one by now.
+/// The key beside it for the object, because the path may mean another one by now.
 pub const UNIT_OF_KEY: &str = "weir.of";
-/// The word instead of that one for whoever writes the file: its writer, as [`show_writer`] has it.
+/// The key instead of that for a client that writes the file; the value is that of [`show_writer`].
 pub const UNIT_WRITER_KEY: &str = "weir.writer";
 
-/// The word with which whoever has written a striped file says what checksums the whole has.
+/// The key for the checksums of a whole striped file, from the client that wrote it.
 pub const SUMS_KEY: &str = "weir.sums";
 
-/// The word beside it with the CRC32C of each unit as it was sent, as [`show_unit_sums`] has them: no file is made of units that are something else.
+/// The key beside it for the CRC32C of each unit as it was sent; the value is that of [`show_unit_sums`]. The manager
+/// makes no file of units with other checksums.
 pub const UNIT_SUMS_KEY: &str = "weir.unit_sums";
 
-/// CRC32Cs of units, in their order, as they are in a word of an address.
+/// The value for the CRC32Cs of units, in order.
 #[must_use]
 pub fn show_unit_sums(sums: &[Crc32c]) -> String {
     sums.iter().map(|sum| format!("{:08x}", sum.0)).collect::<Vec<_>>().join(".")
 }
 
-/// What [`show_unit_sums`] has made, of as many as the widest stripe has.
+/// Parses the value of [`show_unit_sums`], up to the maximum stripe width.
 #[must_use]
 pub fn parse_unit_sums(text: &str) -> Option<Vec<Crc32c>> {
     let one = |part: &str| Some(Crc32c(u32::try_from(numbers(part, [8])?[0]).ok()?));
@@ -35,20 +36,20 @@ pub fn parse_unit_sums(text: &str) -> Option<Vec<Crc32c>> {
     sums.filter(|sums| sums.len() <= most)
 }
 
-/// A file's length and checksums as they are in a word of an address.
+/// The value for a file's length and checksums.
 #[must_use]
 pub fn show_sums(len: u64, adler32: Adler32, crc32c: Crc32c) -> String {
     format!("{len:016x}.{:08x}.{:08x}", adler32.0, crc32c.0)
 }
 
-/// What [`show_sums`] has made.
+/// Parses the value of [`show_sums`].
 #[must_use]
 pub fn parse_sums(text: &str) -> Option<(u64, Adler32, Crc32c)> {
     let [len, adler32, crc32c] = numbers(text, [16, 8, 8])?;
     Some((len, Adler32(u32::try_from(adler32).ok()?), Crc32c(u32::try_from(crc32c).ok()?)))
 }
 
-/// Hexadecimal numbers of so many digits each, with points between.
+/// Parses hexadecimal numbers with the given numbers of digits, separated by points.
 pub(crate) fn numbers<const N: usize>(text: &str, digits: [usize; N]) -> Option<[u64; N]> {
     let mut numbers = [0; N];
     let mut parts = text.split('.');
@@ -59,7 +60,7 @@ pub(crate) fn numbers<const N: usize>(text: &str, digits: [usize; N]) -> Option<
     parts.next().is_none().then_some(numbers)
 }
 
-/// What nobody can guess of a striped file in the making: the manager gives it to whoever it lets write.
+/// A secret of an unfinished striped file. The manager gives it to each client that it lets write.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteSecret(pub u128);
 
@@ -69,16 +70,17 @@ impl fmt::Debug for WriteSecret {
     }
 }
 
-/// The writing of a striped file, for who may do it. A writer alone says nothing: readers are shown the object, and the rest can be guessed.
+/// The open write of a striped file, with the proof that the client may write. The writer alone proves nothing: readers
+/// see the object, and the rest can be guessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StripedOpenWrite {
     /// The file's writer.
     pub writer: WriterToken,
-    /// That it was let in.
+    /// The proof.
     pub secret: WriteSecret,
 }
 
-/// A writing as it is in a word of an address.
+/// The value for an open write.
 #[must_use]
 pub fn show_writer(writing: StripedOpenWrite) -> String {
     let StripedOpenWrite { writer, secret } = writing;
@@ -86,7 +88,7 @@ pub fn show_writer(writing: StripedOpenWrite) -> String {
     format!("{:016x}.{:016x}.{:08x}.{high:016x}.{low:016x}", writer.key.0, writer.object.0, writer.epoch)
 }
 
-/// What [`show_writer`] has made.
+/// Parses the value of [`show_writer`].
 #[must_use]
 pub fn parse_writer(text: &str) -> Option<StripedOpenWrite> {
     let [key, object, epoch, high, low] = numbers(text, [16, 16, 8, 16, 16])?;
@@ -94,21 +96,21 @@ pub fn parse_writer(text: &str) -> Option<StripedOpenWrite> {
     Some(StripedOpenWrite { writer, secret: WriteSecret(u128::from(high) << 64 | u128::from(low)) })
 }
 
-/// Neighbouring bytes of a striped file that lie in one chunk, so also side by side in a unit.
+/// Consecutive bytes of a striped file in one chunk, and thus also consecutive in a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Which unit has them.
+    /// The unit that holds them.
     pub unit: u8,
-    /// Where they begin in the unit.
+    /// Their offset in the unit.
     pub in_unit: u64,
-    /// Where they begin in the file.
+    /// Their offset in the file.
     pub in_file: u64,
-    /// How many they are.
+    /// Their number.
     pub len: u64,
 }
 
 impl Stripe {
-    /// The unit that has the byte at `offset` of the file, and where in it.
+    /// The unit that holds the byte at `offset` of the file, and its offset there.
     #[must_use]
     pub fn to_unit(self, offset: u64) -> (u8, u64) {
         let (width, chunk) = (u64::from(self.width()), self.chunk());
@@ -118,7 +120,8 @@ impl Stripe {
         (unit, number / width * chunk + offset % chunk)
     }
 
-    /// Where in the file the byte at `offset` of `unit` is; `None`: no file is so long, or there is no such unit.
+    /// The offset in the file of the byte at `offset` of `unit`. `None` if there is no such unit, or no file is that
+    /// long.
     #[must_use]
     pub fn to_file(self, unit: u8, offset: u64) -> Option<u64> {
         let (width, chunk) = (u64::from(self.width()), self.chunk());
@@ -129,7 +132,7 @@ impl Stripe {
         number.checked_mul(chunk)?.checked_add(offset % chunk)
     }
 
-    /// How long `unit` is in a file of `len` bytes.
+    /// The length of `unit` in a file of `len` bytes.
     #[must_use]
     pub fn unit_len(self, unit: u8, len: u64) -> u64 {
         let (width, chunk) = (u64::from(self.width()), self.chunk());
@@ -142,13 +145,13 @@ impl Stripe {
         rounds * chunk + last
     }
 
-    /// How many units have something of a file of `len` bytes: the first ones.
+    /// How many units have bytes of a file of `len` bytes; these are the first ones.
     #[must_use]
     pub fn units_in(self, len: u64) -> u8 {
         u8::try_from(len.div_ceil(self.chunk())).unwrap_or(u8::MAX).min(self.width())
     }
 
-    /// The runs of the `len` bytes at `offset`, in their order. What reaches past the longest possible file is left out.
+    /// The runs of the `len` bytes at `offset`, in order. Omits bytes beyond the longest possible file.
     pub fn runs(self, offset: u64, len: u64) -> impl Iterator<Item = Run> {
         let end = offset.saturating_add(len);
         let mut at = offset;
@@ -164,14 +167,15 @@ impl Stripe {
         })
     }
 
-    /// How many bytes from its beginning on a file has, of which the units have so many each (one length a unit, those that are not given have none).
+    /// The number of bytes without a gap from the beginning of a file. `units` has the length of each unit; omitted
+    /// units are empty.
     #[must_use]
     pub fn whole_prefix(self, units: &[u64]) -> u64 {
         let len_of = |unit: u8| units.get(usize::from(unit)).copied().unwrap_or(0);
         (0..self.width()).map(|unit| self.to_file(unit, len_of(unit)).unwrap_or(u64::MAX)).min().unwrap_or(0)
     }
 
-    /// Where the last byte of a file ends, of which the units have so many each.
+    /// The end of the last byte of a file whose units have these lengths.
     #[must_use]
     pub fn end_of(self, units: &[u64]) -> u64 {
         let last = |(unit, len): (u8, &u64)| self.to_file(unit, len.checked_sub(1)?);
@@ -194,13 +198,13 @@ mod tests {
             .prop_map(|(width, chunk)| Stripe::new(u64::from(width), 1 << chunk).unwrap())
     }
 
-    /// Such as files have, and those about which numbers overflow.
+    /// Lengths of real files, and those near which numbers overflow.
     fn lengths() -> impl Strategy<Value = u64> {
         prop_oneof![0..1u64 << 40, any::<u64>(), (u64::MAX - (1 << 40))..=u64::MAX]
     }
 
     #[test]
-    fn chunks_go_round_the_units() {
+    fn chunks_rotate_over_the_units() {
         let stripe = Stripe::new(3, 64 * KIB).unwrap();
         let chunk = 64 * KIB;
         for (offset, there) in [
@@ -221,20 +225,20 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_lags_ends_what_is_whole_and_one_that_is_ahead_ends_the_file() {
+    fn the_shortest_unit_limits_the_whole_prefix_and_the_longest_the_end() {
         let stripe = Stripe::new(2, 64 * KIB).unwrap();
         let chunk = 64 * KIB;
         assert_eq!((stripe.whole_prefix(&[0, 0]), stripe.end_of(&[0, 0])), (0, 0));
         assert_eq!((stripe.whole_prefix(&[chunk, 0]), stripe.end_of(&[chunk, 0])), (chunk, chunk));
         assert_eq!((stripe.whole_prefix(&[0, 5]), stripe.end_of(&[0, 5])), (0, chunk + 5));
-        // Unit 0 has begun its second chunk, unit 1 has not filled its first.
+        // Unit 0 has begun its second chunk; unit 1 has not filled its first.
         let units = [chunk + 3, chunk - 1];
         assert_eq!((stripe.whole_prefix(&units), stripe.end_of(&units)), (2 * chunk - 1, 2 * chunk + 3));
         assert_eq!(stripe.whole_prefix(&[chunk]), chunk, "a unit that is not given has nothing");
     }
 
     #[test]
-    fn what_no_file_has_is_nowhere() {
+    fn impossible_offsets_have_no_position() {
         let stripe = Stripe::new(2, 64 * KIB).unwrap();
         assert_eq!(stripe.to_file(2, 0), None);
         assert_eq!(stripe.to_file(1, u64::MAX), None);
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_reads_back_from_its_word() {
+    fn a_writer_round_trips() {
         let writer = WriterToken { key: WriterKey(u64::MAX), object: ObjectId(0x12), epoch: 7 };
         let writing = StripedOpenWrite { writer, secret: WriteSecret(0xab << 64 | 5) };
         let text = show_writer(writing);
@@ -265,11 +269,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_byte_is_in_one_place_and_comes_back(stripe in stripes(), offset in lengths()) {
+        fn each_byte_maps_to_one_unit_and_back(stripe in stripes(), offset in lengths()) {
             let (unit, in_unit) = stripe.to_unit(offset);
             prop_assert!(unit < stripe.width());
             prop_assert_eq!(stripe.to_file(unit, in_unit), Some(offset));
-            // Its unit ends behind it as soon as the file does, and not before.
+            // Its unit ends after the byte as soon as the file does, and not before.
             prop_assert_eq!(stripe.unit_len(unit, offset), in_unit);
             if offset < u64::MAX {
                 prop_assert_eq!(stripe.unit_len(unit, offset + 1), in_unit + 1);
@@ -291,7 +295,7 @@ mod tests {
         }
 
         #[test]
-        fn the_units_of_a_whole_file_say_how_long_it_is(stripe in stripes(), len in lengths()) {
+        fn the_units_of_a_whole_file_give_its_length(stripe in stripes(), len in lengths()) {
             let units: Vec<u64> = (0..stripe.width()).map(|unit| stripe.unit_len(unit, len)).collect();
             prop_assert_eq!(units.iter().map(|&unit| u128::from(unit)).sum::<u128>(), u128::from(len));
             prop_assert_eq!(stripe.whole_prefix(&units), len);
@@ -299,7 +303,7 @@ mod tests {
         }
 
         #[test]
-        fn one_byte_less_in_a_unit_is_seen(stripe in stripes(), len in 1..1u64 << 40, which in any::<prop::sample::Index>()) {
+        fn a_unit_with_one_byte_less_is_detected(stripe in stripes(), len in 1..1u64 << 40, which in any::<prop::sample::Index>()) {
             let mut units: Vec<u64> = (0..stripe.width()).map(|unit| stripe.unit_len(unit, len)).collect();
             let which = which.index(units.len());
             if units[which] > 0 {

@@ -1,4 +1,4 @@
-//! Wall-clock times as they are stored. Nothing here reads a clock: shells do, and hand the time in.
+//! Wall-clock times as they are stored. Nothing here reads a clock: callers pass the time in.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// From whole seconds; saturates at the ends of the range (years 1677 and 2262).
+    /// Converts whole seconds; saturates at the ends of the range (years 1677 and 2262).
     #[must_use]
     pub fn from_secs(secs: i64) -> Self {
         Self(secs.saturating_mul(1_000_000_000))
@@ -19,14 +19,14 @@ impl Timestamp {
         self.0.div_euclid(1_000_000_000)
     }
 
-    /// This time and `duration` more; saturates.
+    /// This time plus `duration`; saturates.
     #[must_use]
     pub fn plus(self, duration: std::time::Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)))
     }
 }
 
-/// What a clock says, read by whoever has one. Before 1970 it is that moment, after 2262 the end.
+/// Converts a clock's time. Saturates at 1970 and 2262.
 impl From<std::time::SystemTime> for Timestamp {
     fn from(time: std::time::SystemTime) -> Self {
         let since = time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Sizes and durations as people write them: a whole number and a unit. A bare number is refused, because what it
-//! means is a guess.
+//! Sizes and durations as people write them: a whole number and a unit. A number without a unit is an error, because
+//! its meaning would be a guess.
 
 use std::time::Duration;
 
@@ -19,19 +19,19 @@ const SIZES: [(&str, u64); 10] = [
 const DURATIONS_MS: [(&str, u64); 6] =
     [("ms", 1), ("s", 1_000), ("min", 60_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// Bytes from `64MiB`, `4 KiB`, `10GB`.
+/// Parses a size such as `64MiB`, `4 KiB`, `10GB`. Returns bytes.
 ///
 /// # Errors
-/// What would be right, for people.
+/// A text for people that says what would be right.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse(text, &SIZES)
         .ok_or_else(|| format!("`{text}` is not a size; write a whole number and one of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB, as in `64MiB`"))
 }
 
-/// A duration from `60s`, `500 ms`, `1d`.
+/// Parses a duration such as `60s`, `500 ms`, `1d`.
 ///
 /// # Errors
-/// What would be right, for people.
+/// A text for people that says what would be right.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     parse(text, &DURATIONS_MS).map(Duration::from_millis).ok_or_else(|| {
         format!("`{text}` is not a duration; write a whole number and one of ms, s, min, h, d, as in `60s`")
@@ -46,11 +46,11 @@ fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-/// Bytes as people read them: three significant digits and a binary unit.
+/// A number of bytes for people: three significant digits and a binary unit.
 #[must_use]
 pub fn show_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    #[allow(clippy::cast_precision_loss)] // for reading only
+    #[allow(clippy::cast_precision_loss)] // for display only
     let mut value = bytes as f64;
     let mut unit = 0;
     while value >= 1024.0 && unit + 1 < UNITS.len() {
@@ -68,7 +68,7 @@ pub fn show_size(bytes: u64) -> String {
     }
 }
 
-/// A duration as people read it.
+/// A duration for people.
 #[must_use]
 pub fn show_duration(duration: Duration) -> String {
     let secs = duration.as_secs_f64();

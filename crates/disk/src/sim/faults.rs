@@ -1,54 +1,54 @@
-//! What a crash may do, and what it did.
+//! The possible effects of a crash, and the actual ones.
 
-/// How a crash treats what was not synced: weights of the fates of one unsynced write, and chances of others.
-/// The fates are drawn per write and per name, in any order.
+/// How a crash treats unsynced changes: weights for the outcomes of one unsynced write, and chances for others. The
+/// outcome is drawn for each write and each name, in any order.
 #[derive(Clone, Copy, Debug)]
 pub struct CrashFaults {
-    /// Weight: the write is there as it was made.
+    /// Weight: the write survives as it was made.
     pub kept: u32,
-    /// Weight: it never happened.
+    /// Weight: the write is lost.
     pub lost: u32,
-    /// Weight: some of its 512-byte sectors are there.
+    /// Weight: some of its 512-byte sectors survive.
     pub torn: u32,
-    /// Weight: its length is there, its bytes are zeros (only where nothing durable was before: that is what a
-    /// journaling file system shows; sectors with durable bytes keep the old ones).
+    /// Weight: its length survives and its bytes are zeros. Only where nothing durable was before, like on a journaling
+    /// file system; sectors with durable bytes keep the old ones.
     pub zeroed: u32,
-    /// Chance in percent that an unsynced change of a length or of a name is there.
+    /// Chance in percent that an unsynced change of a length or a name survives.
     pub metadata_kept: u32,
 }
 
 impl CrashFaults {
-    /// Everything can happen.
+    /// All outcomes are possible.
     #[must_use]
     pub fn mixed() -> Self {
         Self { kept: 4, lost: 3, torn: 2, zeroed: 1, metadata_kept: 50 }
     }
 
-    /// All that was not synced is gone.
+    /// All unsynced changes are lost.
     #[must_use]
     pub fn all_lost() -> Self {
         Self { kept: 0, lost: 1, torn: 0, zeroed: 0, metadata_kept: 0 }
     }
 }
 
-/// Which faults really hit in a crash: counts of unsynced writes and names by what became of them.
+/// The faults that a crash really caused: numbers of unsynced writes and names by outcome.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct CrashReport {
-    /// Unsynced writes that are there.
+    /// Unsynced writes that survived.
     pub kept: u64,
-    /// Unsynced writes that are gone.
+    /// Unsynced writes that were lost.
     pub lost: u64,
-    /// Unsynced writes that are there in part.
+    /// Unsynced writes that survived in part.
     pub torn: u64,
     /// Unsynced writes that read as zeros.
     pub zeroed: u64,
-    /// Writes that are there while an earlier one of the same file is not.
+    /// Writes that survived although an earlier one to the same file was lost.
     pub reordered: u64,
-    /// Unsynced lengths that are gone.
+    /// Unsynced lengths that were lost.
     pub lengths_lost: u64,
-    /// Unsynced names (made, removed, renamed) that are there.
+    /// Unsynced changes of names (made, removed, renamed) that survived.
     pub names_kept: u64,
-    /// Unsynced names (made, removed, renamed) that are undone.
+    /// Unsynced changes of names (made, removed, renamed) that were undone.
     pub names_lost: u64,
 }
 

@@ -40,7 +40,7 @@ impl SimFile {
         }
     }
 
-    /// What O_DIRECT asks for; the real disk answers EINVAL.
+    /// Checks the rules of O_DIRECT; the real disk returns EINVAL.
     fn check_alignment(&self, op: DiskOp, buf: &[u8], offset: u64) -> Result<(), DiskError> {
         let aligned = (buf.as_ptr() as usize).is_multiple_of(ALIGNMENT)
             && buf.len().is_multiple_of(ALIGNMENT)
@@ -105,7 +105,7 @@ impl DiskFile for SimFile {
     fn next_data(&self, offset: u64) -> Result<Option<u64>, DiskError> {
         let world = &mut *self.world.lock();
         let file = world.file(DiskOp::Read, &self.path, self.node)?;
-        // What cannot be read is not known to be nothing, and what the device has not been told of is still in it.
+        // Unreadable pages may hold data, and so may pages that the device has not yet received.
         let unreadable = file.unreadable.range(offset / PAGE..).next().map(|page| (page * PAGE).max(offset));
         let device = if file.diverged { file.device_view().next_data(offset) } else { None };
         Ok([file.current.next_data(offset), unreadable, device].into_iter().flatten().min())
@@ -117,7 +117,7 @@ impl DiskFile for SimFile {
         call_planned(&self.world, DiskOp::Write);
         let world = &mut *self.world.lock();
         if let Err(failure) = self.begin(world, DiskOp::Write) {
-            // Some of it, in whole sectors from its start, may be there.
+            // Some whole sectors from its start may be written.
             let sectors = (buf.len() as u64).div_ceil(SECTOR);
             let part = usize::try_from(world.rng.random_range(0..=sectors) * SECTOR).unwrap_or(0).min(buf.len());
             if part > 0 {
@@ -131,7 +131,7 @@ impl DiskFile for SimFile {
         let end = offset + buf.len() as u64;
         let in_part = |page: &u64| offset > page * PAGE || end < (page + 1) * PAGE;
         if file.unreadable.range(offset / PAGE..end.div_ceil(PAGE)).any(in_part) {
-            return Err(self.eio(DiskOp::Write)); // the rest of the page has to be read first
+            return Err(self.eio(DiskOp::Write)); // the rest of the page must be read first
         }
         file.unreadable.retain(|page| !(offset / PAGE..end.div_ceil(PAGE)).contains(page));
         let mut taken = 0;

@@ -1,4 +1,4 @@
-//! A file's bytes, sparse, cheap to copy.
+//! A file's bytes: sparse and cheap to copy.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -7,14 +7,14 @@ const PAGE_BYTES: usize = 4096;
 const SECTOR_BYTES: usize = 512;
 /// Bytes in a page.
 pub(super) const PAGE: u64 = PAGE_BYTES as u64;
-/// Bytes that a device writes as one.
+/// Bytes that a device writes atomically.
 pub(super) const SECTOR: u64 = SECTOR_BYTES as u64;
 
 type Page = [u8; PAGE_BYTES];
 
 static ZEROS: LazyLock<Arc<Page>> = LazyLock::new(|| Arc::new([0; PAGE_BYTES]));
 
-/// A file's bytes. Pages that are absent read as zeros and take no space.
+/// A file's bytes. Absent pages read as zeros and take no space.
 #[derive(Clone, Default)]
 pub(super) struct Image {
     pages: BTreeMap<u64, Arc<Page>>,
@@ -38,7 +38,7 @@ impl Image {
         self.pages.len() as u64
     }
 
-    /// Copies out what lies at `offset`, zeros past the end included.
+    /// Copies the bytes at `offset`; zeros after the end.
     pub(super) fn copy_out(&self, offset: u64, buf: &mut [u8]) {
         let mut done = 0;
         while done < buf.len() {
@@ -53,14 +53,14 @@ impl Image {
         }
     }
 
-    /// Reads as a file does: nothing past the end. Returns how many bytes.
+    /// Reads like a file: nothing after the end. Returns the number of bytes.
     pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
         let n = index(self.len.saturating_sub(offset)).min(buf.len());
         self.copy_out(offset, &mut buf[..n]);
         n
     }
 
-    /// Puts bytes in place; the length stays.
+    /// Overwrites bytes without changing the length.
     pub(super) fn put(&mut self, offset: u64, bytes: &[u8]) {
         let mut done = 0;
         while done < bytes.len() {
@@ -69,7 +69,7 @@ impl Image {
             let n = (bytes.len() - done).min(PAGE_BYTES - within);
             let piece = &bytes[done..done + n];
             let page = self.pages.entry(at / PAGE).or_insert_with(|| Arc::clone(&ZEROS));
-            // Zeros over zeros keep the shared page: preallocated files cost no memory.
+            // Zeros over zeros keep the shared page, so preallocated files cost no memory.
             if page[within..within + n] != *piece {
                 Arc::make_mut(page)[within..within + n].copy_from_slice(piece);
             }
@@ -82,13 +82,13 @@ impl Image {
         self.len = self.len.max(len);
     }
 
-    /// Where from `offset` on a page begins, or goes on, that has been written to; `None`: there is none up to the end.
+    /// The first offset from `offset` on that lies in a written page; `None` if there is none before the end.
     pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
         let (page, _) = self.pages.range(offset / PAGE..).next()?;
         Some((page * PAGE).max(offset)).filter(|at| *at < self.len)
     }
 
-    /// Cuts or extends with zeros. Returns how many pages were given back.
+    /// Truncates, or extends with zeros. Returns the number of freed pages.
     pub(super) fn set_len(&mut self, len: u64) -> u64 {
         let before = self.page_count();
         if len < self.len {
@@ -104,7 +104,7 @@ impl Image {
         before - self.page_count()
     }
 
-    /// Whether any byte of the sector is not zero (and inside the file).
+    /// Whether the sector has a nonzero byte inside the file.
     pub(super) fn sector_has_content(&self, sector: u64) -> bool {
         let offset = sector * SECTOR;
         if offset >= self.len {
@@ -115,7 +115,7 @@ impl Image {
         bytes.iter().any(|b| *b != 0)
     }
 
-    /// Takes one sector over from `other`.
+    /// Copies one sector from `other`.
     pub(super) fn take_sector(&mut self, other: &Image, sector: u64) {
         let mut bytes = [0; SECTOR_BYTES];
         other.copy_out(sector * SECTOR, &mut bytes);

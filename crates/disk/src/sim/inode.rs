@@ -1,4 +1,4 @@
-//! A simulated file: what is on the platter, what the program sees, and what lies between.
+//! A simulated file: its durable state, the state that the program sees, and the changes between them.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use rand::RngCore;
 use super::faults::{CrashFaults, CrashReport};
 use super::image::{Image, PAGE, SECTOR};
 
-/// Something done to a file and not synced.
+/// An unsynced change of a file.
 #[derive(Clone)]
 pub(super) enum Change {
     Write { offset: u64, bytes: Vec<u8> },
@@ -17,31 +17,31 @@ pub(super) enum Change {
 
 #[derive(Clone, Default)]
 pub(super) struct FileNode {
-    /// What a power failure cannot take.
+    /// The state that survives a power failure.
     pub(super) durable: Image,
-    /// What the program sees.
+    /// The state that the program sees.
     pub(super) current: Image,
-    /// What leads from the one to the other, in order.
+    /// The changes from the durable to the current state, in order.
     pub(super) changes: Vec<Change>,
-    /// Pages reserved and not written.
+    /// Pages that are reserved but not written.
     pub(super) reserved: BTreeSet<u64>,
-    /// A sync failed: what the program sees through the page cache need not be what the device has.
+    /// A sync failed: the page cache that the program sees may differ from the device.
     pub(super) diverged: bool,
-    /// Pages that the device cannot read any more, until they are written anew.
+    /// Pages that the device cannot read until they are rewritten.
     pub(super) unreadable: BTreeSet<u64>,
-    /// Open handles.
+    /// Number of open handles.
     pub(super) opens: u64,
-    /// Names.
+    /// Number of names.
     pub(super) links: u64,
 }
 
 impl FileNode {
-    /// Pages that it takes on the disk.
+    /// Pages that the file occupies on the disk.
     pub(super) fn pages(&self) -> u64 {
         self.current.page_count() + self.reserved.len() as u64
     }
 
-    /// What a read past the page cache sees.
+    /// The state that a read past the page cache sees.
     pub(super) fn device_view(&self) -> Image {
         let mut image = self.durable.clone();
         for change in &self.changes {
@@ -68,7 +68,7 @@ impl FileNode {
         }
     }
 
-    /// A sync failed: some of it has reached the device, and the kernel has forgotten that the rest has not.
+    /// Fails a sync: some changes reach the device, and the kernel forgets that the others do not.
     pub(super) fn fail_sync(&mut self, rng: &mut dyn RngCore) {
         let faults = CrashFaults { kept: 1, lost: 1, torn: 1, zeroed: 0, metadata_kept: 50 };
         self.durable = self.after_crash(rng, faults, &mut CrashReport::default());
@@ -76,7 +76,7 @@ impl FileNode {
         self.diverged = true;
     }
 
-    /// The bytes as they may be found after a power failure.
+    /// A possible state of the bytes after a power failure.
     pub(super) fn after_crash(&self, rng: &mut dyn RngCore, faults: CrashFaults, report: &mut CrashReport) -> Image {
         let mut found = self.durable.clone();
         let mut seen = self.durable.clone();
@@ -95,23 +95,31 @@ impl FileNode {
                     }
                 }
                 Change::Write { offset, bytes } if !bytes.is_empty() => {
-                    let fate = self.fate_of_write(rng, faults, *offset, bytes.len() as u64, &seen, &mut found, report);
+                    let fate = self.draw_and_apply_outcome(
+                        rng,
+                        faults,
+                        *offset,
+                        bytes.len() as u64,
+                        &seen,
+                        &mut found,
+                        report,
+                    );
                     match fate {
-                        Fate::Kept => {
+                        WriteOutcome::Kept => {
                             report.kept += 1;
                             if lost_before {
                                 report.reordered += 1;
                             }
                         }
-                        Fate::Torn => {
+                        WriteOutcome::Torn => {
                             report.torn += 1;
                             lost_before = true;
                         }
-                        Fate::Zeroed => {
+                        WriteOutcome::Zeroed => {
                             report.zeroed += 1;
                             lost_before = true;
                         }
-                        Fate::Lost => {
+                        WriteOutcome::Lost => {
                             report.lost += 1;
                             lost_before = true;
                         }
@@ -123,8 +131,8 @@ impl FileNode {
         found
     }
 
-    #[allow(clippy::too_many_arguments)] // one step of the loop above, split off for its length
-    fn fate_of_write(
+    #[allow(clippy::too_many_arguments)] // one step of the loop above
+    fn draw_and_apply_outcome(
         &self,
         rng: &mut dyn RngCore,
         faults: CrashFaults,
@@ -133,11 +141,11 @@ impl FileNode {
         seen: &Image,
         found: &mut Image,
         report: &mut CrashReport,
-    ) -> Fate {
+    ) -> WriteOutcome {
         let end = offset + len;
         let sectors = offset / SECTOR..end.div_ceil(SECTOR);
         let mut fate = draw(rng, faults);
-        if fate == Fate::Lost {
+        if fate == WriteOutcome::Lost {
             return fate;
         }
         if end > found.len() {
@@ -146,18 +154,18 @@ impl FileNode {
             } else {
                 report.lengths_lost += 1;
                 if offset >= found.len() {
-                    return Fate::Lost;
+                    return WriteOutcome::Lost;
                 }
             }
         }
-        // One sector is written as one: it cannot be torn.
-        if fate == Fate::Torn && sectors.end - sectors.start < 2 {
-            fate = if rng.random_bool(0.5) { Fate::Kept } else { Fate::Lost };
+        // A device writes one sector atomically: it cannot tear.
+        if fate == WriteOutcome::Torn && sectors.end - sectors.start < 2 {
+            fate = if rng.random_bool(0.5) { WriteOutcome::Kept } else { WriteOutcome::Lost };
         }
         match fate {
-            Fate::Lost => {}
-            Fate::Kept => sectors.for_each(|s| found.take_sector(seen, s)),
-            Fate::Torn => {
+            WriteOutcome::Lost => {}
+            WriteOutcome::Kept => sectors.for_each(|s| found.take_sector(seen, s)),
+            WriteOutcome::Torn => {
                 let middle = rng.random_range(sectors.start + 1..sectors.end);
                 let scattered = rng.random_bool(0.5);
                 for s in sectors {
@@ -167,7 +175,7 @@ impl FileNode {
                     }
                 }
             }
-            Fate::Zeroed => {
+            WriteOutcome::Zeroed => {
                 let mut hit = false;
                 for s in sectors {
                     if !self.durable.sector_has_content(s) && seen.sector_has_content(s) {
@@ -176,7 +184,7 @@ impl FileNode {
                     }
                 }
                 if !hit {
-                    return Fate::Lost;
+                    return WriteOutcome::Lost;
                 }
             }
         }
@@ -197,27 +205,27 @@ fn apply(image: &mut Image, change: &Change) {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum WriteOutcome {
     Kept,
     Lost,
     Torn,
     Zeroed,
 }
 
-fn draw(rng: &mut dyn RngCore, faults: CrashFaults) -> Fate {
+fn draw(rng: &mut dyn RngCore, faults: CrashFaults) -> WriteOutcome {
     let total = faults.kept + faults.lost + faults.torn + faults.zeroed;
     if total == 0 {
-        return Fate::Lost;
+        return WriteOutcome::Lost;
     }
     let at = rng.random_range(0..total);
     if at < faults.kept {
-        Fate::Kept
+        WriteOutcome::Kept
     } else if at < faults.kept + faults.lost {
-        Fate::Lost
+        WriteOutcome::Lost
     } else if at < faults.kept + faults.lost + faults.torn {
-        Fate::Torn
+        WriteOutcome::Torn
     } else {
-        Fate::Zeroed
+        WriteOutcome::Zeroed
     }
 }
 

@@ -1,9 +1,8 @@
-//! The simulated disk: a small file system in memory that remembers what was not synced.
+//! The simulated disk: a small file system in memory that remembers unsynced changes.
 //!
-//! What it assumes of real ones: a sector of 512 bytes is written as a whole or not at all; an overwrite shows old or
-//! new sectors; a part of a file that was never durable may show zeros; a rename is in or not, as a whole; changes of
-//! one name stay in their order. What it does not assume: any order between writes, between files, between names, or
-//! between names and bytes.
+//! It assumes this of real disks: a sector of 512 bytes is written completely or not at all; an overwrite shows old or
+//! new sectors; a part of a file that was never durable may show zeros; a rename is atomic; changes of one name keep
+//! their order. It assumes no order between writes, between files, between names, or between names and bytes.
 
 mod faults;
 mod file;
@@ -29,7 +28,7 @@ pub struct SimDisk {
 }
 
 impl SimDisk {
-    /// An empty disk with plenty of space. `seed` decides what a failed write or sync leaves behind.
+    /// An empty disk with plenty of space. `seed` decides the effects of a failed write or sync.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::around(World::new(seed))
@@ -39,85 +38,87 @@ impl SimDisk {
         Self { world: Arc::new(Mutex::new(world)) }
     }
 
-    /// The disk as it may be found after a power failure now. This one stays as it is: one moment gives many images.
+    /// A possible state of the disk after a power failure now. This disk does not change: one moment gives many images.
     pub fn crash(&self, rng: &mut dyn RngCore, faults: CrashFaults) -> (SimDisk, CrashReport) {
         let mut report = CrashReport::default();
         let world = self.world.lock().after_crash(rng, faults, &mut report);
         (Self::around(world), report)
     }
 
-    /// The disk as it is after SIGKILL now: all completed writes are there, and still not synced.
+    /// The disk after SIGKILL now: all completed writes exist, still unsynced.
     #[must_use]
     pub fn kill(&self) -> SimDisk {
         Self::around(self.world.lock().after_kill())
     }
 
-    /// The `nth` next call (1: the very next) of `op` fails with an error of this kind. A failed write may have reached
-    /// the disk in part; after a failed sync each unsynced write of the file is lost or kept, and the next sync succeeds.
+    /// Makes the `nth` next call (1: the very next) of `op` fail with an error of this kind. A failed write may reach
+    /// the disk in part. After a failed sync each unsynced write of the file is lost or kept, and the next sync
+    /// succeeds.
     pub fn fail_next(&self, op: DiskOp, nth: u64, kind: std::io::ErrorKind) {
         self.fail_next_under(op, "", nth, kind);
     }
 
-    /// The same for calls whose path begins with `under`; others are not counted.
+    /// Like [`SimDisk::fail_next`], but counts only calls whose path begins with `under`.
     pub fn fail_next_under(&self, op: DiskOp, under: &str, nth: u64, kind: std::io::ErrorKind) {
         self.world.lock().fail_next(op, under, nth, kind);
     }
 
-    /// Calls `call` at the beginning of the `nth` next call (1: the very next) of `op`; nothing is locked meanwhile. So
-    /// something else can be done, or a panic happen, in the middle of somebody else's call. For reads, writes, syncs
-    /// (of files and folders) and the making of files.
+    /// Runs `call` at the beginning of the `nth` next call (1: the very next) of `op`; no lock is held meanwhile. A
+    /// test can thus act or panic in the middle of another call. Works for reads, writes, syncs (of files and
+    /// directories) and the making of files.
     pub fn call_next(&self, op: DiskOp, nth: u64, call: impl FnOnce() + Send + 'static) {
         self.world.lock().call_next(op, nth, Box::new(call));
     }
 
-    /// The page (4096 bytes) at `offset` cannot be read any more: EIO, until all of it is written anew. False if there is
-    /// no such file.
+    /// Makes the page (4096 bytes) at `offset` unreadable: reads return EIO until the whole page is rewritten. Returns
+    /// false if there is no such file.
     pub fn make_unreadable(&self, path: &str, offset: u64) -> bool {
         self.world.lock().make_unreadable(path, offset)
     }
 
-    /// Sets the free bytes; writes and allocations beyond that fail with `StorageFull`.
+    /// Sets the free bytes. Writes and allocations beyond them fail with `StorageFull`.
     pub fn set_free(&self, bytes: u64) {
         self.world.lock().free = bytes;
     }
 
-    /// From now on files are opened without direct I/O, as file systems do that know none, and nothing leaves the page cache: after a
-    /// failed sync what is read need not be what the device has.
+    /// From now on, files open without direct I/O, as on file systems that lack it, and data stays in the page cache.
+    /// After a failed sync, reads may differ from the device.
     pub fn refuse_direct(&self) {
         self.world.lock().refuses_direct = true;
     }
 
-    /// Flips one bit of the byte at `offset`, in what is durable and in what is read. False if there is no such byte.
+    /// Flips one bit of the byte at `offset`, in the durable and in the current state. Returns false if there is no
+    /// such byte.
     pub fn rot(&self, path: &str, offset: u64) -> bool {
         self.world.lock().rot(path, offset)
     }
 
-    /// Syncs of files and of folders so far, failed ones included.
+    /// Number of syncs of files and directories, including failed ones.
     #[must_use]
     pub fn sync_count(&self) -> u64 {
         let world = self.world.lock();
         world.data_syncs + world.dir_syncs
     }
 
-    /// Syncs of files alone so far, failed ones included.
+    /// Number of syncs of files, including failed ones.
     #[must_use]
     pub fn data_sync_count(&self) -> u64 {
         self.world.lock().data_syncs
     }
 
-    /// Calls that change something (writes, syncs, names, lengths) so far.
+    /// Number of calls that changed something (writes, syncs, names, lengths).
     #[must_use]
     pub fn change_count(&self) -> u64 {
         self.world.lock().changes
     }
 
-    /// Takes a copy of the disk right after `changes` more calls that change something (0: now), while everything goes
-    /// on: see [`SimDisk::frozen`]. So a crash can be put into the middle of somebody else's call.
+    /// Copies the disk right after `changes` more changing calls (0: now), while everything continues; see
+    /// [`SimDisk::frozen`]. A test can thus place a crash in the middle of another call.
     pub fn freeze_after(&self, changes: u64) {
         self.world.lock().freeze_after(changes);
     }
 
-    /// The copy that [`SimDisk::freeze_after`] asked for, if it has come to that; crash or kill it.
+    /// The copy that [`SimDisk::freeze_after`] made, once it exists; crash or kill it.
     #[must_use]
     pub fn frozen(&self) -> Option<SimDisk> {
         self.world.lock().frozen.take().map(|world| Self::around(*world))

@@ -1,8 +1,8 @@
-//! Names of the simulated disk: folders, and the changes to them that are not synced.
+//! Names of the simulated disk: directories and their unsynced changes.
 
 use std::collections::BTreeMap;
 
-/// A number for a file or folder of the simulated disk.
+/// The number of a file or directory of the simulated disk.
 pub(super) type NodeId = u64;
 
 #[derive(Clone, Default)]
@@ -11,7 +11,7 @@ pub(super) struct DirNode {
     pub(super) current: BTreeMap<String, NodeId>,
 }
 
-/// A name set or taken away.
+/// A name that is set or removed.
 #[derive(Clone)]
 pub(super) struct Effect {
     pub(super) dir: NodeId,
@@ -19,11 +19,11 @@ pub(super) struct Effect {
     pub(super) node: Option<NodeId>,
 }
 
-/// One call that changed names; a crash keeps or undoes it as a whole, as journaling file systems do.
+/// One call that changed names. A crash keeps or undoes it as a whole, like a journaling file system.
 #[derive(Clone)]
 pub(super) struct NameChange {
     pub(super) effects: Vec<Effect>,
-    /// The folders that have not been synced since.
+    /// The directories that have not been synced since.
     pub(super) unsynced: Vec<NodeId>,
 }
 
@@ -39,8 +39,8 @@ impl NameChange {
     }
 }
 
-/// Where a change is in, all earlier changes of the same names are in.
-pub(super) fn pull_in_earlier(changes: &[NameChange], there: &mut [bool]) {
+/// Marks all earlier changes of the same names as surviving, for every surviving change.
+pub(super) fn keep_earlier_changes(changes: &[NameChange], there: &mut [bool]) {
     for i in (0..changes.len()).rev() {
         if there[i] {
             for j in 0..i {

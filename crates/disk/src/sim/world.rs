@@ -1,4 +1,4 @@
-//! The state behind the simulated disk.
+//! The state of the simulated disk.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +9,7 @@ use rand::{RngCore, SeedableRng};
 use super::faults::{CrashFaults, CrashReport};
 use super::image::PAGE;
 use super::inode::{FileNode, chance};
-use super::names::{DirNode, Effect, NameChange, NodeId, pull_in_earlier};
+use super::names::{DirNode, Effect, NameChange, NodeId, keep_earlier_changes};
 use crate::{Access, DiskError, DiskOp, Entry, OpenOptions, Space};
 
 const ROOT: NodeId = 0;
@@ -23,12 +23,12 @@ enum Node {
 
 pub(super) type PlannedCall = Box<dyn FnOnce() + Send>;
 
-/// A call that is to fail.
+/// A call that must fail.
 struct Planned {
     op: DiskOp,
-    /// How its path begins.
+    /// The prefix of its path.
     under: String,
-    /// Such calls until then, and this one.
+    /// The number of matching calls left, including this one.
     left: u64,
     kind: io::ErrorKind,
 }
@@ -38,7 +38,7 @@ pub(super) struct World {
     next_node: NodeId,
     name_changes: Vec<NameChange>,
     pub(super) free: u64,
-    /// Files are opened without direct I/O.
+    /// Files open without direct I/O.
     pub(super) refuses_direct: bool,
     planned: Vec<Planned>,
     calls: Vec<(DiskOp, u64, PlannedCall)>,
@@ -79,7 +79,7 @@ impl World {
         self.planned.push(Planned { op, under: under.to_owned(), left: nth.max(1), kind });
     }
 
-    /// Whether this call of `op` is one that was planned to fail.
+    /// Whether this call of `op` must fail.
     pub(super) fn planned_failure(&mut self, op: DiskOp, path: &str) -> Option<io::ErrorKind> {
         let mut due = None;
         self.planned.retain_mut(|Planned { op: planned, under, left, kind }| {
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// Counts a call that changed something.
+    /// Counts a changing call.
     pub(super) fn changed(&mut self) {
         self.changes += 1;
         if let Some(left) = self.freeze_in {
@@ -150,7 +150,7 @@ impl World {
 
     pub(super) fn after_crash(&self, rng: &mut dyn RngCore, faults: CrashFaults, report: &mut CrashReport) -> World {
         let mut there: Vec<bool> = self.name_changes.iter().map(|_| chance(rng, faults.metadata_kept)).collect();
-        pull_in_earlier(&self.name_changes, &mut there);
+        keep_earlier_changes(&self.name_changes, &mut there);
         let mut nodes = BTreeMap::new();
         for (id, node) in &self.nodes {
             let found = match node {
@@ -179,7 +179,7 @@ impl World {
         self.copy(nodes, Vec::new())
     }
 
-    /// Drops what has no name (in what is seen, what is durable, or a change between), and counts names.
+    /// Drops files without a name (current, durable, or in a change between), and counts names.
     fn drop_unreachable(&mut self) {
         let mut links: BTreeMap<NodeId, u64> = BTreeMap::new();
         let mut held: Vec<NodeId> = vec![ROOT];
@@ -234,7 +234,7 @@ impl World {
         self.calls.push((op, nth.max(1), call));
     }
 
-    /// What is to be called inside this call of `op`, if anything.
+    /// The function to run inside this call of `op`, if any.
     pub(super) fn planned_call(&mut self, op: DiskOp) -> Option<PlannedCall> {
         let mut due = None;
         for (at, (planned, left, _)) in self.calls.iter_mut().enumerate() {
@@ -291,15 +291,15 @@ impl World {
                 if let Some(Node::File(file)) = self.nodes.get_mut(&before) {
                     file.links -= 1;
                 }
-                self.give_back_if_gone(before);
+                self.free_if_unused(before);
             }
         }
         self.name_changes.push(NameChange::new(effects));
         self.changed();
     }
 
-    /// A file without names and handles gives its space back. Its bytes stay, for a crash may bring the name back.
-    fn give_back_if_gone(&mut self, id: NodeId) {
+    /// A file without names and handles frees its space. Its bytes stay, because a crash may restore the name.
+    fn free_if_unused(&mut self, id: NodeId) {
         if let Some(Node::File(file)) = self.nodes.get(&id)
             && file.links == 0
             && file.opens == 0
@@ -340,7 +340,7 @@ impl World {
         if let Some(Node::File(file)) = self.nodes.get_mut(&id) {
             file.opens = file.opens.saturating_sub(1);
         }
-        self.give_back_if_gone(id);
+        self.free_if_unused(id);
     }
 
     pub(super) fn file(&mut self, op: DiskOp, path: &str, id: NodeId) -> Result<&mut FileNode, DiskError> {
@@ -416,7 +416,7 @@ impl World {
                 change.unsynced.is_empty()
             })
             .collect();
-        pull_in_earlier(&self.name_changes, &mut there);
+        keep_earlier_changes(&self.name_changes, &mut there);
         let mut left = Vec::new();
         for (change, there) in std::mem::take(&mut self.name_changes).into_iter().zip(there) {
             if there {

@@ -1,4 +1,4 @@
-//! A user of the log who remembers what it was told, and a disk that crashes under it. One seed, one story.
+//! A user of the journal that remembers all promises, and a disk that crashes. Each seed gives one story.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ pub const A: StreamId = StreamId::NAMESPACE;
 pub const B: StreamId = StreamId::STORE_INDEX;
 const PLENTY: u64 = 1 << 40;
 
-/// What was hit over all stories; a test that asserts it knows that it tested something.
+/// How often all stories reached each case. A test that asserts these counts knows that it tested something.
 #[derive(Default, Debug)]
 pub struct Hits {
     pub faults: CrashReport,
@@ -41,21 +41,21 @@ pub struct Hits {
     pub acknowledged: u64,
     pub unacknowledged_survived: u64,
     pub unacknowledged_lost: u64,
-    /// Bytes that were in the kernel are gone without a power failure, and the log says that this can be.
+    /// Bytes in the kernel were lost without a power failure, and the journal reported that as possible.
     pub losses_told: u64,
 }
 
-/// What the log promised.
+/// The promises of the journal.
 #[derive(Default, Clone)]
 struct Promises {
     records: BTreeMap<u64, (StreamId, Vec<u8>)>,
-    /// Highest number that a `sync_to` returned for.
+    /// The highest number for which a `sync_to` returned.
     synced: u64,
-    /// Highest number that a `write_to` returned for.
+    /// The highest number for which a `write_to` returned.
     written: u64,
-    /// Nothing from here on may have been trimmed.
+    /// Nothing from this number on may be trimmed.
     needed_from: u64,
-    /// A write or a sync of the log has failed.
+    /// A write or a sync of the journal has failed.
     failed: bool,
 }
 
@@ -65,9 +65,9 @@ pub struct Story {
     promises: Promises,
     disk: SimDisk,
     counter: u64,
-    /// What the log said when it was opened last.
+    /// The number of losses reported by the last opening.
     losses: u64,
-    /// The power went since.
+    /// The power has failed since.
     power_lost: bool,
 }
 
@@ -100,7 +100,7 @@ impl Story {
         }
     }
 
-    /// Several lives on one disk, each ended by a crash or a kill. An error says which promise was broken.
+    /// Several runs on one disk, each ended by a crash or a kill. An error says which promise was broken.
     pub fn run(&mut self, hits: &mut Hits) -> Result<(), String> {
         for _ in 0..4 {
             let journal = self.open_and_check(hits)?;
@@ -121,7 +121,7 @@ impl Story {
         self.open_and_check(hits).map(drop)
     }
 
-    /// The machine loses power; what was only written is not promised any more.
+    /// The machine loses power: records that were only written are no longer promised.
     fn crash(&mut self, disk: &SimDisk, hits: &mut Hits) {
         let faults = match self.rng.random_range(0..10) {
             0 => CrashFaults::all_lost(),
@@ -135,7 +135,7 @@ impl Story {
         self.disk = after;
     }
 
-    /// Opens; the machine may crash in the middle of that, more than once.
+    /// Opens the journal. The machine may crash during that, more than once.
     fn open_and_check(&mut self, hits: &mut Hits) -> Result<Journal, String> {
         let open = |disk: &SimDisk, config: &JournalConfig| {
             Journal::open(Arc::new(disk.clone()), "log", config.clone()).map_err(|e| format!("opening failed: {e}"))
@@ -154,7 +154,7 @@ impl Story {
         }
         let found = read_all(&journal)?;
         self.check(&found, opened.last.0, journal.losses(), hits)?;
-        // What is shown has to be durable: a crash right now must not take it back.
+        // Visible records must be durable: a crash right now must not lose them.
         let (later, _) = self.disk.crash(&mut self.rng, CrashFaults::all_lost());
         let (again, _) = open(&later, &self.config)?;
         let found_again = read_all(&again)?;
@@ -164,7 +164,7 @@ impl Story {
         Ok(journal)
     }
 
-    /// Compares what is there with what was promised, and goes on from what is there.
+    /// Compares the records with the promises, and continues from the records.
     fn check(
         &mut self,
         found: &[(u64, StreamId, Vec<u8>)],
@@ -196,7 +196,7 @@ impl Story {
             }
             match promises.records.get(seq) {
                 Some((s, p)) if s == stream && p == payload => {}
-                // An opening that was interrupted later had found the log shorter, and left its mark there.
+                // An interrupted earlier opening found a shorter journal, and left its mark there.
                 Some(_) if *stream == StreamId::MARKS && payload.is_empty() && *seq > promises.synced => {
                     promises.records.split_off(seq);
                 }
@@ -214,24 +214,24 @@ impl Story {
         let lost = promises.records.split_off(&(last + 1));
         hits.unacknowledged_lost += lost.len() as u64;
         hits.unacknowledged_survived += promises.records.range(promises.synced + 1..).count() as u64;
-        // Opening has made durable what it shows.
+        // Opening has made all visible records durable.
         promises.synced = last;
         promises.written = last;
         promises.failed = false;
         Ok(())
     }
 
-    /// Uses the log until the disk is frozen under it, something fails, or the life has been long enough. Gives the
-    /// disk at that moment, and what had been promised by then.
+    /// Uses the journal until the disk freezes, a call fails, or the run is long enough. Returns the disk at that
+    /// moment and the promises made by then.
     fn live(&mut self, journal: &Journal, hits: &mut Hits) -> Result<(SimDisk, Promises), String> {
         let before = journal.segments().len();
         for _ in 0..self.rng.random_range(1..120) {
             let (synced, written) = (self.promises.synced, self.promises.written);
             let outcome = self.step(journal, hits);
             if let Some(frozen) = self.disk.frozen() {
-                // What this very step was told does not count: the crash came before the answer.
+                // The results of this step do not count: the crash came before the answer.
                 let failed = matches!(outcome, Err(JournalError::Poisoned { .. }));
-                // Nor is the failure written down yet.
+                // The failure is not recorded yet either.
                 let written = if failed { synced } else { written };
                 return Ok((frozen, Promises { synced, written, failed, ..self.promises.clone() }));
             }
@@ -245,7 +245,7 @@ impl Story {
                         hits.poisoned_by_sync += 1;
                     }
                     let mut refused = vec![journal.append(A, &[b"x"]).map(drop), journal.mark_synced()];
-                    // What was durable before stays so, and may be said.
+                    // Earlier records stay durable, and the journal may say so.
                     if journal.appended() > journal.durable() {
                         refused.push(journal.sync_to(journal.durable().next()));
                     }
@@ -267,7 +267,7 @@ impl Story {
 
     fn payload(&mut self) -> Vec<u8> {
         self.counter += 1;
-        // Few sizes, so that frames left over from a cut tail can stand exactly where new ones end.
+        // Few sizes, so that leftover frames of a cut tail can stand exactly where new frames end.
         let len = [0, 16, 200, 200, 200, 1000, 3000][self.rng.random_range(0..7)];
         (0..len).map(|i| (self.counter as usize * 131 + i) as u8).collect()
     }
@@ -302,7 +302,7 @@ impl Story {
             87..89 => journal.mark_synced(),
             89..93 => {
                 let below = self.rng.random_range(0..=self.promises.synced);
-                // Promised before it is asked for: a crash may come in the middle of it.
+                // The promise precedes the call: a crash may interrupt it.
                 self.promises.needed_from = self.promises.needed_from.max(below);
                 let before = journal.stats().segments_trimmed;
                 journal.set_trim(A, Seq(below))?;
@@ -313,7 +313,7 @@ impl Story {
             93..95 => {
                 let op = if self.rng.random_bool(0.5) { DiskOp::Write } else { DiskOp::Sync };
                 if self.rng.random_bool(0.3) {
-                    // It hits whoever comes next, be it the making of a segment.
+                    // The failure hits the next operation, which may be the making of a segment.
                     self.disk.fail_next(op, self.rng.random_range(1..4), ErrorKind::Other);
                 }
                 match self.append(journal, false) {
@@ -333,7 +333,7 @@ impl Story {
         .or_else(|e| if matches!(e, JournalError::NoSegment { .. }) { Ok(()) } else { Err(e) })
     }
 
-    /// Ordinary records are refused; an urgent one may still be taken, and all are when there is space again.
+    /// Ordinary records fail. An urgent one may still succeed, and all succeed when there is space again.
     fn when_full(&mut self, journal: &Journal, hits: &mut Hits) -> Result<(), String> {
         if self.append(journal, true).is_ok() {
             hits.urgent_when_full += 1;
@@ -346,7 +346,7 @@ impl Story {
     }
 }
 
-/// All that the log shows, marks included.
+/// All visible records, including marks.
 pub fn read_all(journal: &Journal) -> Result<Vec<(u64, StreamId, Vec<u8>)>, String> {
     let mut found = Vec::new();
     let mut unreadable = None;

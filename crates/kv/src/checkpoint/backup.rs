@@ -1,7 +1,9 @@
-//! Backups of an index: what its checkpoints hold, as of one record of the log, in the format of a checkpoint file.
+//! Backups of an index: the contents of its checkpoints as of one record of the journal, in the format of a checkpoint
+//! file.
 //!
-//! A backup is made from the log and the files made from it, never from the engine. For one, the checkpoint is brought up to the
-//! record first; then files of it are merged into one: all of them into a base, or those since an earlier backup into a delta.
+//! A backup is made from the journal and files derived from it, never from the engine. The checkpoint is first brought
+//! up to the record. Its files are then merged into one: all of them into a base, or those since an earlier backup into
+//! a delta.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,29 +19,29 @@ use crate::KvError;
 use crate::engine::EntrySource;
 use crate::index::{IndexConfig, LoggedIndex, Shared, from_journal};
 
-/// What a backup is of.
+/// The range that a backup covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackupHead {
-    /// `None`: everything. Otherwise what changed after this record.
+    /// `None`: a full backup. Otherwise it has the changes after this record.
     pub after: Option<Seq>,
-    /// The record as of which it is.
+    /// The record as of which the backup was taken.
     pub upto: Seq,
-    /// The log's incarnation.
+    /// The journal's incarnation.
     pub incarnation: u64,
 }
 
-/// How much a backup holds.
+/// The size of a backup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackupTotals {
-    /// Keys, deleted ones included.
+    /// Number of keys, including deleted ones.
     pub entries: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// CRC32C of all of them but the footer, which has one of its own.
+    /// CRC32C of all bytes except the footer, which has its own.
     pub crc32c: u32,
 }
 
-/// A backup about to be written.
+/// A backup that is ready to write.
 pub struct Backup {
     head: Head,
     content: Merge,
@@ -49,12 +51,13 @@ pub struct Backup {
 }
 
 impl LoggedIndex {
-    /// Prepares a backup as of now: what was appended before this call is in it, and made durable first. `since` is where an
-    /// earlier backup of the same index stands ([`BackupHead::upto`] and [`BackupHead::incarnation`]): then only what changed since
-    /// then is written, if that can still be told apart from the rest. Appends and readers go on meanwhile.
+    /// Prepares a backup as of now. It contains everything appended before this call, which is made durable first.
+    /// `since` names the end of an earlier backup of the same index ([`BackupHead::upto`] and
+    /// [`BackupHead::incarnation`]). The backup then has only the later changes, if they can still be told apart.
+    /// Appends and readers continue meanwhile.
     ///
     /// # Errors
-    /// What the log or the checkpoint says.
+    /// Those of the journal and the checkpoint.
     pub fn backup(&self, since: Option<(Seq, u64)>) -> Result<Backup, KvError> {
         self.shared.backup(since)
     }
@@ -77,7 +80,7 @@ impl CheckpointSet {
         let newer = |seq: Seq| -> Vec<Member> {
             self.chain.iter().filter(|member| member.head.upto > seq.0).cloned().collect()
         };
-        // A base that is newer does not tell any more what was removed since.
+        // A newer base no longer shows what was removed since.
         let part = since
             .map(|seq| (seq, newer(seq)))
             .filter(|(_, members)| members.iter().all(|member| member.head.kind == Kind::Delta));
@@ -99,7 +102,7 @@ impl Head {
     }
 }
 
-/// A stream, to which the bytes of a backup go.
+/// A stream that receives the bytes of a backup.
 struct StreamSink<'a>(&'a mut dyn Write);
 
 impl Sink for StreamSink<'_> {
@@ -113,16 +116,17 @@ impl Sink for StreamSink<'_> {
 }
 
 impl Backup {
-    /// What it is of.
+    /// The range that the backup covers.
     #[must_use]
     pub fn head(&self) -> BackupHead {
         self.head.of_backup()
     }
 
-    /// Writes it: a checkpoint file (docs/reference/formats.md). Whether the bytes have arrived is to be asked of [`read_backup`].
+    /// Writes the backup: a checkpoint file (docs/reference/formats.md). Use [`read_backup`] to verify that the bytes
+    /// have arrived.
     ///
     /// # Errors
-    /// What `out` says; [`KvError::Damaged`] where a checkpoint does not read as it was written; [`KvError::Stopped`].
+    /// Errors of `out`; [`KvError::Damaged`]: a checkpoint does not match its checksums; [`KvError::Stopped`].
     pub fn write_to(mut self, out: &mut dyn Write) -> Result<(), KvError> {
         let mut writer = Writer::to(Box::new(StreamSink(out)), self.head);
         while let Some((key, value)) = self.content.next()? {
@@ -133,31 +137,31 @@ impl Backup {
     }
 }
 
-/// Reads the backup in the file `path` of `disk` through and compares all its checksums.
+/// Reads the backup in the file `path` of `disk` completely and compares all checksums.
 ///
 /// # Errors
-/// [`KvError::Damaged`]; [`KvError::Unsupported`] where a newer weir wrote it.
+/// [`KvError::Damaged`]; [`KvError::Unsupported`]: a newer weir wrote it.
 pub fn read_backup(disk: &dyn Disk, path: &str) -> Result<(BackupHead, BackupTotals), KvError> {
     let (head, totals) = Reader::open(disk, path)?.verify(&AtomicBool::new(false))?;
     let bytes = disk.len_of(path).map_err(super::file::from_disk)?.unwrap_or(0);
     Ok((head.of_backup(), BackupTotals { entries: totals.entries, bytes, crc32c: totals.sum }))
 }
 
-/// The log of what was backed up, which has the records that followed the backup.
+/// The journal of the backed-up index. It has the records that followed the backup.
 pub struct Followed<'a> {
-    /// The log.
+    /// The journal.
     pub log: &'a Journal,
-    /// The last record that is wanted.
+    /// The last record to restore.
     pub until: Seq,
 }
 
-/// Makes the checkpoint of `stream` in the folder `dir` of `disk`, which has none: what the backups `from` hold, a full one and then
-/// each later one in order, and then what `followed`. It will stand at the log's record `upto`. Durable when it returns. Gives the number of
-/// keys.
+/// Makes the checkpoint of `stream` in the directory `dir` of `disk`, which must have none. It combines the backups
+/// `from` (a full one, then each later one in order) with the records in `followed`. It will end at the journal's
+/// record `upto`, and is durable on return. Returns the number of keys.
 ///
 /// # Errors
-/// [`KvError::Damaged`] where a backup does not read as it was written, is of another stream, or does not follow the one before it,
-/// where the log is another one or does not have all the records, or where there is a checkpoint already.
+/// [`KvError::Damaged`]: a backup does not match its checksums, belongs to another stream, or does not follow the
+/// previous one; the journal is another one or lacks records; or a checkpoint exists already.
 pub fn restore_backups(
     from: (&dyn Disk, &[String]),
     followed: Option<Followed<'_>>,
@@ -209,7 +213,7 @@ pub fn restore_backups(
 }
 
 impl CheckpointSet {
-    /// Makes the one file that there is to be from then on. Gives the number of keys.
+    /// Makes the only file of the checkpoint. Returns the number of keys.
     fn make_only(&mut self, content: &mut Merge, upto: Seq) -> Result<u64, KvError> {
         let made = self.make(Kind::Base, Seq::ZERO, upto, &mut |writer| {
             while let Some((key, value)) = content.next()? {

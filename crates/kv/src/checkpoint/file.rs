@@ -1,4 +1,4 @@
-//! One checkpoint file: sorted entries in blocks with checksums, a header before and a footer behind
+//! One checkpoint file: sorted entries in checksummed blocks between a header and a footer
 //! (`docs/reference/formats.md`, checkpoint files).
 
 use std::sync::Arc;
@@ -13,30 +13,30 @@ use crate::batch::{KEY_MAX, VALUE_MAX, push_entry, take_entry};
 const HEADER_MAGIC: [u8; 8] = *b"weirckpt";
 const FOOTER_MAGIC: [u8; 8] = *b"weirckpe";
 const FORMAT_VERSION: u32 = 1;
-/// Feature bits that this weir knows: none yet. A file with others is not read.
+/// Feature bits that this version knows: none yet. It does not read files with others.
 const FEATURES_KNOWN: u64 = 0;
 const HEADER_LEN: usize = 64;
 const FOOTER_LEN: usize = 64;
 const BLOCK_HEADER_LEN: usize = 12;
-/// A block is closed at this many bytes of entries.
+/// A block with this many bytes of entries is closed.
 const BLOCK_BYTES: usize = 64 << 10;
-/// A block is closed once it is over [`BLOCK_BYTES`], so that it holds one entry more at most.
+/// A block closes when it exceeds [`BLOCK_BYTES`], so it holds at most one more entry.
 const BLOCK_BYTES_MAX: usize = BLOCK_BYTES + KEY_MAX + VALUE_MAX + 16;
-/// Bytes that are written, and read, at once.
+/// Bytes written or read at once.
 const CHUNK: usize = 1 << 20;
-/// Bytes after which what is written is synced: hundreds of megabytes at the end would keep the disk from the log's commits.
+/// Bytes between syncs: syncing hundreds of megabytes at the end would delay the journal's commits.
 const SYNC_BYTES: u64 = 4 << 20;
 
-/// What a checkpoint file holds.
+/// The kind of a checkpoint file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Everything that there is as of `upto`; no deletions.
+    /// All keys as of `upto`; no deletions.
     Base,
-    /// What records after `after` up to `upto` changed, deletions included.
+    /// The changes of the records after `after` up to `upto`, including deletions.
     Delta,
 }
 
-/// Identity of a file's content.
+/// The identity of a file's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub(crate) kind: Kind,
@@ -46,7 +46,7 @@ pub(crate) struct Head {
     pub(crate) incarnation: u64,
 }
 
-/// Totals, as written behind the entries.
+/// Totals, written after the entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) entries: u64,
@@ -77,7 +77,7 @@ impl Head {
         out
     }
 
-    /// The outer error: damage. The inner one: intact, and from a newer weir.
+    /// The outer error is damage. The inner one means an intact file from a newer weir.
     fn decode(bytes: &[u8]) -> Result<Result<Self, String>, String> {
         let mut fields = Fields(bytes);
         if fields.bytes::<8>()? != HEADER_MAGIC {
@@ -132,7 +132,7 @@ fn check_sum(bytes: &[u8], len: usize) -> Result<(), String> {
     if Crc32c::of(body).0.to_le_bytes() == *sum { Ok(()) } else { Err("a checksum does not match".into()) }
 }
 
-/// Takes little-endian fields off the front.
+/// Takes little-endian fields from the front.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -149,10 +149,10 @@ impl Fields<'_> {
     }
 }
 
-/// Refuses to go on with files in the making once they are to be given up.
+/// Fails if work on unfinished files must stop.
 pub(crate) fn check_cancel(cancel: &AtomicBool) -> Result<(), KvError> {
     if cancel.load(Ordering::Relaxed) {
-        // Nothing is lost: what they were to stand for stays.
+        // Nothing is lost: the files that they would have replaced stay.
         return Err(KvError::Stopped { reason: "the server is stopping".into() });
     }
     Ok(())
@@ -162,11 +162,11 @@ pub(crate) fn from_disk(error: DiskError) -> KvError {
     if error.code() == ErrorCode::NoSpace { KvError::NoSpace } else { KvError::Io(error.to_string()) }
 }
 
-/// Where the bytes of a checkpoint file go, one after the other.
+/// Receives the bytes of a checkpoint file in order.
 pub(crate) trait Sink {
-    /// Takes the next bytes.
+    /// Writes the next bytes.
     fn put(&mut self, bytes: &[u8]) -> Result<(), KvError>;
-    /// What was put is to reach the disk, as far as there is one.
+    /// Syncs the bytes so far, if there is a disk.
     fn sync(&mut self) -> Result<(), KvError>;
 }
 
@@ -189,18 +189,18 @@ impl Sink for FileSink {
 }
 
 impl Drop for FileSink {
-    /// So that the verification reads what the disk has.
+    /// Drops the cache, so that the verification reads from the disk.
     fn drop(&mut self) {
         self.file.drop_cache(0, self.at);
     }
 }
 
-/// Writes one file from its beginning to its end.
+/// Writes one file from beginning to end.
 pub(crate) struct Writer<'a> {
     out: Box<dyn Sink + 'a>,
     head: Head,
     totals: Totals,
-    /// Entries of the block in the making.
+    /// Entries of the current block.
     block: Vec<u8>,
     block_entries: u32,
     /// Bytes not yet written.
@@ -210,13 +210,13 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Makes the file, which must not exist.
+    /// Creates the file, which must not exist.
     pub(crate) fn create(disk: &dyn Disk, path: &str, head: Head) -> Result<Self, KvError> {
         let file = disk.open(path, OpenOptions { access: Access::CreateNew, direct: false }).map_err(from_disk)?;
         Ok(Self::to(Box::new(FileSink { file, at: 0 }), head))
     }
 
-    /// The same bytes, to anywhere.
+    /// Writes the same bytes to any sink.
     pub(crate) fn to(out: Box<dyn Sink + 'a>, head: Head) -> Self {
         let totals = Totals::default();
         let mut writer = Self {
@@ -280,7 +280,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes what is left and syncs.
+    /// Writes the remaining bytes and syncs.
     pub(crate) fn finish(mut self) -> Result<Totals, KvError> {
         self.close_block()?;
         self.write_chunk()?;
@@ -291,15 +291,15 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Reads one file from its beginning to its end, checking everything on the way.
+/// Reads one file from beginning to end and checks everything.
 pub(crate) struct Reader {
     file: Arc<dyn DiskFile>,
     path: String,
     pub(crate) head: Head,
     pub(crate) totals: Totals,
-    /// What was read so far; equals `totals` at the end.
+    /// The totals so far; equal to `totals` at the end.
     seen: Totals,
-    /// Bytes of the file from `seen.bytes` on that are in memory already: `chunk[used..]`.
+    /// Bytes of the file from `seen.bytes` on that are already in memory: `chunk[used..]`.
     chunk: Vec<u8>,
     used: usize,
     block: Vec<u8>,
@@ -313,7 +313,7 @@ impl Reader {
     /// Opens the file and checks header, footer and length.
     ///
     /// # Errors
-    /// `Damaged`; `Unsupported` where a newer weir wrote it; what the disk says.
+    /// `Damaged`; `Unsupported`: a newer weir wrote it; errors of the disk.
     pub(crate) fn open(disk: &dyn Disk, path: &str) -> Result<Self, KvError> {
         let file = disk.open(path, OpenOptions { access: Access::Read, direct: false }).map_err(from_disk)?;
         let damaged = |what: String| KvError::Damaged(format!("checkpoint {path}: {what}"));
@@ -357,7 +357,7 @@ impl Reader {
         KvError::Damaged(format!("checkpoint {} near byte {}: {what}", self.path, self.seen.bytes))
     }
 
-    /// Goes to the next entry; false at the end, when all totals were found to be right.
+    /// Moves to the next entry. Returns false at the end, after checking all totals.
     pub(crate) fn advance(&mut self) -> Result<bool, KvError> {
         while self.block_used >= self.block.len() {
             if self.seen.bytes >= self.totals.bytes {
@@ -393,7 +393,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// The entry that [`Reader::advance`] went to.
+    /// The entry to which [`Reader::advance`] moved.
     pub(crate) fn entry(&self) -> (&[u8], Option<&[u8]>) {
         let part = |(from, to)| self.block.get(from..to).unwrap_or_default();
         (part(self.key), self.value.map(part))
@@ -424,7 +424,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Hands the next `len` bytes over, reading more of the file as needed.
+    /// Passes the next `len` bytes to `with`, reading more of the file as needed.
     fn take(&mut self, len: usize, with: impl FnOnce(&[u8])) -> Result<(), KvError> {
         if self.chunk.len() - self.used < len {
             self.chunk.drain(..self.used);
@@ -450,7 +450,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads to the end, or until it is to be given up.
+    /// Reads to the end, or until `cancel` is set.
     pub(crate) fn verify(mut self, cancel: &AtomicBool) -> Result<(Head, Totals), KvError> {
         while self.advance()? {
             check_cancel(cancel)?;

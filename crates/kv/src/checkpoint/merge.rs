@@ -1,20 +1,20 @@
-//! Several checkpoint files as one sorted stream: where several have a key, the newest counts.
+//! Several checkpoint files as one sorted stream. Where several have a key, the newest counts.
 
 use crate::KvError;
 use crate::checkpoint::file::Reader;
 use crate::engine::{Entry, EntrySource};
 
 pub(crate) struct Merge {
-    /// Newest first. The flag: stands at an entry that was not handed out yet.
+    /// Newest first. The flag says that the reader stands at an entry not yet returned.
     readers: Vec<(Reader, bool)>,
-    /// Readers whose entry was handed out by the last call, or covered by it.
+    /// Readers whose entry the last call returned or hid.
     used: Vec<usize>,
-    /// Whether deletions are handed out.
+    /// Whether to return deletions.
     deletions: bool,
 }
 
 impl Merge {
-    /// `readers` newest first, just opened.
+    /// `readers` must be newest first and freshly opened.
     pub(crate) fn new(readers: Vec<Reader>, deletions: bool) -> Self {
         let used = (0..readers.len()).collect();
         Self { readers: readers.into_iter().map(|reader| (reader, false)).collect(), used, deletions }

@@ -1,9 +1,9 @@
-//! Checkpoints: an index's content as sorted, checksummed files made from the log itself, never from the engine that
-//! they are to replace.
+//! Checkpoints: the contents of an index as sorted, checksummed files. They are made from the journal, never from the
+//! engine that they must be able to replace.
 //!
-//! A *base* holds everything up to a record, each *delta* behind it what the next records changed. A file counts only
-//! after it was synced, read back, compared, renamed to its real name, and the folder synced; what it replaces is
-//! removed only then.
+//! A *base* holds everything up to a record. Each *delta* after it holds the changes of the next records. A file counts
+//! only after it was synced, read back, compared and renamed to its final name, and the directory was synced. Only then
+//! are the files that it replaces removed.
 
 mod backup;
 mod file;
@@ -26,7 +26,7 @@ use crate::{KvError, Read, ScanOrder, batch};
 use file::{Head, Kind, Reader, Totals, Writer, check_cancel, from_disk};
 use merge::Merge;
 
-/// Bytes that an entry takes in memory besides key and value while a delta is made.
+/// Bytes of an entry in memory besides key and value, while a delta is made.
 const ENTRY_OVERHEAD: usize = 96;
 
 /// A file of the chain.
@@ -37,28 +37,28 @@ struct Member {
     totals: Totals,
 }
 
-/// The files that together hold the content up to a record.
+/// The files that together hold the contents up to a record.
 pub(crate) struct CheckpointSet {
     disk: Arc<dyn Disk>,
     dir: String,
     stream: StreamId,
     incarnation: u64,
-    /// How files that are of no use any more are removed.
+    /// How to remove files that are no longer needed.
     removal: Removal,
-    /// Set when the server stops: files in the making are given up.
+    /// Set when the server stops: unfinished files are abandoned.
     pub(crate) cancel: Arc<AtomicBool>,
     /// A base or nothing, then deltas without gaps.
     chain: Vec<Member>,
-    /// Files that do not belong to the chain and are not covered by it: their predecessors are missing.
+    /// Files outside the chain that it does not cover: their predecessors are missing.
     pub(crate) stranded: Vec<String>,
-    /// Files that did not check, renamed.
+    /// Invalid files, renamed.
     pub(crate) damaged: Vec<String>,
-    /// A file of the chain was found not to check (or to be unreadable) after it had been taken in: the chain brings
-    /// nothing back, and the log is not trimmed by it.
+    /// A file of the chain turned out to be invalid or unreadable after it was accepted. Nothing is restored from the
+    /// chain, and the journal is not trimmed by it.
     pub(crate) rotten: Option<String>,
-    /// Held by who reads files of the chain without holding this: replaced ones are not removed meanwhile.
+    /// A reader of the chain's files that does not hold this set holds a pin. Replaced files are not removed meanwhile.
     pins: Arc<()>,
-    /// Replaced files that were pinned; of no use, and removed when nobody reads any.
+    /// Replaced files that were pinned. They are removed when no reader is left.
     gone: Vec<String>,
     #[cfg(test)]
     pub(crate) planted: Option<crate::tests::Planted>,
@@ -67,7 +67,7 @@ pub(crate) struct CheckpointSet {
 }
 
 impl CheckpointSet {
-    /// Looks at the folder `dir`, makes it if needed, removes what interrupted work has left.
+    /// Opens the directory `dir`, makes it if needed, and removes leftovers of interrupted work.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         dir: &str,
@@ -78,7 +78,7 @@ impl CheckpointSet {
         disk.create_dir_all(dir).map_err(from_disk)?;
         let mut folder = dir;
         while !folder.is_empty() {
-            // The name of each folder on the way has to be durable too.
+            // The name of each directory above must be durable too.
             folder = folder.rsplit_once('/').map_or("", |(above, _)| above);
             disk.sync_dir(folder).map_err(from_disk)?;
         }
@@ -106,7 +106,7 @@ impl CheckpointSet {
                 names.push(entry.name);
             }
         }
-        // All are looked at before any is touched: a newer weir's files are left as they are.
+        // Examine all files before touching any: files of a newer weir stay unchanged.
         let mut found = Vec::new();
         for name in names.iter().filter(|name| name.ends_with(".ckpt")) {
             match Reader::open(&*set.disk, &set.path(name)) {
@@ -139,7 +139,7 @@ impl CheckpointSet {
                 set.stranded.push(member.name);
             }
         }
-        // Names found here may not be durable yet; from now on the log is trimmed by them.
+        // Names found here may not be durable yet. From now on they decide how the journal is trimmed.
         set.disk.sync_dir(dir).map_err(from_disk)?;
         Ok(set)
     }
@@ -155,17 +155,17 @@ impl CheckpointSet {
         Ok(())
     }
 
-    /// Everything up to this record is in the files. 0: nothing is.
+    /// The files hold everything up to this record; 0 if they hold nothing.
     pub(crate) fn upto(&self) -> Seq {
         Seq(self.chain.last().map_or(0, |member| member.head.upto))
     }
 
-    /// The log that the last file was made from.
+    /// The journal from which the last file was made.
     pub(crate) fn incarnation(&self) -> u64 {
         self.chain.last().map_or(self.incarnation, |member| member.head.incarnation)
     }
 
-    /// The content, sorted, without deletions.
+    /// The contents, sorted, without deletions.
     pub(crate) fn content(&self) -> Result<impl EntrySource + use<>, KvError> {
         self.merge(&self.chain, false)
     }
@@ -175,7 +175,7 @@ impl CheckpointSet {
         Ok(Merge::new(readers.collect::<Result<_, _>>()?, deletions))
     }
 
-    /// Reads all files through. Gives the number of entries.
+    /// Reads all files completely. Returns the number of entries.
     pub(crate) fn verify_all(&self) -> Result<u64, KvError> {
         self.chain.iter().map(|member| self.verify(member)).sum()
     }
@@ -188,8 +188,8 @@ impl CheckpointSet {
         Ok(totals.entries)
     }
 
-    /// After `error` in reading the chain, or writing a file from it: whether the chain itself is to blame, which is then
-    /// remembered.
+    /// Handles an `error` from reading the chain or writing a file from it: if the chain itself is to blame, marks it
+    /// as rotten.
     pub(crate) fn note_rot(&mut self, error: &KvError) {
         if matches!(error, KvError::Damaged(_) | KvError::Io(_))
             && let Err(KvError::Damaged(what) | KvError::Io(what)) = self.verify_all()
@@ -198,7 +198,7 @@ impl CheckpointSet {
         }
     }
 
-    /// Takes all files out of use, because their content does not check; they are kept under other names.
+    /// Takes all files out of use because they are invalid. They are kept under other names.
     pub(crate) fn set_all_aside(&mut self) -> Result<(), KvError> {
         for member in std::mem::take(&mut self.chain) {
             self.set_aside(&member.name)?;
@@ -206,7 +206,7 @@ impl CheckpointSet {
         self.disk.sync_dir(&self.dir).map_err(from_disk)
     }
 
-    /// Writes, syncs, reads back, compares, renames, syncs the folder.
+    /// Writes, syncs, reads back, compares, renames, syncs the directory.
     fn make(
         &self,
         kind: Kind,
@@ -258,7 +258,7 @@ impl CheckpointSet {
         Ok(totals)
     }
 
-    /// Makes one delta of the records after [`CheckpointSet::upto`] up to `target`, or fewer if they are many.
+    /// Makes one delta of the records after [`CheckpointSet::upto`] up to `target`, or fewer if there are many.
     fn add_delta(&mut self, journal: &Journal, target: Seq, bytes_max: usize) -> Result<(), KvError> {
         let after = self.upto();
         let mut upto = target;
@@ -295,15 +295,15 @@ impl CheckpointSet {
         Ok(())
     }
 
-    /// An empty delta, for a stream that has no records up to `target`.
+    /// Adds an empty delta, for a stream that has no records up to `target`.
     fn add_empty_delta(&mut self, target: Seq) -> Result<(), KvError> {
         let member = self.make(Kind::Delta, self.upto(), target, &mut |_| Ok(()))?;
         self.chain.push(member);
         Ok(())
     }
 
-    /// Merges if the deltas outgrow the base (then all into a new base) or are too many (then among themselves).
-    /// Says whether it did.
+    /// Merges if the deltas outgrow the base (all files into a new base) or are too many (among themselves). Returns
+    /// whether it did.
     fn merge_if_due(&mut self, deltas_max: usize) -> Result<bool, KvError> {
         let has_base = self.chain.first().is_some_and(|member| member.head.kind == Kind::Base);
         let (base, deltas) = self.chain.split_at(usize::from(has_base));
@@ -337,7 +337,7 @@ impl CheckpointSet {
         })
     }
 
-    /// Puts `made` in place of the members from `from` on, whose content it has; removes their files.
+    /// Replaces the members from `from` on by `made`, which has their contents, and removes their files.
     fn replace(&mut self, from: usize, made: Member) -> Result<(), KvError> {
         let mut old = self.chain.split_off(from);
         old.retain(|member| member.name != made.name);
@@ -352,7 +352,7 @@ impl CheckpointSet {
         self.remove_gone()
     }
 
-    /// Removes files that were replaced. They are cut before they are removed, so not while somebody still reads them.
+    /// Removes replaced files. They are truncated first, so this waits until no reader uses them.
     fn remove_gone(&mut self) -> Result<(), KvError> {
         if Arc::strong_count(&self.pins) > 1 {
             return Ok(());
@@ -363,8 +363,8 @@ impl CheckpointSet {
         Ok(())
     }
 
-    /// A base from a state that is known to be whole as of `upto`: when checkpoints were lost and the engine was not.
-    /// Files of the chain that do not check are kept under other names.
+    /// Makes a base from a state that is complete as of `upto`, when checkpoints were lost and the engine was not.
+    /// Keeps invalid files of the chain under other names.
     pub(crate) fn renew_from(&mut self, state: &dyn Read, upto: Seq) -> Result<(), KvError> {
         let made = self.make(Kind::Base, Seq::ZERO, upto, &mut |writer| {
             let mut result = Ok(());
@@ -389,7 +389,7 @@ impl CheckpointSet {
     }
 }
 
-/// Applies a record to `changes`; gives the bytes that it may have added.
+/// Applies a record to `changes`. Returns an upper bound of the bytes added.
 fn collect(payload: &[u8], changes: &mut BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> Result<usize, KvError> {
     let mut weight = 0;
     for entry in batch::decode(payload)? {
@@ -405,7 +405,7 @@ fn collect(payload: &[u8], changes: &mut BTreeMap<Vec<u8>, Option<Vec<u8>>>) -> 
     Ok(weight)
 }
 
-/// The base (or none) and deltas that reach furthest without a gap; the fewest files where several do.
+/// The base (or none) and deltas that reach furthest without a gap. Prefers the fewest files.
 fn longest_chain(members: &[Member]) -> Vec<Member> {
     let bases = members.iter().filter(|member| member.head.kind == Kind::Base);
     let starts = bases.map(|base| vec![base.clone()]).chain([Vec::new()]);

@@ -1,22 +1,22 @@
-//! When checkpoints are made, and how far the log may be trimmed.
+//! When to make checkpoints, and how far the journal may be trimmed.
 
 use journal::Seq;
 
 use crate::KvError;
-use crate::background::come_back;
+use crate::background::restore_priority;
 use crate::checkpoint::CheckpointSet;
 use crate::engine::{Applied, NoEntries};
 use crate::index::{Shared, from_journal};
 
 impl Shared {
-    /// Makes deltas if more sealed segments wait than configured, merges if due, trims. Says whether files were made.
+    /// Makes deltas if too many sealed segments wait, merges if due, and trims. Returns whether it made files.
     pub(crate) fn checkpoint(&self) -> Result<bool, KvError> {
         let made = self.make_checkpoint()?;
         self.trim_by_checkpoint()?;
         Ok(made)
     }
 
-    /// The first part of [`Shared::checkpoint`]: the files. Nobody waits for it.
+    /// The first part of [`Shared::checkpoint`]: makes the files. No thread waits for it.
     pub(crate) fn make_checkpoint(&self) -> Result<bool, KvError> {
         let mut set = self.checkpoints.lock();
         if set.rotten.is_some() {
@@ -28,11 +28,11 @@ impl Shared {
         if let Some(&target) = waiting.last()
             && waiting.len() > self.config.segments_kept_max
         {
-            // The appender's lock orders this after any append that is under way.
+            // The appender's lock waits for a running append.
             let idle = self.appender.lock().last <= from.0;
             while set.upto() < target {
                 if self.waiting_after(set.upto()).len() > self.config.urgent_segments() {
-                    come_back();
+                    restore_priority();
                 }
                 self.add_delta(&mut set, target, idle)?;
             }
@@ -41,7 +41,7 @@ impl Shared {
         Ok(made)
     }
 
-    /// Makes deltas up to the durable record `target`, wherever that is in its segment.
+    /// Makes deltas up to the durable record `target`, anywhere in its segment.
     pub(crate) fn checkpoint_up_to(&self, set: &mut CheckpointSet, target: Seq) -> Result<(), KvError> {
         if set.rotten.is_some() {
             self.mend(set)?;
@@ -52,7 +52,8 @@ impl Shared {
         Ok(())
     }
 
-    /// A delta of what follows the last one, up to `target` or less, and a merge if one is due then. `idle`: nothing follows.
+    /// Makes a delta of the following records, up to `target` or fewer, and merges if due. `idle` means that no records
+    /// follow.
     fn add_delta(&self, set: &mut CheckpointSet, target: Seq, idle: bool) -> Result<(), KvError> {
         let delta = if idle {
             set.add_empty_delta(target)
@@ -67,7 +68,7 @@ impl Shared {
         self.count(&merged).map(drop)
     }
 
-    /// The second part: the engine is made durable as far as the files are, and the log is trimmed. Sweeps wait for this.
+    /// The second part: makes the engine as durable as the files, and trims the journal. Sweeps wait for this.
     pub(crate) fn trim_by_checkpoint(&self) -> Result<(), KvError> {
         let upto = self.checkpoints.lock().upto();
         self.advance_idle_engine(upto)?;
@@ -91,7 +92,8 @@ impl Shared {
         waiting.map(|segment| segment.last).collect()
     }
 
-    /// Makes the checkpoint anew from the engine, because a file of it has rotted. Until that has worked nothing is trimmed.
+    /// Makes a new checkpoint from the engine because a file of the old one has rotted. Nothing is trimmed until this
+    /// succeeds.
     fn mend(&self, set: &mut CheckpointSet) -> Result<(), KvError> {
         let what = set.rotten.clone().unwrap_or_default();
         let (state, upto) = {
@@ -123,7 +125,8 @@ impl Shared {
         result.clone().map(drop)
     }
 
-    /// A stream without new records would keep the log from being trimmed: its engine is as far as the log is.
+    /// Advances the engine of a stream without new records, which would keep the journal from being trimmed. The engine
+    /// is complete up to the end of the journal.
     fn advance_idle_engine(&self, upto: Seq) -> Result<(), KvError> {
         let alone = self.sweeping.lock();
         alone.check()?;
@@ -133,11 +136,11 @@ impl Shared {
             return Ok(());
         }
         drop(appender);
-        // Records that come now have numbers above `upto`, which is durable.
+        // New records get numbers above `upto`, which is durable.
         self.engine.apply(&mut NoEntries, Applied { seq: upto, incarnation: self.journal.incarnation() })
     }
 
-    /// Trims by what is there, without making anything.
+    /// Trims the journal by the present files, without making any.
     pub(crate) fn trim(&self) -> Result<(), KvError> {
         let set = self.checkpoints.lock();
         if set.rotten.is_some() {
@@ -153,8 +156,8 @@ impl Shared {
         if flushed.incarnation != self.journal.incarnation() && flushed.seq != Seq::ZERO {
             return Ok(());
         }
-        // Up to the last durable record at most: a segment then goes only if something behind it is durable, so that
-        // what is left always begins with a segment whose header is.
+        // At most up to the last durable record: a segment is then removed only if a later record is durable. The rest
+        // therefore always starts with a segment whose header is durable.
         let below = checkpointed.min(flushed.seq).next().min(self.journal.durable());
         #[cfg(test)]
         let below = match self.config.planted {

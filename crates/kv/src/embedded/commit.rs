@@ -22,12 +22,12 @@ pub(super) struct Committer {
     answers: Option<SyncSender<Answers>>,
     stats: Arc<Mutex<EmbeddedStats>>,
     config: EmbeddedConfig,
-    /// The last record that this committer has appended.
+    /// The last record that this committer appended.
     last: Seq,
     stopped: Option<String>,
 }
 
-/// What became of an operation in its batch.
+/// The result of an operation in its batch.
 enum Ran {
     Committed,
     Aborted,
@@ -45,37 +45,37 @@ impl Committer {
         Self { index, queue, answers, stats, config, last: Seq::ZERO, stopped: None }
     }
 
-    /// Commits until the queue is closed. Dying by a panic it breaks the queue off, so that nobody waits for it.
+    /// Commits until the queue is closed. A panic breaks the queue off, so that no thread waits for it.
     pub(super) fn run(self) {
         enter_engine();
         let queue = Arc::clone(&self.queue);
-        // What it had taken out of the queue goes unanswered: dropping a completion tells whoever waits.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run_on())) {
-            std::mem::forget(panic); // its content may panic once more when it goes
+        // Operations already taken from the queue get no answer: dropping a completion informs its caller.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run_loop())) {
+            std::mem::forget(panic); // dropping its contents may panic again
             queue.break_off("the thread that commits changes, the committer, has died by a panic");
         }
     }
 
-    fn run_on(mut self) {
+    fn run_loop(mut self) {
         let mut expected = 0;
         loop {
             let mut requests = self.queue.take(self.config.batch_ops_max, expected, self.config.linger);
             if requests.is_empty() {
                 return;
             }
-            // Those who were answered together come again together; committing with half of them would keep it so.
+            // Clients that were answered together return together. Committing with half of them would keep them split.
             expected = if requests.len() > 4 { requests.len() - requests.len() / 4 } else { 0 };
             while !requests.is_empty() {
                 let answers = self.commit(&mut requests);
                 if let Some(sender) = &self.answers {
-                    // The responder ends only after this thread, or has died: dropping a completion tells whoever waits.
+                    // The responder ends only after this thread, or has died. Dropping a completion informs its caller.
                     let _ = sender.send(answers);
                 }
             }
         }
     }
 
-    /// Commits a batch off the front of `requests`.
+    /// Commits a batch from the front of `requests`.
     fn commit(&mut self, requests: &mut VecDeque<Request>) -> Answers {
         if let Some(reason) = &self.stopped {
             let stopped = KvError::Stopped { reason: reason.clone() };
@@ -95,7 +95,8 @@ impl Committer {
         let urgent = batch.iter().all(|request| request.urgent);
         let result = match self.append(&mut writes, urgent) {
             Err(KvError::NoSpace) if !urgent => {
-                // What frees space may use the reserve. It runs anew, because it saw what is not to be.
+                // Operations that free space may use the reserve. They run again, because they saw changes that are now
+                // undone.
                 for (request, ran) in batch.iter_mut().zip(&mut ran) {
                     *ran = if request.urgent {
                         run_one(request, &base, &mut writes)
@@ -119,7 +120,7 @@ impl Committer {
         let answers = batch.into_iter().zip(ran).map(|(request, ran)| {
             let result = match ran {
                 Ran::Refused(error) => Err(error),
-                // It may have decided by what others of the batch had changed, which is not to be now.
+                // Its decision may depend on other changes of the batch, which are now undone.
                 Ran::Committed | Ran::Aborted => result.clone(),
             };
             (request.done, result)
@@ -127,7 +128,7 @@ impl Committer {
         answers.collect()
     }
 
-    /// One record for all changes; none if there are none.
+    /// Appends one record for all changes; none if nothing changed.
     fn append(&self, writes: &mut WriteSet, urgent: bool) -> Result<Option<Seq>, KvError> {
         if writes.is_empty() {
             return Ok(None);
@@ -148,11 +149,11 @@ impl Committer {
             return Ok(());
         }
         let journal = self.index.journal();
-        // Also where this batch changed nothing: what it saw of earlier ones may be written only.
+        // Needed even if this batch changed nothing: it may have seen earlier changes that are only written.
         let done = if synced { journal.sync_to(self.last) } else { journal.write_to(self.last) };
         done.map_err(|error| match from_journal(error) {
             stopped @ KvError::Stopped { .. } => stopped,
-            // The record is in the order and it is not known whether on the disk: nothing may follow it.
+            // The record is appended, but may not be on the disk: nothing may follow it.
             other => KvError::Stopped { reason: other.to_string() },
         })?;
         self.index.publish(self.last);
@@ -178,7 +179,7 @@ impl Committer {
     }
 }
 
-/// Runs an operation over the changes of those before it in the batch; undoes it if it is not to be kept.
+/// Runs an operation over the changes of earlier ones in the batch. Undoes it unless it commits.
 fn run_one(request: &mut Request, base: &dyn Read, writes: &mut WriteSet) -> Ran {
     let before = writes.savepoint();
     let weight = writes.weight();

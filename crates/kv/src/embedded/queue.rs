@@ -1,4 +1,4 @@
-//! The bounded queue between those who ask and the committer.
+//! The bounded queue between callers and the committer.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -10,25 +10,26 @@ use parking_lot::{Condvar, Mutex};
 use crate::{Durability, KvError, Op, OpDone};
 
 thread_local! {
-    /// Whether this thread is the committer or the responder: what they submit must not wait for themselves.
+    /// Whether this thread is the committer or the responder: an operation that it submits must not wait for itself.
     static OF_ENGINE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks the present thread as one of the engine's.
+/// Marks this thread as one of the engine's.
 pub(super) fn enter_engine() {
     OF_ENGINE.set(true);
 }
 
-/// Runs what others have handed in. `false`: it panicked. Not even a panic's own content can end the thread from here.
+/// Runs code of other crates. Returns false if it panicked. Not even the destructor of the panic's contents can end the
+/// thread.
 pub(super) fn guard(what: &str, work: impl FnOnce()) -> bool {
     let Err(panic) = catch_unwind(AssertUnwindSafe(work)) else { return true };
     tracing::error!("{what} panicked");
-    // Its destructor is somebody else's too.
+    // Its destructor is foreign code too.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
     false
 }
 
-/// An operation that waits.
+/// A waiting operation.
 pub(super) struct Request {
     pub(super) durability: Durability,
     pub(super) urgent: bool,
@@ -40,9 +41,9 @@ pub(super) struct Request {
 struct State {
     waiting: VecDeque<Request>,
     closed: bool,
-    /// Why nothing will ever be taken out any more: a thread of the engine has died.
+    /// Why no operation will be taken any more: a thread of the engine has died.
     broken: Option<String>,
-    /// The committer sleeps until something comes.
+    /// The committer sleeps until an operation arrives.
     asleep: bool,
     /// Threads that wait for room.
     blocked: usize,
@@ -83,8 +84,8 @@ impl Queue {
         }
     }
 
-    /// Takes up to `max` operations; waits for the first. If `expected` is more than are there, waits up to `linger`
-    /// for more. Nothing: closed and empty.
+    /// Takes up to `max` operations and waits for the first. If fewer than `expected` are queued, waits up to `linger`
+    /// for more. Returns nothing once the queue is closed and empty.
     pub(super) fn take(&self, max: usize, expected: usize, linger: Duration) -> VecDeque<Request> {
         let mut state = self.state.lock();
         while state.waiting.is_empty() {
@@ -99,7 +100,7 @@ impl Queue {
             let until = Instant::now() + linger;
             loop {
                 drop(state);
-                // Shorter than a timer could wake us.
+                // The remaining time is shorter than a timer's resolution.
                 std::thread::yield_now();
                 state = self.state.lock();
                 if state.waiting.len() >= expected.min(max) || state.closed || Instant::now() >= until {
@@ -118,7 +119,7 @@ impl Queue {
         taken
     }
 
-    /// Takes no more and hands nothing out: everybody who waits, or comes, is told `reason`.
+    /// Stops the queue: it takes and returns nothing more. All waiting and later callers get `reason`.
     pub(super) fn break_off(&self, reason: &str) {
         let waiting = {
             let mut state = self.state.lock();
@@ -139,7 +140,7 @@ impl Queue {
         self.state.lock().broken.clone()
     }
 
-    /// Takes no more; what waits is still handed out.
+    /// Takes no more operations; queued ones are still returned.
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.came.notify_all();

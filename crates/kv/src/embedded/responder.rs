@@ -1,4 +1,4 @@
-//! The thread that answers: completions in the order of the operations, then the hook, batch by batch.
+//! The thread that answers. For each batch it runs the completions in the order of the operations, and then the hook.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::BatchDone;
 use super::queue::{Queue, enter_engine};
 use crate::{KvError, OpDone};
 
-/// Batches that may wait for their answers; beyond that the committer waits.
+/// Batches that may wait for their answers; with more, the committer waits.
 const BATCHES_WAITING_MAX: usize = 16;
 
-/// A batch's completions with what they are told.
+/// The completions of a batch with their results.
 pub(super) type Answers = Vec<(OpDone, Result<(), KvError>)>;
 
 type Hook = Arc<Mutex<Option<BatchDone>>>;
@@ -26,7 +26,7 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    /// Starts the thread. If it dies, `queue` is broken off: without answers there is no use in going on.
+    /// Starts the thread. If it dies, `queue` is broken off: continuing without answers is useless.
     pub(super) fn start(queue: Arc<Queue>) -> Result<Self, KvError> {
         let (sender, receiver) = sync_channel::<Answers>(BATCHES_WAITING_MAX);
         let hook = Hook::default();
@@ -37,7 +37,7 @@ impl Responder {
                 enter_engine();
                 let work = AssertUnwindSafe(|| receiver.iter().for_each(|answers| answer(answers, &inner)));
                 if let Err(panic) = catch_unwind(work) {
-                    // Its content may panic once more when it goes.
+                    // Dropping its contents may panic again.
                     std::mem::forget(panic);
                     queue.break_off("the thread that answers, the responder, has died by a panic");
                 }
@@ -46,7 +46,7 @@ impl Responder {
         Ok(Self { hook, sender: Mutex::new(Some(sender)), thread: Mutex::new(Some(thread)) })
     }
 
-    /// For the committer. The thread ends when all senders are gone.
+    /// The committer's end of the channel. The thread ends when all senders are dropped.
     pub(super) fn sender(&self) -> Option<SyncSender<Answers>> {
         self.sender.lock().clone()
     }
@@ -55,7 +55,7 @@ impl Responder {
         *self.hook.lock() = Some(hook);
     }
 
-    /// Ends the thread after what it has; the committer is gone already.
+    /// Ends the thread after its pending answers. The committer has already ended.
     pub(super) fn stop(&self) {
         *self.sender.lock() = None;
         if let Some(thread) = self.thread.lock().take() {
@@ -66,7 +66,7 @@ impl Responder {
 
 fn answer(answers: Answers, hook: &Hook) {
     for (done, result) in answers {
-        // A completion that panics is a bug of its owner; the others still have to be answered.
+        // A panic is a bug of the completion's owner; the others must still be answered.
         if catch_unwind(AssertUnwindSafe(|| done(result))).is_err() {
             tracing::error!("a completion panicked");
         }

@@ -1,4 +1,4 @@
-//! The thread that merges tables, and removes those that nobody needs any more.
+//! The thread that merges tables and removes unused ones.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use lsm_tree::compaction::filter::{CompactionFilter, Context, Factory, ItemAcces
 
 use super::inner::Inner;
 use crate::KvError;
-use crate::background::{come_back, give_way, in_spare_time};
+use crate::background::{at_low_priority, lower_priority, restore_priority};
 
-/// How long a step waits for compaction before it goes on regardless.
+/// How long a step waits for compaction before it continues anyway.
 const COMPACTION_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How often files that no snapshot needs any more are looked for when nothing else happens.
+/// How often to look for unused files while nothing else happens.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(10);
-/// Rounds of compaction after which the tree itself, and readers, are done with a table that was merged into others.
+/// Rounds of compaction after which neither the tree nor readers use a merged table.
 const ROUNDS_HELD: u64 = 2;
-/// The rest after each table that is removed: see [`disk::Removal`].
+/// The pause after each removed table: see [`disk::Removal`].
 const REMOVAL_REST: Duration = Duration::from_millis(20);
 
 impl Inner {
     /// Whether compaction falls behind.
-    pub(super) fn piles_up(&self) -> bool {
+    pub(super) fn is_behind(&self) -> bool {
         self.tree.l0_run_count() >= self.config.flushed_runs_max / 2
     }
 
-    /// Steps wait while flushed tables pile up: each one makes every read slower.
+    /// Makes a step wait while flushed tables pile up: each one slows down every read.
     pub(super) fn wait_for_compaction(&self) {
         let until = Instant::now() + COMPACTION_WAIT_MAX;
         let mut signal = self.signal.0.lock();
@@ -57,9 +57,9 @@ impl Inner {
                         }
                         signal.compact = false;
                     }
-                    let urgent = inner.piles_up();
-                    inner.ways.in_spare_time.store(!urgent, Ordering::Relaxed);
-                    in_spare_time("compacting", urgent, || inner.compact());
+                    let urgent = inner.is_behind();
+                    inner.signals.at_low_priority.store(!urgent, Ordering::Relaxed);
+                    at_low_priority("compacting", urgent, || inner.compact());
                     inner.signal.1.notify_all();
                 }
             })
@@ -77,8 +77,8 @@ impl Inner {
             if self.signal.0.lock().stop {
                 return;
             }
-            if self.ways.in_spare_time.load(Ordering::Relaxed) {
-                give_way();
+            if self.signals.at_low_priority.load(Ordering::Relaxed) {
+                lower_priority();
             }
             let before = self.tree.current_version();
             let unneeded = self.unneeded();
@@ -86,8 +86,8 @@ impl Inner {
                 let strategy = Arc::clone(&strategy);
                 self.tree.compact(strategy, unneeded).map_err(|error| self.trouble("compact", &error))
             });
-            if self.ways.give_up.load(Ordering::Relaxed) {
-                // Nothing is lost: what was to be merged stays, and what was half made goes when the tree is opened next.
+            if self.signals.give_up.load(Ordering::Relaxed) {
+                // Nothing is lost: the input tables stay, and the next opening removes unfinished output.
                 return;
             }
             if let Err(error) = result {
@@ -105,7 +105,7 @@ impl Inner {
                 before.iter_tables().filter(|table| !there.contains(&table.id())).map(|table| (round, table.clone())),
             );
             drop(merged);
-            // A waiting step can go on as soon as there are few enough runs.
+            // A waiting step can continue as soon as there are few enough runs.
             self.signal.1.notify_all();
         }
         let unneeded = self.unneeded();
@@ -120,9 +120,9 @@ impl Inner {
         self.remove_merged();
     }
 
-    /// Lets go of the tables that nobody needs any more, one by one.
+    /// Releases unused tables one by one.
     fn remove_merged(&self) {
-        while !self.ways.give_up.load(Ordering::Relaxed) {
+        while !self.signals.give_up.load(Ordering::Relaxed) {
             let mut merged = self.merged.lock();
             let round = merged.0;
             if merged.1.front().is_none_or(|(since, _)| since + ROUNDS_HELD > round) {
@@ -131,15 +131,16 @@ impl Inner {
             let table = merged.1.pop_front();
             drop(merged);
             drop(table);
-            // A commit of the file system's for each, so that the disk hears of few blocks at a time. Nothing depends on it.
+            // One file system commit for each, so that the disk frees few blocks at a time. Correctness does not depend
+            // on it.
             let _ = std::fs::File::open(&self.folder).and_then(|folder| folder.sync_all());
             std::thread::sleep(REMOVAL_REST);
         }
     }
 
-    /// Ends the thread, giving up its present compaction.
+    /// Abandons the current compaction and ends the thread.
     pub(super) fn stop(&self) {
-        self.ways.give_up.store(true, Ordering::Relaxed);
+        self.signals.give_up.store(true, Ordering::Relaxed);
         self.signal.0.lock().stop = true;
         self.signal.1.notify_all();
         if let Some(thread) = self.compactor.lock().take()
@@ -150,21 +151,21 @@ impl Inner {
     }
 }
 
-/// What a compaction is told, and heeds.
+/// Signals to a running compaction.
 #[derive(Default)]
-pub(super) struct Ways {
-    /// It is to be given up: a stop waits for the compactor, which may get little time.
+pub(super) struct CompactionSignals {
+    /// Abandon the compaction: a stop waits for the compactor, which may get little time.
     pub(super) give_up: AtomicBool,
-    /// It works in the time that others leave, until it takes the tree's lock, or tables pile up.
-    pub(super) in_spare_time: AtomicBool,
+    /// It runs at idle priority until it takes the tree's lock, or tables pile up.
+    pub(super) at_low_priority: AtomicBool,
     /// Flushed tables pile up.
-    pub(super) piled_up: AtomicBool,
+    pub(super) is_behind: AtomicBool,
 }
 
-/// Goes along with the making of tables; keeps everything. An error ends the compaction.
-pub(super) struct Making(pub(super) Arc<Ways>);
+/// Watches the making of tables and keeps all entries. An error ends the compaction.
+pub(super) struct CompactionObserver(pub(super) Arc<CompactionSignals>);
 
-impl Factory for Making {
+impl Factory for CompactionObserver {
     fn name(&self) -> &'static str {
         "making"
     }
@@ -174,22 +175,22 @@ impl Factory for Making {
     }
 }
 
-impl CompactionFilter for Making {
+impl CompactionFilter for CompactionObserver {
     fn filter_item(&mut self, _: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
         if self.0.give_up.load(Ordering::Relaxed) {
             return Err(std::io::Error::from(std::io::ErrorKind::Interrupted).into());
         }
-        if self.0.piled_up.load(Ordering::Relaxed) && self.0.in_spare_time.load(Ordering::Relaxed) {
-            self.0.in_spare_time.store(false, Ordering::Relaxed);
-            come_back();
+        if self.0.is_behind.load(Ordering::Relaxed) && self.0.at_low_priority.load(Ordering::Relaxed) {
+            self.0.at_low_priority.store(false, Ordering::Relaxed);
+            restore_priority();
         }
         Ok(Verdict::Keep)
     }
 
     fn finish(self: Box<Self>) {
-        // What follows holds the tree's lock: steps and scans wait for it.
-        if self.0.in_spare_time.load(Ordering::Relaxed) {
-            come_back();
+        // The next part holds the tree's lock: steps and scans wait for it.
+        if self.0.at_low_priority.load(Ordering::Relaxed) {
+            restore_priority();
         }
     }
 }
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_that_were_merged_go_in_the_end() {
+    fn merged_tables_are_removed_later() {
         let folder = tempfile::tempdir().unwrap();
         let inner = open(&folder.path().join("tree"));
         for seq in 1..=20 {
@@ -209,7 +210,7 @@ mod tests {
             inner.flush().unwrap();
             inner.compact();
         }
-        // Nothing more comes: some rounds of upkeep.
+        // No more changes, only rounds of upkeep.
         (0..=ROUNDS_HELD).for_each(|_| inner.compact());
         let files = std::fs::read_dir(folder.path().join("tree/tables")).unwrap().count();
         assert_eq!(files, inner.tree.table_count());
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_is_given_up_and_loses_nothing() {
+    fn an_abandoned_compaction_loses_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tree");
         let inner = open(&path);
@@ -226,7 +227,7 @@ mod tests {
             inner.flush().unwrap();
         }
         let before = inner.tree.current_version().id();
-        inner.ways.give_up.store(true, Ordering::Relaxed);
+        inner.signals.give_up.store(true, Ordering::Relaxed);
         let strategy = Arc::new(Leveled::default().with_l0_threshold(2));
         assert!(inner.tree.compact(strategy, inner.unneeded()).is_err());
         assert_eq!((inner.tree.current_version().id(), inner.damaged()), (before, None));

@@ -12,14 +12,15 @@ use lsm_tree::file::CURRENT_VERSION_FILE;
 use lsm_tree::{AbstractTree, AnyTree, Cache, Config, DescriptorTable, SequenceNumberCounter, Table};
 use parking_lot::{Condvar, Mutex};
 
-use super::compaction::{Making, Ways};
+use super::compaction::{CompactionObserver, CompactionSignals};
 use super::{LsmConfig, decode_applied, encode_applied, marker};
 use crate::engine::{Applied, EntrySource, NoEntries};
 use crate::{KvError, batch};
 
-/// The engine's own key; behind all others, because none may begin with this byte.
+/// The engine's own key. It sorts last, because no other key may begin with this byte.
 const APPLIED_KEY: &[u8] = &[batch::RESERVED, b'a'];
-/// `current` holds the number of the list of tables (8 bytes, little-endian), the list's checksum (16) and its kind (1).
+/// `current` holds the number of the list of tables (8 bytes, little-endian), the list's checksum (16) and its kind
+/// (1).
 const SUM_XXH3: u8 = 0;
 
 pub(super) struct Inner {
@@ -29,25 +30,25 @@ pub(super) struct Inner {
     /// The next version number. Shared with the tree, which numbers its own changes too.
     next: SequenceNumberCounter,
     pub(super) visible: SequenceNumberCounter,
-    /// Held for a step, a flush, or while a snapshot is taken.
+    /// Held during a step or a flush, and while a snapshot is taken.
     pub(super) state: Mutex<State>,
-    /// Snapshots that are held: versions below each, and how many.
+    /// Open snapshots: the version below which each reads, and their number.
     pub(super) held: Mutex<BTreeMap<u64, usize>>,
     pub(super) compactor: Mutex<Option<JoinHandle<()>>>,
-    /// The round of compaction, and tables that were merged into others, each with its round. Whoever lets go of a table last removes its file: many at
-    /// once would hold up the disk, so they are held here and let go one by one.
+    /// The round of compaction, and the merged tables, each with its round. The last user of a table removes its file.
+    /// Removing many at once would delay the disk, so the engine holds them here and releases them one by one.
     pub(super) merged: Mutex<(u64, VecDeque<(u64, Table)>)>,
     pub(super) signal: (Mutex<Signal>, Condvar),
-    /// For the compaction that is under way.
-    pub(super) ways: Arc<Ways>,
-    /// Why it is to be built again.
+    /// Signals to the running compaction.
+    pub(super) signals: Arc<CompactionSignals>,
+    /// Why the engine must be rebuilt.
     unusable: Mutex<Option<String>>,
 }
 
 pub(super) struct State {
     applied: Applied,
     flushed: Applied,
-    /// Set when a step failed in the middle.
+    /// Set when a step failed halfway.
     broken: Option<String>,
 }
 
@@ -61,13 +62,13 @@ impl Inner {
     pub(super) fn open(folder: &Path, config: LsmConfig) -> Result<Arc<Self>, KvError> {
         check_list(folder)?;
         let (next, visible) = (SequenceNumberCounter::new(1), SequenceNumberCounter::new(1));
-        let ways = Arc::new(Ways::default());
+        let signals = Arc::new(CompactionSignals::default());
         let tree = Config::new(folder, next.clone(), visible.clone())
-            .with_compaction_filter_factory(Some(Arc::new(Making(Arc::clone(&ways)))))
+            .with_compaction_filter_factory(Some(Arc::new(CompactionObserver(Arc::clone(&signals)))))
             .use_cache(Arc::new(Cache::with_capacity_bytes(config.cache_bytes)))
             .use_descriptor_table(Some(Arc::new(DescriptorTable::new(config.open_files.max(16)))))
             .data_block_size_policy(BlockSizePolicy::all(8 << 10))
-            // Indexes and filters go through the cache in small parts, so that memory does not grow with the number of keys.
+            // Indexes and filters go through the cache in small parts, so memory does not grow with the number of keys.
             .index_block_partitioning_policy(PinningPolicy::all(true))
             .filter_block_partitioning_policy(PinningPolicy::all(true))
             .index_block_pinning_policy(PinningPolicy::all(false))
@@ -98,7 +99,7 @@ impl Inner {
             compactor: Mutex::default(),
             merged: Mutex::default(),
             signal: Default::default(),
-            ways,
+            signals,
             unusable: Mutex::default(),
         });
         inner.start_compactor()?;
@@ -124,7 +125,7 @@ impl Inner {
             return Err(KvError::Io(broken.clone()));
         }
         if self.tree.sealed_memtable_count() > 0 {
-            // An earlier flush failed. Memory is bounded: nothing more is taken in until it works.
+            // An earlier flush failed. Memory is bounded: take no more changes until a flush works.
             self.flush_locked(&mut state)?;
         }
         let version = self.next.next();
@@ -139,7 +140,7 @@ impl Inner {
             Ok(())
         });
         if let Err(error) = result {
-            // Its entries must never become visible, and there is no taking them out again.
+            // Its entries must never become visible, and they cannot be removed again.
             state.broken = Some(format!("a step of the index failed: {error}; it has to be built again"));
             self.mark_unusable(&error.to_string());
             return Err(error);
@@ -149,7 +150,7 @@ impl Inner {
         if self.tree.active_memtable().size() >= self.config.memtable_bytes
             && let Err(error) = self.flush_locked(&mut state)
         {
-            // The step is in; the next one tries again first.
+            // The step is applied; the next one first tries again to flush.
             tracing::error!("cannot flush the index {}: {error}", self.folder.display());
         }
         Ok(())
@@ -174,7 +175,7 @@ impl Inner {
             Ok(())
         })?;
         state.flushed = state.applied;
-        self.ways.piled_up.store(self.piles_up(), Ordering::Relaxed);
+        self.signals.is_behind.store(self.is_behind(), Ordering::Relaxed);
         self.signal.0.lock().compact = true;
         self.signal.1.notify_all();
         Ok(())
@@ -195,18 +196,18 @@ impl Inner {
                 ingestion.finish().map_err(write)
             })?;
         }
-        // Only now does it have a position: an interrupted load is begun anew.
+        // Set the position only now: an interrupted load starts over.
         self.apply(&mut NoEntries, applied)?;
         self.flush()
     }
 
-    /// Versions that are hidden by others below this number are needed by nobody.
+    /// Versions hidden by others below this number are unused.
     pub(super) fn unneeded(&self) -> u64 {
         let held = self.held.lock();
         held.keys().next().copied().unwrap_or_else(|| self.visible.get()).saturating_sub(1)
     }
 
-    /// Turns a panic of the tree's into an error; such a tree is not used after the next start.
+    /// Turns a panic of the tree into an error; the next start does not use such a tree.
     pub(super) fn guarded<T>(&self, f: impl FnOnce() -> Result<T, KvError>) -> Result<T, KvError> {
         catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
             let what = format!("the index panicked: {}", crate::embedded::panic_text(&*panic));
@@ -215,7 +216,7 @@ impl Inner {
         })
     }
 
-    /// An error of the tree's. Anything but a refusal by the disk means that its files are damaged.
+    /// Converts an error of the tree. Anything other than an error of the disk means that the files are damaged.
     pub(super) fn trouble(&self, doing: &str, error: &lsm_tree::Error) -> KvError {
         let what = format!("cannot {doing} the index {}: {error}", self.folder.display());
         match error {
@@ -237,14 +238,14 @@ impl Inner {
             return;
         }
         *unusable = Some(why.to_owned());
-        // Should the process end before it is built again.
+        // In case the process ends before the rebuild.
         let marked = std::fs::write(marker(&self.folder), why);
         tracing::error!("{why}; the index has to be built again (marked: {})", marked.is_ok());
     }
 }
 
-/// Compares the list of tables with its checksum, which `lsm-tree` 3.1 writes beside its number and does not compare itself: with a
-/// changed list it would open without some of the tables, and remove their files.
+/// Compares the list of tables with its checksum. `lsm-tree` 3.1 writes the checksum beside the list's number but does
+/// not compare it. With a changed list it would open without some of the tables and remove their files.
 fn check_list(folder: &Path) -> Result<(), KvError> {
     let damaged = |what: &str| KvError::Damaged(format!("the list of its tables {what}"));
     let current = match std::fs::read(folder.join(CURRENT_VERSION_FILE)) {
@@ -261,7 +262,7 @@ fn check_list(folder: &Path) -> Result<(), KvError> {
     Ok(())
 }
 
-/// What a file that was cut or is missing gives.
+/// Whether the error comes from a truncated or missing file.
 fn is_damage(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::NotFound | ErrorKind::InvalidData)

@@ -12,7 +12,7 @@ use crate::{KvError, ScanOrder, Visit, batch};
 /// The state after a step.
 pub(super) struct LsmSnapshot {
     inner: Arc<Inner>,
-    /// Versions below this number are seen.
+    /// Readers see versions below this number.
     below: u64,
     look_up: Option<LookUp>,
 }
@@ -20,8 +20,9 @@ pub(super) struct LsmSnapshot {
 /// Finds the value of a key as of a version, in the memory and the tables of one moment.
 type LookUp = Box<dyn Fn(&[u8], u64) -> lsm_tree::Result<Option<Slice>> + Send + Sync>;
 
-/// What the tree itself would find, without its lock: that is held while a flush or a compaction syncs the list of tables, and all
-/// commits would wait for it. `None` if there is memory that could not be flushed yet, which only the tree itself can reach.
+/// Returns a lookup that finds the same as the tree, without the tree's lock. A flush or a compaction holds that lock
+/// while it syncs the list of tables, and all commits would wait for it. `None` if some memory could not be flushed
+/// yet: only the tree itself can reach it.
 fn look_up(tree: &AnyTree) -> Option<LookUp> {
     if tree.sealed_memtable_count() > 0 {
         return None;
@@ -46,8 +47,8 @@ fn look_up(tree: &AnyTree) -> Option<LookUp> {
 impl LsmSnapshot {
     pub(super) fn new(inner: Arc<Inner>) -> Self {
         let (below, look_up) = {
-            // No step is half way through while this is held. The tree's own changes of files may be: they do not
-            // change what is seen.
+            // No step is halfway while this is held. The tree may be changing its files, but that does not change what
+            // readers see.
             let _state = inner.state.lock();
             let mut held = inner.held.lock();
             let below = inner.visible.get();
@@ -83,7 +84,7 @@ impl LsmSnapshot {
         }
         let mut entries = self.inner.guarded(|| Ok(self.inner.tree.range(start..end, self.below, None)))?;
         loop {
-            // Only the tree is guarded: a panic of the visitor's is not the tree's fault.
+            // Only the tree is guarded: a panic of the visitor is not the tree's fault.
             let entry = self.inner.guarded(|| {
                 let entry = match order {
                     ScanOrder::Ascending => entries.next(),
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_up_does_not_wait_while_the_list_of_tables_is_written() {
+    fn lookups_do_not_wait_for_a_write_of_the_table_list() {
         let folder = tempfile::tempdir().unwrap();
         let inner = open(&folder.path().join("tree"));
         for (seq, key) in [(1, b"flushed"), (2, b"removed"), (3, b"renewed")] {
@@ -134,7 +135,7 @@ mod tests {
         change(&inner, 5, b"renewed", Some(b"new"));
         let snapshot = Arc::new(LsmSnapshot::new(Arc::clone(&inner)));
         change(&inner, 6, b"renewed", Some(b"later"));
-        // What a flush holds while it syncs.
+        // A flush holds this while it syncs.
         let writing = inner.tree.get_version_history_lock();
         let (sender, found) = std::sync::mpsc::channel();
         let reader = Arc::clone(&snapshot);

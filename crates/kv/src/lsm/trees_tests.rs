@@ -11,9 +11,9 @@ use super::inner::Inner;
 use crate::KvError;
 use crate::engine::{Applied, Entry, EntrySource};
 
-struct One(Option<(&'static [u8], Option<Vec<u8>>)>, Option<(&'static [u8], Option<Vec<u8>>)>);
+struct SingleChange(Option<(&'static [u8], Option<Vec<u8>>)>, Option<(&'static [u8], Option<Vec<u8>>)>);
 
-impl EntrySource for One {
+impl EntrySource for SingleChange {
     fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
         self.1 = self.0.take();
         Ok(self.1.as_ref().map(|(key, value)| (*key, value.as_deref())))
@@ -21,15 +21,15 @@ impl EntrySource for One {
 }
 
 pub(super) fn change(inner: &Inner, seq: u64, key: &'static [u8], value: Option<&[u8]>) {
-    let mut one = One(Some((key, value.map(<[u8]>::to_vec))), None);
+    let mut one = SingleChange(Some((key, value.map(<[u8]>::to_vec))), None);
     inner.apply(&mut one, Applied { seq: Seq(seq), incarnation: 1 }).unwrap();
 }
 
-/// Compacts only when the test does.
+/// Opens a tree that compacts only when the test asks for it.
 pub(super) fn open(folder: &Path) -> Arc<Inner> {
     let inner = Inner::open(folder, LsmConfig { flushed_runs: 2, ..LsmConfig::default() }).unwrap();
     inner.stop();
-    inner.ways.give_up.store(false, Ordering::Relaxed);
+    inner.signals.give_up.store(false, Ordering::Relaxed);
     inner.signal.0.lock().stop = false;
     inner
 }

@@ -1,4 +1,4 @@
-//! Backups: full ones and what follows them come back as the index was; the checkpoint goes on under them; torn ones are refused.
+//! Backups: full ones and deltas restore the index. The checkpoint changes meanwhile. Torn backups are refused.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{BackupHead, Followed, IndexConfig, KvError, LoggedIndex, MemoryEngin
 
 const STREAM: StreamId = StreamId::NAMESPACE;
 
-/// A backup in a file, and what the index was when it was taken.
+/// A backup in a file, and the index at the time of the backup.
 struct Taken {
     head: BackupHead,
     file: String,
@@ -25,7 +25,7 @@ fn append(world: &mut World, batches: u64, rng: &mut SmallRng) {
     }
 }
 
-/// Some changes, and what goes on in the background.
+/// Some changes and background work.
 fn step(world: &mut World, rng: &mut SmallRng) {
     append(world, 8, rng);
     world.index.sweep_now().unwrap();
@@ -51,7 +51,7 @@ fn take(world: &World, target: &SimDisk, since: Option<(Seq, u64)>, number: usiz
     Taken { head, file, state }
 }
 
-/// What comes back of a chain: read as an opening after a restore reads it.
+/// The contents restored from a chain, as an opening after a restore reads them.
 fn restored(target: &SimDisk, chain: &[String], upto: Seq) -> Result<Map, KvError> {
     restored_with(target, chain, None, upto)
 }
@@ -75,7 +75,7 @@ fn restored_with(
 }
 
 #[test]
-fn the_log_brings_a_backup_to_any_record_that_followed() {
+fn the_journal_advances_a_backup_to_any_later_record() {
     for seed in 0..seeds(10) {
         let mut rng = rng(seed);
         let mut world = World::new(seed, Kind::Lost, None);
@@ -101,7 +101,7 @@ fn the_log_brings_a_backup_to_any_record_that_followed() {
 }
 
 #[test]
-fn every_state_comes_back_from_its_chain() {
+fn every_state_is_restored_from_its_chain() {
     let (mut deltas, mut fulls) = (0, 0);
     for seed in 0..seeds(10) {
         let mut rng = rng(seed);
@@ -133,7 +133,7 @@ fn every_state_comes_back_from_its_chain() {
 }
 
 #[test]
-fn a_log_of_another_incarnation_or_a_record_to_come_is_no_beginning() {
+fn a_backup_cannot_follow_another_incarnation_or_a_future_record() {
     let mut world = World::new(1, Kind::Lost, None);
     let mut rng = rng(1);
     append(&mut world, 20, &mut rng);
@@ -144,7 +144,7 @@ fn a_log_of_another_incarnation_or_a_record_to_come_is_no_beginning() {
 }
 
 #[test]
-fn files_that_are_read_stay_while_the_checkpoint_is_merged() {
+fn files_in_use_survive_a_merge_of_the_checkpoint() {
     let mut world = World::new(4, Kind::Lost, None);
     let mut rng = rng(4);
     append(&mut world, 30, &mut rng);
@@ -159,7 +159,7 @@ fn files_that_are_read_stay_while_the_checkpoint_is_merged() {
     let target = SimDisk::new(1);
     write(&target, "slow", &bytes);
     assert!(restored(&target, &["slow".to_owned()], head.upto).unwrap() == state);
-    // What was kept for it goes, once it is done.
+    // The pinned files are removed afterwards.
     let sim = world.sim.clone();
     let gone =
         || sim.list("namespace/checkpoint").unwrap().iter().filter(|entry| entry.name.ends_with(".gone.tmp")).count();
@@ -171,7 +171,7 @@ fn files_that_are_read_stay_while_the_checkpoint_is_merged() {
 }
 
 #[test]
-fn torn_and_damaged_ones_are_refused_and_so_are_gaps() {
+fn torn_and_damaged_backups_and_gaps_are_refused() {
     let mut world = World::new(2, Kind::Lost, None);
     let mut rng = rng(2);
     let target = SimDisk::new(2);

@@ -1,4 +1,4 @@
-//! The committer: order, savepoints, group commit, failures, and that acknowledged is durable.
+//! The committer: order, savepoints, group commit, failures, and durability of acknowledged operations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn put(kv: &dyn Kv, key: &str, value: &str, durability: Durability) -> Result<()
     })
 }
 
-/// Holds the committer up in an operation until told to go on, so that what is submitted meanwhile is one batch.
+/// Holds the committer in an operation until released, so that all operations submitted meanwhile are one batch.
 fn hold(kv: &Embedded) -> impl FnOnce() + use<> {
     let (go, wait) = channel::<()>();
     let (entered, is_in) = channel::<()>();
@@ -47,7 +47,7 @@ fn hold(kv: &Embedded) -> impl FnOnce() + use<> {
 }
 
 #[test]
-fn one_batch_has_one_record_and_one_sync_and_its_operations_see_each_other() {
+fn a_batch_has_one_record_and_one_sync_and_its_operations_see_each_other() {
     let sim = SimDisk::new(1);
     let kv = embedded(&sim, None);
     let done_batches = Arc::new(AtomicU64::new(0));
@@ -87,7 +87,7 @@ fn one_batch_has_one_record_and_one_sync_and_its_operations_see_each_other() {
 }
 
 #[test]
-fn what_aborts_or_panics_leaves_nothing_and_harms_nobody() {
+fn operations_that_abort_or_panic_change_nothing() {
     let sim = SimDisk::new(1);
     let kv = embedded(&sim, None);
     let go = hold(&kv);
@@ -125,7 +125,7 @@ fn what_aborts_or_panics_leaves_nothing_and_harms_nobody() {
 }
 
 #[test]
-fn after_a_failed_sync_everything_is_refused_and_nothing_of_it_shown() {
+fn a_failed_sync_refuses_all_operations_and_shows_none() {
     let sim = SimDisk::new(1);
     let kv = embedded(&sim, None);
     put(&kv, "before", "1", Durability::Synced).unwrap();
@@ -140,7 +140,7 @@ fn after_a_failed_sync_everything_is_refused_and_nothing_of_it_shown() {
 }
 
 #[test]
-fn on_a_full_disk_puts_are_refused_and_urgent_deletes_go_on() {
+fn a_full_disk_refuses_puts_and_accepts_urgent_deletions() {
     let sim = SimDisk::new(1);
     let kv = embedded(&sim, None);
     for number in 0..20 {
@@ -150,7 +150,7 @@ fn on_a_full_disk_puts_are_refused_and_urgent_deletes_go_on() {
     let filler = "x".repeat(8000);
     let refused = (0..200).find_map(|number| put(&kv, &format!("big{number}"), &filler, Durability::Synced).err());
     assert!(matches!(refused, Some(KvError::NoSpace)), "{refused:?}");
-    // In one batch with a put that is refused.
+    // In one batch with a put that fails.
     let go = hold(&kv);
     let (results, seen) = channel();
     let refused = results.clone();
@@ -178,7 +178,7 @@ fn on_a_full_disk_puts_are_refused_and_urgent_deletes_go_on() {
     assert_eq!(kv.snapshot().get(b"key3").unwrap(), None);
     assert_eq!(kv.snapshot().get(b"key4").unwrap().as_deref(), Some(b"value".as_slice()));
     assert!(kv.stats().no_space >= 2);
-    // Space comes back.
+    // Space becomes free.
     sim.set_free(1 << 30);
     kv.index().journal().prepare().unwrap();
     put(&kv, "again", "1", Durability::Synced).unwrap();
@@ -226,7 +226,7 @@ fn completions_may_submit_even_when_the_queue_is_full() {
 }
 
 #[test]
-fn after_stop_everything_is_answered() {
+fn after_a_stop_every_operation_is_answered() {
     let sim = SimDisk::new(1);
     let kv = embedded(&sim, None);
     let (results, seen) = channel();
@@ -239,8 +239,8 @@ fn after_stop_everything_is_answered() {
     assert!(matches!(put(&kv, "k", "v", Durability::Written), Err(KvError::Stopped { .. })));
 }
 
-/// Several threads commit while images of crashes are taken: what was answered before an image was taken has to be in
-/// it, whole, and each thread's operations without a gap.
+/// Several threads commit while images of crashes are taken. An image must contain every operation that was answered
+/// before it, complete, and without a gap for each thread.
 fn crash_while_committing(seed: u64, planted: Option<Planted>, faults: &mut CrashReport) -> Result<u64, String> {
     let mut rng = rng(seed);
     let sim = SimDisk::new(seed);
@@ -262,7 +262,7 @@ fn crash_while_committing(seed: u64, planted: Option<Planted>, faults: &mut Cras
                         assert_eq!(txn.get(format!("t{thread}").as_bytes()).unwrap(), expected);
                         txn.put(format!("t{thread}").as_bytes(), number.to_string().as_bytes());
                         txn.put(format!("n{thread}/{number:06}").as_bytes(), b"");
-                        // A mark that comes and goes.
+                        // A short-lived key.
                         txn.delete(format!("w{thread}/{:06}", number - 1).as_bytes());
                         txn.put(format!("w{thread}/{number:06}").as_bytes(), b"");
                         (OpOutcome::Commit, ())
@@ -314,7 +314,7 @@ fn crash_while_committing(seed: u64, planted: Option<Planted>, faults: &mut Cras
 }
 
 #[test]
-fn what_was_answered_survives_a_crash() {
+fn answered_operations_survive_a_crash() {
     let (mut faults, mut operations) = (CrashReport::default(), 0);
     let count = seeds(60);
     for seed in 0..count {
@@ -334,10 +334,10 @@ fn acknowledging_before_the_sync_is_found() {
     println!("AcknowledgeBeforeSync: {:?}", found.expect("it was not found"));
 }
 
-/// What the committer remembers must be what the index says, also right after it was forgotten, rolled back, aborted or
-/// swept away: each operation moves an amount between two of a few keys by what it reads, and deletes what is empty.
+/// The committer's cache must agree with the index, also right after it was cleared, rolled back, aborted or swept.
+/// Each operation reads two of a few keys, moves an amount between them, and deletes an empty one.
 #[test]
-fn what_the_committer_remembers_is_what_the_index_says() {
+fn the_committers_cache_agrees_with_the_index() {
     for seed in 0..seeds(10) {
         let sim = SimDisk::new(seed);
         let cache_bytes = [0, 2048, 16 << 10, 1 << 20][(seed % 4) as usize];
@@ -386,10 +386,10 @@ fn what_the_committer_remembers_is_what_the_index_says() {
     }
 }
 
-/// Threads that look while the committer changes: all keys of a snapshot are of one batch, and never older than what
-/// the same thread was answered before.
+/// Threads read while the committer changes keys. All keys of a snapshot are of one batch, and never older than an
+/// earlier answer to the same thread.
 #[test]
-fn what_is_remembered_never_mixes_states_nor_goes_back() {
+fn cached_reads_never_mix_states_or_go_back() {
     const KEYS: u32 = 40;
     let name = |n: u32| format!("key-{n:02}").into_bytes();
     let config = IndexConfig { background: true, sweep_interval: Duration::from_millis(1), ..IndexConfig::small() };

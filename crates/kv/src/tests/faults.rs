@@ -1,4 +1,4 @@
-//! What must not cost anything: a full disk, a log that is not there, a thread's panic, a newer weir's files.
+//! Faults that must lose nothing: a full disk, a missing journal, a thread's panic, files of a newer weir.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ fn open_on(sim: &SimDisk, engine: &Fragile, config: &IndexConfig) -> Opened {
 }
 
 #[test]
-fn an_engine_of_a_log_that_is_not_there_is_refused_and_kept() {
+fn an_engine_without_its_journal_is_refused_and_kept() {
     let mut rng = rng(3);
     let mut world = World::new(3, Kind::Surviving(SurvivingEngine::new(1)), None);
     for step in 0..20 {
@@ -47,7 +47,7 @@ fn an_engine_of_a_log_that_is_not_there_is_refused_and_kept() {
 }
 
 #[test]
-fn a_log_that_was_cut_by_a_repair_is_still_the_engines_log() {
+fn a_repaired_journal_is_still_the_engines_journal() {
     let mut rng = rng(4);
     let mut world = World::new(4, Kind::Lost, None);
     let engine = Fragile::default();
@@ -58,7 +58,7 @@ fn a_log_that_was_cut_by_a_repair_is_still_the_engines_log() {
     }
     world.index.sweep_now().unwrap();
     assert!(engine.applied().seq > Seq(1));
-    // Another log of the same disk: the same records, the last one rotten, cut by a repair.
+    // Another journal on the same disk: the same records, the last one rotten, cut by a repair.
     let sim = SimDisk::new(4);
     let log = JournalConfig { incarnation: Some(world.journal.incarnation()), ..JournalConfig::small() };
     let (journal, _) = Journal::open(Arc::new(sim.clone()), "journal", log.clone()).unwrap();
@@ -75,14 +75,14 @@ fn a_log_that_was_cut_by_a_repair_is_still_the_engines_log() {
 }
 
 #[test]
-fn a_full_disk_while_the_log_is_replayed_does_not_cost_the_engine() {
+fn a_full_disk_during_replay_keeps_the_engine() {
     for refusal in [KvError::NoSpace, KvError::Io("told so".into())] {
         let world = checkpointed(21, Kind::Lost);
         let sim = world.sim.kill();
         let engine = Fragile::default();
         open_on(&sim, &engine, &IndexConfig::small()).unwrap();
         let (applied, resets) = (engine.applied(), engine.0.resets.load(Ordering::SeqCst));
-        // More in the log than in the engine.
+        // The journal is ahead of the engine.
         let (journal, _) = Journal::open(Arc::new(sim.clone()), "journal", JournalConfig::small()).unwrap();
         journal.append(StreamId::NAMESPACE, &[&Batch::new().encode().unwrap()]).unwrap();
         journal.mark_synced().unwrap();
@@ -99,7 +99,7 @@ fn a_full_disk_while_the_log_is_replayed_does_not_cost_the_engine() {
 }
 
 #[test]
-fn an_engine_is_not_given_up_for_a_checkpoint_that_does_not_check() {
+fn an_engine_is_not_replaced_by_an_invalid_checkpoint() {
     let world = checkpointed(22, Kind::Lost);
     let sim = world.sim.kill();
     let engine = Fragile::default();
@@ -120,7 +120,7 @@ fn an_engine_is_not_given_up_for_a_checkpoint_that_does_not_check() {
 }
 
 #[test]
-fn a_checkpoint_that_rots_while_it_is_in_use_is_made_anew_from_the_engine() {
+fn a_rotten_checkpoint_is_replaced_from_the_engine() {
     let mut rng = rng(23);
     let mut world = checkpointed(23, Kind::Surviving(SurvivingEngine::new(1)));
     let base = checkpoint_files(&world.sim).into_iter().find(|path| path.contains("base")).unwrap();
@@ -150,7 +150,7 @@ fn a_checkpoint_that_rots_while_it_is_in_use_is_made_anew_from_the_engine() {
 }
 
 #[test]
-fn a_rotten_checkpoint_and_a_damaged_engine_hold_the_log_back() {
+fn a_rotten_checkpoint_and_a_damaged_engine_prevent_trimming() {
     let world = checkpointed(24, Kind::Lost);
     let sim = world.sim.kill();
     let engine = Fragile::default();
@@ -173,7 +173,7 @@ fn a_rotten_checkpoint_and_a_damaged_engine_hold_the_log_back() {
 }
 
 #[test]
-fn a_newer_weirs_checkpoint_is_refused_and_nothing_is_touched() {
+fn a_newer_weirs_checkpoint_is_refused_and_nothing_changes() {
     let world = checkpointed(25, Kind::Lost);
     // The format's version, its features, the kind.
     for at in [8usize, 16, 12] {
@@ -187,7 +187,7 @@ fn a_newer_weirs_checkpoint_is_refused_and_nothing_is_touched() {
         header[60..].copy_from_slice(&sum.to_le_bytes());
         file.write_at(&header, 0).unwrap();
         file.sync_data().unwrap();
-        // A file that is damaged is there as well, and one that was being made.
+        // The directory also has a damaged file and an unfinished one.
         assert!(sim.rot(&checkpoint_files(&sim)[0], 1));
         let half = OpenOptions { access: Access::CreateNew, direct: false };
         sim.open(&format!("{DIR}/half.ckpt.tmp"), half).unwrap();
@@ -200,7 +200,7 @@ fn a_newer_weirs_checkpoint_is_refused_and_nothing_is_touched() {
     }
 }
 
-/// An index with threads over an engine that fails as told.
+/// An index with threads over an engine that fails on request.
 fn threaded(engine: &Fragile) -> Arc<LoggedIndex> {
     let config = IndexConfig {
         background: true,
@@ -221,7 +221,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
 }
 
 #[test]
-fn nobody_waits_for_room_that_a_full_disk_will_not_give() {
+fn appends_fail_at_once_when_a_full_disk_stops_sweeps() {
     let engine = Fragile::default();
     let index = threaded(&engine);
     *engine.0.refusal.lock() = Some(KvError::NoSpace);
@@ -235,15 +235,15 @@ fn nobody_waits_for_room_that_a_full_disk_will_not_give() {
     }
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     *engine.0.refusal.lock() = None;
-    until("it goes on when there is space", || index.append(&random_batch(&mut rng2(), 1)).is_ok());
+    until("it goes on when there is space", || index.append(&random_batch(&mut sweeper_rng(), 1)).is_ok());
 }
 
-fn rng2() -> rand::rngs::SmallRng {
+fn sweeper_rng() -> rand::rngs::SmallRng {
     rng(2)
 }
 
 #[test]
-fn a_panic_in_the_sweeper_is_counted_and_the_next_step_goes_on() {
+fn a_panic_in_the_sweeper_is_counted_and_the_next_step_runs() {
     let engine = Fragile::default();
     let index = threaded(&engine);
     engine.0.panics.store(2, Ordering::SeqCst);
@@ -257,9 +257,9 @@ fn a_panic_in_the_sweeper_is_counted_and_the_next_step_goes_on() {
     index.close().unwrap();
 }
 
-/// Freeing a generation takes milliseconds. Whoever reads it last, the committer for one, must not be the one to do it.
+/// Freeing a generation takes milliseconds. The last reader may be the committer, and must not do it.
 #[test]
-fn a_reader_leaves_the_freeing_to_the_sweeper() {
+fn readers_leave_freeing_to_the_sweeper() {
     let mut world = World::new(5, Kind::Lost, None);
     let put = |world: &mut World, key: &str| {
         let mut batch = Batch::new();
@@ -280,7 +280,7 @@ fn a_reader_leaves_the_freeing_to_the_sweeper() {
 }
 
 #[test]
-fn what_was_swept_does_not_stay_in_the_memory_of_the_engine_for_long() {
+fn swept_changes_are_flushed_after_the_interval() {
     let engine = SurvivingEngine::new(usize::MAX);
     let mut world = World::new(6, Kind::Surviving(engine.clone()), None);
     let mut batch = Batch::new();

@@ -1,4 +1,4 @@
-//! An engine in memory that can be told what is wrong with it.
+//! An engine in memory that fails on request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,11 +14,11 @@ pub(crate) struct Fragile(pub(crate) Arc<State>);
 #[derive(Default)]
 pub(crate) struct State {
     engine: MemoryEngine,
-    /// Why it finds itself damaged; until it is reset.
+    /// Why the engine reports damage, until it is reset.
     pub(crate) damaged: Mutex<Option<String>>,
-    /// What a step answers.
+    /// The error of the next steps.
     pub(crate) refusal: Mutex<Option<KvError>>,
-    /// So many of the next steps panic.
+    /// How many of the next steps panic.
     pub(crate) panics: AtomicU64,
     pub(crate) resets: AtomicU64,
 }

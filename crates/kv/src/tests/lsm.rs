@@ -1,4 +1,4 @@
-//! The engine on disk: what is left of it after SIGKILL and after damage is a prefix of its steps, or nothing.
+//! The engine on disk: after SIGKILL or damage it holds a prefix of its steps, or nothing.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ fn small() -> LsmConfig {
     LsmConfig { cache_bytes: 1 << 20, memtable_bytes: 48 << 10, table_bytes: 64 << 10, ..LsmConfig::default() }
 }
 
-/// The changes of a step; the same for everybody who asks.
+/// The changes of a step; always the same for one number.
 fn step(number: u64) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     let mut rng = SmallRng::seed_from_u64(number);
     (0..rng.random_range(1..60))
@@ -49,7 +49,7 @@ fn apply(engine: &LsmEngine, number: u64) {
     engine.apply(&mut source, Applied { seq: Seq(number), incarnation: 7 }).unwrap();
 }
 
-/// The state after all steps up to `number`, built on from what is known.
+/// The state after all steps up to `number`, computed from the cached one.
 fn model_at(cache: &mut (u64, Model), number: u64) -> &Model {
     if cache.0 > number {
         *cache = Default::default();
@@ -91,7 +91,7 @@ fn assert_is(engine: &LsmEngine, model: &Model, context: &str) {
 }
 
 #[test]
-fn a_step_is_seen_whole_and_old_snapshots_do_not_change() {
+fn steps_are_atomic_and_old_snapshots_do_not_change() {
     let dir = tempfile::tempdir().unwrap();
     let engine = LsmEngine::open(dir.path(), small()).unwrap();
     let mut cache = Default::default();
@@ -112,7 +112,7 @@ fn a_step_is_seen_whole_and_old_snapshots_do_not_change() {
 
 #[test]
 fn new_values_win_over_old_ones_after_reopening() {
-    // fjall 3.1 without its journal fails this: it numbers from 0 again.
+    // fjall 3.1 without its journal fails this: it restarts numbers at 0.
     let dir = tempfile::tempdir().unwrap();
     let mut cache = Default::default();
     for round in 0..10u64 {
@@ -139,7 +139,7 @@ fn child_applies_steps() {
 }
 
 #[test]
-fn after_sigkill_a_prefix_of_the_steps_is_there() {
+fn after_sigkill_the_engine_has_a_prefix_of_the_steps() {
     let dir = tempfile::tempdir().unwrap();
     let mut cache = Default::default();
     let mut rng = SmallRng::seed_from_u64(1);
@@ -194,7 +194,7 @@ fn damage(path: &Path, rng: &mut SmallRng) -> &'static str {
 }
 
 #[test]
-fn damaged_files_are_noticed_and_never_give_wrong_content() {
+fn damaged_files_are_detected_and_never_give_wrong_values() {
     let (mut refused, mut noticed, mut unhurt) = (0, 0, 0);
     for seed in 0..seeds(32) {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -207,7 +207,7 @@ fn damaged_files_are_noticed_and_never_give_wrong_content() {
         let all = files(dir.path());
         let largest = all.iter().max_by_key(|path| std::fs::metadata(path).unwrap().len()).unwrap();
         let (victim, how) = if seed % 2 == 0 {
-            // A bit of an entry, most likely.
+            // Most likely a bit of an entry.
             let mut bytes = std::fs::read(largest).unwrap();
             let at = rng.random_range(0..bytes.len());
             bytes[at] ^= 0x10;
@@ -247,7 +247,7 @@ fn damaged_files_are_noticed_and_never_give_wrong_content() {
 }
 
 #[test]
-fn not_one_bit_of_the_list_of_tables_changes_unnoticed() {
+fn every_flipped_bit_in_the_table_list_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let engine = LsmEngine::open(dir.path(), small()).unwrap();
     for number in 1..=8 {
@@ -276,7 +276,7 @@ fn not_one_bit_of_the_list_of_tables_changes_unnoticed() {
     }
 }
 
-/// The engine as it would be if only that one of its folders were there.
+/// The engine as if only that directory existed.
 fn only(dir: &Path, folder: &str) -> (tempfile::TempDir, LsmEngine) {
     let copy = tempfile::tempdir().unwrap();
     let from = dir.join(folder);
@@ -298,7 +298,7 @@ fn folders(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_an_engine_held_stays_until_it_was_built_again() {
+fn the_old_contents_stay_until_the_engine_is_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let mut cache = Default::default();
     let engine = LsmEngine::open(dir.path(), small()).unwrap();
@@ -306,7 +306,7 @@ fn what_an_engine_held_stays_until_it_was_built_again() {
     engine.flush().unwrap();
     engine.reset("told so").unwrap();
     drop(engine);
-    // Several starts, none of which gets as far as filling it.
+    // Several starts that never fill it.
     for _ in 0..3 {
         let engine = LsmEngine::open(dir.path(), small()).unwrap();
         assert_eq!((engine.applied().seq, engine.is_empty().unwrap()), (Seq(0), true));
@@ -315,7 +315,7 @@ fn what_an_engine_held_stays_until_it_was_built_again() {
         assert_eq!(folders(dir.path()).len(), 2, "{:?}", folders(dir.path()));
         assert_is(&only(dir.path(), "live").1, model_at(&mut cache, 60), "the last copy");
     }
-    // And one more that does; then the next one may go.
+    // One more start fills it; the next one may then remove the old contents.
     let engine = LsmEngine::open(dir.path(), small()).unwrap();
     for round in 0..3 {
         (1..=70 + round).for_each(|number| apply(&engine, number));
@@ -335,7 +335,7 @@ fn what_an_engine_held_stays_until_it_was_built_again() {
 }
 
 #[test]
-fn readers_of_an_engine_that_is_reset_go_on_reading_what_they_had() {
+fn readers_keep_their_state_after_a_reset() {
     let dir = tempfile::tempdir().unwrap();
     let mut cache = Default::default();
     let engine = LsmEngine::open(dir.path(), LsmConfig { cache_bytes: 0, open_files: 16, ..small() }).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the index as a whole: on simulated disks with crashes, and on real ones.
+//! Tests of the whole index, on simulated disks with crashes and on real ones.
 
 mod backup;
 mod committer;
@@ -13,18 +13,18 @@ mod world;
 
 use std::sync::Arc;
 
-/// How many seeds to try: `usual`, unless `WEIR_SEEDS` says otherwise.
+/// How many seeds to try: `usual`, unless `WEIR_SEEDS` is set.
 pub(crate) fn seeds(usual: u64) -> u64 {
     std::env::var("WEIR_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// The seeds to try: so many from 0 on, or from `WEIR_SEED` on.
+/// The seeds to try: from 0 on, or from `WEIR_SEED` on.
 pub(crate) fn range_of_seeds(usual: u64) -> std::ops::Range<u64> {
     let first = std::env::var("WEIR_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     first..first + seeds(usual)
 }
 
-/// Children of the test: this binary again, with one test that goes on until it is killed.
+/// Child processes: this binary again, running one test until it is killed.
 pub(crate) mod child {
     use std::path::{Path, PathBuf};
     use std::process::{Child, ChildStderr, Command, Stdio};
@@ -32,7 +32,7 @@ pub(crate) mod child {
     const ROLE: &str = "WEIR_KV_CHILD";
     const DIR: &str = "WEIR_KV_DIR";
 
-    /// The folder to work in, if this process is a child with that role.
+    /// The working directory, if this process is a child with that role.
     pub(crate) fn dir(role: &str) -> Option<PathBuf> {
         (std::env::var(ROLE).ok()? == role).then(|| PathBuf::from(std::env::var_os(DIR).unwrap_or_default()))
     }
@@ -45,7 +45,7 @@ pub(crate) mod child {
         Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// [`start`] with the child's standard error in a pipe.
+    /// Like [`start`], with the child's standard error in a pipe.
     pub(crate) fn start_listening(test: &str, role: &str, dir: &Path) -> Running {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role).env(DIR, dir);
@@ -57,7 +57,7 @@ pub(crate) mod child {
             self.0.stderr.take().unwrap()
         }
 
-        /// SIGKILL. Panics if it ended by itself: then it has failed.
+        /// Sends SIGKILL. Panics if the child ended by itself, because then it has failed.
         pub(crate) fn kill(mut self) {
             assert!(self.0.try_wait().unwrap().is_none(), "the child ended by itself");
             self.0.kill().unwrap();
@@ -78,21 +78,21 @@ pub(crate) mod child {
 pub(crate) enum Planted {
     /// The committer answers when the record is appended.
     AcknowledgeBeforeSync,
-    /// The log is trimmed by the engine's position alone, without a checkpoint.
+    /// The journal is trimmed by the engine's position alone, without a checkpoint.
     TrimTooEarly,
-    /// The sweeper moves what the log might lose.
+    /// The sweeper moves changes that the journal might lose.
     ApplyBeforeDurable,
     /// Deletions are dropped when deltas are merged among themselves.
     LoseTombstoneInMerge,
     /// A checkpoint file counts without having been read back.
     SkipCheckpointVerify,
-    /// The cache is not told of changes.
+    /// The cache does not learn of changes.
     CacheNotInvalidated,
 }
 
 type PathHook = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Called with the path of a checkpoint file that was written and not read back yet.
+/// Called with the path of a checkpoint file after its write and before its verification.
 #[derive(Clone, Default)]
 pub(crate) struct BeforeVerify(pub(crate) Option<PathHook>);
 

@@ -1,5 +1,5 @@
-//! A LoggedIndex against a map: appends, sweeps, checkpoints, merges, trims, snapshots, and stops in the middle of any
-//! of them, on simulated disks.
+//! A LoggedIndex against a map: appends, sweeps, checkpoints, merges, trims and snapshots, with stops at any moment, on
+//! simulated disks.
 
 use disk::CrashReport;
 use journal::Seq;
@@ -10,9 +10,9 @@ use super::world::{Kind, Map, OTHER, SurvivingEngine, World, compare_reads, cont
 use super::{Planted, range_of_seeds};
 use crate::{IndexStats, Rebuilt};
 
-/// What was met on the way.
+/// How often the test reached each case.
 #[derive(Default, Debug)]
-struct Met {
+struct CaseCounts {
     crashes: u64,
     kills: u64,
     in_the_middle: u64,
@@ -26,7 +26,7 @@ struct Met {
     faults: CrashReport,
 }
 
-impl Met {
+impl CaseCounts {
     fn note(&mut self, stats: &IndexStats) {
         self.sweeps += stats.sweeps;
         self.checkpoints += stats.checkpoints;
@@ -34,13 +34,13 @@ impl Met {
     }
 }
 
-fn run(seed: u64, planted: Option<Planted>, met: &mut Met) -> Result<(), String> {
+fn run(seed: u64, planted: Option<Planted>, counts: &mut CaseCounts) -> Result<(), String> {
     let mut rng = rng(seed);
     let kind = if rng.random_bool(0.5) { Kind::Lost } else { Kind::Surviving(SurvivingEngine::new(4)) };
     let mut world = World::new(seed, kind, planted);
     let steps = rng.random_range(60..400);
     for step in 0..steps {
-        // Perhaps the power fails in the middle of this step.
+        // The power may fail during this step.
         let frozen = rng.random_bool(0.03);
         let mut now = world.sim.change_count();
         if frozen {
@@ -49,46 +49,46 @@ fn run(seed: u64, planted: Option<Planted>, met: &mut Met) -> Result<(), String>
             now += changes;
         }
         let (synced, written) = (world.synced, world.written);
-        one_step(&mut world, &mut rng, step, met)?;
+        one_step(&mut world, &mut rng, step, counts)?;
         let image = frozen.then(|| world.sim.frozen()).flatten();
         if let Some(image) = image {
-            met.in_the_middle += 1;
-            stop(&mut world, image, now, (synced, written), &mut rng, met)?;
+            counts.in_the_middle += 1;
+            stop(&mut world, image, now, (synced, written), &mut rng, counts)?;
         } else if rng.random_bool(0.02) {
-            stop_now(&mut world, &mut rng, met)?;
+            stop_now(&mut world, &mut rng, counts)?;
         }
     }
-    stop_now(&mut world, &mut rng, met)
+    stop_now(&mut world, &mut rng, counts)
 }
 
-fn stop_now(world: &mut World, rng: &mut SmallRng, met: &mut Met) -> Result<(), String> {
+fn stop_now(world: &mut World, rng: &mut SmallRng, counts: &mut CaseCounts) -> Result<(), String> {
     let (image, now, least) = (world.sim.clone(), world.sim.change_count(), (world.synced, world.written));
-    stop(world, image, now, least, rng, met)
+    stop(world, image, now, least, rng, counts)
 }
 
-/// `least`: records that have to be there after a power failure, and after SIGKILL.
+/// `least`: the records that must survive a power failure, and SIGKILL.
 fn stop(
     world: &mut World,
     image: disk::SimDisk,
     now: u64,
     least: (Seq, Seq),
     rng: &mut SmallRng,
-    met: &mut Met,
+    counts: &mut CaseCounts,
 ) -> Result<(), String> {
-    met.note(&world.index.stats());
+    counts.note(&world.index.stats());
     let recovery = if rng.random_bool(0.7) {
-        met.crashes += 1;
-        let image = crash_image(&image, rng, &mut met.faults);
+        counts.crashes += 1;
+        let image = crash_image(&image, rng, &mut counts.faults);
         world.stop(image, now, least.0, rng)?
     } else {
-        met.kills += 1;
+        counts.kills += 1;
         world.stop(image.kill(), now, least.1, rng)?
     };
     if recovery.rebuilt.is_some() {
-        met.rebuilt += 1;
-        met.rebuilt_from_checkpoint += u64::from(recovery.checkpoint > Seq(0));
+        counts.rebuilt += 1;
+        counts.rebuilt_from_checkpoint += u64::from(recovery.checkpoint > Seq(0));
     }
-    met.replayed_onto_engine += u64::from(recovery.rebuilt.is_none() && recovery.replayed > 0);
+    counts.replayed_onto_engine += u64::from(recovery.rebuilt.is_none() && recovery.replayed > 0);
     match recovery.rebuilt {
         None | Some(Rebuilt::Empty) => {}
         Some(other) => return Err(format!("the engine had to be built again: {other:?}")),
@@ -99,7 +99,7 @@ fn stop(
     Ok(())
 }
 
-fn one_step(world: &mut World, rng: &mut SmallRng, step: u64, met: &mut Met) -> Result<(), String> {
+fn one_step(world: &mut World, rng: &mut SmallRng, step: u64, counts: &mut CaseCounts) -> Result<(), String> {
     match rng.random_range(0..20) {
         0..=10 => {
             for _ in 0..rng.random_range(1..12) {
@@ -121,7 +121,7 @@ fn one_step(world: &mut World, rng: &mut SmallRng, step: u64, met: &mut Met) -> 
         15 => {
             let before = world.journal.oldest();
             world.index.checkpoint_now().map_err(|error| error.to_string())?;
-            met.trimmed += u64::from(world.journal.oldest() > before);
+            counts.trimmed += u64::from(world.journal.oldest() > before);
         }
         16 => {
             // Another stream fills segments too.
@@ -132,7 +132,7 @@ fn one_step(world: &mut World, rng: &mut SmallRng, step: u64, met: &mut Met) -> 
         }
         17 | 18 => compare_reads(&*world.index.snapshot(), &world.model(), rng)?,
         _ => {
-            // A snapshot stays as it is while everything goes on.
+            // A snapshot does not change while everything continues.
             let snapshot = world.index.shared.snapshot();
             let model = world.model();
             for _ in 0..rng.random_range(1..6) {
@@ -151,29 +151,29 @@ fn one_step(world: &mut World, rng: &mut SmallRng, step: u64, met: &mut Met) -> 
 }
 
 #[test]
-fn an_index_is_its_log() {
-    let mut met = Met::default();
+fn an_index_equals_its_journal() {
+    let mut counts = CaseCounts::default();
     let range = range_of_seeds(80);
     let count = range.end - range.start;
     for seed in range {
-        if let Err(what) = run(seed, None, &mut met) {
+        if let Err(what) = run(seed, None, &mut counts) {
             panic!("WEIR_SEED={seed} WEIR_SEEDS=1: {what}");
         }
     }
-    println!("{count} seeds: {met:#?}");
+    println!("{count} seeds: {counts:#?}");
     assert!(
-        met.rebuilt_from_checkpoint > count / 8
-            && met.trimmed > count / 8
-            && met.replayed_onto_engine > count / 2
-            && met.in_the_middle > count / 4
+        counts.rebuilt_from_checkpoint > count / 8
+            && counts.trimmed > count / 8
+            && counts.replayed_onto_engine > count / 2
+            && counts.in_the_middle > count / 4
     );
-    assert!(met.saved_engine_work > met.sweeps, "sweeps coalesce");
+    assert!(counts.saved_engine_work > counts.sweeps, "sweeps coalesce");
 }
 
-/// The seed by which a planted bug is found.
+/// The seed that finds a planted bug.
 fn found_by(planted: Planted) -> Option<(u64, String)> {
-    let mut met = Met::default();
-    (0..300).find_map(|seed| run(seed, Some(planted), &mut met).err().map(|what| (seed, what)))
+    let mut counts = CaseCounts::default();
+    (0..300).find_map(|seed| run(seed, Some(planted), &mut counts).err().map(|what| (seed, what)))
 }
 
 #[test]

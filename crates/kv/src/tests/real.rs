@@ -1,4 +1,4 @@
-//! The whole of it on real files: threads, SIGKILL, and an engine whose files are destroyed, cut or corrupted.
+//! The whole index on real files: threads, SIGKILL, and an engine whose files are removed, truncated or corrupted.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -26,7 +26,7 @@ struct Node {
     set_aside: Option<String>,
 }
 
-/// Everything small, so that flushes, compactions, checkpoints and trims happen all the time.
+/// Small bounds, so that flushes, compactions, checkpoints and trims happen all the time.
 fn config() -> (JournalConfig, IndexConfig, LsmConfig) {
     (
         JournalConfig { segment_bytes: 256 << 10, streams: vec![StreamId::NAMESPACE], ..JournalConfig::default() },
@@ -91,7 +91,7 @@ fn operate(kv: &dyn Kv, client: u64, number: u64, durability: Durability) -> Res
     })
 }
 
-/// What has to be there when a client has done so many.
+/// The expected keys of a client after `number` operations.
 fn expected(client: u64, number: u64) -> Map {
     let mut map = Map::new();
     if number > 0 {
@@ -109,7 +109,7 @@ fn expected(client: u64, number: u64) -> Map {
 
 const CLIENTS: u64 = 4;
 
-/// How far each client is, after having compared everything.
+/// Compares everything. Returns the position of each client.
 fn check(read: &dyn Read) -> BTreeMap<u64, u64> {
     let found = content(read);
     let mut all = Map::new();
@@ -125,7 +125,7 @@ fn check(read: &dyn Read) -> BTreeMap<u64, u64> {
 }
 
 #[test]
-fn readers_see_whole_states_while_everything_moves() {
+fn readers_see_consistent_states_during_changes() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());
     let stop = AtomicBool::new(false);
@@ -164,7 +164,7 @@ fn readers_see_whole_states_while_everything_moves() {
     assert_eq!((check(&*node.kv.snapshot()), &node.recovery.rebuilt), (counts, &None));
 }
 
-/// Operates until it is killed, saying after each synced operation how far it is.
+/// Operates until it is killed, and reports its position after each synced operation.
 #[test]
 fn child_operates() {
     use std::io::Write;
@@ -185,7 +185,7 @@ fn child_operates() {
 }
 
 #[test]
-fn after_sigkill_everything_answered_is_there() {
+fn after_sigkill_all_answered_operations_exist() {
     let dir = tempfile::tempdir().unwrap();
     let mut rng = rng(3);
     let (mut answered, mut reached, mut rebuilt) = (BTreeMap::<u64, u64>::new(), 0, 0);
@@ -211,7 +211,7 @@ fn after_sigkill_everything_answered_is_there() {
             let most = answered.entry(client).or_insert(0);
             *most = number.max(*most);
         }
-        // Half of the time the engine's files suffer as well.
+        // Half of the rounds also damage the engine's files.
         let hurt = round % 2 == 1;
         if hurt {
             hurt_engine(dir.path(), &mut rng);
@@ -235,7 +235,7 @@ fn after_sigkill_everything_answered_is_there() {
     assert!(reached > 200 && rebuilt > 0);
 }
 
-/// Reads everything; where damage is met the index is built again while it is open.
+/// Reads everything. If it meets damage, rebuilds the open index.
 fn check_or_heal(node: &Node) -> BTreeMap<u64, u64> {
     let damaged = {
         let snapshot = node.kv.snapshot();
@@ -264,7 +264,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 }
 
 fn hurt_engine(dir: &Path, rng: &mut rand::rngs::SmallRng) -> String {
-    // The one in use is the one with the highest number.
+    // The tree in use has the highest number.
     let number =
         |path: &PathBuf| path.to_str().unwrap().rsplit_once("live-").map_or(0, |(_, n)| n.parse::<u64>().unwrap());
     let folders = std::fs::read_dir(engine_dir(dir)).unwrap().map(|entry| entry.unwrap().path());
@@ -302,7 +302,7 @@ fn hurt_engine(dir: &Path, rng: &mut rand::rngs::SmallRng) -> String {
 }
 
 #[test]
-fn whatever_happens_to_the_engines_files_it_is_built_again() {
+fn an_engine_with_damaged_files_is_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let node = open(dir.path());
     for number in 1..=1500 {

@@ -1,4 +1,4 @@
-//! Checkpoint files that rot: before they count, and afterwards.
+//! Checkpoint files that rot, before they count and afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use super::{BeforeVerify, Planted, seeds};
 use crate::engine::Engine;
 use crate::{IndexConfig, KvError, LoggedIndex, Rebuilt};
 
-/// A world whose checkpoint files rot just after they were written, now and then.
+/// A world whose checkpoint files sometimes rot just after they were written.
 fn rotting(seed: u64, planted: Option<Planted>) -> Result<u64, String> {
     let mut rng = rng(seed);
     let mut world = World::new(seed, Kind::Lost, planted);
@@ -33,7 +33,7 @@ fn rotting(seed: u64, planted: Option<Planted>) -> Result<u64, String> {
             world.append(random_batch(&mut rng, step));
         }
         world.index.sweep_now().unwrap();
-        // Refused files are an error of this call and nothing else.
+        // A refused file is an error of this call only.
         let _ = world.index.checkpoint_now();
     }
     world.journal.sync_to(world.journal.appended()).unwrap();
@@ -46,7 +46,7 @@ fn rotting(seed: u64, planted: Option<Planted>) -> Result<u64, String> {
 }
 
 #[test]
-fn a_checkpoint_that_does_not_read_back_does_not_count() {
+fn a_checkpoint_that_fails_verification_does_not_count() {
     let mut refused = 0;
     for seed in 0..seeds(25) {
         refused += rotting(seed, None).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
@@ -62,7 +62,7 @@ fn skipping_the_verification_is_found() {
     println!("SkipCheckpointVerify: {:?}", found.expect("it was not found"));
 }
 
-/// A world with checkpoints, everything durable.
+/// A world with checkpoints; everything is durable.
 pub(super) fn checkpointed(seed: u64, kind: Kind) -> World {
     let mut rng = rng(seed);
     let mut world = World::new(seed, kind, None);
@@ -86,7 +86,7 @@ pub(super) fn checkpoint_files(sim: &SimDisk) -> Vec<String> {
 }
 
 #[test]
-fn rot_in_a_checkpoint_is_never_taken_for_content() {
+fn rot_in_a_checkpoint_is_never_returned_as_data() {
     let (mut refused, mut renewed, mut unread) = (0, 0, 0);
     let world = checkpointed(5, Kind::Lost);
     let mut rng = rng(6);
@@ -96,7 +96,7 @@ fn rot_in_a_checkpoint_is_never_taken_for_content() {
         let path = &files[rng.random_range(0..files.len())];
         let len = sim.len_of(path).unwrap().unwrap();
         assert!(sim.rot(path, rng.random_range(0..len)));
-        // The engine is lost as well: nobody has the content any more, and that has to be said.
+        // The engine is lost as well: the contents are gone, and the opening must report that.
         match open(&sim, &Kind::Lost, &IndexConfig::small()) {
             Err(what) => {
                 assert!(what.contains("checkpoint"), "seed {seed}: {what}");
@@ -105,7 +105,7 @@ fn rot_in_a_checkpoint_is_never_taken_for_content() {
             Ok(_) => panic!("seed {seed}: rot in {path} went unnoticed"),
         }
     }
-    // With the engine alive nothing is lost: headers and footers are looked at when opening.
+    // With the engine alive nothing is lost. Opening checks headers and footers.
     let mut world = checkpointed(7, Kind::Surviving(SurvivingEngine::new(1)));
     world.index.sweep_now().unwrap();
     for _ in 0..40 {
@@ -120,7 +120,7 @@ fn rot_in_a_checkpoint_is_never_taken_for_content() {
         if recovery.checkpoint_renewed {
             renewed += 1;
             index.verify_checkpoints().unwrap();
-            // The new checkpoint brings a lost engine back.
+            // The new checkpoint restores a lost engine.
             drop(index);
             let (_, index, ..) = open(&sim, &Kind::Lost, &IndexConfig::small()).unwrap();
             assert_eq!(content(&*index.snapshot()), world.model());
@@ -134,7 +134,7 @@ fn rot_in_a_checkpoint_is_never_taken_for_content() {
 }
 
 #[test]
-fn an_engine_that_could_not_be_built_again_takes_nothing_in_until_it_is() {
+fn an_engine_takes_no_changes_until_its_rebuild_succeeds() {
     let mut world = checkpointed(9, Kind::Lost);
     let sim = world.sim.kill();
     let engine = Fragile::default();
@@ -175,7 +175,7 @@ fn an_engine_that_could_not_be_built_again_takes_nothing_in_until_it_is() {
 }
 
 #[test]
-fn a_log_that_was_taken_away_is_noticed() {
+fn a_missing_journal_is_detected() {
     let world = checkpointed(8, Kind::Lost);
     let sim = world.sim.kill();
     for entry in sim.list("journal").unwrap() {
@@ -186,7 +186,7 @@ fn a_log_that_was_taken_away_is_noticed() {
 }
 
 #[test]
-fn an_engine_ahead_of_its_log_is_damage_unless_a_repair_was_asked_for() {
+fn an_engine_ahead_of_its_journal_is_damage_without_a_repair() {
     let mut rng = rng(12);
     let mut world = World::new(12, Kind::Surviving(SurvivingEngine::new(1)), None);
     for step in 0..20 {
@@ -197,7 +197,7 @@ fn an_engine_ahead_of_its_log_is_damage_unless_a_repair_was_asked_for() {
     let batch = random_batch(&mut rng, 21);
     world.append(batch);
     world.index.sweep_now().unwrap();
-    // The log as it was one record ago; the mark that opening writes gets that record's number.
+    // The journal as it was one record earlier. The mark that opening writes gets that record's number.
     let refused = open(&short.kill(), &world.kind, &IndexConfig::small());
     assert!(refused.is_ok(), "without being told how the log ended it cannot be seen");
     let (_, opened) = Journal::open(Arc::new(short.kill()), "journal", JournalConfig::small()).unwrap();
@@ -210,9 +210,9 @@ fn an_engine_ahead_of_its_log_is_damage_unless_a_repair_was_asked_for() {
     assert_eq!(content(&*index.snapshot()), shorter);
 }
 
-/// What an index of a log that was trimmed holds after its checkpoint and its engine were lost.
+/// The contents of an index whose checkpoint and engine were lost, and whose journal was trimmed.
 #[test]
-fn an_index_can_begin_with_what_the_log_still_has() {
+fn an_index_can_start_with_the_remaining_journal() {
     for seed in 0..seeds(20) {
         let mut rng = rng(seed);
         let mut world = World::new(seed, Kind::Lost, None);
@@ -234,7 +234,7 @@ fn an_index_can_begin_with_what_the_log_still_has() {
         let empty = IndexConfig { begin_empty: true, ..IndexConfig::small() };
         let refused = open(&disk, &Kind::Lost, &IndexConfig::small()).map(drop).unwrap_err();
         assert!(refused.contains("cannot be built again"), "{seed}: {refused}");
-        // Cut off anywhere, it begins again.
+        // It starts over after an interruption anywhere.
         disk.freeze_after(rng.random_range(1..60));
         drop(open(&disk, &Kind::Lost, &empty).unwrap());
         let disk = disk.frozen().map_or(disk, |frozen| crash_image(&frozen, &mut rng, &mut CrashReport::default()));
@@ -244,7 +244,7 @@ fn an_index_can_begin_with_what_the_log_still_has() {
         assert!(oldest > Seq(1), "{seed}: nothing was trimmed");
         let kept: Vec<_> = world.history.iter().filter(|(seq, _)| *seq >= oldest).cloned().collect();
         assert_eq!(content(&*index.snapshot()), super::world::model_of(&kept, last), "{seed}");
-        // And from then on it is an index like any other.
+        // From then on it works like any other index.
         drop((journal, index));
         let (_, index, recovery, _) = open(&disk.kill(), &Kind::Lost, &IndexConfig::small()).unwrap();
         assert_eq!(content(&*index.snapshot()), super::world::model_of(&kept, last), "{seed}");

@@ -1,4 +1,4 @@
-//! An index whose log is lost: what the engine and the checkpoints have left of it.
+//! An index whose journal is lost: what the engine and the checkpoints still have.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ fn without_log(sim: &SimDisk) -> WithoutLog {
     WithoutLog::open(StreamId::NAMESPACE, Arc::new(sim.clone()), DIR).unwrap()
 }
 
-/// The index as it is at the beginning of a new log.
+/// The index at the start of a new journal.
 fn opened_in_a_new_log(sim: &SimDisk, engine: &Fragile) -> Map {
     let beginning = Beginning { first: Seq(1 << 30), segment: 9, incarnation: 77 };
     WithoutLog::place(engine, Applied { seq: Seq((1 << 30) - 1), incarnation: 77 }).unwrap();
@@ -35,7 +35,7 @@ fn opened_in_a_new_log(sim: &SimDisk, engine: &Fragile) -> Map {
     content(&*engine.snapshot())
 }
 
-/// What the checkpoints alone bring.
+/// The contents restored from the checkpoints alone.
 fn from_checkpoints(sim: &SimDisk) -> Map {
     let engine = Fragile::default();
     without_log(sim).bring_up(&engine).unwrap();
@@ -43,7 +43,7 @@ fn from_checkpoints(sim: &SimDisk) -> Map {
 }
 
 #[test]
-fn a_checkpoint_that_is_further_fills_the_engine_and_one_that_is_not_leaves_it() {
+fn only_a_newer_checkpoint_fills_the_engine() {
     let world = checkpointed(31, Kind::Lost);
     let sim = world.sim.kill();
     let engine = Fragile::default();
@@ -56,7 +56,7 @@ fn a_checkpoint_that_is_further_fills_the_engine_and_one_that_is_not_leaves_it()
         assert_eq!(without_log(&sim).standing(&engine).engine, standing.checkpoint);
         assert_eq!(content(&*engine.snapshot()), expected);
     }
-    // One record further than the checkpoint, it stays.
+    // With one record more than the checkpoint, it stays.
     let resets = engine.0.resets.load(Ordering::SeqCst);
     WithoutLog::place(&engine, Applied { seq: standing.checkpoint.next(), incarnation: 1 }).unwrap();
     without_log(&sim).bring_up(&engine).unwrap();
@@ -65,13 +65,13 @@ fn a_checkpoint_that_is_further_fills_the_engine_and_one_that_is_not_leaves_it()
 }
 
 #[test]
-fn a_checkpoint_that_does_not_check_costs_an_older_engine_nothing() {
+fn an_invalid_checkpoint_leaves_an_older_engine_unchanged() {
     let world = checkpointed(32, Kind::Lost);
     let sim = world.sim.kill();
     let expected = from_checkpoints(&sim);
     let engine = Fragile::default();
     without_log(&sim).bring_up(&engine).unwrap();
-    // As if it had been flushed a little before the checkpoint was made.
+    // As if it had been flushed shortly before the checkpoint was made.
     WithoutLog::place(&engine, Applied { seq: Seq(1), incarnation: 1 }).unwrap();
     assert!(sim.rot(&checkpoint_files(&sim)[0], 100));
     without_log(&sim).bring_up(&engine).unwrap();
@@ -81,7 +81,7 @@ fn a_checkpoint_that_does_not_check_costs_an_older_engine_nothing() {
 }
 
 #[test]
-fn with_no_engine_a_checkpoint_that_does_not_check_is_refused() {
+fn an_invalid_checkpoint_without_an_engine_is_refused() {
     let world = checkpointed(33, Kind::Lost);
     let sim = world.sim.kill();
     assert!(sim.rot(&checkpoint_files(&sim)[0], 100));

@@ -1,4 +1,4 @@
-//! An index over a log on a simulated disk, a model of what it should hold, and engines that survive as real ones do.
+//! An index over a journal on a simulated disk, a model of its contents, and engines that survive like real ones.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,18 +16,18 @@ use crate::{Batch, IndexConfig, KvError, LoggedIndex, MemoryEngine, Read, Recove
 
 pub(crate) type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// An engine that remembers each of its states, so that a stop can leave any of them behind that is not older than the
-/// last flush. Its clock is the simulated disk's count of changes, so that it can be stopped in the middle of a step.
+/// An engine that remembers each of its states. A stop can leave any state that is not older than the last flush. Its
+/// clock is the simulated disk's count of changes, so it can stop during a step.
 #[derive(Clone)]
 pub(crate) struct SurvivingEngine {
     history: Arc<Mutex<History>>,
-    /// Flushes happen by themselves after so many steps.
+    /// The engine flushes by itself after this many steps.
     steps_to_flush: usize,
 }
 
 struct History {
     clock: Option<SimDisk>,
-    /// When each state came to be, and what it is.
+    /// When each state was reached, and the state.
     states: Vec<(u64, Applied, Arc<Map>)>,
     /// When the state with that index was flushed.
     flushes: Vec<(u64, usize)>,
@@ -43,7 +43,7 @@ impl SurvivingEngine {
         Self { history: Arc::new(Mutex::new(history)), steps_to_flush }
     }
 
-    /// What a stop may leave at the time `now`.
+    /// A state that a stop at the time `now` may leave.
     fn after_stop(&self, now: u64, rng: &mut SmallRng) -> Self {
         let history = self.history.lock();
         let flushed = history.flushes.iter().filter(|(time, _)| *time < now).map(|(_, state)| *state).max();
@@ -115,7 +115,7 @@ impl Engine for SurvivingEngine {
     }
 }
 
-/// Which engine a world has.
+/// The engine of a world.
 #[derive(Clone)]
 pub(crate) enum Kind {
     /// Lost at each stop.
@@ -146,7 +146,7 @@ pub(crate) struct World {
     pub(crate) config: IndexConfig,
     /// Every batch with its number, in order.
     pub(crate) history: Vec<(Seq, Batch)>,
-    /// Highest record that has to survive a power failure, and a SIGKILL.
+    /// The highest record that must survive a power failure, and the highest that must survive SIGKILL.
     pub(crate) synced: Seq,
     pub(crate) written: Seq,
 }
@@ -170,7 +170,7 @@ pub(crate) fn open(
         config.clone(),
     );
     let (index, recovery) = opened.map_err(|error| format!("the index does not open: {error}"))?;
-    // The number of the mark that opening may write was perhaps another record's before.
+    // Opening may write a mark, which may reuse the number of a lost record.
     Ok((journal, index, recovery, opened_log.last))
 }
 
@@ -178,7 +178,7 @@ impl World {
     pub(crate) fn new(seed: u64, kind: Kind, planted: Option<Planted>) -> Self {
         let sim = SimDisk::new(seed);
         let small = IndexConfig::small();
-        // Half of the worlds without: what is remembered is not looked up.
+        // Half of the worlds have no cache: cached keys are not looked up.
         let cache_bytes = if seed.is_multiple_of(2) { small.cache_bytes } else { 0 };
         let config = IndexConfig { planted, cache_bytes, ..small };
         let (journal, index, ..) = open(&sim, &kind, &config).unwrap();
@@ -199,8 +199,8 @@ impl World {
         self.model_at(Seq(u64::MAX))
     }
 
-    /// Goes on with `sim`, found after a stop at the time `now` (of the disk before), in which everything up to `least`
-    /// has to be. Says what is wrong.
+    /// Continues with `sim`, the disk after a stop at the time `now` of the old disk. It must have everything up to
+    /// `least`. An error says what is wrong.
     pub(crate) fn stop(&mut self, sim: SimDisk, now: u64, least: Seq, rng: &mut SmallRng) -> Result<Recovery, String> {
         if let Kind::Surviving(engine) = &self.kind {
             self.kind = if rng.random_bool(0.15) {
@@ -270,7 +270,7 @@ pub(crate) fn content(read: &dyn Read) -> Map {
     map
 }
 
-/// Keys of several shapes, few enough that they are changed again and again.
+/// Keys of several shapes, few enough to be changed repeatedly.
 pub(crate) fn random_key(rng: &mut SmallRng) -> Vec<u8> {
     match rng.random_range(0..10) {
         0 => b"hot".to_vec(),

@@ -1,4 +1,4 @@
-//! Who may connect, and what everybody else is told.
+//! Which nodes may connect, and which reasons the others get.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::hello::Expect;
 use crate::*;
 
 #[test]
-fn nodes_of_a_cluster_know_each_other() {
+fn nodes_of_a_cluster_recognise_each_other() {
     let cluster = Cluster::new(1);
     let (manager, disk) = (cluster.node(1, Roles::MANAGER), cluster.us(2, Roles::DISK));
     let expect = Expect { node: Some(NodeId(1)), role: Some(Role::Manager) };
@@ -25,13 +25,13 @@ fn nodes_of_a_cluster_know_each_other() {
 fn a_node_of_another_cluster_is_refused_on_both_sides() {
     let (ours, theirs) = (Cluster::new(0xaaaa), Cluster::new(0xbbbb));
     let (manager, stranger) = (ours.node(1, Roles::MANAGER), theirs.us(2, Roles::DISK));
-    // The one who connects finds out first.
+    // The connecting side finds out first.
     let error = Link::try_up(&stranger, &manager, Expect::default()).err().unwrap();
     let CloseCause::Certificate(CertificateProblem::OtherCluster { theirs: shown, ours: own }) = error.why else {
         panic!("{error}")
     };
     assert_eq!((shown.0, own.0), (0xaaaa, 0xbbbb));
-    // One who does not look is found out by the other side.
+    // If it does not check, the other side finds out.
     let blind = blind(&theirs.identity(2, Roles::DISK), &ours);
     let error = Link::try_up(&blind, &manager, Expect::default()).err().unwrap();
     assert!(
@@ -41,7 +41,7 @@ fn a_node_of_another_cluster_is_refused_on_both_sides() {
     assert!(manager.seen().lines().is_empty(), "nobody came in");
 }
 
-/// Who shows `identity`, but believes the nodes of `cluster`.
+/// A node that shows `identity` but trusts the nodes of `cluster`.
 fn blind(identity: &Identity, cluster: &Cluster) -> LocalNode {
     let us = us_of(identity);
     let believes = cluster.us(99, Roles::DISK);
@@ -52,7 +52,7 @@ fn blind(identity: &Identity, cluster: &Cluster) -> LocalNode {
 }
 
 #[test]
-fn an_authority_made_anew_is_another_one() {
+fn a_new_authority_of_the_same_cluster_is_not_trusted() {
     let (old, new) = (Cluster::new(7), Cluster::new(7));
     let manager = new.node(1, Roles::MANAGER);
     let error = Link::try_up(&old.us(2, Roles::DISK), &manager, Expect::default()).err().unwrap();
@@ -63,7 +63,7 @@ fn an_authority_made_anew_is_another_one() {
 }
 
 #[test]
-fn an_expired_certificate_is_told_on_both_sides() {
+fn both_sides_report_an_expired_certificate() {
     let cluster = Cluster::new(1);
     let long_ago = types::Timestamp::from_secs(now().secs() - 10 * 86_400);
     let expired = Identity::issue(&cluster.authority, NodeId(2), Roles::DISK, long_ago, DAY).unwrap();
@@ -86,13 +86,13 @@ fn a_certificate_of_the_future_means_a_wrong_clock() {
     let error = Link::try_up(&cluster.us(3, Roles::DISK), &node, Expect::default()).err().unwrap();
     assert!(matches!(error.why, CloseCause::Certificate(CertificateProblem::NotYet { .. })), "{error}");
     assert!(error.to_string().contains("a clock is wrong"), "{error}");
-    // Within an hour clocks may differ.
+    // Clocks may differ by up to an hour.
     let little = Identity::issue(&cluster.authority, NodeId(2), Roles::DISK, now().plus(DAY / 48), DAY).unwrap();
     Link::up(&cluster.us(3, Roles::DISK), &Node::start(us_of(&little), None));
 }
 
 #[test]
-fn who_expects_another_role_or_node_is_told_and_tells() {
+fn both_sides_report_an_unexpected_role_or_node() {
     let cluster = Cluster::new(1);
     let (disk, other) = (cluster.node(2, Roles::DISK), cluster.us(3, Roles::DISK));
     let wrong_role = Expect { node: None, role: Some(Role::Manager) };
@@ -104,7 +104,7 @@ fn who_expects_another_role_or_node_is_told_and_tells() {
 }
 
 #[test]
-fn a_node_cannot_make_itself_more_than_its_certificate_says() {
+fn a_node_cannot_claim_more_than_its_certificate_says() {
     let cluster = Cluster::new(1);
     let (manager, disk) = (cluster.node(1, Roles::MANAGER), cluster.us(2, Roles::DISK));
     for boast in [
@@ -127,7 +127,7 @@ fn a_node_cannot_make_itself_more_than_its_certificate_says() {
 }
 
 #[test]
-fn a_certificate_that_names_more_than_one_node_is_none() {
+fn a_certificate_with_two_names_is_refused() {
     use rcgen::{CertificateParams, KeyPair, PKCS_ED25519, SanType};
     let names = ["weir:00000000000000000000000000000001:2:disk", "weir:00000000000000000000000000000001:1:manager"];
     let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
@@ -145,7 +145,7 @@ fn a_certificate_that_names_more_than_one_node_is_none() {
 }
 
 #[test]
-fn a_node_that_was_removed_reads_why() {
+fn a_removed_node_gets_the_reason() {
     let cluster = Cluster::new(1);
     let manager = cluster.node(1, Roles::MANAGER);
     *manager.answers.unwanted.lock() = Some(NodeId(2));
@@ -156,7 +156,7 @@ fn a_node_that_was_removed_reads_why() {
 }
 
 #[test]
-fn versions_without_one_in_common_are_told_on_both_sides() {
+fn both_sides_report_versions_without_a_common_one() {
     let cluster = Cluster::new(1);
     for (ours, theirs, upgrade) in [((1, 1), (2, 3), "upgrade node 2"), ((2, 3), (1, 1), "upgrade node 1")] {
         let speaks = |us: LocalNode, (oldest, newest)| LocalNode { versions: Versions { oldest, newest }, ..us };
@@ -167,19 +167,20 @@ fn versions_without_one_in_common_are_told_on_both_sides() {
         assert!(text.contains("version 1") && text.contains("versions 2 to 3") && text.contains(upgrade), "{text}");
         assert!(manager.seen().lines().is_empty());
     }
-    // One in common is enough.
+    // One common version is enough.
     let newer = LocalNode { versions: Versions { oldest: 1, newest: 9 }, ..cluster.us(1, Roles::MANAGER) };
     let link = Link::up(&cluster.us(2, Roles::DISK), &Node::start(newer, None));
     assert_eq!(link.peer.identity().version, Versions::SPOKEN.newest);
 }
 
 #[test]
-fn this_build_beside_an_older_and_a_newer_one_says_who_is_behind() {
+fn both_sides_name_the_older_of_two_builds() {
     let cluster = Cluster::new(1);
     let ours = Versions::SPOKEN;
     for number in [ours.newest - 1, ours.newest + 1] {
         let other = Versions { oldest: number, newest: number };
-        // A disk server of this build at a manager of another, and the other way round: who dials reads it, and who listens says it.
+        // A disk server of this build at a manager of another, and the reverse. The connecting side reads the reason,
+        // and the listening side sends it.
         for (of_manager, of_disk) in [(other, ours), (ours, other)] {
             let manager = Node::start(LocalNode { versions: of_manager, ..cluster.us(1, Roles::MANAGER) }, None);
             let disk = LocalNode { versions: of_disk, ..cluster.us(2, Roles::DISK) };
@@ -201,12 +202,12 @@ fn this_build_beside_an_older_and_a_newer_one_says_who_is_behind() {
 }
 
 #[test]
-fn nobody_there_and_nobody_of_ours() {
+fn unreachable_silent_and_foreign_servers_are_reported() {
     let cluster = Cluster::new(1);
     let us = cluster.us(2, Roles::DISK);
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = nobody.local_addr().unwrap();
-    // Somebody who accepts and says nothing.
+    // A server that accepts and stays silent.
     let impatient =
         LocalNode { settings: Settings { connect_time: Duration::from_millis(200), ..quick() }, ..us.clone() };
     let error = connect::<Vec<u8>>(&impatient, address, Expect::default()).unwrap_err();
@@ -214,7 +215,7 @@ fn nobody_there_and_nobody_of_ours() {
         matches!(error.why, CloseCause::Slow { .. }) && error.to_string().contains(&address.to_string()),
         "{error}"
     );
-    // Somebody who speaks something else.
+    // A server of another protocol.
     let other = std::thread::spawn(move || {
         use std::io::{Read as _, Write as _};
         let (mut first, _) = nobody.accept().unwrap();

@@ -1,4 +1,4 @@
-//! Peers that have a good certificate and send what they should not, strangers, and those that are slow on purpose.
+//! Hostile peers with a valid certificate, strangers, and deliberately slow peers.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ fn request(number: u64, message: &[u8]) -> Vec<u8> {
     [&header.to_bytes()[..], message].concat()
 }
 
-/// What the node says to who sends `bytes` after a proper hello.
+/// The node's goodbye to a peer that sends `bytes` after a proper hello.
 fn said_to(node: &Node, us: &LocalNode, bytes: &[u8]) -> String {
     let mut rogue = Rogue::greet(us, node);
     rogue.send(bytes);
@@ -33,7 +33,7 @@ fn said_to(node: &Node, us: &LocalNode, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn nonsense_is_cut_with_the_reason_and_harms_nobody_else() {
+fn invalid_frames_end_only_their_connection_with_a_reason() {
     let (cluster, node, us) = world();
     let good = Link::up(&cluster.us(2, Roles::DISK), &node);
     let with_sum = |mut bytes: [u8; HEADER_BYTES], at: usize, to: &[u8]| {
@@ -84,7 +84,7 @@ fn random_bytes_do_no_harm() {
     for round in 0..20 {
         let mut bytes = vec![0; 40 + round * 50];
         random.fill_bytes(&mut bytes);
-        // Half of them after something that makes sense.
+        // Half of them after a valid frame.
         if round % 2 == 0 {
             bytes.splice(0..0, request(1, b"echo"));
         }
@@ -94,7 +94,7 @@ fn random_bytes_do_no_harm() {
 }
 
 #[test]
-fn however_frames_are_cut_they_are_the_same() {
+fn frames_can_arrive_in_any_parts() {
     let (_cluster, node, us) = world();
     let mut rogue = Rogue::greet(&us, &node);
     let stream: Vec<u8> = (1..=3).flat_map(|number| request(number, b"echo")).collect();
@@ -115,7 +115,7 @@ fn however_frames_are_cut_they_are_the_same() {
 }
 
 #[test]
-fn who_asks_for_more_than_was_granted_is_cut() {
+fn a_peer_that_exceeds_its_grant_is_cut() {
     let (_cluster, node, us) = world();
     let many: Vec<u8> = (1..=5).flat_map(|number| request(number, b"later")).collect();
     let said = said_to(&node, &us, &many);
@@ -132,9 +132,9 @@ fn who_asks_for_more_than_was_granted_is_cut() {
 }
 
 #[test]
-fn an_answer_with_more_than_was_asked_for_is_not_taken() {
+fn an_answer_with_too_much_bulk_is_refused() {
     let cluster = Cluster::new(1);
-    // The rogue is the one that is asked.
+    // Here the rogue answers.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let liar = cluster.us(1, Roles::MANAGER);
@@ -170,7 +170,7 @@ fn an_answer_with_more_than_was_asked_for_is_not_taken() {
 }
 
 #[test]
-fn a_frame_that_does_not_go_on_is_not_waited_for() {
+fn an_unfinished_frame_ends_the_connection() {
     let (_cluster, node, us) = world();
     let whole = request(1, b"a message of some length");
     for cut in [1, HEADER_BYTES - 1, HEADER_BYTES, whole.len() - 1] {
@@ -181,14 +181,14 @@ fn a_frame_that_does_not_go_on_is_not_waited_for() {
         assert!(told.elapsed() < SOON && began.elapsed() >= quick().frame_time, "{cut}: {:?}", began.elapsed());
     }
     node.seen().wait_for("a frame that had begun to arrive took longer than 1s");
-    // Dripping does not help: the whole frame has this time, not each byte of it.
+    // Sending byte by byte does not help: the limit is for the whole frame.
     let mut rogue = Rogue::greet(&us, &node);
     let drip = |byte: &u8| {
         std::thread::sleep(Duration::from_millis(50));
         rogue.halves.writing.send(&[&[*byte]])
     };
     assert!(whole.iter().map(drip).any(|sent| sent.is_err()), "{} bytes took almost 3 s", whole.len());
-    // The bulk has more time, and an end too.
+    // The bulk has more time, but also a limit.
     let mut rogue = Rogue::greet(&us, &node);
     let long = FrameHeader { request: 1, bulk_len: 1000, ..header(Kind::Request) };
     rogue.send(&[&long.to_bytes()[..], &[0; 999]].concat());
@@ -197,7 +197,7 @@ fn a_frame_that_does_not_go_on_is_not_waited_for() {
 }
 
 #[test]
-fn a_peer_that_says_nothing_at_all_is_taken_for_gone() {
+fn a_silent_peer_is_cut() {
     let (_cluster, node, us) = world();
     let mut rogue = Rogue::greet(&us, &node);
     let began = Instant::now();
@@ -207,10 +207,10 @@ fn a_peer_that_says_nothing_at_all_is_taken_for_gone() {
 }
 
 #[test]
-fn a_peer_that_takes_nothing_is_cut() {
+fn a_peer_that_reads_nothing_is_cut() {
     let (_cluster, node, us) = world();
     let mut rogue = Rogue::greet(&us, &node);
-    // Four answers of 8 MiB, of which it reads nothing, while it says that it is there.
+    // Four answers of 8 MiB, which the rogue does not read while it sends signs of life.
     let ask = |number| {
         let ask = FrameHeader { request: number, message_len: 12, answer_bulk_max: 9 << 20, ..header(Kind::Request) };
         [&ask.to_bytes()[..], b"bulk 8388608"].concat()
@@ -235,11 +235,11 @@ fn strangers_get_no_further_than_tls() {
         stranger.set_read_timeout(Some(SOON)).unwrap();
         stranger.write_all(sent).unwrap();
         let mut answer = Vec::new();
-        // Its end, or a reset; an alert before it at most.
+        // The end of the stream, or a reset, perhaps after an alert.
         let _ = stranger.read_to_end(&mut answer);
         assert!(answer.len() < 100, "{} bytes", answer.len());
     }
-    // One with TLS and without a certificate.
+    // One with TLS but without a certificate.
     let joining = crate::credentials::joining(cluster.authority.fingerprint()).unwrap();
     let mut plain = (*joining).clone();
     plain.alpn_protocols = vec![b"weir-node".to_vec()];

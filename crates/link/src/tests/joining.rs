@@ -22,7 +22,7 @@ impl TokenStore for Tokens {
         let mut kept = self.kept.lock();
         let (records, next) = &mut *kept;
         match check(records.get(&presented.id), presented, wish, now)? {
-            // Whatever it wants to be now.
+            // Whatever roles it requests now.
             Admission::Again(node) => Ok(Joined { node, roles: Roles::DISK }),
             Admission::New => {
                 *next += 1;
@@ -55,7 +55,7 @@ impl Site {
     fn token_at(&self, addresses: Vec<String>, expires: Timestamp) -> JoinToken {
         let made = JoinToken::make(addresses, self.cluster.authority.fingerprint(), Roles::DISK, expires).unwrap();
         self.tokens.kept.lock().0.insert(made.1.id, made.1);
-        // As it arrives at the new machine.
+        // The text as it arrives at the new machine.
         JoinToken::parse(&made.0.text().unwrap()).unwrap()
     }
 }
@@ -64,7 +64,7 @@ fn join_with(token: &JoinToken) -> Result<Identity, JoinError> {
     join(token, &NewKey::draw().unwrap(), Roles::DISK, "disk1", &quick())
 }
 
-/// A manager that says that it speaks `versions`; whether it then hears anything.
+/// A manager that announces `versions`. The thread returns whether it then received anything.
 fn manager_of(us: LocalNode, versions: Versions) -> (String, std::thread::JoinHandle<bool>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -99,7 +99,7 @@ fn a_manager_of_another_version_is_told_nothing() {
         }
         assert!(!manager.join().unwrap(), "it has heard the token's secret");
     }
-    // One in common is enough to ask.
+    // One common version is enough to send the request.
     let both = Versions { oldest: ours, newest: ours + 1 };
     let (address, manager) = manager_of(site.cluster.us(1, Roles::MANAGER), both);
     assert!(join_with(&site.token_at(vec![address], now().plus(DAY))).is_err());
@@ -107,7 +107,7 @@ fn a_manager_of_another_version_is_told_nothing() {
 }
 
 #[test]
-fn a_new_machine_joins_and_speaks_as_a_node() {
+fn a_new_machine_joins_and_connects_as_a_node() {
     let site = Site::new();
     let identity = join_with(&site.token(DAY)).unwrap();
     assert_eq!(identity.name().to_string(), "weir:00000000000000000000000000000001:101:disk");
@@ -121,7 +121,7 @@ fn a_new_machine_joins_and_speaks_as_a_node() {
 }
 
 #[test]
-fn of_two_nodes_with_one_token_one_wins() {
+fn only_one_of_two_nodes_with_one_token_joins() {
     let site = Site::new();
     for _ in 0..5 {
         let token = site.token(DAY);
@@ -146,7 +146,7 @@ fn of_two_nodes_with_one_token_one_wins() {
 }
 
 #[test]
-fn who_was_not_answered_asks_again_and_is_the_same_node() {
+fn a_repeated_request_gets_the_same_node_number() {
     let site = Site::new();
     let (token, key) = (site.token(DAY), NewKey::draw().unwrap());
     let ask = || join(&token, &key, Roles::DISK, "disk1", &quick()).unwrap();
@@ -154,7 +154,7 @@ fn who_was_not_answered_asks_again_and_is_the_same_node() {
 }
 
 #[test]
-fn a_token_that_comes_too_late_is_refused_with_how_late() {
+fn an_expired_token_is_refused_with_its_age() {
     let site = Site::new();
     let token = site.token_at(vec![site.manager.address().to_string()], Timestamp::from_secs(now().secs() - 3600));
     let JoinError::Refused { reason, .. } = join_with(&token).unwrap_err() else { panic!() };
@@ -162,14 +162,14 @@ fn a_token_that_comes_too_late_is_refused_with_how_late() {
 }
 
 #[test]
-fn a_token_is_good_for_its_roles_alone() {
+fn a_token_is_valid_only_for_its_roles() {
     let site = Site::new();
     let refused = join(&site.token(DAY), &NewKey::draw().unwrap(), Roles::MANAGER, "more", &quick()).unwrap_err();
     assert!(refused.to_string().contains("lets a node join as disk, not as manager"), "{refused}");
 }
 
 #[test]
-fn a_token_of_another_cluster_shows_its_secret_to_nobody() {
+fn a_token_of_another_cluster_does_not_reveal_its_secret() {
     let (site, other) = (Site::new(), Cluster::new(2));
     let token = JoinToken { authority: other.authority.fingerprint(), ..site.token(DAY) };
     let JoinError::Unreachable(errors) = join_with(&token).unwrap_err() else { panic!() };
@@ -182,7 +182,7 @@ fn a_token_of_another_cluster_shows_its_secret_to_nobody() {
 }
 
 #[test]
-fn a_disk_server_gets_no_secrets_and_lets_nobody_in() {
+fn a_disk_server_sees_no_secrets_and_lets_no_node_join() {
     let site = Site::new();
     let disk = site.cluster.node(5, Roles::DISK);
     let token = site.token_at(vec![disk.address().to_string()], now().plus(DAY));
@@ -191,14 +191,14 @@ fn a_disk_server_gets_no_secrets_and_lets_nobody_in() {
     // The next address is tried.
     let both = vec!["127.0.0.1:1".into(), disk.address().to_string(), site.manager.address().to_string()];
     join_with(&site.token_at(both, now().plus(DAY))).unwrap();
-    // A manager without a door (it is stopping, say) lets nobody in either.
+    // A manager without a door (perhaps stopping) lets no node join either.
     let closed = site.cluster.node(6, Roles::MANAGER);
     let token = site.token_at(vec![closed.address().to_string()], now().plus(DAY));
     assert!(matches!(join_with(&token), Err(JoinError::Unreachable(_))));
 }
 
 #[test]
-fn a_key_that_somebody_else_has_gets_no_certificate() {
+fn a_key_without_proof_of_possession_gets_no_certificate() {
     let site = Site::new();
     let (token, key) = (site.token(DAY), NewKey::draw().unwrap());
     let stolen = NewKey::draw().unwrap().public();
@@ -209,7 +209,7 @@ fn a_key_that_somebody_else_has_gets_no_certificate() {
 }
 
 #[test]
-fn a_name_has_to_be_one() {
+fn only_valid_names_may_join() {
     let site = Site::new();
     for name in ["", &"x".repeat(256)] {
         let error = join(&site.token(DAY), &NewKey::draw().unwrap(), Roles::DISK, name, &quick()).unwrap_err();

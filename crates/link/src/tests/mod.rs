@@ -1,4 +1,4 @@
-//! Nodes on real sockets with real TLS, and what strangers, liars and other clusters get of them.
+//! Nodes on real sockets with real TLS, and how they treat strangers, liars and other clusters.
 
 mod certificates;
 mod hostile;

@@ -9,13 +9,13 @@ use super::world::*;
 use crate::*;
 
 #[test]
-fn an_authority_is_made_once_and_found_again() {
+fn an_authority_is_made_once_and_read_again() {
     let cluster = Cluster::new(3);
     let again = Authority::open(cluster.folder.path()).unwrap();
     assert_eq!((again.cluster(), again.fingerprint()), (ClusterId(3), cluster.authority.fingerprint()));
     let twice = Authority::create(cluster.folder.path(), ClusterId(4), now()).unwrap_err();
     assert!(twice.to_string().contains("is there already"), "{twice}");
-    // Nodes of before and after know each other.
+    // Nodes from before and after recognise each other.
     let disk = Identity::issue(&again, NodeId(2), Roles::DISK, now(), DAY).unwrap();
     Link::up(&us_of(&disk), &cluster.node(1, Roles::MANAGER));
     let mode = fs::metadata(cluster.folder.path().join("authority")).unwrap().permissions().mode();
@@ -24,7 +24,7 @@ fn an_authority_is_made_once_and_found_again() {
 }
 
 #[test]
-fn a_certificate_is_renewed_before_it_runs_out() {
+fn a_certificate_is_renewed_before_it_expires() {
     let cluster = Cluster::new(1);
     let (manager, old) = (cluster.node(1, Roles::MANAGER), cluster.identity(2, Roles::DISK));
     assert!(!old.wants_renewal(now(), DAY));
@@ -34,7 +34,7 @@ fn a_certificate_is_renewed_before_it_runs_out() {
     let answer = cluster.authority.renew(old.name(), &request, now().plus(DAY / 48), DAY).unwrap();
     let renewed = old.renewed(&key, &answer).unwrap();
     assert!(renewed.expires() > old.expires() && renewed.name() == old.name());
-    // What is up stays up, what comes is shown the new certificate.
+    // Existing connections stay up; new ones show the new certificate.
     let us = us_of(&old);
     let before = Link::up(&us, &manager);
     us.credentials.replace(&renewed).unwrap();
@@ -43,7 +43,7 @@ fn a_certificate_is_renewed_before_it_runs_out() {
 }
 
 #[test]
-fn an_answer_for_somebody_else_is_not_taken() {
+fn a_renewal_answer_for_another_node_is_refused() {
     let (cluster, other) = (Cluster::new(1), Cluster::new(1));
     let (old, key) = (cluster.identity(2, Roles::DISK), NewKey::draw().unwrap());
     let request = key.renewal(old.name()).unwrap();
@@ -61,7 +61,7 @@ fn an_answer_for_somebody_else_is_not_taken() {
 }
 
 #[test]
-fn an_identity_whose_parts_were_exchanged_is_refused() {
+fn an_identity_with_exchanged_parts_is_refused() {
     let cluster = Cluster::new(1);
     let path = |name: &str| cluster.folder.path().join(name);
     cluster.identity(2, Roles::DISK).write(&path("two")).unwrap();

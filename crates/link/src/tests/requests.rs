@@ -1,4 +1,4 @@
-//! Requests, answers and one-way messages between nodes that keep to the rules.
+//! Requests, answers and one-way messages between well-behaved nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ fn bulk_arrives_as_it_was_sent() {
 }
 
 #[test]
-fn many_requests_are_under_way_and_each_gets_its_own_answer() {
+fn many_concurrent_requests_get_their_own_answers() {
     let (_cluster, _node, link) = pair();
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -47,7 +47,7 @@ fn many_requests_are_under_way_and_each_gets_its_own_answer() {
 }
 
 #[test]
-fn both_sides_ask_and_answer_at_once() {
+fn both_sides_send_requests_and_answers_at_once() {
     let (_cluster, _node, link) = pair();
     // Each question with bulk is answered after a question back with the same bulk.
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -64,7 +64,7 @@ fn both_sides_ask_and_answer_at_once() {
 }
 
 #[test]
-fn answers_are_received_straight_into_the_memory_of_who_asked() {
+fn answers_are_received_into_the_callers_memory() {
     let (_cluster, _node, link) = pair();
     let buffer = vec![0u8; 5000];
     let place = buffer.as_ptr();
@@ -75,7 +75,7 @@ fn answers_are_received_straight_into_the_memory_of_who_asked() {
 }
 
 #[test]
-fn bulk_without_a_buffer_is_read_away_and_told() {
+fn bulk_without_a_buffer_is_discarded_and_reported() {
     let (_cluster, _node, link) = pair();
     let outgoing = Outgoing::new(b"no room".to_vec()).with_bulk(Arc::new(vec![1u8; 3 << 20]));
     let answer = link.peer.request(Call::new(outgoing)).unwrap().wait(SOON).unwrap();
@@ -84,11 +84,11 @@ fn bulk_without_a_buffer_is_read_away_and_told() {
 }
 
 #[test]
-fn only_so_many_requests_are_under_way() {
+fn the_number_of_running_requests_is_limited() {
     let (_cluster, node, link) = pair();
     let pending: Vec<_> = (0..4).map(|_| link.peer.try_request(call("later")).unwrap()).collect();
     assert!(matches!(link.peer.try_request(call("one more")), Err(SendError::Full)));
-    // Who waits gets through as soon as there is room.
+    // A waiting request is sent as soon as there is room.
     let began = Instant::now();
     let waiting = {
         let peer = link.peer.clone();
@@ -105,7 +105,7 @@ fn only_so_many_requests_are_under_way() {
 }
 
 #[test]
-fn only_so_many_bytes_are_under_way() {
+fn the_bytes_of_running_requests_are_limited() {
     let (_cluster, _node, link) = pair();
     let large = |answer| {
         let outgoing = Outgoing::new(b"later".to_vec()).with_bulk(Arc::new(vec![0u8; 15 << 20]));
@@ -124,7 +124,7 @@ fn only_so_many_bytes_are_under_way() {
 }
 
 #[test]
-fn what_is_too_long_is_not_sent() {
+fn too_long_messages_are_not_sent() {
     let (_cluster, node, link) = pair();
     let message = vec![0; MESSAGE_BYTES_MAX as usize + 1];
     let bulk: SharedBytes = Arc::new(vec![0u8; BULK_BYTES_MAX as usize + 1]);
@@ -133,7 +133,7 @@ fn what_is_too_long_is_not_sent() {
         assert!(matches!(link.peer.tell(outgoing, Room::Wait), Err(SendError::TooLong { .. })));
     }
     assert!(matches!(link.peer.request(call("x").expecting(BULK_BYTES_MAX + 1)), Err(SendError::TooLong { .. })));
-    // An answer with more bulk than was asked for is not sent either, and nobody waits for it.
+    // An answer with too much bulk is not sent either, and no thread waits for it.
     assert!(matches!(
         link.peer.request(call("bulk 101").expecting(100)).unwrap().wait(SOON),
         Err(CallError::Unanswered)
@@ -143,20 +143,20 @@ fn what_is_too_long_is_not_sent() {
 }
 
 #[test]
-fn a_request_that_was_let_go_of_is_told() {
+fn the_sender_of_a_dropped_request_is_informed() {
     let (_cluster, _node, link) = pair();
     assert!(matches!(link.ask("never"), Err(CallError::Unanswered)));
     assert!(matches!(
         link.peer.request(call("later")).unwrap().wait(Duration::from_millis(10)),
         Err(CallError::Late(_))
     ));
-    // Nobody waits for that answer, which comes all the same.
+    // No request waits for this late answer.
     link.peer.tell(Outgoing::new(b"now".to_vec()), Room::Wait).unwrap();
     assert!(link.ask("and on").is_ok());
 }
 
 #[test]
-fn one_way_messages_come_in_order_and_wait_when_there_are_too_many() {
+fn one_way_messages_arrive_in_order_and_wait_for_room() {
     let (_cluster, node, link) = pair();
     let bulk: SharedBytes = Arc::new(vec![0u8; 600 << 10]);
     for number in 0..50 {
@@ -168,7 +168,7 @@ fn one_way_messages_come_in_order_and_wait_when_there_are_too_many() {
     let lines = node.seen().lines();
     let told: Vec<_> = lines.iter().filter(|line| line.starts_with("one way")).cloned().collect();
     assert_eq!(told, (0..50).map(|number| format!("one way {number} 614400")).collect::<Vec<_>>());
-    // More than what may wait is not queued.
+    // Messages beyond the limit are not queued.
     let slow = Rogue::greet(&_cluster.us(3, Roles::DISK), &node);
     drop(slow);
     let fails = (0..100_000).any(|_| {
@@ -189,15 +189,15 @@ fn idle_nodes_stay_connected() {
 }
 
 #[test]
-fn a_node_that_works_for_long_is_not_taken_for_gone() {
+fn a_busy_node_does_not_count_as_gone() {
     let (_cluster, node, link) = pair();
-    // Longer than silence is borne: its sending thread says that it is there.
+    // Longer than the silence limit: the sending thread sends signs of life.
     assert_eq!(link.ask("slow").unwrap().message, b"slow");
     assert!(!node.seen().lines().iter().any(|line| line.starts_with("ended")));
 }
 
 #[test]
-fn who_closes_says_goodbye_and_what_was_queued_arrives_before() {
+fn a_closing_peer_sends_its_queue_and_a_goodbye() {
     let (_cluster, node, link) = pair();
     let unanswered = link.peer.request(call("later")).unwrap();
     for number in 0..10 {
@@ -217,7 +217,7 @@ fn who_closes_says_goodbye_and_what_was_queued_arrives_before() {
 }
 
 #[test]
-fn a_peer_that_dies_is_told_to_all_who_wait() {
+fn all_waiting_requests_fail_when_the_peer_dies() {
     let (_cluster, node, link) = pair();
     let calls = Arc::new(AtomicUsize::new(0));
     let pending = link.peer.request(call("later")).unwrap();

@@ -1,4 +1,4 @@
-//! Clusters of a few nodes on this machine's loopback.
+//! Clusters of a few nodes on the loopback interface.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::verify::name_of;
 use crate::*;
 
 pub const DAY: Duration = Duration::from_secs(86_400);
-/// Long enough for a busy machine, short enough for somebody who waits for a failing test.
+/// Long enough for a busy machine, short enough for a person who waits for a failing test.
 pub const SOON: Duration = Duration::from_secs(20);
 
 pub fn now() -> Timestamp {
@@ -59,7 +59,7 @@ impl Cluster {
         us_of(&self.identity(node, roles))
     }
 
-    /// A node that answers.
+    /// A node with the handler [`Answers`].
     pub fn node(&self, node: u64, roles: Roles) -> Node {
         Node::start(self.us(node, roles), None)
     }
@@ -69,7 +69,7 @@ pub fn us_of(identity: &Identity) -> LocalNode {
     LocalNode::new(Arc::new(Credentials::new(identity).unwrap()), quick())
 }
 
-/// What a node has seen of its peers, in words.
+/// A node's observations of its peers, as text.
 #[derive(Default)]
 pub struct Seen {
     lines: Mutex<Vec<String>>,
@@ -82,7 +82,7 @@ impl Seen {
         self.more.notify_all();
     }
 
-    /// Waits for a line with `part` in it.
+    /// Waits for a line that contains `part`.
     pub fn wait_for(&self, part: &str) -> String {
         let until = Instant::now() + SOON;
         let mut lines = self.lines.lock();
@@ -99,8 +99,9 @@ impl Seen {
     }
 }
 
-/// Answers by what is asked for: `echo` with the same message and bulk, `bulk <n>` with so many bytes; `later` is kept until somebody sends `now`;
-/// `never` is let go of; `slow` takes its time; `back` is asked back first. Bulk of messages that begin with `no room` has no buffer.
+/// Answers by the request's text: `echo` with the same message and bulk, `bulk <n>` with that many bytes. `later` is
+/// answered after a message `now`, `never` is dropped, `slow` takes time, and `back` first asks the sender. Bulk of
+/// messages that begin with `no room` gets no buffer.
 #[derive(Default)]
 pub struct Answers {
     pub seen: Seen,
@@ -112,7 +113,7 @@ impl Handler for Answers {
     type Buffer = Vec<u8>;
 
     fn buffer(&self, _: &PeerIdentity, arriving: &Arriving<'_>) -> Option<Vec<u8>> {
-        // Longer than is needed, as a pool's buffers are.
+        // Longer than needed, like the buffers of a pool.
         (!arriving.message.starts_with(b"no room")).then(|| vec![0xee; arriving.header.bulk_len as usize + 100])
     }
 
@@ -211,7 +212,7 @@ impl Node {
 }
 
 impl Node {
-    /// The same node with other patience.
+    /// Restarts the node with other settings.
     pub fn restart_with(&mut self, settings: Settings) {
         *self = Self::start(LocalNode { settings, ..self.us.clone() }, None);
     }
@@ -264,7 +265,7 @@ pub fn call(text: &str) -> Call<Vec<u8>> {
     Call::new(Outgoing::new(text.as_bytes().to_vec()))
 }
 
-/// A node of the cluster that has greeted as it should, and then sends what it wants.
+/// A node of the cluster that sends a proper hello, and then arbitrary bytes.
 pub struct Rogue {
     pub halves: Halves,
 }
@@ -288,7 +289,7 @@ impl Rogue {
         Self { halves }
     }
 
-    /// What the node says to the hello of `us`.
+    /// The node's verdict on the hello of `us`.
     pub fn verdict_on(&mut self, us: &LocalNode) -> String {
         let (versions, name) = (us.versions, us.credentials.name());
         let ours = Hello { versions, name, requests_max: 4, bytes_max: 1 << 26, software: "weir of a test".into() };
@@ -305,7 +306,7 @@ impl Rogue {
         self.halves.writing.send(&[bytes]).unwrap();
     }
 
-    /// What the node says before it cuts the connection.
+    /// The goodbye of the node before it ends the connection.
     pub fn last_words(&mut self) -> String {
         loop {
             let mut bytes = [0; HEADER_BYTES];
@@ -323,14 +324,14 @@ impl Rogue {
 }
 
 impl Rogue {
-    /// As [`Rogue::last_words`]; what is under way before them is of no interest.
+    /// Like [`Rogue::last_words`], but skips other frames before the goodbye.
     pub fn last_words_after_request(mut self) -> String {
         let mut message = [0; 3];
         assert!(self.halves.reading.fill(&mut message, soon()).unwrap());
         self.last_words()
     }
 
-    /// Waits until the node ends the connection, whatever it says before.
+    /// Waits until the node ends the connection, whatever it sends before.
     pub fn end_of_stream(&mut self) -> Instant {
         let deadline = soon();
         loop {

@@ -5,7 +5,7 @@ use crate::{AtRest, Planted, StoreConfig, StoreError};
 
 const LEN: usize = 300_001;
 
-/// What a short read gives; `None`: the reader is to be asked.
+/// The result of a short read; `None` if the reader must be used.
 fn read(at_rest: &AtRest, offset: usize, len: usize) -> Option<Vec<u8>> {
     let mut room = vec![0xaa; len + AtRest::MARGIN];
     let there = at_rest.read(offset as u64, len, &mut room).unwrap();
@@ -18,8 +18,8 @@ fn object_file(world: &World) -> String {
 }
 
 #[test]
-fn stretches_anywhere_are_what_was_written() {
-    // With room for what is known of checksums, and without.
+fn ranges_at_any_offset_read_as_written() {
+    // With and without room for known checksums.
     for known_sums_bytes_max in [1 << 20, 0] {
         let config = StoreConfig { known_sums_bytes_max, ..small_config() };
         let world = World::open(disk::SimDisk::new(1), config).unwrap();
@@ -37,21 +37,21 @@ fn stretches_anywhere_are_what_was_written() {
             }
         }
         assert_eq!(read(&at_rest, LEN - 10, 10).as_deref(), Some(&content[LEN - 10..]));
-        // Beyond its end, and too long: not its business.
+        // After the end, or too long: not supported.
         assert_eq!((read(&at_rest, LEN - 10, 11), read(&at_rest, 0, AtRest::READ_MAX + 1)), (None, None));
         assert!(!at_rest.read(u64::MAX, 1, &mut [0; 1 + AtRest::MARGIN]).unwrap());
     }
 }
 
 #[test]
-fn rot_in_any_page_that_is_touched_is_found() {
+fn rot_in_any_touched_page_is_found() {
     let world = World::new(1);
     let content = bytes(1, LEN);
     world.put(1, &content);
     let reader = world.store.open_read(replica(1)).unwrap();
     let at_rest = reader.at_rest().unwrap().unwrap();
     assert!(read(&at_rest, 5000, 8192).is_some(), "the sums are known from here on");
-    // Beside what is asked for, but in its first and its last page.
+    // Outside the requested range, but in its first or last page.
     for rotten in [4096, 4999, 5000, 13_191, 13_192, 16_383] {
         assert!(world.disk.rot(&object_file(&world), rotten));
         assert_eq!(read(&at_rest, 5000, 8192), None, "at {rotten}");
@@ -60,7 +60,7 @@ fn rot_in_any_page_that_is_touched_is_found() {
         assert!(world.disk.rot(&object_file(&world), rotten), "the same bit again: undone");
     }
     assert!(read(&at_rest, 5000, 8192).is_some());
-    // Comparing is what finds it.
+    // Only the comparison finds it.
     let careless = World::open(world.disk.kill(), with(Some(Planted::SkipCrc))).unwrap();
     careless.disk.rot(&object_file(&careless), 5000);
     let at_rest = careless.store.open_read(replica(1)).unwrap().at_rest().unwrap().unwrap();
@@ -68,7 +68,7 @@ fn rot_in_any_page_that_is_touched_is_found() {
 }
 
 #[test]
-fn what_was_overwritten_meanwhile_is_left_to_the_reader() {
+fn short_reads_of_overwritten_bytes_are_left_to_the_reader() {
     let world = World::new(1);
     let content = bytes(1, LEN);
     world.put(1, &content);

@@ -1,16 +1,16 @@
-//! What a store does when nothing fails.
+//! The store without faults.
 
 use types::{Adler32, Crc32c};
 
 use super::world::{World, bytes, replica};
 use crate::{ReplicaState, StoreError};
 
-/// Lengths around the borders of pages and of small replicas.
+/// Lengths around the boundaries of pages and of small replicas.
 pub(super) const LENGTHS: [usize; 14] =
     [0, 1, 100, 4095, 4096, 4097, 8191, 8192, 8193, 12_288, 20_000, 65_536, 65_537, 200_001];
 
 #[test]
-fn replicas_of_all_sizes_come_back_after_settling_and_stops() {
+fn replicas_of_all_sizes_survive_settling_and_stops() {
     let mut world = World::new(1);
     for (object, len) in (1..).zip(LENGTHS) {
         world.put(object, &bytes(object, len));
@@ -42,13 +42,13 @@ fn replicas_of_all_sizes_come_back_after_settling_and_stops() {
 }
 
 #[test]
-fn chunks_may_come_in_any_order_and_cut() {
+fn chunks_may_arrive_in_any_order_and_unaligned() {
     for (seed, chunk) in [(1u64, 4096usize), (2, 1000), (3, 10_000), (4, 8192), (5, 333)] {
         let world = World::new(seed);
         let content = bytes(seed, 60_000);
         let writer = world.create(1, None);
         let mut offsets: Vec<usize> = (0..content.len()).step_by(chunk).collect();
-        // Neighbours swapped, as parallel chunks come.
+        // Swap neighbours, as parallel chunks arrive.
         for pair in offsets.chunks_mut(2) {
             pair.reverse();
         }
@@ -86,7 +86,7 @@ fn gaps_are_zeros() {
 }
 
 #[test]
-fn readers_of_a_replica_in_the_making_see_its_durable_prefix_and_follow() {
+fn readers_of_an_unfinished_replica_see_its_growing_durable_prefix() {
     for step in [1000usize, 8192, 9000] {
         let world = World::new(1);
         let content = bytes(1, step * 5);
@@ -109,7 +109,7 @@ fn readers_of_a_replica_in_the_making_see_its_durable_prefix_and_follow() {
 }
 
 #[test]
-fn pages_are_framed_as_pgread_wants_them() {
+fn pages_are_framed_in_the_format_of_pgread() {
     for len in [5000usize, 50_001] {
         let world = World::new(1);
         let content = bytes(9, len);
@@ -135,7 +135,7 @@ fn pages_are_framed_as_pgread_wants_them() {
 }
 
 #[test]
-fn updates_in_place_and_cuts() {
+fn complete_replicas_are_updated_in_place_and_truncated() {
     for len in [3000usize, 50_000] {
         let mut world = World::new(1);
         let mut content = bytes(1, len);
@@ -195,7 +195,7 @@ fn an_interrupted_replica_keeps_its_prefix_and_can_be_resumed() {
 }
 
 #[test]
-fn removal_leaves_open_readers_and_nothing_else() {
+fn removal_keeps_only_open_readers() {
     let mut world = World::new(1);
     for (object, len) in [(1, 3000), (2, 50_000), (3, 3000), (4, 50_000)] {
         world.put(object, &bytes(object, len));
@@ -232,7 +232,7 @@ fn removal_leaves_open_readers_and_nothing_else() {
 }
 
 #[test]
-fn a_beginning_is_known_once_it_is_in_the_kernel() {
+fn a_new_replica_survives_a_kill_once_it_is_in_the_kernel() {
     let world = World::new(1);
     let (first, _second) = (world.create(1, None), world.create(2, None));
     let begun = |world: &World| [1, 2, 3].map(|object| world.store.has_begun(replica(object).object));
@@ -261,7 +261,7 @@ pub(crate) fn object_files(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn the_log_and_the_segments_are_given_back() {
+fn space_of_the_journal_and_of_segments_is_freed() {
     let world = World::new(1);
     let long = world.create(1_000_000, Some(1 << 20));
     for object in 1..=400 {

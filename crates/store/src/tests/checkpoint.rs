@@ -8,10 +8,10 @@ use super::world::{World, bytes, replica, with};
 use crate::{Planted, ReplicaState, StoreConfig, StoreError, Writer};
 
 const OBJECT: u64 = 1;
-/// Longest content of the tests.
+/// The longest replica of the tests.
 const LEN_MAX: usize = 60_000;
 
-/// A content, and of a replica in the making what of it is written.
+/// The bytes of a replica; of an unfinished one, which bytes are written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Content {
     bytes: Vec<u8>,
@@ -37,7 +37,7 @@ fn update(len: usize) -> (World, std::sync::Arc<Writer>, Vec<u8>) {
 }
 
 #[test]
-fn rolled_back_all_is_as_it_was() {
+fn a_rollback_restores_the_earlier_state() {
     for len in [0, 100, 5_000, 9_000, 40_000] {
         let (world, writer, old) = update(len);
         assert!(!writer.roll_back().unwrap());
@@ -57,7 +57,7 @@ fn rolled_back_all_is_as_it_was() {
 }
 
 #[test]
-fn committed_it_stands_and_a_later_checkpoint_undoes_only_its_own() {
+fn a_committed_checkpoint_stays_and_a_later_one_undoes_only_its_changes() {
     let (world, writer, _) = update(9_000);
     writer.begin_checkpoint().unwrap();
     writer.write(100, &[7; 100]).unwrap();
@@ -73,7 +73,7 @@ fn committed_it_stands_and_a_later_checkpoint_undoes_only_its_own() {
 }
 
 #[test]
-fn the_end_of_writing_undoes_what_is_open() {
+fn the_end_of_an_open_write_undoes_its_checkpoint() {
     for interrupt in [false, true] {
         let (world, writer, old) = update(9_000);
         writer.begin_checkpoint().unwrap();
@@ -88,7 +88,7 @@ fn the_end_of_writing_undoes_what_is_open() {
 }
 
 #[test]
-fn followers_never_see_what_may_be_undone() {
+fn readers_never_see_changes_that_may_be_undone() {
     let world = World::new(1);
     let writer = world.create(OBJECT, None);
     writer.write(0, &bytes(1, 10_000)).unwrap();
@@ -103,13 +103,13 @@ fn followers_never_see_what_may_be_undone() {
 }
 
 #[test]
-fn misuse_and_too_much_are_refused_and_change_nothing() {
+fn misuse_and_oversized_checkpoints_are_refused_without_changes() {
     let (world, writer, old) = update(59_000);
     assert!(matches!(writer.commit_checkpoint(), Err(StoreError::NoCheckpoint { .. })));
     assert!(writer.checkpoint().unwrap().is_none());
     writer.begin_checkpoint().unwrap();
     assert!(matches!(writer.begin_checkpoint(), Err(StoreError::CheckpointOpen { .. })));
-    // What lies behind the old end costs nothing.
+    // The bytes after the old end cost nothing.
     writer.write(60 << 10, &bytes(2, 60 << 10)).unwrap();
     assert_eq!(writer.checkpoint().unwrap().unwrap().used, 0);
     writer.write(1, &[1; 4096]).unwrap();
@@ -125,7 +125,7 @@ fn misuse_and_too_much_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn one_that_is_never_ended_does_not_hold_the_log_for_ever() {
+fn a_checkpoint_without_an_end_does_not_block_trimming() {
     let (world, writer, old) = update(40_000);
     writer.begin_checkpoint().unwrap();
     writer.write(5_000, &[9; 10_000]).unwrap();
@@ -143,7 +143,7 @@ fn one_that_is_never_ended_does_not_hold_the_log_for_ever() {
     assert_eq!(content(&world, &writer).bytes, old);
 }
 
-/// What a run met, to show that it met anything.
+/// How often a run reached each case, to show that it tested anything.
 #[derive(Default, Debug)]
 struct Counts {
     stops: u64,
@@ -156,7 +156,7 @@ struct Counts {
     full: u64,
 }
 
-/// So little log that a checkpoint often has to be written anew.
+/// So little journal that checkpoints are often written again.
 fn config(planted: Option<Planted>) -> StoreConfig {
     StoreConfig { snapshot_after_bytes: 16 << 10, ..with(planted) }
 }
@@ -182,7 +182,7 @@ impl Run {
         Self { world, rng, planted, next_object: 2, counts: Counts::default() }
     }
 
-    /// A change, or something that the rest of the store does meanwhile. `false`: the disk has stopped.
+    /// Makes a change, or runs other work of the store. Returns false when the disk has stopped.
     fn step(&mut self, writer: &Writer, now: &mut Vec<u8>) {
         match self.rng.random_range(0..20) {
             0..11 => {
@@ -237,7 +237,7 @@ impl Run {
         }
     }
 
-    /// What is there after a stop of `disk`, perhaps with further stops in the recovery.
+    /// The contents after a stop of `disk`, perhaps with more stops during recovery.
     fn recover(&mut self, mut disk: SimDisk) -> Content {
         self.counts.stops += 1;
         let faults = if self.rng.random_bool(0.2) { CrashFaults::all_lost() } else { CrashFaults::mixed() };
@@ -257,7 +257,7 @@ impl Run {
         content(&self.world, &writer)
     }
 
-    /// One checkpoint, stopped anywhere or not at all.
+    /// Runs one checkpoint, stopped anywhere or not at all.
     fn checkpoint(&mut self) {
         let writer = self.world.store.reopen(replica(OBJECT)).unwrap();
         writer.sync().unwrap();
@@ -334,7 +334,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn at_any_stop_it_is_all_or_nothing() {
+fn a_checkpoint_is_all_or_nothing_at_any_stop() {
     let first = from_environment("WEIR_SEED", 0);
     let counts = runs(None, first..first + from_environment("WEIR_SEEDS", 200));
     println!("{counts:?}");
@@ -367,7 +367,7 @@ fn planted_bugs_of_checkpoints_are_found() {
 }
 
 #[test]
-fn a_cut_under_a_checkpoint_gives_no_space_away() {
+fn a_truncation_under_a_checkpoint_keeps_its_space() {
     let (world, writer, old) = update(40_000);
     writer.begin_checkpoint().unwrap();
     writer.truncate(100).unwrap();

@@ -1,5 +1,5 @@
-//! Crashes at any disk operation, over many seeds: what was acknowledged is there, nothing is claimed that is not, and planted bugs
-//! are found.
+//! Crashes at any disk operation, over many seeds: acknowledged data survives, nothing false is reported, and planted
+//! bugs are found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use super::model::{Change, Content, Kind, Model, Stop};
 use super::world::{World, bytes, new_replica, replica, with};
 use crate::{Planted, ReplicaState, StoreError};
 
-/// What a run met, to show that it met anything.
+/// How often a run reached each case, to show that it tested anything.
 #[derive(Default, Debug)]
 struct Counts {
     stops: u64,
@@ -28,7 +28,7 @@ struct Counts {
     losses_told: u64,
 }
 
-/// How a run is to go.
+/// The options of a run.
 #[derive(Clone, Copy)]
 struct Plan {
     planted: Option<Planted>,
@@ -42,19 +42,19 @@ struct Run {
     rng: SmallRng,
     plan: Plan,
     counts: Counts,
-    /// A copy of the disk is on its way, or there.
+    /// A copy of the disk is requested or taken.
     armed: bool,
-    /// The models as they were when the copy was taken.
+    /// The models when the copy was taken.
     at_freeze: Option<(SimDisk, BTreeMap<u64, Model>)>,
-    /// A sync fails, or will.
+    /// A sync has failed or will fail.
     sync_fails: bool,
     /// A sync had failed before this step.
     had_failed: bool,
-    /// The copy was taken in the step in which a sync failed: the stop may have come before that could be written down.
+    /// The copy was taken in the step of a failed sync: the stop may have come before the failure was recorded.
     stopped_before_the_mark: bool,
-    /// The losses that the log had counted at the last opening.
+    /// The journal's number of losses at the last opening.
     losses: u64,
-    /// The log has stopped: nothing but a restart helps.
+    /// The journal has stopped: only a restart helps.
     stopped: bool,
 }
 
@@ -89,7 +89,7 @@ fn kind_of(world: &World, object: u64) -> Result<(Kind, Content), String> {
     Ok((kind, content))
 }
 
-/// What was only appended is in the kernel when the caller has seen to it.
+/// Writes appended records to the kernel, as a caller must.
 fn written<T>(world: &World, result: Result<T, StoreError>) -> Result<T, StoreError> {
     let value = result?;
     world.journal.write_to(world.journal.appended())?;
@@ -121,7 +121,7 @@ impl Run {
         }
     }
 
-    /// Does something that may change one replica. `during`: the model while it is under way.
+    /// Runs a step that may change one replica. `during` is the model while it runs.
     fn step<T>(
         &mut self,
         object: u64,
@@ -182,9 +182,9 @@ impl Run {
     fn sync_log(&mut self, object: u64) {
         self.step(object, vec![], &[], |world, _| Ok(world.journal.sync_to(world.journal.appended())?), |_, ()| {});
         if !self.stopped {
-            // Everything that had come to an end is durable now.
+            // Everything that has ended is durable now.
             for model in self.models.values_mut() {
-                // One that was never made, as far as the store knows, may still be.
+                // A replica that the store does not know may still exist.
                 let known = model.kind != Kind::Nothing || model.possible.len() > 1;
                 let ended = model.kind != Kind::Making && model.kind != Kind::Dirty;
                 if ended && (model.doubtful.is_empty() || model.kind == Kind::Nothing) {
@@ -271,7 +271,7 @@ impl Run {
                     &[Kind::Complete],
                     |world, model| written(world, model.writer.as_ref().unwrap().complete()),
                     |model, completed| {
-                        // Gaps have become zeros; as candidates they were allowed to be already.
+                        // Gaps have become zeros, which the candidates allowed already.
                         let zeros: Content = model.content().iter().map(|byte| Some(byte.unwrap_or(0))).collect();
                         let filled = zeros.iter().map(|byte| byte.unwrap_or(0)).collect();
                         if model.doubtful.is_empty() {
@@ -324,7 +324,7 @@ impl Run {
             78..81 => {
                 let Some(object) = self.some_object(making) else { return };
                 let update = self.models[&object].kind == Kind::Dirty;
-                // After a failed sync only what was durable before is kept for sure.
+                // After a failed sync, only data that was durable before is surely kept.
                 let exact = !self.sync_fails;
                 let content = self.models[&object].content();
                 let kept = content.iter().position(Option::is_none).unwrap_or(content.len());
@@ -406,7 +406,7 @@ impl Run {
         }
     }
 
-    /// Everything that is there must be allowed; gives what is there.
+    /// Checks that everything found is allowed. Returns what was found.
     fn check(world: &World, models: &BTreeMap<u64, Model>, stop: Stop) -> BTreeMap<u64, (Kind, Content)> {
         let mut found = BTreeMap::new();
         for (object, model) in models {
@@ -437,7 +437,7 @@ impl Run {
             }
         };
         let had_failed = self.world.journal.has_failed();
-        // Sometimes the recovery itself is stopped, somewhere.
+        // Sometimes the recovery itself is stopped somewhere.
         while self.rng.random_bool(0.3) {
             disk.freeze_after(self.rng.random_range(0..30));
             let _ = World::open(disk.clone(), config(self.plan.planted));
@@ -460,14 +460,14 @@ impl Run {
             assert!(had_failed, "nothing had failed, and a kill was taken for a loss");
             self.counts.losses_told += 1;
         }
-        // What only the kernel had may be lost after a failed sync; but then whoever wrote it can be told.
+        // After a failed sync, data that only the kernel had may be lost, but its writer can then be told.
         if losses > self.losses || self.stopped_before_the_mark {
             stop = Stop::Power;
         }
         self.losses = losses;
         let found = Self::check(&self.world, &models, stop);
-        // Unexplained files never go away. Only one reason is good enough: the file came to its end and was synced, and then the power
-        // went before the log was, so that not even its number is known.
+        // Unexplained files never disappear. Only one reason is allowed: the file was finished and synced, and the
+        // power failed before the journal was synced, so that not even its number is known.
         for path in &self.world.recovery.unexplained {
             let name = path.rsplit('/').next().unwrap();
             let object = crate::orphans::replica_of_name(name).map(|(replica, _)| replica.object.0);
@@ -512,7 +512,7 @@ impl Run {
     }
 }
 
-/// Segments so small that they are compacted often.
+/// Segments so small that they are often compacted.
 fn config(planted: Option<Planted>) -> crate::StoreConfig {
     crate::StoreConfig { segment_bytes: 12 << 10, ..with(planted) }
 }
@@ -555,7 +555,7 @@ fn runs(plan: Plan, from: u64, count: u64) -> Counts {
 }
 
 #[test]
-fn what_was_acknowledged_survives_stops_anywhere() {
+fn acknowledged_data_survives_a_stop_anywhere() {
     let counts = runs(Plan { planted: None, errors: false }, seeds_from(), seeds(250));
     println!("{counts:?}");
     assert_eq!(counts.errors, BTreeMap::new(), "nothing was made to fail");
@@ -585,7 +585,7 @@ fn seeds_from() -> u64 {
 }
 
 #[test]
-fn failing_disks_lose_nothing_that_was_acknowledged() {
+fn failing_disks_lose_no_acknowledged_data() {
     let counts = runs(Plan { planted: None, errors: true }, 1_000_000 + seeds_from(), seeds(120));
     println!("{counts:?}");
     assert!(counts.errors.get("Io").is_some_and(|n| *n > 0), "{counts:?}");
@@ -593,7 +593,7 @@ fn failing_disks_lose_nothing_that_was_acknowledged() {
     assert!(counts.losses_told > 0, "{counts:?}");
 }
 
-/// Seeds until the bug is found, or the bound.
+/// Tries seeds until the bug is found, or the bound.
 fn found_by(planted: Planted, errors: bool, bound: u64) {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

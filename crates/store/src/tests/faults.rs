@@ -9,7 +9,7 @@ use super::basic::object_files;
 use super::world::{World, bytes, new_replica, replica, small_config, with};
 use crate::{Planted, Reader, ReplicaState, StoreConfig, StoreError};
 
-/// Reads everything in all ways; gives whether all of it was right, or the refusal.
+/// Reads everything in all ways. Returns whether all of it was right, or the error.
 fn read_everything(reader: &Reader, expected: &[u8]) -> Result<bool, StoreError> {
     let mut buf = vec![0; expected.len()];
     reader.read(0, &mut buf)?;
@@ -19,7 +19,7 @@ fn read_everything(reader: &Reader, expected: &[u8]) -> Result<bool, StoreError>
     Ok(buf == expected && same)
 }
 
-/// Flips bits everywhere in the files of one replica; the store must refuse or be right.
+/// Flips bits everywhere in the files of one replica; the store must fail or be right.
 fn rot_everywhere(planted: Option<Planted>) -> (u64, u64) {
     let (mut refused, mut served_wrong) = (0, 0);
     for (len, settled) in [(3000usize, false), (3000, true), (6000, true), (30_000, true)] {
@@ -44,7 +44,7 @@ fn rot_everywhere(planted: Option<Planted>) -> (u64, u64) {
                 if !world.disk.rot(&path, offset) {
                     break;
                 }
-                // Twice the same bit: undone.
+                // The same bit twice: undone.
                 match world.store.open_read(replica(1)).and_then(|reader| read_everything(&reader, &content)) {
                     Ok(true) => {}
                     Ok(false) => served_wrong += 1,
@@ -70,7 +70,7 @@ fn no_damaged_page_is_served() {
 }
 
 #[test]
-fn rot_is_named_by_its_page_and_the_rest_is_read() {
+fn rot_is_reported_with_its_page_and_other_pages_are_read() {
     let world = World::new(1);
     let content = bytes(5, 40_000);
     world.put(1, &content);
@@ -93,7 +93,7 @@ fn rot_is_named_by_its_page_and_the_rest_is_read() {
 }
 
 #[test]
-fn a_full_disk_refuses_new_data_keeps_the_old_and_recovers() {
+fn a_full_disk_refuses_new_data_and_keeps_the_old() {
     let world = World::new(1);
     for object in 1..=3 {
         world.put(object, &bytes(object, 20_000));
@@ -104,7 +104,7 @@ fn a_full_disk_refuses_new_data_keeps_the_old_and_recovers() {
     world.store.tick().unwrap();
     let refused = writer.write(8192, &bytes(11, 20_000));
     assert!(matches!(refused, Err(StoreError::NoSpace { .. })), "{refused:?}");
-    // Deleting goes on.
+    // Deletions continue.
     for object in 1..=3 {
         world.store.delete(replica(object)).unwrap();
     }
@@ -139,7 +139,7 @@ fn the_floor_refuses_before_the_disk_is_full() {
 }
 
 #[test]
-fn a_failed_sync_stops_the_writer_and_what_was_durable_is_kept() {
+fn a_failed_sync_stops_the_writer_and_keeps_durable_bytes() {
     for seed in 0..20 {
         let world = World::new(seed);
         let content = bytes(1, 60_000);
@@ -163,7 +163,8 @@ fn a_failed_sync_stops_the_writer_and_what_was_durable_is_kept() {
     }
 }
 
-/// A sync of a replica fails, and so does writing that down; then a kill. Whether every loss that the opening found was counted, once and for all.
+/// A sync of a replica fails, and so does recording the failure; then comes a kill. Returns whether the opening counted
+/// every loss exactly once.
 fn losses_found_are_counted(planted: Option<Planted>) -> (u64, bool) {
     let (mut found, mut counted) = (0, true);
     for seed in 0..30 {
@@ -185,7 +186,7 @@ fn losses_found_are_counted(planted: Option<Planted>) -> (u64, bool) {
         } else {
             assert_eq!((losses, world.read_by_writer(1)), (before, content), "seed {seed}");
         }
-        // What was found is written down as all there was: it is not found a second time, and not forgotten.
+        // The remains are recorded as complete: the loss is neither found again nor forgotten.
         let again = world.killed();
         assert_eq!((again.recovery.bytes_dropped, again.journal.losses()), (0, losses), "seed {seed}");
     }
@@ -193,14 +194,14 @@ fn losses_found_are_counted(planted: Option<Planted>) -> (u64, bool) {
 }
 
 #[test]
-fn what_recovery_does_not_find_is_counted_as_lost() {
+fn data_missing_at_recovery_counts_as_a_loss() {
     let (found, counted) = losses_found_are_counted(None);
     assert!(found > 5 && counted, "{found}");
     assert!(!losses_found_are_counted(Some(Planted::ForgetLoss)).1, "the planted bug was not found");
 }
 
 #[test]
-fn a_failed_sync_of_a_replica_is_told_by_the_next_opening_whatever_became_of_the_replica() {
+fn the_next_opening_reports_a_failed_sync_even_of_a_removed_replica() {
     for interrupted in [false, true] {
         let world = World::new(3);
         let writer = world.create(1, Some(100_000));
@@ -220,7 +221,7 @@ fn a_failed_sync_of_a_replica_is_told_by_the_next_opening_whatever_became_of_the
 }
 
 #[test]
-fn a_replica_too_scattered_is_refused_with_the_reason() {
+fn too_many_written_ranges_are_refused_with_a_reason() {
     let world = World::new(1);
     let writer = world.create(1, Some(10_000_000));
     for part in 0..64u64 {
@@ -255,7 +256,7 @@ fn the_close_of_a_small_replica_costs_one_sync() {
     let writer = world.create(3, Some(50_000));
     writer.write(0, &bytes(3, 50_000)).unwrap();
     writer.complete().unwrap();
-    // Three folders above, once in a run; then data, sidecar, folder of each replica.
+    // Three parent directories, once in a run; then data, sidecar and directory of each replica.
     assert_eq!(world.disk.sync_count() - before, 3 + 3);
     let before = world.disk.sync_count();
     world.put(4, &bytes(4, 50_000));

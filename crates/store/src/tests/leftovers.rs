@@ -1,4 +1,4 @@
-//! Files that no record speaks of: an older index was put back, or a power failure took the record.
+//! Files without a record: an older index was restored, or a power failure lost the record.
 
 use disk::{Access, Disk, OpenOptions, SimDisk};
 
@@ -19,8 +19,8 @@ fn content(disk: &dyn Disk, path: &str) -> Vec<u8> {
     bytes
 }
 
-/// A disk whose log and index are new, and whose store has the files of `replicas` (and of one in the making, number 3).
-fn with_files_of_another_day() -> (SimDisk, Vec<(String, Vec<u8>)>) {
+/// A disk with a new journal and index, whose store has the files of `replicas` (and of an unfinished one, number 3).
+fn with_files_of_an_older_index() -> (SimDisk, Vec<(String, Vec<u8>)>) {
     let other = World::new(1);
     other.put(1, &bytes(1, 50_000));
     other.put(2, &bytes(2, 3000));
@@ -42,8 +42,8 @@ fn with_files_of_another_day() -> (SimDisk, Vec<(String, Vec<u8>)>) {
 }
 
 #[test]
-fn what_came_to_its_end_is_never_cleared_away() {
-    let (disk, files) = with_files_of_another_day();
+fn files_of_finished_replicas_are_never_removed() {
+    let (disk, files) = with_files_of_an_older_index();
     let look = StoreConfig { clear_away: false, ..small_config() };
     let world = World::open(disk, look).unwrap();
     let unexplained = world.recovery.unexplained.clone();
@@ -55,7 +55,7 @@ fn what_came_to_its_end_is_never_cleared_away() {
     let world = world.killed();
     assert_eq!(world.recovery.unexplained, unexplained);
     assert_eq!((world.recovery.orphans_removed, world.recovery.orphans_left), (2, 0));
-    // Its number is refused, and asking for it, or removing it, does not hurt it. New small replicas go elsewhere.
+    // Its number is refused. A request for it, or its removal, does not damage it. New small replicas go elsewhere.
     let refused = world.store.create(replica(1), new_replica(None)).map(|_| ());
     assert!(matches!(refused, Err(StoreError::FileThere { .. })), "{refused:?}");
     world.store.delete(replica(1)).unwrap();
@@ -70,14 +70,14 @@ fn what_came_to_its_end_is_never_cleared_away() {
 }
 
 #[test]
-fn the_end_of_a_segment_is_kept_if_it_is_the_only_copy() {
+fn the_end_of_a_segment_is_kept_if_it_has_the_only_copy() {
     for in_log in [false, true] {
         let world = World::new(1);
         world.put(1, &bytes(1, 3000));
         world.store.tick().unwrap();
         let path = world.store.inner.segments.path(1);
         let before = content(&world.disk, &path);
-        // The index of before, and a segment that has gone on.
+        // The earlier index, and a segment that has grown.
         let disk = world.disk.kill();
         world.put(2, &bytes(2, 3000));
         world.store.tick().unwrap();

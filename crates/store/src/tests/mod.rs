@@ -1,6 +1,5 @@
 //! Tests of the store as a whole, on simulated disks.
 
-mod anew;
 mod at_rest;
 mod basic;
 mod checkpoint;
@@ -10,6 +9,7 @@ mod leftovers;
 mod model;
 mod moving;
 mod rebuilt;
+mod restart;
 mod scrubbed;
 mod together;
 mod world;

@@ -1,11 +1,11 @@
-//! What may be found of one replica after a stop.
+//! The allowed states of one replica after a stop.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::Writer;
 
-/// What a replica can be.
+/// The kinds of state of a replica.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Nothing,
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Dirty,
 }
 
-/// A change of content.
+/// A change of the bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     Write(usize, Vec<u8>),
@@ -38,17 +38,17 @@ pub(crate) struct Model {
     pub(crate) kind: Kind,
     /// Kinds that a power failure may show.
     pub(crate) possible: BTreeSet<Kind>,
-    /// What a power failure cannot undo.
+    /// Bytes that survive a power failure.
     pub(crate) durable: Content,
-    /// Acknowledged since, in order.
+    /// Changes acknowledged since, in order.
     pub(crate) later: Vec<Change>,
-    /// Begun, and not acknowledged (it failed, or was under way).
+    /// Changes begun, but not acknowledged (failed or running).
     pub(crate) doubtful: Vec<Change>,
     pub(crate) doubtful_kinds: BTreeSet<Kind>,
     pub(crate) writer: Option<Arc<Writer>>,
-    /// Its number must not be taken again, even after a power failure.
+    /// Its number must not be used again, even after a power failure.
     pub(crate) number_durable: bool,
-    /// Made, and not in the kernel for sure.
+    /// Created, and perhaps not in the kernel.
     pub(crate) unwritten: bool,
 }
 
@@ -81,20 +81,20 @@ impl Model {
         }
     }
 
-    /// The content as acknowledged.
+    /// The acknowledged bytes.
     pub(crate) fn content(&self) -> Content {
         let mut content = self.durable.clone();
         self.later.iter().for_each(|change| apply(&mut content, change));
         content
     }
 
-    /// A step of the replica's life was acknowledged.
+    /// A change of kind was acknowledged.
     pub(crate) fn becomes(&mut self, kind: Kind) {
         self.kind = kind;
         self.possible.insert(kind);
     }
 
-    /// A power failure cannot undo anything of it any more.
+    /// A power failure can no longer undo any of it.
     pub(crate) fn is_durable(&mut self) {
         self.durable = self.content();
         self.later.clear();
@@ -102,7 +102,7 @@ impl Model {
         self.number_durable |= self.kind != Kind::Nothing;
     }
 
-    /// What the store shows must be one of the things that are allowed.
+    /// Checks that the state shown by the store is an allowed one.
     pub(crate) fn check(&self, stop: Stop, kind: Kind, found: &Content) -> Result<(), String> {
         let kinds: BTreeSet<Kind> = match stop {
             Stop::Kill => {
@@ -117,7 +117,7 @@ impl Model {
         if kind == Kind::Nothing {
             return Ok(());
         }
-        // Every content that can have been, one change after the other.
+        // Every possible state of the bytes, one change after the other.
         let (mut contents, changes): (Vec<Content>, Vec<&Change>) = match stop {
             Stop::Kill => (vec![self.content()], self.doubtful.iter().collect()),
             Stop::Power => (vec![self.durable.clone()], self.later.iter().chain(&self.doubtful).collect()),
@@ -129,11 +129,11 @@ impl Model {
         }
         if kind != Kind::Making {
             let lens: BTreeSet<usize> = contents.iter().map(Vec::len).collect();
-            // What an interruption keeps is the part without gaps.
+            // An interruption keeps the part without gaps.
             let kept = |content: &Content| content.iter().position(Option::is_none).unwrap_or(content.len());
             let fits = match kind {
                 Kind::Interrupted => contents.iter().any(|content| found.len() >= kept(content)) || contents.is_empty(),
-                // A write that was not acknowledged may be there in part.
+                // An unacknowledged write may be there in part.
                 _ if kind == Kind::Dirty || !self.doubtful.is_empty() => {
                     lens.first() <= Some(&found.len()) && Some(&found.len()) <= lens.last()
                 }
@@ -152,9 +152,9 @@ impl Model {
             let allowed: BTreeSet<Option<u8>> =
                 contents.iter().map(|content| content.get(at).copied().flatten()).collect();
             let value = found.get(at).copied().flatten();
-            // Gaps of ended replicas read as zeros.
+            // Gaps of finished replicas read as zeros.
             let gap = kind != Kind::Making && value == Some(0) && allowed.contains(&None);
-            // Interrupted replicas end where their gaps begin; any that was never promised.
+            // Interrupted replicas end at their first gap; any gap that was never promised.
             let cut = kind == Kind::Interrupted
                 && at >= found.len()
                 && contents.iter().any(|c| c.iter().position(Option::is_none).unwrap_or(c.len()) <= at);

@@ -1,4 +1,4 @@
-//! Settling and compaction where something is in the way.
+//! Settling and compaction with obstacles.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use kv::{Batch, KvError};
 use super::world::{World, bytes, replica, small_config};
 use crate::{RecordIndex, StoreConfig};
 
-/// An index that takes small batches only.
+/// An index that accepts only small batches.
 struct Limited {
     index: Arc<dyn RecordIndex>,
     limit: usize,
@@ -33,7 +33,7 @@ fn segments(world: &World) -> Vec<u64> {
 }
 
 #[test]
-fn a_segment_of_many_tiny_replicas_is_emptied_in_steps() {
+fn a_segment_of_many_tiny_replicas_is_compacted_in_steps() {
     let config = StoreConfig { settle_step_bytes: 4 << 10, ..small_config() };
     let limited = |index| Arc::new(Limited { index, limit: 60 }) as Arc<dyn RecordIndex>;
     let world = World::open_with(SimDisk::new(1), config, limited).unwrap();
@@ -59,14 +59,14 @@ fn a_segment_of_many_tiny_replicas_is_emptied_in_steps() {
 }
 
 #[test]
-fn one_bad_segment_does_not_keep_the_others_from_being_emptied() {
+fn a_bad_segment_does_not_block_the_compaction_of_others() {
     let world = World::new(1);
     for object in 1..=30 {
         world.put(object, &bytes(object, 3000));
         world.store.tick().unwrap();
     }
     assert!(segments(&world).len() >= 3, "{:?}", segments(&world));
-    // Everything but the first replica of each segment of ten.
+    // All but the first replica of each segment of ten.
     for object in (1..=30).filter(|object| object % 10 != 1) {
         world.store.delete(replica(object)).unwrap();
     }

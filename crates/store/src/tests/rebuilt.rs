@@ -1,4 +1,4 @@
-//! The index made anew from the files of replicas.
+//! Rebuilding the index from the files of replicas.
 
 use disk::{CrashFaults, Disk as _, SimDisk};
 use kv::IndexConfig;
@@ -9,7 +9,7 @@ use super::basic::LENGTHS;
 use super::world::{World, bytes, new_replica, replica, small_config, with};
 use crate::{Planted, Rebuilt, Store, StoreError};
 
-/// Another log and index beside the same files.
+/// Replaces journal and index beside the same files.
 fn lose_log_and_index(disk: &SimDisk) {
     for folder in ["journal", "checkpoint"] {
         for file in disk.list(folder).unwrap_or_default() {
@@ -55,9 +55,10 @@ fn an_index_is_rebuilt_from_segments_and_sidecars() {
     world.put(50, b"new");
 }
 
-/// Moving a small replica was cut off by a power failure: the copy in the newer segment has its header and not its bytes.
+/// A power failure interrupted the move of a small replica: the copy in the newer segment has its header but not its
+/// bytes.
 #[test]
-fn a_rebuilt_index_prefers_the_copy_that_checks() {
+fn a_rebuilt_index_prefers_the_valid_copy() {
     let world = World::new(1);
     for object in 1..=20 {
         world.put(object, &bytes(object, 3000));
@@ -94,23 +95,24 @@ fn a_rebuilt_index_prefers_the_copy_that_checks() {
     }
 }
 
-/// Only the index and its checkpoints are lost; the log is there, and was trimmed.
+/// Only the index and its checkpoints are lost; the trimmed journal exists.
 fn lose_index(disk: &SimDisk) {
     for file in disk.list("checkpoint").unwrap() {
         disk.remove(&format!("checkpoint/{}", file.name)).unwrap();
     }
 }
 
-/// A round of everything that goes on in the background.
+/// One round of all background work.
 fn upkeep(world: &World) {
-    // What a planted bug breaks here is found later.
+    // Later checks find the damage of a planted bug.
     let _ = world.store.tick();
     world.journal.sync_to(world.journal.appended()).unwrap();
     world.index.sweep_now().unwrap();
     world.index.checkpoint_now().unwrap();
 }
 
-/// A power failure somewhere in compaction, then the loss of the index. Gives whether the log had been trimmed, and what is missing.
+/// A power failure somewhere in compaction, then the loss of the index. Returns whether the journal had been trimmed,
+/// and the missing replicas.
 fn lose_index_in_compaction(seed: u64, planted: Option<Planted>) -> (bool, Vec<u64>) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let world = World::open(SimDisk::new(seed), with(planted)).unwrap();
@@ -168,7 +170,7 @@ fn planted_settle_before_segment_sync_is_found_by_a_rebuild() {
 }
 
 #[test]
-fn what_the_log_says_was_removed_stays_away() {
+fn removals_in_the_journal_stay_in_force() {
     let world = World::new(1);
     for object in 1..=20 {
         world.put(object, &bytes(object, 3000));
@@ -185,12 +187,12 @@ fn what_the_log_says_was_removed_stays_away() {
 }
 
 #[test]
-fn records_behind_an_unreadable_one_are_found_and_what_was_stored_does_not_pass_for_one() {
+fn records_after_an_unreadable_one_are_found_and_user_data_is_not_mistaken_for_one() {
     let world = World::new(1);
     for object in 1..=6 {
         world.put(object, &bytes(object, 3000));
     }
-    // Somebody keeps a copy of a segment, in which replica 6 has another content.
+    // A user stores a copy of a segment, in which replica 6 has other bytes.
     let mut record = world.store.inner.record(replica(6)).unwrap().unwrap();
     record.generation = 9;
     record.crc32c = types::Crc32c::of(&bytes(60, 3000));
@@ -219,7 +221,7 @@ fn records_behind_an_unreadable_one_are_found_and_what_was_stored_does_not_pass_
 }
 
 #[test]
-fn a_replica_without_bytes_is_made_again() {
+fn an_empty_replica_is_restored() {
     let world = World::new(1);
     world.put(1, &bytes(1, 10));
     (0..4).for_each(|_| upkeep(&world));
@@ -228,16 +230,16 @@ fn a_replica_without_bytes_is_made_again() {
     world.journal.sync_to(world.journal.appended()).unwrap();
     let world = world.killed();
     assert_eq!((world.read_all(2), world.read_all(1)), (vec![], bytes(1, 10)));
-    // It was cut to nothing, and what it was before has been found.
+    // It was truncated to nothing, and its earlier bytes were found.
     assert!(world.store.restore_empty(replica(1), types::Incarnation(1), true).unwrap());
     world.journal.sync_to(world.journal.appended()).unwrap();
     assert_eq!(world.killed().read_all(1), b"");
     assert_eq!(world.store.verify(replica(2), &mut |_| true).unwrap().len, 0);
 }
 
-/// A disk that cannot be read in one place, and somebody's file that looks like a record of a later weir.
+/// A disk with one unreadable page, and a user's file that looks like a record of a later weir.
 #[test]
-fn one_bad_place_does_not_end_the_rebuild() {
+fn the_rebuild_continues_after_an_unreadable_page() {
     let world = World::new(1);
     let text = [b"WEIRPIEC\x07\x00".to_vec(), bytes(1, 2000)].concat();
     for object in 1..=6 {
@@ -250,15 +252,15 @@ fn one_bad_place_does_not_end_the_rebuild() {
     assert!(disk.make_unreadable("store/segments/0000000000000001", 5000));
     lose_log_and_index(&disk);
     let rebuilt = rebuild(&disk);
-    // The first is damaged, and those from the second to the fourth have bytes in the page that cannot be read.
+    // The first is damaged, and those from the second to the fourth have bytes in the unreadable page.
     assert_eq!((rebuilt.small, rebuilt.large, rebuilt.unreadable.len()), (2, 1, 1), "{rebuilt:?}");
     let world = World::open(disk, crate::StoreConfig { clear_away: false, ..small_config() }).unwrap();
     assert_eq!((world.read_all(6), world.read_all(7)), (text, bytes(7, 20_000)));
 }
 
-/// Where the index may have forgotten something, no segment goes, however little of it counts.
+/// If the index may have lost records, no segment is removed, however little of it is live.
 #[test]
-fn no_segment_is_emptied_where_nothing_is_cleared_away() {
+fn no_segment_is_compacted_if_nothing_may_be_removed() {
     let config = || crate::StoreConfig { clear_away: false, ..small_config() };
     let world = World::open(SimDisk::new(1), config()).unwrap();
     for object in 1..=40 {

@@ -1,4 +1,4 @@
-//! The scrub: it finds what the disk has lost, wherever it lies, and is not misled by what changes under it.
+//! The scrub finds all data that the disk has lost. Concurrent changes do not mislead it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ fn scrub(world: &World, object: u64) -> Result<Scrubbed, StoreError> {
     world.store.scrub(replica(object), &mut Scrubber::default(), &mut |_| true)
 }
 
-/// Pieces of all lengths, settled.
+/// Settled replicas of all lengths.
 fn filled() -> World {
     let world = World::new(1);
     for (object, len) in (1..).zip(LENGTHS) {
@@ -27,7 +27,7 @@ fn filled() -> World {
 }
 
 #[test]
-fn whole_replicas_are_whole_before_and_after_they_settle() {
+fn intact_replicas_pass_before_and_after_settling() {
     let world = World::new(1);
     for (object, len) in (1..).zip(LENGTHS) {
         world.put(object, &bytes(object, len));
@@ -60,7 +60,7 @@ fn any_rotten_byte_is_found() {
             other => panic!("length {len} lies in {other:?}"),
         };
         let len = len as u64;
-        // The first and the last byte, one in between, and the header before a small one.
+        // The first and the last byte, one in between, and the header before a small replica.
         for at in [header, header + len / 2, header + len - 1, 20] {
             assert!(world.disk.rot(&path, start + at), "{path}");
             let error = scrub(&world, object).unwrap_err();
@@ -75,7 +75,7 @@ fn any_rotten_byte_is_found() {
 }
 
 #[test]
-fn a_file_that_is_gone_is_found_and_a_removed_replica_is_not_missed() {
+fn the_scrub_finds_a_missing_file_and_skips_a_removed_replica() {
     let world = filled();
     let large = u64::try_from(LENGTHS.len()).unwrap();
     world.disk.remove(&world.store.inner.objects.path(replica(large))).unwrap();
@@ -86,7 +86,7 @@ fn a_file_that_is_gone_is_found_and_a_removed_replica_is_not_missed() {
 }
 
 #[test]
-fn replicas_in_the_making_are_left_alone_and_the_caller_may_stop() {
+fn the_scrub_skips_unfinished_replicas_and_the_caller_may_stop_it() {
     let world = filled();
     let writer = world.create(1000, None);
     writer.write(0, &bytes(1, 100_000)).unwrap();
@@ -99,9 +99,9 @@ fn replicas_in_the_making_are_left_alone_and_the_caller_may_stop() {
     writer.complete().unwrap();
 }
 
-/// One thread changes replicas in place, settles, compacts and removes; the other scrubs them all the while.
+/// One thread changes replicas in place, settles, compacts and removes, while the other scrubs them.
 #[test]
-fn changes_meanwhile_are_no_damage() {
+fn concurrent_changes_are_no_damage() {
     let world = World::new(3);
     for object in 1..=6 {
         world.put(object, &bytes(object, if object % 2 == 0 { 6_000 } else { 60_000 }));
@@ -110,7 +110,7 @@ fn changes_meanwhile_are_no_damage() {
     let looks = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Until both have met often enough, however the machine shares its time between them.
+            // AckPoint both have run often enough, however the machine divides its time.
             let mut rounds = 0..5_000u64;
             while let Some(round) = rounds.next().filter(|round| *round < 150 || looks.load(Ordering::Relaxed) < 200) {
                 let object = round % 6 + 1;
@@ -144,7 +144,7 @@ fn changes_meanwhile_are_no_damage() {
 }
 
 #[test]
-fn where_replicas_come_from_and_the_newest_first() {
+fn replicas_are_listed_newest_first_with_their_provenance() {
     let world = filled();
     let all: Vec<_> = (1..=LENGTHS.len() as u64).rev().map(replica).collect();
     let mut found = Vec::new();
@@ -162,10 +162,10 @@ fn where_replicas_come_from_and_the_newest_first() {
 }
 
 #[test]
-fn holes_cost_nothing_and_what_is_lost_in_them_is_found() {
+fn the_scrub_skips_holes_and_finds_data_lost_in_them() {
     const LEN: u64 = 1 << 40;
     let world = World::new(1);
-    // Bytes at the beginning, in the middle and at the end, none of it whole pages.
+    // Bytes at the beginning, in the middle and at the end; no whole pages.
     let places: [(u64, usize); 3] = [(0, 5000), (LEN / 2 + 100, 300_000), (LEN - 77, 77)];
     let writer = world.create(1, None);
     for (offset, len) in places {
@@ -184,7 +184,7 @@ fn holes_cost_nothing_and_what_is_lost_in_them_is_found() {
     assert!(read < 16 << 20, "{read} bytes were read");
     let verified = world.store.verify(replica(1), &mut |_| true).unwrap();
     assert_eq!(verified.len, LEN);
-    // The pages are gone from the file, as after a bad repair of its file system; their sums are there.
+    // The pages are gone from the file, as after a bad repair of its file system; their checksums exist.
     let path = world.store.inner.objects.path(replica(1));
     let file = world.disk.open(&path, OpenOptions { access: Access::ReadWrite, direct: false }).unwrap();
     file.set_len(LEN / 2).unwrap();
@@ -192,7 +192,7 @@ fn holes_cost_nothing_and_what_is_lost_in_them_is_found() {
     for refused in [scrub(&world, 1).map(|_| ()), world.store.verify(replica(1), &mut |_| true).map(|_| ())] {
         assert_eq!(refused.unwrap_err().code(), ErrorCode::Checksum);
     }
-    // And their sums with them: then only the sum of the whole knows.
+    // Their checksums are gone too: only the checksum of the whole reveals it.
     let options = OpenOptions { access: Access::ReadWrite, direct: false };
     let sums = world.disk.open(&format!("{path}.crc"), options).unwrap();
     let len = sums.len().unwrap();

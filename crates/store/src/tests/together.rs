@@ -1,4 +1,4 @@
-//! Several threads at one replica, put into each other's way.
+//! Several threads that interfere at one replica.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::world::{World, bytes, replica, with};
 use crate::{Planted, StoreError};
 
 #[test]
-fn a_sync_that_fails_beside_a_close_fails_the_close() {
+fn a_concurrent_failed_sync_fails_the_close() {
     let world = World::new(1);
     let writer = world.create(1, Some(50_000));
     writer.write(0, &bytes(1, 50_000)).unwrap();
     let close = Arc::new(Mutex::new(None));
     let (slot, closer, disk) = (Arc::clone(&close), Arc::clone(&writer), world.disk.clone());
     world.disk.call_next(DiskOp::Sync, 1, move || {
-        // The close comes while the keeper's sync is under way, and gets as far as it can.
+        // The close comes during the keeper's sync, and gets as far as it can.
         let closing = std::thread::spawn(move || closer.complete().map(|_| ()));
         let until = Instant::now() + Duration::from_millis(300);
         while !closing.is_finished() && Instant::now() < until {
@@ -32,7 +32,7 @@ fn a_sync_that_fails_beside_a_close_fails_the_close() {
     assert!(matches!(closed, Err(StoreError::Failed { .. })), "{closed:?}");
 }
 
-/// A write whose page another thread wants to flush in the middle of it.
+/// Another thread wants to flush a page in the middle of a write to it.
 fn flushed_under_a_write(planted: Option<Planted>) -> (Result<(), StoreError>, bool) {
     let world = World::open(disk::SimDisk::new(1), with(planted)).unwrap();
     let writer = world.create(1, Some(100_000));
@@ -41,7 +41,7 @@ fn flushed_under_a_write(planted: Option<Planted>) -> (Result<(), StoreError>, b
         expected[at..at + data.len()].copy_from_slice(&data);
         (at as u64, data)
     };
-    // The files are there, and a part of page 1 is held.
+    // The files exist, and part of page 1 is held.
     for (at, data) in [put(20 * 4096, bytes(1, 4096)), put(4096 + 100, bytes(2, 100))] {
         writer.write(at, &data).unwrap();
     }
@@ -52,7 +52,7 @@ fn flushed_under_a_write(planted: Option<Planted>) -> (Result<(), StoreError>, b
             other.write(at, &data).unwrap();
         }
     });
-    // The rest of page 1 to the log, then page 2 to the file: that is where the other one comes in.
+    // The rest of page 1 goes to the journal, then page 2 to the file; the other thread acts there.
     let (at, data) = put(4096 + 1000, bytes(4, 2 * 4096 - 1000));
     let wrote = writer.write(at, &data);
     let right = wrote.is_ok() && {
@@ -65,14 +65,14 @@ fn flushed_under_a_write(planted: Option<Planted>) -> (Result<(), StoreError>, b
 }
 
 #[test]
-fn a_page_that_a_write_counts_on_is_not_flushed() {
+fn a_page_that_a_write_depends_on_is_not_flushed() {
     let (wrote, right) = flushed_under_a_write(None);
     assert!(right, "{wrote:?}");
     let (wrote, right) = flushed_under_a_write(Some(Planted::FlushUnderWrite));
     assert!(!right && matches!(wrote, Err(StoreError::Damaged { .. })), "the planted bug was not found: {wrote:?}");
 }
 
-/// Has `dies` done while the disk panics in the next call of `op`, and gives what `then` gets afterwards; nothing may hang.
+/// Runs `dies` while the disk panics in the next call of `op`, and returns the result of `then`. Nothing may hang.
 fn after_a_panic<T: Send + 'static>(
     world: &World,
     op: DiskOp,
@@ -88,7 +88,7 @@ fn after_a_panic<T: Send + 'static>(
 }
 
 #[test]
-fn a_sync_that_dies_leaves_nobody_waiting() {
+fn a_panic_in_a_sync_blocks_no_thread() {
     let world = World::new(1);
     let writer = world.create(1, Some(50_000));
     writer.write(0, &bytes(1, 30_000)).unwrap();
@@ -105,14 +105,14 @@ fn a_sync_that_dies_leaves_nobody_waiting() {
         let Err(StoreError::Failed { reason, .. }) = refused else { panic!("{refused:?}") };
         assert!(reason.contains("died"), "{reason}");
     }
-    // What was durable before is kept.
+    // Bytes that were durable before are kept.
     assert!(world.store.interrupt(replica(1)).unwrap() >= durable);
     let kept = world.read_all(1);
     assert_eq!(kept, [bytes(1, 30_000), bytes(1, 20_000)].concat()[..kept.len()]);
 }
 
 #[test]
-fn a_write_that_dies_leaves_nobody_waiting_and_no_page_behind() {
+fn a_panic_in_a_write_blocks_no_thread_and_leaves_no_page() {
     let world = World::new(1);
     let writer = world.create(1, Some(100_000));
     writer.write(0, &bytes(1, 40_000)).unwrap();
@@ -136,7 +136,7 @@ fn a_write_that_dies_leaves_nobody_waiting_and_no_page_behind() {
 }
 
 #[test]
-fn a_flush_that_dies_takes_no_page_along() {
+fn a_panic_in_a_flush_loses_no_page() {
     let world = World::new(1);
     let writer = world.create(1, Some(100_000));
     let pages: Vec<_> = (0..3).map(|page| (page * 4096, bytes(page, 4000))).collect();
@@ -156,7 +156,7 @@ fn a_flush_that_dies_takes_no_page_along() {
 }
 
 #[test]
-fn a_close_that_dies_leaves_nobody_waiting() {
+fn a_panic_in_a_close_blocks_no_thread() {
     let world = World::new(1);
     let writer = world.create(1, Some(50_000));
     writer.write(0, &bytes(1, 50_000)).unwrap();
@@ -173,7 +173,7 @@ fn a_close_that_dies_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_replica_closed_while_somebody_looked_is_forgotten() {
+fn a_replica_closed_during_a_status_request_is_forgotten() {
     let world = World::new(1);
     for object in 1..=3 {
         world.put(object, &bytes(object, 20_000));
@@ -203,7 +203,7 @@ fn an_idle_writer_holds_few_pages() {
 }
 
 #[test]
-fn beginning_a_replica_writes_nothing() {
+fn creating_a_replica_writes_nothing() {
     let world = World::new(1);
     world.put(1, b"x");
     let before = world.disk.change_count();

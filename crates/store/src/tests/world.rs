@@ -1,4 +1,4 @@
-//! A store on a simulated disk, with its log and index.
+//! A store on a simulated disk, with its journal and index.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct World {
 
 pub(crate) type Parts = (Arc<dyn Disk>, Arc<Journal>, Arc<LoggedIndex>);
 
-/// Small sizes, so that every border is crossed often.
+/// Small sizes, so that every boundary is crossed often.
 pub(crate) fn small_config() -> StoreConfig {
     StoreConfig {
         small_max: 8 << 10,
@@ -49,7 +49,7 @@ impl World {
         Self::open_with(disk, config, |index| index)
     }
 
-    /// With something between the store and its index.
+    /// With a layer between the store and its index.
     pub(crate) fn open_with(
         disk: SimDisk,
         config: StoreConfig,
@@ -61,7 +61,7 @@ impl World {
         Ok(World { disk, journal, index, store, recovery })
     }
 
-    /// What a store stands on.
+    /// The parts that a store needs.
     pub(crate) fn parts(disk: &SimDisk, config: IndexConfig) -> Result<Parts, StoreError> {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let streams = vec![StreamId::STORE_INDEX, StreamId::STORE_DATA];
@@ -83,7 +83,7 @@ impl World {
         World::open(self.disk.kill(), small_config()).unwrap()
     }
 
-    /// After a power failure that loses all that was not synced.
+    /// After a power failure that loses all unsynced data.
     pub(crate) fn power_lost(&self) -> World {
         let mut rng = <rand::rngs::SmallRng as rand::SeedableRng>::seed_from_u64(1);
         World::open(self.disk.crash(&mut rng, disk::CrashFaults::all_lost()).0, small_config()).unwrap()
@@ -124,7 +124,7 @@ pub(crate) fn new_replica(expected_len: Option<u64>) -> NewReplica<'static> {
     NewReplica { path_hint: b"/data/file", expected_len, incarnation: Incarnation(1) }
 }
 
-/// Bytes that tell their place and their seed.
+/// Bytes that depend on their offset and the seed.
 pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|at| ((at ^ seed.wrapping_mul(0x9e37)).wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as u8 | 1)

@@ -1,4 +1,4 @@
-//! Pieces that are begun anew in the place of what is left of them.
+//! Replicas that are started over in the place of their remains.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use types::Incarnation;
 use super::world::{World, bytes, new_replica, replica};
 use crate::{NewReplica, StoreError, Writer};
 
-fn anew(world: &World, object: u64) -> Arc<Writer> {
+fn restarted(world: &World, object: u64) -> Arc<Writer> {
     world.store.begin_anew(replica(object), new_replica(None)).unwrap()
 }
 
 fn give(world: &World, object: u64, content: &[u8]) {
-    let writer = anew(world, object);
+    let writer = restarted(world, object);
     writer.write(0, content).unwrap();
     let completed = writer.complete().unwrap();
     world.journal.sync_to(completed.seq).unwrap();
 }
 
-/// Small, and with a file of its own.
+/// Small ones, and one with its own file.
 const SIZES: [usize; 3] = [0, 3000, 50_000];
 
 #[test]
-fn a_replica_that_was_removed_is_begun_anew_and_outlives_what_was_before() {
+fn a_removed_replica_can_be_started_over() {
     for (before, after) in SIZES.into_iter().flat_map(|before| SIZES.map(|after| (before, after))) {
         for settles in [false, true] {
             let world = World::new(1);
@@ -51,16 +51,16 @@ fn a_replica_that_was_removed_is_begun_anew_and_outlives_what_was_before() {
 }
 
 #[test]
-fn a_life_in_the_making_is_not_taken_for_one_that_was_removed() {
+fn a_restarted_replica_is_not_mistaken_for_the_removed_one() {
     for (before, after) in SIZES.into_iter().flat_map(|before| SIZES.map(|after| (before, after))) {
         let world = World::new(1);
         world.create(1, None).write(0, &bytes(1, before)).unwrap();
         world.store.delete(replica(1)).unwrap();
-        let writer = anew(&world, 1);
+        let writer = restarted(&world, 1);
         writer.write(0, &bytes(2, after)).unwrap();
         assert_eq!(writer.sync().unwrap(), after as u64);
         for world in [world.killed(), world.power_lost()] {
-            // Twice: what the first opening tidied away must not have been the new one's.
+            // Twice: the cleanup of the first opening must not remove the new files.
             world.journal.sync_to(world.journal.appended()).unwrap();
             world.store.tick().unwrap();
             let world = world.killed();
@@ -71,7 +71,7 @@ fn a_life_in_the_making_is_not_taken_for_one_that_was_removed() {
 }
 
 #[test]
-fn files_that_no_record_speaks_of_make_room() {
+fn files_without_a_record_make_room_for_a_restarted_replica() {
     let other = World::new(1);
     other.put(1, &bytes(1, 50_000));
     let world = World::new(2);
@@ -96,15 +96,15 @@ fn files_that_no_record_speaks_of_make_room() {
 }
 
 #[test]
-fn what_is_known_is_cut_and_an_older_namespace_is_refused() {
+fn a_known_replica_is_truncated_and_an_older_namespace_refused() {
     let world = World::new(1);
     world.put(1, &bytes(1, 50_000));
     let older = NewReplica { incarnation: Incarnation(0), ..new_replica(None) };
     assert!(matches!(world.store.begin_anew(replica(9), older), Err(StoreError::StaleIncarnation { .. })));
     give(&world, 1, &bytes(2, 10_000));
     assert_eq!(world.read_all(1), bytes(2, 10_000));
-    // Half of one that is given up is not whole after a stop.
-    let writer = anew(&world, 1);
+    // Half of an abandoned copy is not complete after a stop.
+    let writer = restarted(&world, 1);
     writer.write(0, &bytes(3, 100)).unwrap();
     drop(writer);
     let world = world.killed();
@@ -113,9 +113,9 @@ fn what_is_known_is_cut_and_an_older_namespace_is_refused() {
 }
 
 #[test]
-fn what_comes_late_among_many_gaps_is_not_taken_for_used() {
+fn a_late_number_among_many_gaps_does_not_count_as_used() {
     let world = World::new(1);
-    // As in a cluster: every other number is another store's.
+    // Like in a cluster: every other number belongs to another store.
     for object in (2..5000).step_by(2) {
         drop(world.create(object, None));
     }
