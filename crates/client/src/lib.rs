@@ -4,7 +4,7 @@
 //!
 //! - It follows redirects, waits when a server asks for it (for a bounded time in all, while other requests continue), and connects again. It does not
 //!   repeat what cannot be repeated without doing it twice.
-//! - Nothing waits for ever: not for a silent server, not for one that sends a byte a second, and not after it was told to [`Stop`].
+//! - It never waits for ever: not for a silent server, not for one that sends a byte a second, and not after a [`Stop`].
 //! - A writer or reader that loses its connection opens its file again and continues where the server had acknowledged.
 //! - It receives bytes where the caller wants them and sends them from where they lie: no copy of bulk data is made here.
 //! - Every length from a server is bounded before it is used, and no answer makes it panic.
@@ -18,7 +18,7 @@
 //! The client returns to the manager when its server is gone, cannot be reached in the first place (`fs`), or gave a damaged replica (`recovery`). It
 //! reads and writes the units of a striped file directly: [`UnitsWriter`] has a thread for each unit.
 //!
-//! It leaves to others: local files, progress, what is copied where (`weir cp`).
+//! It leaves local files, progress reports and the choice of what is copied where to `weir cp`.
 
 mod copying;
 mod direct;
