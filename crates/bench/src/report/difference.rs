@@ -1,4 +1,4 @@
-//! Two runs side by side: what surely differs, and which settings of the machines may explain it.
+//! Compares two runs: the certain differences, and the settings of the machines that may explain them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -12,12 +12,12 @@ use super::{Cell, Flag, Row, Summary, Unit};
 use crate::sampling::Settings;
 use crate::statistics::{Comparison, compare};
 
-/// What sets two runs apart.
+/// The differences of two runs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Difference {
-    /// Rows that both have, in the order of the first.
+    /// Rows of both runs, in the order of the first.
     pub rows: Vec<RowDifference>,
-    /// Rows of the first that the second lacks, in words.
+    /// Rows of the first that the second lacks, as text.
     pub only_first: Vec<String>,
     /// Rows of the second that the first lacks.
     pub only_second: Vec<String>,
@@ -36,19 +36,19 @@ pub struct RowDifference {
     pub phase: String,
     /// The system.
     pub system: String,
-    /// What the figures count.
+    /// The unit of the figures.
     pub unit: Unit,
-    /// The figure of the first run; `None` where it must not be used.
+    /// The figure of the first run; `None`: it must not be used.
     pub first: Option<f64>,
     /// The figure of the second run.
     pub second: Option<f64>,
     /// The second, divided by the first.
     pub ratio: Option<Comparison>,
-    /// What speaks against either.
+    /// The flags of either figure.
     pub flags: BTreeSet<Flag>,
 }
 
-/// A setting that is not the same.
+/// A setting that differs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SettingDifference {
     /// Its name.
@@ -60,20 +60,20 @@ pub struct SettingDifference {
 }
 
 impl RowDifference {
-    /// Whether the second is surely slower.
+    /// Whether the second is certainly slower.
     #[must_use]
     pub fn is_slower(&self) -> bool {
         self.ratio.is_some_and(|ratio| ratio.differs() == Some(true) && ratio.ratio < 1.0)
     }
 
-    /// Whether the second is surely faster.
+    /// Whether the second is certainly faster.
     #[must_use]
     pub fn is_faster(&self) -> bool {
         self.ratio.is_some_and(|ratio| ratio.differs() == Some(true) && ratio.ratio > 1.0)
     }
 }
 
-/// What makes two figures comparable: work, parameters, phase and system.
+/// The key by which figures are compared: work, parameters, phase and system.
 type Key<'a> = (&'a str, &'a [(String, String)], &'a str, &'a str);
 
 fn key<'a>(row: &'a Row, cell: &'a Cell) -> Key<'a> {
@@ -84,7 +84,7 @@ fn keyed(summary: &Summary) -> impl Iterator<Item = (Key<'_>, &Row, &Cell)> {
     summary.rows.iter().flat_map(|row| row.cells.iter().map(move |cell| (key(row, cell), row, cell)))
 }
 
-/// Compares two runs, and the machines that they were made from.
+/// Compares two runs, and the machines that made them.
 #[must_use]
 pub fn difference(first: (&Summary, &Settings), second: (&Summary, &Settings)) -> Difference {
     let mut others: BTreeMap<Key<'_>, VecDeque<(&Row, &Cell)>> = BTreeMap::new();
@@ -99,7 +99,7 @@ pub fn difference(first: (&Summary, &Settings), second: (&Summary, &Settings)) -
             None => only_first.push(words(row, cell)),
         }
     }
-    // In the order of the second, not of the map.
+    // In the order of the second run, not of the map.
     let left: BTreeSet<*const Cell> = others.values().flatten().map(|(_, cell)| std::ptr::from_ref(*cell)).collect();
     let only_second = keyed(second.0)
         .filter(|(_, _, cell)| left.contains(&std::ptr::from_ref(*cell)))
@@ -128,13 +128,13 @@ fn of_row(row: &Row, first: &Cell, second: &Cell) -> RowDifference {
 }
 
 impl Difference {
-    /// Whether anything is surely slower in the second run.
+    /// Whether anything is certainly slower in the second run.
     #[must_use]
     pub fn is_slower(&self) -> bool {
         self.rows.iter().any(RowDifference::is_slower)
     }
 
-    /// The table for a terminal.
+    /// Returns the table for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();
@@ -275,7 +275,7 @@ mod tests {
     const HIGH: [f64; 6] = [198e6, 199e6, 200e6, 201e6, 202e6, 203e6];
 
     #[test]
-    fn what_surely_differs_is_told_with_what_may_explain_it() {
+    fn certain_differences_are_shown_with_possible_explanations() {
         let before = summary(&[("write", &LOW), ("read", &HIGH), ("stat", &LOW), ("bad", &LOW), ("list", &LOW)]);
         let after = summary(&[("read", &LOW), ("write", &HIGH), ("stat", &LOW), ("bad", &HIGH), ("remove", &LOW)]);
         let machine = settings(&[("kernel", "6.1"), ("cpu scaling governor", "performance"), ("memory", "1 GiB")]);
@@ -309,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn few_repeats_and_nothing_in_common_are_said() {
+    fn few_repeats_and_disjoint_runs_are_reported() {
         let (before, after) = (summary(&[("write", &LOW[..2])]), summary(&[("write", &HIGH[..2])]));
         let none = Settings::new();
         let found = difference((&before, &none), (&after, &none));
         assert!(!found.is_slower() && found.text().contains("too few repeats"));
         let found = difference((&before, &none), (&Summary::default(), &none));
         assert!(found.text().contains("no row in common"), "{}", found.text());
-        // The same row twice is compared in its order.
+        // A repeated row is compared in order.
         let twice = summary(&[("read", &LOW), ("read", &HIGH)]);
         assert!(difference((&twice, &none), (&twice, &none)).rows.iter().all(|row| row.first == row.second));
     }

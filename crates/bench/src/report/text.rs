@@ -6,10 +6,10 @@ use std::fmt::Write;
 use super::figures::{client_cpu, notes, of_machines, rate, title_of, took, why_not};
 use super::{Bound, Cell, Row, Summary, Unit};
 
-/// Remarks that are printed.
+/// The most remarks that are printed.
 const REMARKS_MAX: usize = 40;
 
-/// Rows as text. A figure that must not be used is not printed: there is the reason in its place.
+/// Returns the rows as text. In place of a figure that must not be used, it prints the reason.
 #[must_use]
 pub fn text(summary: &Summary) -> String {
     let mut out = String::new();
@@ -57,7 +57,7 @@ pub fn text(summary: &Summary) -> String {
     out
 }
 
-/// What bounded the figures of a row, in few words; `None` if that is not known of any.
+/// Returns the verdicts of a row in few words; `None` if none is known.
 fn bounds(row: &Row) -> Option<String> {
     let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
     for cell in &row.cells {

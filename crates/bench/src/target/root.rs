@@ -1,4 +1,4 @@
-//! By `root://`: any server of the protocol, through weir's own client.
+//! The driver for `root://`: any server of the protocol, through weir's own client.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::memory::Memory;
 
-/// Requests under way at most: what stock servers take without queueing more than they can keep.
+/// The most requests under way. Stock servers take as many without a queue that grows too long.
 const WINDOW_MAX: usize = 64;
 const FILE_MODE: u16 = 0o644;
 const DIRECTORY_MODE: u16 = 0o755;
@@ -48,7 +48,7 @@ impl Target for RootTarget {
     }
 }
 
-/// Connections of files that were closed: the next operation goes over one of them, as it does for any client that stays.
+/// The connections of closed files. The next operation uses one of them, like a client that stays connected.
 type Closed = Arc<Mutex<Vec<client::Session>>>;
 
 struct RootSession {
@@ -165,7 +165,7 @@ impl Session for RootSession {
     }
 }
 
-/// By its purpose: who only reads, or only writes, has several requests under way; who does both has one.
+/// By the purpose of the open: a reader or a writer has several requests under way; a file opened for both has one.
 enum Way {
     Read(Reader<Memory>),
     Write(Writer<Memory>),
@@ -176,9 +176,9 @@ struct RootFile {
     way: Way,
     server: String,
     durability: Durability,
-    /// Of the requests under way: where, and since when.
+    /// The offsets and start times of the requests under way.
     started: VecDeque<(u64, Instant)>,
-    /// Done while another was started.
+    /// Requests that completed while another was started.
     ready: VecDeque<Done>,
     closed: Closed,
 }
@@ -209,7 +209,7 @@ impl OpenFile for RootFile {
                 self.started.push_back((offset, since));
                 let sent = writer.put(Chunk { offset, len: memory.len(), buffer: memory })?;
                 if each_write {
-                    // The protocol has no write that is durable by itself: a sync after each is what it costs here.
+                    // The protocol has no durable write. So each write is followed by a sync, and that cost counts.
                     writer.sync()?;
                 }
                 if let Some(chunk) = sent {

@@ -1,7 +1,7 @@
 //! The far sides of a campaign's systems.
 
 use bench::campaign::{Campaign, Work};
-use bench::network::Far;
+use bench::network::NetworkServer;
 
 use super::{flows, token};
 use crate::cli::MachinesArgs;
@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// Each system's far side, in the order of the systems.
-pub(super) struct Peers(Vec<Option<Far>>);
+pub(super) struct Peers(Vec<Option<NetworkServer>>);
 
 impl Peers {
     /// Reads the tokens and greets all far sides that work of the campaign needs: what is wrong with them is known before anything begins.
@@ -18,7 +18,7 @@ impl Peers {
             return Ok(Self(Vec::new()));
         }
         let of_agents = (machines.agents > 0).then(|| token::read(machines.token_file.as_deref())).transpose()?;
-        let far = |system: &bench::campaign::System| -> Result<Option<Far>, Failure> {
+        let far = |system: &bench::campaign::System| -> Result<Option<NetworkServer>, Failure> {
             let Some(address) = system.peer.clone() else { return Ok(None) };
             let doing = || format!("the far side of `{}`", system.name);
             let token = token::read(system.token_file.as_deref()).map_err(|error| error.while_doing(doing()))?;
@@ -28,7 +28,7 @@ impl Peers {
                 return Err(Failure::message(Exit::Denied, text).while_doing(doing()));
             }
             let iperf3 = system.iperf3_server().unwrap_or_default();
-            let far = Far { system: system.name.clone(), address, iperf3, token, program: flows::program() };
+            let far = NetworkServer { system: system.name.clone(), address, iperf3, token, program: flows::program() };
             // Agents greet for themselves: this machine may not even be able to reach what they can.
             if of_agents.is_some() {
                 return Ok(Some(far));
@@ -40,7 +40,7 @@ impl Peers {
     }
 
     /// Those that work is done with, on the system of this number.
-    pub(super) fn of(&self, work: &Work, system: usize) -> Vec<Far> {
+    pub(super) fn of(&self, work: &Work, system: usize) -> Vec<NetworkServer> {
         match (work.needs_peers(), work.needs_system()) {
             (false, _) => Vec::new(),
             (true, true) => self.0.get(system).cloned().flatten().into_iter().collect(),

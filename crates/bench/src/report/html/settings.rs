@@ -1,16 +1,16 @@
-//! The part of the page about settings that differ between machines, or were changed.
+//! The part of the page about settings that differ between machines, or have changed.
 
 use std::fmt::Write;
 
 use super::escape::escape;
 use crate::report::{Having, Summary};
 
-/// Settings of each kind that the page has.
+/// The most settings of each kind on the page.
 const SETTINGS_MAX: usize = 400;
-/// Machines that are named beside a value.
+/// The most machines that are named beside a value.
 const MACHINES_MAX: usize = 8;
 
-/// Adds what there is to say of `summary`.
+/// Adds the settings of `summary`.
 pub(super) fn put(out: &mut String, summary: &Summary) {
     if !summary.unlike.is_empty() {
         out.push_str(

@@ -1,59 +1,61 @@
-//! The decision table: rows in their order, each with its condition. The first that holds is the verdict. `docs/how-to/bench.md` has the same rows.
+//! The decision table: an ordered list of rows, each with its condition. The first that holds is the verdict.
+//! `docs/how-to/bench.md` has the same rows.
 
 use serde::{Deserialize, Serialize};
 
 use super::evidence::{Evidence, Machine, Way};
 use crate::report::{Ceiling, Stage};
 
-/// Shares of the rate asked for between which it was kept: more than all of it is no rate that was asked for.
+/// The shares of the requested rate between which it was kept. A rate above the upper bound was not the requested
+/// one.
 const ASKED_KEPT: f64 = 0.97;
 const ASKED_EXCEEDED: f64 = 1.03;
-/// Share of what a stage reached by itself from which on it bounds.
+/// From this share of a stage's rate on, the stage is the bottleneck.
 const CEILING_REACHED: f64 = 0.85;
-/// Share of it above which it is no ceiling: the data came from a memory.
+/// Above this share of its rate, the stage is no ceiling: the data came from a cache.
 const CEILING_BELIEVED: f64 = 1.25;
-/// Share of the time in which all processors are busy when they bound.
+/// The busy share of all processors at which they are the bottleneck.
 const CPU_BUSY: f64 = 0.9;
-/// The same for a single one.
+/// The same for a single processor.
 const CORE_BUSY: f64 = 0.95;
-/// Processors that each worker uses, from which on it does nothing but compute.
+/// A worker that uses more of a processor only computes.
 const WORKER_BUSY: f64 = 0.9;
-/// Share of a link's speed at which it is full.
+/// The share of a link's speed at which it is full.
 const LINK_FULL: f64 = 0.9;
-/// Share of TCP segments sent once more that costs more than it seems.
+/// The share of retransmitted TCP segments that is too high.
 const RETRANSMITTED: f64 = 0.01;
-/// Segments that have to be sent before a share of them says anything.
+/// The fewest sent segments for which a share is meaningful.
 const SEGMENTS_MIN: f64 = 1000.0;
-/// Share of the time in which a disk has something to do when it bounds.
+/// The busy share of a disk at which it is the bottleneck.
 const DISK_BUSY: f64 = 0.9;
-/// Requests under way on a disk below which its latency bounds, not its rate.
+/// With fewer requests under way, a disk's latency is the bottleneck, not its rate.
 const DISK_QUEUE: f64 = 1.5;
-/// Share of the time in which something waits for I/O when that bounds.
+/// The share of time waiting for I/O at which I/O is the bottleneck.
 const IO_WAITED: f64 = 0.7;
-/// Share of the time in which something waits for memory that is too much.
+/// The share of time waiting for memory that is too high.
 const MEMORY_WAITED: f64 = 0.1;
-/// How much faster the same work has to be in directories of its own.
+/// How much faster the same work must be in separate directories.
 const DIRECTORY_SLOWER: f64 = 1.5;
-/// Times the workers that should give more.
+/// The factor of workers that should give a higher rate.
 const MORE_WORKERS: f64 = 2.0;
-/// Growth below which they did not.
+/// Growth below this means none.
 const NO_GROWTH: f64 = 1.15;
-/// Operations of each worker that are under way, on average, when it does nothing but wait.
+/// A worker with more operations under way, on average, only waits.
 const WAITING: f64 = 0.8;
-/// Bytes of an operation up to which its answer, not its data, is waited for.
+/// The bytes of an operation up to which latency dominates, not data.
 const SMALL: f64 = 65_536.0;
 
-/// What bounded a figure.
+/// A bottleneck.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// The rate that was asked for.
+    /// The requested rate.
     AskedRate,
-    /// The client's own making and checking of data.
+    /// The client's own generation and checking of data.
     Generator,
-    /// The network to the system, as measured by itself.
+    /// The network to the system, by its own measurement.
     NetworkStage,
-    /// The disk below the system, as measured by itself.
+    /// The disk below the system, by its own measurement.
     DiskStage,
     /// The client's processors.
     ClientCpu,
@@ -69,31 +71,31 @@ pub enum Bound {
     Retransmits,
     /// A disk.
     Disk,
-    /// Waiting for I/O with no disk busy.
+    /// Waiting for I/O although no disk is busy.
     Io,
     /// Lack of memory.
     Memory,
-    /// One directory for all.
+    /// A single directory shared by all.
     OneDirectory,
-    /// Something that only one can have at a time.
+    /// A resource that only one operation can hold at a time.
     Locks,
-    /// Answers to small operations.
+    /// The latency of small operations.
     Answers,
-    /// The way between client and servers.
+    /// The route between client and servers.
     Between,
-    /// It cannot be told.
+    /// Unknown.
     NotKnown,
 }
 
 /// A row of the table.
 pub struct Rule {
-    /// What it names.
+    /// The bottleneck.
     pub bound: Bound,
-    /// The condition, for people.
+    /// The condition as readable text.
     pub when: fn() -> String,
-    /// What bounded the figure then, for people.
+    /// The verdict as readable text.
     pub says: &'static str,
-    /// The evidence, if the condition holds.
+    /// Returns the evidence, if the condition holds.
     pub test: fn(&Evidence) -> Option<String>,
 }
 
@@ -111,7 +113,7 @@ pub const RULES: [Rule; 18] = [
         says: "the rate that was asked for",
         test: |found| {
             let asked = found.asked.filter(|asked| *asked > 0.0)?;
-            // The first operation of each worker begins before any time has passed.
+            // Each worker's first operation starts before any time has passed.
             let most = ASKED_EXCEEDED * asked + found.at_once;
             (ASKED_KEPT * asked..=most)
                 .contains(&found.figure)
@@ -184,7 +186,7 @@ pub const RULES: [Rule; 18] = [
                     found.workers, found.bench_cores
                 )
             };
-            // Another tool has threads of its own, and starts up and sums up within its CPU time.
+            // Another tool has its own threads, and its CPU time includes its startup and its summary.
             busy_core(&found.clients).or_else(|| (each >= WORKER_BUSY && !found.is_foreign).then(workers))
         },
     },
@@ -388,13 +390,14 @@ fn busy_core(machines: &[Machine]) -> Option<String> {
     machines.iter().find(|machine| machine.core >= CORE_BUSY).map(say)
 }
 
-/// Operations of each worker that were under way, if it did nothing but wait for them. The time of a system call that computes is the client's own.
+/// Returns the operations under way for each worker, if it did nothing but wait for them. System calls that compute
+/// are the client's own time.
 fn waiting(found: &Evidence) -> Option<f64> {
     let each = (found.under_way - found.bench_cores).max(0.0) / f64::from(found.workers.max(1));
     (each >= WAITING).then_some(each)
 }
 
-/// What there was to see, for those who have to find out more.
+/// Lists the observations, for further investigation.
 fn looked_at(found: &Evidence) -> String {
     let mut seen: Vec<String> = Vec::new();
     for machine in found.machines() {

@@ -1,4 +1,4 @@
-//! The ways in which a job gets at the bytes of an open file: each by itself, many at once, ahead of need, or from a copy of its own.
+//! The ways in which a job reads an open file: each basket separately, many at once, ahead, or from a local copy.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,13 +13,13 @@ use crate::target::{Manner, OpenFile, Purpose, RelName, Session, Span, TargetErr
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Each basket when it is needed, in a request of its own; a recording as it was recorded.
+    /// Read each basket when it is needed, in its own request. Replay a recording as it was recorded.
     Direct,
-    /// As many baskets at once as a cache holds, as `TTreeCache` does.
+    /// Read as many baskets at once as a cache holds, like `TTreeCache`.
     Vector,
-    /// In large blocks, the next of which is read while the job computes.
+    /// Read large blocks, the next one while the job computes.
     ReadAhead,
-    /// The file is copied to this machine first, and read there.
+    /// Copy the file to this machine first, and read the copy.
     CopyIn,
 }
 
@@ -33,12 +33,12 @@ pub(super) enum Input {
     Local(File),
 }
 
-/// How files are opened.
+/// The options of an open.
 pub(super) struct Opening<'a> {
     pub(super) mode: Mode,
-    /// Of the blocks that are read ahead.
+    /// The length of read-ahead blocks.
     pub(super) window: usize,
-    /// Where copies are put.
+    /// The directory for copies.
     pub(super) scratch: &'a Path,
 }
 
@@ -62,7 +62,8 @@ impl Input {
         }
     }
 
-    /// Reads `spans`, one behind the other, to the front of `memory`, which is long enough; together where that is meant.
+    /// Reads `spans`, one behind the other, to the front of `memory`, which is long enough. Some modes read them
+    /// together.
     pub(super) fn get(
         &mut self,
         spans: &[Span],
@@ -134,7 +135,7 @@ pub(super) fn short(span: Span, moved: usize) -> TargetError {
     TargetError::Short { what: format!("read {} bytes at {}", span.len, span.offset), moved, asked: span.len }
 }
 
-/// Copies a file to a nameless one on this machine.
+/// Copies a file to an unnamed one on this machine.
 fn copy_in(
     mut from: Box<dyn OpenFile>,
     name: &RelName,

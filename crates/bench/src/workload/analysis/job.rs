@@ -1,4 +1,4 @@
-//! A job: reads what its events need, checks and decompresses it, computes, and says what that took.
+//! A job: reads the data of its events, checks and decompresses them, computes, and reports the cost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -61,10 +61,10 @@ pub(super) fn job(
     Ok(job.finish(wall, cpu))
 }
 
-/// What a job will do: made before anything is measured.
+/// A job's plan, which is made before the measurement.
 struct Plan {
     steps: Steps,
-    /// Bytes of the largest group.
+    /// The bytes of the largest group.
     memory: usize,
 }
 
@@ -78,7 +78,7 @@ impl Plan {
         match &material.reading {
             Reading::Dataset(dataset) => {
                 let seed = splitmix::next(spec.seed ^ u64::from(number));
-                // Whether that many can be chosen was looked at when the material was made.
+                // The number of chosen events was checked when the material was made.
                 let chosen = Chosen::new(dataset.entries, spec.events_millionths, seed);
                 let chosen = chosen.unwrap_or(Chosen::All(dataset.entries));
                 let needs = needs(&dataset.parts, &dataset.branches, &chosen);
@@ -131,7 +131,7 @@ impl Job<'_> {
         Input::open(&mut *self.session, &name, bytes, &how, &mut self.cost)
     }
 
-    /// Cluster by cluster, in the order of entries.
+    /// Reads cluster by cluster, in the order of entries.
     fn dataset(
         &mut self,
         dataset: &Dataset,
@@ -151,11 +151,11 @@ impl Job<'_> {
             let mut places: Vec<u32> =
                 needs.get(group.clone()).unwrap_or_default().iter().map(|need| need.part).collect();
             if self.spec.mode == Mode::Vector {
-                // As caches do: in the order in which they lie in the file.
+                // In the order of the file, like caches do.
                 places.sort_unstable_by_key(|place| part(dataset, *place).map(|part| part.offset));
             }
             self.read_parts(&mut input, dataset, &places)?;
-            // With the next group's first event those before it are done.
+            // When the next group's first event is reached, the earlier events are done.
             let next = groups.get(number + 1).and_then(|next| needs.get(next.start));
             let end = next.map_or(dataset.entries, |need| need.event);
             self.done.events += chosen.count(before..end);
@@ -182,7 +182,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Compares with the original, decompressed if that is what the job does.
+    /// Compares a part with the original, decompressed if the job decompresses.
     fn check_part(&mut self, dataset: &Dataset, place: u32, part: &Part, bytes: &[u8]) {
         let Some(sums) = dataset.sums.get(place as usize) else {
             self.done.unpacked += bytes.len() as u64;
@@ -221,7 +221,7 @@ impl Job<'_> {
         Ok(memory)
     }
 
-    /// The work on so many bytes.
+    /// Does the computation for this number of bytes.
     fn compute(&mut self, bytes: u64) {
         let time = bytes.saturating_mul(u64::from(self.spec.compute_us_per_mb)) / 1_000_000;
         if time > 0 {
@@ -229,7 +229,7 @@ impl Job<'_> {
         }
     }
 
-    /// As it was recorded, one operation after the other.
+    /// Replays the recording, one operation after the other.
     fn recording(&mut self, recording: &Recording) -> Result<(), TargetError> {
         let mut open: HashMap<u64, (usize, Input)> = HashMap::new();
         for operation in &recording.operations {
@@ -292,7 +292,7 @@ impl Job<'_> {
     }
 }
 
-/// What lies side by side is one place.
+/// Joins adjacent spans.
 fn joined(spans: impl Iterator<Item = Span>) -> Vec<Span> {
     let mut joined: Vec<Span> = Vec::new();
     for span in spans {
