@@ -9,7 +9,7 @@ use types::{ObjectId, Stripe, Timestamp};
 use wire::request::OpenOptions;
 use wire::response::{StatExtra, StatFlags, StatReply};
 
-use crate::fs::Led;
+use crate::fs::OpenResult;
 use crate::striped::at_once;
 use crate::{Client, ClientError, Reader, RemoteFile, Settings, StripedAt, StripedReader, StripedWriter, Url};
 
@@ -49,8 +49,8 @@ impl Client {
             Some((file, to.word(UNITS_KEY).and_then(UnitAt::parse_all).unwrap_or_default()))
         };
         Ok(match self.open_until((&asked, None), options, mode, &led)? {
-            Led::File(file) => Opened::File(file),
-            Led::To((file, places)) => {
+            OpenResult::File(file) => Opened::File(file),
+            OpenResult::Redirected((file, places)) => {
                 Opened::Units(Units { url: url.clone(), file, places, settings: self.settings().clone() })
             }
         })

@@ -398,8 +398,8 @@ impl Client {
         mode: u16,
     ) -> Result<RemoteFile, ClientError> {
         match self.open_until((url, led_to), options, mode, &|_| None::<Infallible>)? {
-            Led::File(file) => Ok(file),
-            Led::To(nowhere) => match nowhere {},
+            OpenResult::File(file) => Ok(file),
+            OpenResult::Redirected(nowhere) => match nowhere {},
         }
     }
 
@@ -410,14 +410,14 @@ impl Client {
         options: OpenOptions,
         mode: u16,
         led: &dyn Fn(&Url) -> Option<T>,
-    ) -> Result<Led<T>, ClientError> {
+    ) -> Result<OpenResult<T>, ClientError> {
         let options = options | OpenOptions::RETSTAT;
         let request = Request::Open(Open::plain(Access(mode), options, url.target()));
         // The open must create the file, and the lost attempt may have created it. So it is not repeated.
         let repeatable = !options.has(OpenOptions::NEW);
         let (mut session, at, body) = match self.ask_until((url, led_to), "open", request, repeatable, led)? {
-            Asked::Answered(session, at, body) => (session, at, body),
-            Asked::Led(to) => return Ok(Led::To(to)),
+            RequestResult::Answered(session, at, body) => (session, at, body),
+            RequestResult::Redirected(to) => return Ok(OpenResult::Redirected(to)),
         };
         let reply = OpenReply::decode(&body).map_err(|source| session.malformed(source))?;
         let stat = match reply.stat {
@@ -435,7 +435,7 @@ impl Client {
             }
         };
         let from = (url.clone(), at);
-        Ok(Led::File(RemoteFile::new(session, from, reply.handle, stat, options, self.settings.clone())))
+        Ok(OpenResult::File(RemoteFile::new(session, from, reply.handle, stat, options, self.settings.clone())))
     }
 
     fn tell(&mut self, url: &Url, what: &str, request: Request) -> Result<(), ClientError> {
@@ -462,8 +462,8 @@ impl Client {
         repeatable: bool,
     ) -> Result<(Session, Url, Vec<u8>), ClientError> {
         match self.ask_until((url, None), what, request, repeatable, &|_| None::<Infallible>)? {
-            Asked::Answered(session, at, body) => Ok((session, at, body)),
-            Asked::Led(nowhere) => match nowhere {},
+            RequestResult::Answered(session, at, body) => Ok((session, at, body)),
+            RequestResult::Redirected(nowhere) => match nowhere {},
         }
     }
 
@@ -476,7 +476,7 @@ impl Client {
         request: Request,
         repeatable: bool,
         led: &dyn Fn(&Url) -> Option<T>,
-    ) -> Result<Asked<T>, ClientError> {
+    ) -> Result<RequestResult<T>, ClientError> {
         let what = format!("{what} {url}");
         let mut attempts = Attempts::new();
         let is_open = matches!(request, Request::Open(_));
@@ -494,7 +494,7 @@ impl Client {
             let kept = connected.as_ref().is_ok_and(|(_, kept)| *kept);
             let answered = connected.map(|(mut session, _)| (session.call(&what, &asked), session));
             let failed = match answered {
-                Ok((Ok(Answer::Done(body)), session)) => return Ok(Asked::Answered(session, at, body)),
+                Ok((Ok(Answer::Done(body)), session)) => return Ok(RequestResult::Answered(session, at, body)),
                 // A refusal is an answer, so the connection can be used again.
                 Ok((Err(refused @ ClientError::Refused { .. }), session)) => {
                     self.give_back(session, &at);
@@ -509,7 +509,7 @@ impl Client {
                     }
                     at = follow(&at, &redirect)?;
                     if let Some(led) = led(&at) {
-                        return Ok(Asked::Led(led));
+                        return Ok(RequestResult::Redirected(led));
                     }
                     retarget(&mut asked, &at);
                     continue;
@@ -548,18 +548,18 @@ impl Client {
 
 /// The result of an open.
 #[allow(clippy::large_enum_variant)] // lives for one call
-pub(crate) enum Led<T> {
+pub(crate) enum OpenResult<T> {
     File(RemoteFile),
     /// A redirect that the caller takes over.
-    To(T),
+    Redirected(T),
 }
 
 /// The result of one request.
 #[allow(clippy::large_enum_variant)] // lives for one call
-enum Asked<T> {
+enum RequestResult<T> {
     Answered(Session, Url, Vec<u8>),
     /// A redirect that the caller takes over.
-    Led(T),
+    Redirected(T),
 }
 
 /// The attempts of one request over lost connections.
@@ -688,7 +688,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redirects_keep_the_path_and_add_what_they_bring() {
+    fn redirects_keep_the_path_and_add_their_words() {
         let from = Url::parse("root://m//a/b?x=1").unwrap();
         let to = |port, host: &str| follow(&from, &Redirect::Host { port, host: host.as_bytes().to_vec() }).unwrap();
         let there = to(1095, "disk1?&cap=9");

@@ -1,5 +1,6 @@
-//! What a cluster decides, as synchronous machines. Time, randomness and the results of I/O are handed in; what must be done comes out. This crate knows
-//! no sockets, no clocks and no disks, so the simulator and the real node run the same code.
+//! The decisions of a cluster, as synchronous machines. They take time, randomness and the results of I/O as
+//! arguments, and return the actions that the caller must take. This crate has no sockets, no clocks and no disks,
+//! so the simulator and the real node run the same code.
 //!
 //! | module | decides |
 //! | --- | --- |

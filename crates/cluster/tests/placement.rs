@@ -135,7 +135,7 @@ fn every_possible_primary_is_chosen() {
 }
 
 #[test]
-fn a_policy_that_cannot_be_met_is_refused_with_what_would_help() {
+fn a_policy_that_cannot_be_met_is_refused_with_advice() {
     let why = |stores: Vec<StoreInfo>, text: &str| {
         let map = map(stores);
         let error = can_be_met(&map, &policy(text)).unwrap_err();

@@ -84,7 +84,7 @@ impl<T> ManyReader<T> {
     /// The connection fails, and can no longer be used.
     pub fn wait(&mut self) -> Result<Option<Read<T>>, ClientError> {
         while self.under_way() > 0 {
-            if self.send_what_is_due()?
+            if self.send_due_requests()?
                 && let Some(done) = self.receive()?
             {
                 return Ok(Some(done));
@@ -95,7 +95,7 @@ impl<T> ManyReader<T> {
 
     /// Sends the deferred requests that are due. Returns `true` if an answer can be received now, and `false` if
     /// another request has become due.
-    fn send_what_is_due(&mut self) -> Result<bool, ClientError> {
+    fn send_due_requests(&mut self) -> Result<bool, ClientError> {
         if self.later.is_empty() {
             return Ok(true);
         }

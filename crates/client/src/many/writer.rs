@@ -59,7 +59,7 @@ impl<T> ManyWriter<T> {
     /// The connection fails, and can no longer be used.
     pub fn wait(&mut self) -> Result<Option<Written<T>>, ClientError> {
         while self.under_way() > 0 {
-            if !self.send_what_is_due()? {
+            if !self.send_due_requests()? {
                 continue;
             }
             let (stream, response) = self.response()?;
@@ -144,7 +144,7 @@ impl<T> ManyWriter<T> {
 
     /// Sends the deferred requests that are due. Returns `true` if an answer can be received now, and `false` if
     /// another request has become due.
-    fn send_what_is_due(&mut self) -> Result<bool, ClientError> {
+    fn send_due_requests(&mut self) -> Result<bool, ClientError> {
         if self.later.is_empty() {
             return Ok(true);
         }
