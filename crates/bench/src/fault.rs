@@ -94,7 +94,7 @@ impl Faults {
                         // It is our own child, so no other process can be hit.
                         let _ = child.kill();
                         let _ = child.wait();
-                        break Some(format!("did not end within {} s, and was ended", PATIENCE.as_secs()));
+                        break Some(format!("did not end within {} s, and was killed", PATIENCE.as_secs()));
                     }
                     Err(error) => break Some(error.to_string()),
                 }
@@ -103,7 +103,7 @@ impl Faults {
                 record.error = error;
             }
         }
-        let error = Some("was not run: all had ended before".to_owned());
+        let error = Some("was not run, because the phase had ended before".to_owned());
         let missed = self.due.into_iter().rev().map(|fault| FaultRecord {
             what: fault.what,
             at_s: f64::from(fault.at_s),

@@ -60,7 +60,7 @@ pub(crate) fn run_phases(
 }
 
 /// The phase at which the work ended early, and the reason.
-type Ended = (usize, String);
+type EarlyEnd = (usize, String);
 
 fn do_phases(
     context: &Context<'_>,
@@ -69,7 +69,7 @@ fn do_phases(
     homes: &Homes,
     record: &mut TrialRecord,
     watch: &mut Watch<'_>,
-) -> Result<(), Ended> {
+) -> Result<(), EarlyEnd> {
     let (mut went_on, mut uncertain) = (true, false);
     let agents = context.coordinator.filter(|coordinator| coordinator.planned() > 0);
     let mut cut = Vec::new();
@@ -77,7 +77,7 @@ fn do_phases(
         let phase = &if uncertain { phase.of_uncertain(agents.is_some()) } else { phase.clone() };
         let title = phase.workload().title();
         if cut.contains(&discriminant(phase)) && phase.needs_whole_files(agents.is_some()) {
-            let why = format!("{title}: not done, because the time limit cut what was to write its files");
+            let why = format!("{title}: not done, because the time limit ended the phase that writes its files");
             return Err((number, why));
         }
         let began = now_secs();
@@ -124,7 +124,7 @@ fn do_phases(
             return Err((number, format!("{title}: {ended}")));
         }
         if let Some(why) = idle {
-            return Err((number, format!("{title}: not all workers could begin: {why}")));
+            return Err((number, format!("{title}: not all workers could start: {why}")));
         }
     }
     Ok(())

@@ -37,7 +37,7 @@ pub enum RunError {
         source: Box<NetworkError>,
     },
     /// A file or directory exists where the trial's folder should be.
-    #[error("{place}/{folder} is there already; nothing of it is touched. Remove it, or give another place")]
+    #[error("{place}/{folder} exists and was not touched; remove it, or give another directory")]
     NotEmpty {
         /// The directory.
         place: String,
@@ -157,7 +157,7 @@ pub fn run_trial(
     let cleaned = home.clean_up(work.files(), &directories);
     let copies_cleaned = copies.as_mut().map_or(Ok(()), |copies| copies.clean_up(work.copies(), &[]));
     for error in [cleaned, copies_cleaned].into_iter().filter_map(Result::err) {
-        let left = format!("not all that it made could be removed: {error}");
+        let left = format!("not all of its files could be removed: {error}");
         record.left = Some(record.left.map_or(left.clone(), |before| format!("{before}; {left}")));
     }
     Ok(record)

@@ -87,7 +87,7 @@ fn is_good(tally: &Tally) {
 }
 
 #[test]
-fn each_mode_reads_the_same_and_moves_what_it_must() {
+fn each_mode_reads_the_same_and_moves_the_expected_bytes() {
     let world = world();
     for order in [Order::Ordered, Order::Unordered] {
         for mode in MODES {

@@ -159,7 +159,7 @@ fn a_listing_has_exactly_the_existing_files() {
         let text = format!("{:?}", done.complaints);
         assert_eq!(done.wrong, if one_directory { 1 } else { 2 }, "{text}");
         assert!(text.contains("f000003 is not listed"), "{text}");
-        assert!(one_directory || text.contains("f999999 is listed, and nobody has made it"), "{text}");
+        assert!(one_directory || text.contains("f999999 is listed, and this run has not created it"), "{text}");
     }
 }
 

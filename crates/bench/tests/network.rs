@@ -204,7 +204,7 @@ fn strangers_and_silent_callers_do_not_disturb_others() {
     let mut web = TcpStream::connect(server.address).unwrap();
     web.write_all(&[b'G'; 100]).unwrap();
     let silent: Vec<_> = (0..50).map(|_| TcpStream::connect(server.address).unwrap()).collect();
-    assert!(server.has_told("is no `weir bench`"));
+    assert!(server.has_told("is not a `weir bench`"));
     assert_eq!(run(&server.remote(token(1)), &spec()).unwrap().failures().count(), 0);
     drop(silent);
     let _ = web.read(&mut [0]);
@@ -231,7 +231,7 @@ fn a_missing_server_and_another_program_are_distinguished() {
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let refused = at(address).greet().unwrap_err().to_string();
-    assert!(refused.contains("is no `weir bench`"), "{refused}");
+    assert!(refused.contains("is not a `weir bench`"), "{refused}");
     server.join().unwrap();
 }
 

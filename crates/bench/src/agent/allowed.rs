@@ -18,7 +18,7 @@ impl Allowed {
     /// Checks that `phase` needs no more than this. The error says what would have to be allowed.
     pub(super) fn check(&self, phase: &dyn Workload) -> Result<(), String> {
         if phase.runs_a_tool() && !self.tools {
-            return Err("it would run another program; the agent allows that with --tools".to_owned());
+            return Err("the phase runs another program; start the agent with --tools to allow that".to_owned());
         }
         for file in phase.local_files() {
             let (path, also) = match &file {
@@ -27,7 +27,7 @@ impl Allowed {
             };
             if !self.files.iter().chain(&also).any(|allowed| is_below(path, allowed)) {
                 return Err(format!(
-                    "{}: no file there may be used; the agent allows that with --files DIRECTORY",
+                    "{}: the agent may not use files there; start it with --files DIRECTORY to allow that",
                     path.display()
                 ));
             }

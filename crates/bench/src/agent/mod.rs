@@ -83,7 +83,7 @@ pub enum AgentError {
     #[error(transparent)]
     Hello(#[from] HelloError),
     /// The coordinator refuses the agent.
-    #[error("the coordinator at {join} did not let it in: {why}")]
+    #[error("the coordinator at {join} refuses this agent: {why}")]
     Refused {
         /// The address.
         join: String,
@@ -159,7 +159,7 @@ fn call(setting: &Setting) -> Result<Option<TcpStream>, AgentError> {
     let end = Instant::now() + CALL_FOR;
     while !setting.stop.load(Ordering::Relaxed) {
         let connect = || {
-            let mut last = io::Error::new(io::ErrorKind::NotFound, "the name stands for no address");
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
             for address in setting.join.to_socket_addrs()? {
                 match TcpStream::connect_timeout(&address, CONNECT_MAX) {
                     Ok(stream) => return Ok(stream),
@@ -180,25 +180,25 @@ fn call(setting: &Setting) -> Result<Option<TcpStream>, AgentError> {
 }
 
 /// A message or event from the coordinator.
-enum Heard {
+enum FromCoordinator {
     Ask(Ask),
     Alive,
     Gone(String),
 }
 
 /// Answers clock requests at once, and passes on everything else.
-fn hear(mut reader: Peer<TcpStream>, line: &Line, to: &SyncSender<Heard>) {
+fn hear(mut reader: Peer<TcpStream>, line: &Line, to: &SyncSender<FromCoordinator>) {
     loop {
         let heard = match reader.receive() {
             Ok(Ask::Clock { number }) => {
                 let at_us = u64::try_from(line.clock.now().as_micros()).unwrap_or(u64::MAX);
                 line.tell_or_end(&Tell::Clock { number, at_us });
-                Heard::Alive
+                FromCoordinator::Alive
             }
-            Ok(ask) => Heard::Ask(ask),
-            Err(error) => Heard::Gone(error.to_string()),
+            Ok(ask) => FromCoordinator::Ask(ask),
+            Err(error) => FromCoordinator::Gone(error.to_string()),
         };
-        let is_over = matches!(heard, Heard::Gone(_));
+        let is_over = matches!(heard, FromCoordinator::Gone(_));
         if to.send(heard).is_err() || is_over {
             return;
         }
@@ -224,14 +224,14 @@ struct Agent<'a> {
 }
 
 impl Agent<'_> {
-    fn serve(&mut self, asks: &Receiver<Heard>, joined: &mut dyn FnMut()) -> Result<Ended, AgentError> {
+    fn serve(&mut self, asks: &Receiver<FromCoordinator>, joined: &mut dyn FnMut()) -> Result<Ended, AgentError> {
         let (mut heard, mut is_in) = (Instant::now(), false);
         loop {
             if self.setting.stop.load(Ordering::Relaxed) {
                 return Ok(Ended::Stopped);
             }
             if self.line.ends.load(Ordering::Relaxed) {
-                return Err(AgentError::Lost("nothing can be sent to it".to_owned()));
+                return Err(AgentError::Lost("messages cannot be sent to it".to_owned()));
             }
             let message = match asks.recv_timeout(LOOK) {
                 Ok(message) => message,
@@ -243,7 +243,7 @@ impl Agent<'_> {
             };
             heard = Instant::now();
             match message {
-                Heard::Alive => {
+                FromCoordinator::Alive => {
                     if !is_in {
                         is_in = true;
                         joined();
@@ -251,12 +251,12 @@ impl Agent<'_> {
                         self.begin_to_watch();
                     }
                 }
-                Heard::Gone(why) => return Err(AgentError::Lost(why)),
-                Heard::Ask(Ask::Leave { why }) if is_in => return Ok(Ended::Told(why)),
-                Heard::Ask(Ask::Leave { why }) => {
+                FromCoordinator::Gone(why) => return Err(AgentError::Lost(why)),
+                FromCoordinator::Ask(Ask::Leave { why }) if is_in => return Ok(Ended::Told(why)),
+                FromCoordinator::Ask(Ask::Leave { why }) => {
                     return Err(AgentError::Refused { join: self.setting.join.clone(), why });
                 }
-                Heard::Ask(ask) => self.ask(ask),
+                FromCoordinator::Ask(ask) => self.ask(ask),
             }
         }
     }
@@ -295,7 +295,7 @@ impl Agent<'_> {
         settings.stop = client::Stop::when(move || ends.load(Ordering::Relaxed) || stops.load(Ordering::Relaxed));
         let (line, stops) = (self.line.clone(), Arc::clone(&stop));
         let known = self.known(task.home.as_ref());
-        let here = work::Here {
+        let here = work::AgentResources {
             allowed: self.setting.allowed.clone(),
             token: self.setting.token.clone(),
             program: self.setting.program.clone(),

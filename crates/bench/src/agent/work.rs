@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const PLACES_MAX: usize = 1024;
 
 /// The parts of the agent that its work needs.
-pub(super) struct Here {
+pub(super) struct AgentResources {
     pub(super) allowed: Allowed,
     /// The token with which the agent has joined.
     pub(super) token: Token,
@@ -40,7 +40,7 @@ pub(super) struct Here {
 /// Does `task`, and reports the result.
 pub(super) fn work(
     task: &Task,
-    here: &Here,
+    here: &AgentResources,
     known: Arc<Known>,
     settings: &Settings,
     line: &Line,
@@ -98,12 +98,22 @@ pub(super) fn work(
 }
 
 /// Returns the prepared workers, where they work, and what may come from a cache.
-fn prepare(task: &Task, here: &Here, known: Arc<Known>, settings: &Settings) -> Result<(Crew, Site, Caches), String> {
+fn prepare(
+    task: &Task,
+    here: &AgentResources,
+    known: Arc<Known>,
+    settings: &Settings,
+) -> Result<(Crew, Site, Caches), String> {
     let phase = task.phase.workload();
     here.allowed.check(phase)?;
     phase.check().map_err(|error| error.to_string())?;
     if task.parts.is_empty() || task.parts.end > phase.parts() {
-        return Err(format!("there are no parts {} to {} of {}", task.parts.start, task.parts.end, phase.title()));
+        return Err(format!(
+            "parts {} to {} are not among the {} of this phase",
+            task.parts.start,
+            task.parts.end,
+            phase.title()
+        ));
     }
     let home = task.home.as_ref().map(|home| system(home, settings)).transpose()?;
     let copies = task.copies.as_ref().map(|copies| system(copies, settings)).transpose()?;
@@ -141,7 +151,7 @@ fn system(home: &Home, settings: &Settings) -> Result<(Vec<Place>, Arc<dyn Targe
     let places = places.map_err(|error| error.to_string())?;
     let folder = RelName::new(home.folder.clone())
         .filter(|folder| folder.as_str().starts_with(FOLDER_BEGINS) && !folder.as_str().contains('/'))
-        .ok_or_else(|| format!("`{:.100}` is no folder of a bench", home.folder.escape_debug()))?;
+        .ok_or_else(|| format!("`{:.100}` is not the name of a trial's folder", home.folder.escape_debug()))?;
     let target = Place::targets(&places, &folder, settings);
     Ok((places, target))
 }
@@ -184,7 +194,7 @@ mod tests {
         };
         assert_eq!(system("/mnt", "weir-bench-17-0-0-0"), Ok("/mnt".to_owned()));
         for folder in ["", ".", "home", "../weir-bench-1", "weir-bench-1/../..", "weir-bench-1/x", "/weir-bench-1"] {
-            assert!(system("/mnt", folder).unwrap_err().contains("no folder of a bench"), "{folder}");
+            assert!(system("/mnt", folder).unwrap_err().contains("not the name of a trial's folder"), "{folder}");
         }
         assert!(system("gopher://x", "weir-bench-1").unwrap_err().contains("gopher"));
     }

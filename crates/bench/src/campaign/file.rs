@@ -19,13 +19,13 @@ use crate::workload::{ForeignError, Iperf3Server, WorkError};
 #[derive(Debug, thiserror::Error)]
 pub enum CampaignError {
     /// The text is not TOML, a key is unknown, or a value has the wrong type.
-    #[error("the campaign cannot be read: {0}")]
+    #[error("cannot read the campaign: {0}")]
     Syntax(#[from] toml::de::Error),
     /// The campaign has nothing to do.
     #[error("the campaign has no {0}")]
     Nothing(&'static str),
     /// Two systems have the same name.
-    #[error("two systems are called `{0}`")]
+    #[error("two systems have the name `{0}`; give each its own")]
     Twice(String),
     /// A directory of a system is not valid.
     #[error("system `{name}`: {source}")]
@@ -36,7 +36,7 @@ pub enum CampaignError {
         source: PlaceError,
     },
     /// The campaign has too many trials.
-    #[error("{0} trials; at most {TRIALS_MAX}, so leave out some values or repeats")]
+    #[error("the campaign has {0} trials, and {TRIALS_MAX} are allowed; remove some values or repeats")]
     Many(u64),
     /// The parameters of a work are not valid.
     #[error("work `{name}`: {source}")]
@@ -68,7 +68,7 @@ pub enum CampaignError {
         source: ForeignError,
     },
     /// A network section needs network-test servers, and the systems have too few.
-    #[error("work `{name}` is about flows {}; give systems a `peer`, the HOST:PORT of `weir bench flows` on their machines", if *at_once { "with several systems at once, and fewer than two have a far side" } else { "with systems, and none has a far side" })]
+    #[error("work `{name}` {}; give systems a `peer`, the HOST:PORT of `weir bench flows` on their machines", if *at_once { "tests several systems at once, and fewer than two have a network-test server" } else { "tests the network, and no system has a network-test server" })]
     NoPeers {
         /// The work.
         name: String,
@@ -76,7 +76,7 @@ pub enum CampaignError {
         at_once: bool,
     },
     /// A work needs more directories than any system has.
-    #[error("work `{name}` is to use {targets} places at a time, and no system has so many")]
+    #[error("work `{name}` uses {targets} directories, and no system has that many `place` entries")]
     Targets {
         /// The work.
         name: String,
@@ -85,7 +85,7 @@ pub enum CampaignError {
     },
     /// The disk of a system names an unknown system.
     #[error(
-        "system `{name}`: its disk is said to be the system `{disk}`, which is not there; name one by a path on the same disk"
+        "system `{name}`: `disk` names the system `{disk}`, which does not exist; add a system with a path on the same disk"
     )]
     NoDisk {
         /// The system.
@@ -408,11 +408,11 @@ mod tests {
         let systems: Vec<_> = flows.iter().map(|work| campaign.systems_of(work, &[1, 0])).collect();
         assert_eq!(systems.iter().filter(|systems| **systems == [1, 0]).count(), 4);
         assert_eq!(systems.iter().filter(|systems| **systems == [0]).count(), 4);
-        assert!(with(network, 0).unwrap_err().to_string().contains("none has a far side"));
+        assert!(with(network, 0).unwrap_err().to_string().contains("no system has a network-test server"));
         assert!(with(network, 1).unwrap_err().to_string().contains("fewer than two"));
         let alone = network.replace("[false, true]", "false");
         assert_eq!(with(&alone, 1).unwrap().systems_of(&flows[0], &[1, 0]), [0]);
-        assert!(with(&alone, 0).unwrap_err().to_string().contains("none has a far side"));
+        assert!(with(&alone, 0).unwrap_err().to_string().contains("no system has a network-test server"));
         let beside = with(&format!("{alone}beside = [\"iperf3\"]\n"), 1).unwrap();
         let flows: Vec<Work> = beside.works().into_iter().filter(Work::needs_peers).collect();
         let titles: Vec<_> = flows[0].phases.iter().map(|phase| phase.workload().title()).collect();
@@ -436,7 +436,7 @@ mod tests {
         assert_eq!(server("peer = \"[::1]:1\""), "[::1]:5201");
         assert_eq!(server("peer = \"h:1\"\niperf3 = \"other:7\""), "other:7");
         let wrong = |system: &str, work: &str| with(system, work).unwrap_err().to_string();
-        assert!(wrong("", "").contains("none has a far side"));
+        assert!(wrong("", "").contains("no system has a network-test server"));
         assert!(wrong("iperf3 = \"h:1\"", "").contains("`iperf3` and no peer"));
         assert!(wrong("peer = \"h:1\"\niperf3 = \"h\"", "").contains("`h` is no HOST:PORT"));
         assert!(wrong("peer = \"h:1\"\niperf3 = \"--logfile=x:1\"", "").contains("no HOST:PORT"));

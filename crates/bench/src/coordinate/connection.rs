@@ -64,7 +64,7 @@ impl Door {
             if open.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
                 continue;
             }
-            let counted = Counted::new(&open);
+            let counted = CountedConnection::new(&open);
             let (id, token, clock) = (next.fetch_add(1, Ordering::Relaxed), Arc::clone(&self.token), self.clock);
             let (to, name, systems) = (self.to.clone(), address.to_string(), Arc::clone(&self.systems));
             let listen = move || {
@@ -82,16 +82,16 @@ impl Door {
 }
 
 /// A connection that counts as long as its thread lives.
-struct Counted(Arc<AtomicUsize>);
+struct CountedConnection(Arc<AtomicUsize>);
 
-impl Counted {
+impl CountedConnection {
     fn new(open: &Arc<AtomicUsize>) -> Self {
         open.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(open))
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -117,7 +117,7 @@ fn let_in(mut stream: TcpStream, address: String, token: &Token, systems: &[Stri
         && introduction.name.chars().all(|c| !c.is_control());
     let why = if introduction.program != PROGRAM {
         format!(
-            "it is {:.80}, and this is {PROGRAM}; use the same on all machines",
+            "its version is {:.80}, and this is {PROGRAM}; use the same version on all machines",
             introduction.program.escape_debug()
         )
     } else if !is_name {
@@ -125,7 +125,7 @@ fn let_in(mut stream: TcpStream, address: String, token: &Token, systems: &[Stri
     } else if let Some(system) =
         introduction.kind.system().filter(|system| !systems.iter().any(|known| known == system))
     {
-        format!("there is no system `{:.80}` in this campaign; there is {}", system.escape_debug(), systems.join(", "))
+        format!("the campaign has no system `{:.80}`; its systems are {}", system.escape_debug(), systems.join(", "))
     } else {
         reader
             .stream
@@ -136,7 +136,7 @@ fn let_in(mut stream: TcpStream, address: String, token: &Token, systems: &[Stri
     };
     // The peer may already be gone.
     let _ = writer.send(&Ask::Leave { why: why.clone() });
-    Err(format!("{} was not let in: {why}", writer.name))
+    Err(format!("{} was refused: {why}", writer.name))
 }
 
 /// Passes on the messages of an accepted peer until it is gone.

@@ -128,7 +128,7 @@ impl Machine {
     fn join(&mut self, now: Duration, id: PeerId, name: &str, kind: Kind, out: &mut Vec<Output>) {
         let agents = self.agents();
         if kind == Kind::Agent && agents >= self.planned {
-            let why = format!("there are {agents} agents already, and that is all that were asked for (--agents)");
+            let why = format!("all {agents} agents that --agents asks for are present already");
             out.extend([Output::Send(id, Ask::Leave { why }), Output::Close(id)]);
             return;
         }
@@ -187,8 +187,8 @@ impl Machine {
                 }
                 Ok(())
             }
-            (Kind::Watcher { .. }, _) => Err("told of work, and it only watches"),
-            (Kind::Agent, Tell::Watched { .. }) => Err("told what it watches, and it was to work"),
+            (Kind::Watcher { .. }, _) => Err("reported work, although it only watches"),
+            (Kind::Agent, Tell::Watched { .. }) => Err("reported a watched server, although it is an agent"),
             (Kind::Agent, tell) => {
                 match &tell {
                     Tell::Second { roles, sample, .. } => {

@@ -257,7 +257,7 @@ fn check_outcome(outcome: &Outcome) -> Result<(), &'static str> {
     let devices = sides.iter().flat_map(|side| side.counts.interfaces.keys().chain([&side.interface]));
     said(devices.clone().count() <= DEVICES_MAX, "too many interfaces")?;
     let mut names = devices.chain([&outcome.system, &outcome.peer]);
-    said(names.all(is_name), "a name of flows that is none")?;
+    said(names.all(is_name), "an invalid name of flows")?;
     let losses = sides.iter().flat_map(|side| side.counts.interfaces.values());
     let losses = losses.flat_map(|one| [one.receive_lost, one.send_lost]);
     let in_sockets = sides.iter().map(|side| side.counts.udp_receive_dropped);
@@ -292,7 +292,7 @@ fn check_sample(sample: &Sample) -> Result<(), &'static str> {
 pub(super) fn check_settings(settings: &Settings) -> Result<(), &'static str> {
     said(settings.len() <= SETTINGS_MAX, "too many settings")?;
     let is_text = |text: &String| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
-    said(settings.iter().all(|(name, value)| is_text(name) && is_text(value)), "a setting that is no short text")
+    said(settings.iter().all(|(name, value)| is_text(name) && is_text(value)), "a setting that is not a short text")
 }
 
 /// Shortens a text to the limit of messages.

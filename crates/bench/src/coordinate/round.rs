@@ -127,19 +127,19 @@ impl Round {
             Step::Preparing { .. } => None,
         };
         let Some(member) = self.members.get_mut(&from).filter(|member| run == self.run && member.done.is_none()) else {
-            return Err("told of work that it was not given");
+            return Err("reported work that is not its own");
         };
         match tell {
             Tell::Prepared { caches, .. } if member.prepared.is_none() => member.prepared = Some(caches),
-            Tell::Prepared { .. } => return Err("was ready twice"),
+            Tell::Prepared { .. } => return Err("reported twice that it is ready"),
             Tell::Refused { why, .. } => {
                 let why = format!("{}: {why}", member.name);
                 self.refused.get_or_insert(why);
             }
             Tell::Second { number, roles, sample, .. } => {
-                let passed = passed.ok_or("told of seconds before the start")?;
+                let passed = passed.ok_or("reported seconds before the start")?;
                 if number != member.seconds || u64::from(number) > passed.saturating_add(EARLY_SECONDS) {
-                    return Err("told of a second that was not due");
+                    return Err("reported a second that was not due");
                 }
                 member.series.push(sample);
                 let done: Reading = roles.iter().map(|(_, reading)| *reading).sum();
@@ -147,7 +147,7 @@ impl Round {
                 self.done = [self.done, done].into_iter().sum();
             }
             Tell::Done { roles, cpu_s, system_s, sample, .. } => {
-                passed.ok_or("was done before the start")?;
+                passed.ok_or("reported its end before the start")?;
                 member.series.push(sample);
                 for role in &roles {
                     member.add(&role.role, role.rest, self.history_max);

@@ -41,13 +41,13 @@ pub enum CoordinateError {
         source: io::Error,
     },
     /// Without a token, anyone could join.
-    #[error("{0} can be reached from other machines, and without a token everybody could join; give --token-file")]
+    #[error("{0} is reachable from other machines, and without a token anyone could join; give --token-file")]
     Open(SocketAddr),
     /// The system cannot start a thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
     /// All agents are lost.
-    #[error("all agents are gone; start some again, and this run goes on where it is when it is started again")]
+    #[error("all agents are lost; start some again, and repeat the command to continue this run")]
     NobodyLeft,
     /// The coordinator's own thread has ended.
     #[error("the coordinator has ended")]
@@ -281,7 +281,7 @@ struct Driver {
     /// Peers that were told to leave and have not closed their side yet.
     leaving: Vec<(Instant, Peer<TcpStream>)>,
     /// The servers on this machine.
-    here: BTreeMap<PeerId, Here>,
+    here: BTreeMap<PeerId, LocalServer>,
     results: Sender<Event>,
     hear: Box<dyn FnMut(&News) + Send>,
     view: Arc<Mutex<View>>,
@@ -289,7 +289,7 @@ struct Driver {
 }
 
 /// A server on this machine. It is treated like one that a watcher reports.
-struct Here {
+struct LocalServer {
     observer: Observer,
     next: Instant,
 }
@@ -311,7 +311,7 @@ impl Driver {
         let ids = (0..=PeerId::MAX).rev();
         for (peer, (system, processes)) in ids.zip(systems.into_iter().filter(|(_, processes)| !processes.is_empty())) {
             let observer = Observer::new(processes.clone());
-            self.here.insert(peer, Here { observer, next: Instant::now() + SECOND });
+            self.here.insert(peer, LocalServer { observer, next: Instant::now() + SECOND });
             let kind = Kind::Watcher { system, processes };
             self.handle(self.clock.now(), Input::Joined { peer, name: "this machine".to_owned(), kind });
         }

@@ -120,7 +120,7 @@ pub struct Finished {
 
 /// The system has no more threads, or no memory for them.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no more than {started} workers can be started on this machine: {why}")]
+#[error("cannot start more than {started} workers on this machine: {why}")]
 pub struct HireError {
     /// The number of workers that had started.
     pub started: usize,
@@ -129,7 +129,7 @@ pub struct HireError {
 }
 
 /// A worker's whole work.
-type Working = dyn FnOnce() -> Result<Tally, TargetError> + Send;
+type WorkerTask = dyn FnOnce() -> Result<Tally, TargetError> + Send;
 
 /// Workers under way.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl Crew {
     fn hire_by<F>(
         roles: &[(&'static str, Range<usize>)],
         work: F,
-        mut spawn: impl FnMut(Box<Working>) -> io::Result<thread::JoinHandle<Result<Tally, TargetError>>>,
+        mut spawn: impl FnMut(Box<WorkerTask>) -> io::Result<thread::JoinHandle<Result<Tally, TargetError>>>,
     ) -> Result<Self, HireError>
     where
         F: Fn(&Worker) -> Result<Tally, TargetError> + Send + Sync + 'static,
@@ -316,7 +316,7 @@ mod tests {
             told.fetch_or(!worker.is_stopped(), Ordering::Relaxed);
             Ok(Tally::default())
         };
-        let spawn = |working: Box<Working>| {
+        let spawn = |working: Box<WorkerTask>| {
             left -= 1;
             if left > 0 { thread::Builder::new().spawn(working) } else { Err(io::ErrorKind::WouldBlock.into()) }
         };

@@ -18,7 +18,7 @@ use rustix::net::{
 };
 
 use super::error::NetworkError;
-use super::flow::{At, FlowEnd, FlowWork, move_bytes};
+use super::flow::{FlowContext, FlowEnd, FlowWork, move_bytes};
 use super::line::Line;
 use super::message::{Order, Report};
 use super::movers::Shared;
@@ -87,7 +87,7 @@ fn start(
         .stdout(Stdio::null())
         .spawn()
         .map_err(NetworkError::here(format!("start {}", program.path.display())))?;
-    let mut process = Unended(Some(process));
+    let mut process = ChildGuard(Some(process));
     shared.add_child(ours.try_clone().map_err(NetworkError::here("share a socket"))?);
     ours.set_patience(Some(OPENING_MAX)).map_err(NetworkError::here("set a socket's time"))?;
     let mut peer = Peer { stream: ours, name: format!("the process of flow {}", work.number) };
@@ -102,9 +102,9 @@ fn start(
 }
 
 /// A process that is killed if something else goes wrong.
-struct Unended(Option<Child>);
+struct ChildGuard(Option<Child>);
 
-impl Drop for Unended {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         if let Some(process) = &mut self.0 {
             end_process(process);
@@ -164,7 +164,7 @@ pub fn serve_flow(input: UnixStream) -> Result<(), NetworkError> {
     let (start, meter, stop) = (Instant::now(), Meter::default(), AtomicBool::new(false));
     let end = std::thread::scope(|scope| {
         let (ended, end) = std::sync::mpsc::sync_channel(1);
-        let at = At { work: &work, content: &content, start, meter: &meter, stop: &stop };
+        let at = FlowContext { work: &work, content: &content, start, meter: &meter, stop: &stop };
         let line = &line;
         scope.spawn(move || {
             // If the first process is gone, nobody waits for the result.
@@ -175,7 +175,7 @@ pub fn serve_flow(input: UnixStream) -> Result<(), NetworkError> {
                 Ok(end) => return Ok(end),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    let what = "a flow that ended without a word".to_owned();
+                    let what = "a flow that ended without a result".to_owned();
                     return Err(NetworkError::Unexpected { peer: "this process".to_owned(), what });
                 }
             }

@@ -10,7 +10,9 @@ use crate::peer::{FrameError, HelloError};
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// The name is unknown, or the text is not `HOST:PORT`.
-    #[error("`{peer}` is no address: {source}; give HOST:PORT, as `weir bench flows` says it on the other machine")]
+    #[error(
+        "`{peer}` is not an address: {source}; give the HOST:PORT that `weir bench flows` prints on the other machine"
+    )]
     Address {
         /// The text.
         peer: String,
@@ -32,7 +34,7 @@ pub enum NetworkError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The server refuses the test.
-    #[error("{peer} does not do that: {why}")]
+    #[error("{peer} refuses the test: {why}")]
     Refused {
         /// The server.
         peer: String,
@@ -40,7 +42,7 @@ pub enum NetworkError {
         why: String,
     },
     /// The server sent an unexpected message.
-    #[error("{peer} said something that makes no sense at this point: {what}")]
+    #[error("{peer} sent an unexpected message: {what}")]
     Unexpected {
         /// The server.
         peer: String,
@@ -48,7 +50,7 @@ pub enum NetworkError {
         what: String,
     },
     /// Datagrams do not arrive.
-    #[error("no datagram came through between here and {peer}, port {port}; is UDP let through?")]
+    #[error("no datagram arrived between this machine and {peer}, port {port}; does a firewall block UDP?")]
     NoDatagrams {
         /// The server.
         peer: String,
@@ -56,7 +58,7 @@ pub enum NetworkError {
         port: u16,
     },
     /// Not all flows were opened in time.
-    #[error("only {open} of {flows} flows were there after {seconds} s")]
+    #[error("only {open} of {flows} flows were open after {seconds} s")]
     NotOpened {
         /// The number of opened flows.
         open: usize,
@@ -82,7 +84,7 @@ pub enum NetworkError {
         why: String,
     },
     /// The server is silent.
-    #[error("nothing from {peer} for {seconds} s, in the middle of its flows; is the machine still there?")]
+    #[error("{peer} sent nothing for {seconds} s in the middle of a test; is the machine still running?")]
     Silent {
         /// The server.
         peer: String,
@@ -91,7 +93,7 @@ pub enum NetworkError {
     },
     /// The server would accept anyone.
     #[error(
-        "{listen} is not of this machine alone, and without a token everybody could ask for flows; make one with `weir bench token FILE`, and give it with --token-file"
+        "{listen} is reachable from other machines, and without a token anyone could use this server; make a token with `weir bench token FILE`, and give it with --token-file"
     )]
     Open {
         /// The address.
@@ -117,7 +119,7 @@ pub enum NetworkError {
         source: io::Error,
     },
     /// A flow could not be prepared.
-    #[error("a flow cannot begin: {0}")]
+    #[error("a flow cannot start: {0}")]
     NotReady(String),
     /// The flows' parameters are not valid.
     #[error(transparent)]

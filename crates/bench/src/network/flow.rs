@@ -54,7 +54,7 @@ pub(super) struct FlowEnd {
 }
 
 /// What one end of a flow can use.
-pub(super) struct At<'a> {
+pub(super) struct FlowContext<'a> {
     pub(super) work: &'a FlowWork,
     pub(super) content: &'a Content,
     pub(super) start: Instant,
@@ -62,7 +62,7 @@ pub(super) struct At<'a> {
     pub(super) stop: &'a AtomicBool,
 }
 
-impl At<'_> {
+impl FlowContext<'_> {
     /// Returns when sending ends.
     pub(super) fn end(&self) -> Instant {
         self.start + Duration::from_secs(u64::from(self.work.seconds))
@@ -98,7 +98,7 @@ impl FlowWork {
 }
 
 /// Moves the bytes. It always ends, and reports its result.
-pub(super) fn move_bytes(line: &Line, at: &At<'_>) -> FlowEnd {
+pub(super) fn move_bytes(line: &Line, at: &FlowContext<'_>) -> FlowEnd {
     match (line, at.work.sends) {
         (Line::Tcp(stream), true) => tcp::send(stream, at),
         (Line::Tcp(stream), false) => tcp::receive(stream, at),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::child::{self, Program};
 use super::error::NetworkError;
-use super::flow::{At, FlowEnd, FlowWork, move_bytes};
+use super::flow::{FlowContext, FlowEnd, FlowWork, move_bytes};
 use super::line::Line;
 use super::spec::Processes;
 use crate::content::Content;
@@ -199,7 +199,7 @@ impl Drop for FlowEndReport<'_> {
 /// Moves the bytes by this thread.
 fn here(work: &FlowWork, line: &Line, content: &Content, shared: &Shared, meter: &Meter) -> FlowEnd {
     match shared.start() {
-        Some(start) => move_bytes(line, &At { work, content, start, meter, stop: &shared.stop }),
+        Some(start) => move_bytes(line, &FlowContext { work, content, start, meter, stop: &shared.stop }),
         None => FlowEnd { number: work.number, sends: work.sends, ..FlowEnd::default() },
     }
 }

@@ -179,12 +179,12 @@ fn flow(here: &FlowEnd, there: Option<&FlowEnd>) -> Flow {
     let (sender, receiver) = if here.sends { (Some(here), there) } else { (there, Some(here)) };
     failures.extend([receiver, sender].into_iter().flatten().filter_map(|end| end.failure.clone()));
     if there.is_none() {
-        failures.push("the other side knows nothing of it".to_owned());
+        failures.push("the other side has no result of it".to_owned());
     }
     if let (Some(sender), Some(receiver), true) = (sender, receiver, failures.is_empty() && !here.is_udp)
         && sender.bytes != receiver.bytes
     {
-        failures.push(format!("{} bytes were sent, and {} came", sender.bytes, receiver.bytes));
+        failures.push(format!("{} bytes were sent, and {} arrived", sender.bytes, receiver.bytes));
     }
     let datagrams = here.is_udp.then(|| Datagrams {
         sent: sender.map_or(0, |end| end.operations),

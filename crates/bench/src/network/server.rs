@@ -69,9 +69,9 @@ impl WaitingSessions {
 }
 
 /// A connection that counts as long as it exists.
-struct Counted<'a>(&'a AtomicUsize);
+struct CountedConnection<'a>(&'a AtomicUsize);
 
-impl Drop for Counted<'_> {
+impl Drop for CountedConnection<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -112,18 +112,18 @@ impl Listener {
                 };
                 let sessions = &self.sessions;
                 if sessions.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-                    drop(Counted(&sessions.connections));
-                    tell(format!("{peer} is turned away: there are {CONNECTIONS_MAX} connections already"));
+                    drop(CountedConnection(&sessions.connections));
+                    tell(format!("{peer} is refused: there are {CONNECTIONS_MAX} connections already"));
                     continue;
                 }
                 let work = move || {
-                    let _counted = Counted(&sessions.connections);
+                    let _counted = CountedConnection(&sessions.connections);
                     if let Err(error) = serve_one(sessions, stream, peer, stop, tell) {
                         tell(error.to_string());
                     }
                 };
                 if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, work) {
-                    tell(format!("{peer} is turned away: no thread for it: {error}"));
+                    tell(format!("{peer} is refused: cannot start a thread: {error}"));
                 }
             }
             Ok(())

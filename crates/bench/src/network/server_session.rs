@@ -47,7 +47,7 @@ pub(super) fn serve(
             peer: client.name.clone(),
             what: "a number that is taken".to_owned(),
         })?;
-        let opened = Opened { sessions, session };
+        let opened = OpenSession { sessions, session };
         tell(format!("{} asks for {}", client.name, spec.words()));
         opened.serve(&mut client, &spec, &flows, stop)
     });
@@ -63,18 +63,18 @@ fn unexpected(client: &Peer<TcpStream>, ask: &Ask) -> NetworkError {
 }
 
 /// A session that flows can join as long as this exists.
-struct Opened<'a> {
+struct OpenSession<'a> {
     sessions: &'a WaitingSessions,
     session: u64,
 }
 
-impl Drop for Opened<'_> {
+impl Drop for OpenSession<'_> {
     fn drop(&mut self) {
         self.sessions.close(self.session);
     }
 }
 
-impl Opened<'_> {
+impl OpenSession<'_> {
     fn serve(
         &self,
         client: &mut Peer<TcpStream>,

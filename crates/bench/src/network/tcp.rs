@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
-use super::flow::{At, FlowEnd};
+use super::flow::{FlowContext, FlowEnd};
 use super::kernel::TcpState;
 use super::{DRAINING_MAX, SILENCE_MAX};
 use crate::content::FileKey;
@@ -17,14 +17,14 @@ const ALL_CAME: u8 = 1;
 
 /// Sends until the time is over, and waits until all bytes have arrived. Only then are retransmissions counted
 /// completely.
-pub(super) fn send(mut stream: &TcpStream, at: &At<'_>) -> FlowEnd {
+pub(super) fn send(mut stream: &TcpStream, at: &FlowContext<'_>) -> FlowEnd {
     let mut end = FlowEnd::default();
     let failure = send_all(&mut stream, at, &mut end).err();
     let tcp = TcpState::of(stream);
     FlowEnd { bytes: end.bytes, operations: end.operations, tcp, failure, ..at.finished() }
 }
 
-fn send_all(stream: &mut &TcpStream, at: &At<'_>, done: &mut FlowEnd) -> Result<(), String> {
+fn send_all(stream: &mut &TcpStream, at: &FlowContext<'_>, done: &mut FlowEnd) -> Result<(), String> {
     let block = at.work.block_bytes as usize;
     let mut memory = at.content.memory(block).map_err(|error| error.to_string())?;
     let key = FileKey { file: u64::from(at.work.number), generation: 0 };
@@ -47,14 +47,16 @@ fn send_all(stream: &mut &TcpStream, at: &At<'_>, done: &mut FlowEnd) -> Result<
     stream.set_patience(Some(DRAINING_MAX)).map_err(|error| error.to_string())?;
     match stream.read_exact(&mut said) {
         Ok(()) if said == [ALL_CAME] => Ok(()),
-        Ok(()) => Err("the receiver said something that makes no sense".to_owned()),
-        Err(error) if is_silence(&error) => Err(format!("not all had come {} s after its end", DRAINING_MAX.as_secs())),
-        Err(error) => Err(format!("the receiver went before all had come: {error}")),
+        Ok(()) => Err("the receiver sent an unexpected byte".to_owned()),
+        Err(error) if is_silence(&error) => {
+            Err(format!("{} s after its end, some bytes had not arrived", DRAINING_MAX.as_secs()))
+        }
+        Err(error) => Err(format!("the receiver closed before all bytes had arrived: {error}")),
     }
 }
 
 /// Receives until the sender has ended.
-pub(super) fn receive(mut stream: &TcpStream, at: &At<'_>) -> FlowEnd {
+pub(super) fn receive(mut stream: &TcpStream, at: &FlowContext<'_>) -> FlowEnd {
     let (mut bytes, mut operations) = (0, 0);
     // Later bytes were under way at the end. On a slow link they last many seconds.
     let mut in_time = None;

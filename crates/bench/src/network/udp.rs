@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::flow::{At, FlowEnd};
+use super::flow::{FlowContext, FlowEnd};
 use super::sequences::Sequences;
 use crate::load::Pace;
 
@@ -92,7 +92,7 @@ pub(super) fn open_at_server(
 }
 
 /// Sends until the time is over.
-pub(super) fn send(socket: &UdpSocket, at: &At<'_>) -> FlowEnd {
+pub(super) fn send(socket: &UdpSocket, at: &FlowContext<'_>) -> FlowEnd {
     let mut end = FlowEnd::default();
     let failure = send_all(socket, at, &mut end).err();
     let finished = FlowEnd { bytes: end.bytes, operations: end.operations, failure, ..at.finished() };
@@ -103,7 +103,7 @@ pub(super) fn send(socket: &UdpSocket, at: &At<'_>) -> FlowEnd {
     finished
 }
 
-fn send_all(socket: &UdpSocket, at: &At<'_>, done: &mut FlowEnd) -> Result<(), String> {
+fn send_all(socket: &UdpSocket, at: &FlowContext<'_>, done: &mut FlowEnd) -> Result<(), String> {
     let block = at.work.block_bytes as usize;
     let mut memory = at.content.memory(block).map_err(|error| error.to_string())?;
     // Datagrams are adjacent in the filler, always at the same offsets, so that their headers do not overwrite all
@@ -128,14 +128,14 @@ fn send_all(socket: &UdpSocket, at: &At<'_>, done: &mut FlowEnd) -> Result<(), S
                 std::thread::sleep(Duration::from_micros(100));
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(format!("a datagram of {block} bytes was not taken: {error}")),
+            Err(error) => return Err(format!("cannot send a datagram of {block} bytes: {error}")),
         }
     }
     Ok(())
 }
 
 /// Receives until the sender has ended.
-pub(super) fn receive(socket: &UdpSocket, at: &At<'_>) -> FlowEnd {
+pub(super) fn receive(socket: &UdpSocket, at: &FlowContext<'_>) -> FlowEnd {
     let (mut sequences, mut bytes, mut in_time, mut last) = (Sequences::new(), 0, 0, at.start);
     let mut all = || -> Result<(), String> {
         let mut memory = vec![0; 1 << 16];

@@ -28,7 +28,7 @@ pub enum FrameError {
         peer: String,
     },
     /// The peer has closed the connection within a message.
-    #[error("{peer} has gone within a message: {received} of {length} bytes had come")]
+    #[error("{peer} has closed the connection within a message: {received} of {length} bytes had arrived")]
     CutOff {
         /// The peer.
         peer: String,
@@ -38,9 +38,7 @@ pub enum FrameError {
         length: u32,
     },
     /// A length that no message can have.
-    #[error(
-        "a message of {length} bytes {direction} {peer}; there are none of more than {FRAME_BYTES_MAX}, and none that are empty"
-    )]
+    #[error("a message of {length} bytes {direction} {peer}; messages have 1 to {FRAME_BYTES_MAX} bytes")]
     Length {
         /// The peer.
         peer: String,
@@ -50,7 +48,7 @@ pub enum FrameError {
         length: u64,
     },
     /// The message is not the expected one.
-    #[error("a message from {peer} that makes no sense here: {source}; are both sides of the same version?")]
+    #[error("an unexpected message from {peer}: {source}; do both sides have the same version?")]
     Nonsense {
         /// The peer.
         peer: String,
@@ -58,7 +56,7 @@ pub enum FrameError {
         source: serde_json::Error,
     },
     /// The message cannot be written as JSON.
-    #[error("a message to {peer} cannot be written: {source}")]
+    #[error("cannot write a message to {peer}: {source}")]
     Unwritable {
         /// The peer.
         peer: String,

@@ -113,8 +113,8 @@ impl fmt::Display for Role {
         f.write_str(match self {
             Self::Coordinator => "a coordinator",
             Self::Agent => "an agent",
-            Self::NetworkClient => "somebody who asks for flows",
-            Self::NetworkServer => "the far side of flows",
+            Self::NetworkClient => "the client of a network test",
+            Self::NetworkServer => "the server of a network test",
             Self::Flow => "a flow",
         })
     }

@@ -43,7 +43,7 @@ pub enum TokenError {
     },
     /// Other users can read the file.
     #[error(
-        "the token file {} may be read by others (its mode is {mode:03o}), so it is no secret; make a new one with `weir bench token FILE`, or `chmod 600` it if nobody has read it",
+        "other users can read the token file {} (its mode is {mode:03o}); make a new one with `weir bench token FILE`, or `chmod 600` it if nobody has read it",
         path.display()
     )]
     Readable {
@@ -53,10 +53,10 @@ pub enum TokenError {
         mode: u32,
     },
     /// The path is not a file.
-    #[error("{} is no plain file, so it is no token; make one with `weir bench token FILE`", .0.display())]
+    #[error("{} is not a plain file; make a token with `weir bench token FILE`", .0.display())]
     NoFile(PathBuf),
     /// The file contains something else.
-    #[error("{} is no token: {why}; make one with `weir bench token FILE`", path.display())]
+    #[error("{} is not a token: {why}; make one with `weir bench token FILE`", path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub enum TokenError {
         why: &'static str,
     },
     /// The token has expired.
-    #[error("the token {} has expired {ago} ago by this machine's clock; make a new one with `weir bench token FILE`, and give it to all", path.display())]
+    #[error("the token {} expired {ago} ago by this machine's clock; make a new one with `weir bench token FILE`, and copy it to all machines", path.display())]
     Expired {
         /// The file.
         path: PathBuf,
@@ -189,9 +189,9 @@ impl Token {
             .next()
             .and_then(|line| line.strip_prefix("expires "))
             .and_then(|seconds| seconds.parse().ok())
-            .ok_or("its third line does not say when it expires, in seconds since 1970")?;
+            .ok_or("its third line is not its expiry in seconds since 1970")?;
         if lines.next().is_some() {
-            return Err("there is something behind its third line");
+            return Err("it has more than three lines");
         }
         // The secret of `Token::open` is public.
         if secret == [0; SECRET_BYTES] {

@@ -45,14 +45,14 @@ impl Stage {
 }
 
 /// A row with its position in the campaign.
-pub(super) struct At<'a> {
+pub(super) struct PlacedRow<'a> {
     /// The phase; `None`: the campaign does not have it.
     pub(super) phase: Option<&'a Phase>,
     pub(super) row: Row,
 }
 
 /// Adds the ceilings to each figure, the lowest first.
-pub(super) fn put(rows: &mut [At<'_>], campaign: &Campaign) {
+pub(super) fn put(rows: &mut [PlacedRow<'_>], campaign: &Campaign) {
     let alone: Vec<(GenerateSpec, f64)> = rows
         .iter()
         .filter_map(|at| match at.phase {

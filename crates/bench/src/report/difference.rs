@@ -173,7 +173,7 @@ impl Difference {
             }
         }
         if !self.settings.is_empty() {
-            let _ = writeln!(out, "\nSettings of the machines that differ, and may explain it:");
+            let _ = writeln!(out, "\nMachine settings that differ and may explain it:");
             for setting in &self.settings {
                 let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "not there".to_owned());
                 let _ = writeln!(out, "  {}: {} -> {}", setting.name, shown(&setting.first), shown(&setting.second));
@@ -186,7 +186,7 @@ impl Difference {
         if self.rows.is_empty() {
             let _ = writeln!(
                 out,
-                "The two runs have no row in common: rows belong together by work, parameters, phase and system."
+                "The two runs have no row in common. Rows are compared if work, parameters, phase and system are the same."
             );
             return;
         }
@@ -197,7 +197,7 @@ impl Difference {
         let tried = self.rows.iter().filter(|row| row.ratio.is_some_and(|ratio| ratio.differs().is_some())).count();
         let _ = writeln!(
             out,
-            "\nOf {} rows {slower} are surely slower and {faster} surely faster in the second run.",
+            "\nOf {} rows {slower} are certainly slower and {faster} certainly faster in the second run.",
             self.rows.len()
         );
         #[allow(clippy::cast_precision_loss)] // numbers of rows
@@ -214,10 +214,10 @@ impl Difference {
 
 fn says(ratio: Comparison) -> String {
     let sure = match ratio.differs() {
-        Some(true) if ratio.ratio > 1.0 => ", surely faster",
-        Some(true) => ", surely slower",
+        Some(true) if ratio.ratio > 1.0 => ", certainly faster",
+        Some(true) => ", certainly slower",
         Some(false) => ", maybe no difference",
-        None => ", too few repeats to say",
+        None => ", too few repeats",
     };
     let range =
         ratio.interval.map(|interval| format!(" ({:.2} to {:.2})", interval.low, interval.high)).unwrap_or_default();
@@ -295,13 +295,13 @@ mod tests {
         let text = found.text();
         for part in [
             "101.0 MB/s -> 201.0 MB/s",
-            "surely faster",
-            "surely slower",
+            "certainly faster",
+            "certainly slower",
             "maybe no difference",
             "no figure",
             "performance -> powersave",
             "memory: 1 GiB -> not there",
-            "1 are surely slower and 1 surely faster",
+            "1 are certainly slower and 1 certainly faster",
             "Only in the first:",
         ] {
             assert!(text.contains(part), "{part}: {text}");

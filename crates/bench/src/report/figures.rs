@@ -68,7 +68,7 @@ pub(super) fn of_machines(cell: &Cell) -> Vec<String> {
     let outlier = |one: &Outlier| {
         let mut apart: Vec<String> = one.apart.iter().take(APART_MAX).map(Apart::words).collect();
         let more = one.apart.len().saturating_sub(APART_MAX);
-        apart.extend((more > 0).then(|| format!("{more} settings more")));
+        apart.extend((more > 0).then(|| format!("{more} more settings")));
         let unlike = if apart.is_empty() { String::new() } else { format!("; unlike them, {}", apart.join(", ")) };
         format!("agent {}: x {:.2} of the others on {}{unlike}", one.agent, one.ratio, cell.system)
     };
@@ -98,7 +98,7 @@ pub(super) fn notes(cell: &Cell, unit: Unit) -> Vec<String> {
     notes.extend(cell.jobs.as_ref().map(of_jobs));
     notes.extend(cell.ours.map(|ours| {
         let range = ours.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high)).unwrap_or_default();
-        format!("our own is x {:.2}{range} of it", ours.ratio)
+        format!("the bench's own figure is x {:.2}{range} of it", ours.ratio)
     }));
     if cell.left_out > 0 {
         let repeats = if cell.left_out == 1 { "1 repeat that" } else { &format!("{} repeats that", cell.left_out) };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::ceiling::At;
+use super::ceiling::PlacedRow;
 use super::summary::Cell;
 use super::verdict::{Way, mount_kind, way_to};
 use crate::campaign::Campaign;
@@ -94,32 +94,32 @@ impl Flag {
 impl fmt::Display for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::WrongData => "reads brought wrong data",
-            Self::Lost => "what was acknowledged is not there any more",
+            Self::WrongData => "reads returned wrong data",
+            Self::Lost => "acknowledged data are missing",
             Self::Failures => "operations failed",
-            Self::Unsupported => "the system or its protocol cannot do this",
-            Self::EndedEarly => "ended before all was done",
-            Self::MaybeCached => "what was read may have come from a memory: this machine's caches were not emptied, or the server's could not be",
-            Self::FitsMemory => "the data fits into this machine's memory, which was not emptied: the figure may be the memory's, not the system's",
-            Self::UnequalDurability => "durability may be unequal: nothing had to be on a disk, and servers put there what they like; or HTTP, which does not say, beside what does",
-            Self::FewRepeats => "too few repeats for an interval of 95 %: six are needed",
-            Self::Scattered => "the repeats scatter by more than a tenth to each side",
-            Self::NotSteady => "no steady state: there was a trend to the end",
-            Self::Synthetic => "synthetic: what jobs read is made up, and says little of real ones",
-            Self::Compressible => "what jobs read, and was put there for them, can be compressed by a tenth and more: systems that compress gain by it",
-            Self::ManyJobs => "more jobs than this machine has processors: they waited for each other, too",
+            Self::Unsupported => "the system or its protocol does not support this",
+            Self::EndedEarly => "ended before all work was done",
+            Self::MaybeCached => "the data may have come from a cache: this machine's caches were not emptied, or the server's could not be",
+            Self::FitsMemory => "the data fit into this machine's memory, which was not emptied: the figure may be that of the memory, not of the system",
+            Self::UnequalDurability => "durability may differ: nothing had to be durable, and each server decides itself; or HTTP, which does not report durability, is beside a protocol that does",
+            Self::FewRepeats => "too few repeats for an interval of 95 %, which needs six",
+            Self::Scattered => "the repeats vary by more than a tenth to each side",
+            Self::NotSteady => "no steady state: the rate had a trend to the end",
+            Self::Synthetic => "synthetic: the jobs read generated data, which say little about real jobs",
+            Self::Compressible => "the jobs' data can be compressed by a tenth or more, which favours systems that compress",
+            Self::ManyJobs => "more jobs than this machine has processors, so they also waited for each other",
             Self::MissedDeadlines => "deadlines were missed: a detector would have lost data",
-            Self::PartialClientCpu => "by a mount of FUSE: the client's CPU time is without that of the mount's own process",
-            Self::LostAgents => "agents were lost: the figure is of what the others did",
+            Self::PartialClientCpu => "by a FUSE mount: the client's CPU time does not include the mount's own process",
+            Self::LostAgents => "agents were lost: the figure covers the others",
             Self::OutlierAgents => "an agent was far slower or faster than the others",
         })
     }
 }
 
 /// Adds the flags that follow from how the work was done, and on which machine.
-pub(super) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) {
+pub(super) fn put(rows: &mut [PlacedRow<'_>], trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) {
     let of_work = |row: &super::Row| (row.work.clone(), row.parameters.clone());
-    let has = |at: &&At<'_>| at.row.cells.iter().any(|cell| cell.flags.contains(&Flag::Compressible));
+    let has = |at: &&PlacedRow<'_>| at.row.cells.iter().any(|cell| cell.flags.contains(&Flag::Compressible));
     let compressible: BTreeSet<_> = rows.iter().filter(has).map(|at| of_work(&at.row)).collect();
     for at in rows {
         // The jobs' input was put there before, and is equally compressible.

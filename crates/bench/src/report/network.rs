@@ -104,7 +104,7 @@ impl NetworkDetails {
             let _ = write!(out, ", {name} {}", rate(*figure));
         }
         if self.segments > 0 {
-            let _ = write!(out, ", {} of {} segments sent again", self.retransmitted, self.segments);
+            let _ = write!(out, ", {} of {} segments retransmitted", self.retransmitted, self.segments);
         }
         if let Some(datagrams) = self.datagrams {
             let _ = write!(out, ", {:.3} % lost", 100.0 * share(datagrams.lost(), datagrams.sent));
@@ -170,15 +170,15 @@ mod tests {
     #[test]
     fn flow_rates_and_retransmissions_are_shown() {
         let (first, second) = (outcome("a", &[1, 5, 9], None), outcome("a", &[5, 6, 7], None));
-        assert_eq!(text(&[&[first], &[second]]), ", flows 1 / 5.5 / 9, 18 of 600 segments sent again, by eth0");
-        assert_eq!(text(&[&[outcome("a", &[1], None)]]), ", 3 of 100 segments sent again, by eth0");
+        assert_eq!(text(&[&[first], &[second]]), ", flows 1 / 5.5 / 9, 18 of 600 segments retransmitted, by eth0");
+        assert_eq!(text(&[&[outcome("a", &[1], None)]]), ", 3 of 100 segments retransmitted, by eth0");
         assert_eq!(NetworkDetails::of(&[]), None);
     }
 
     #[test]
     fn systems_at_once_are_shown_separately() {
         let all = [outcome("b", &[4], None), outcome("a", &[8], None)];
-        assert_eq!(text(&[&all, &all]), ", b 4, a 8, 12 of 400 segments sent again, by eth0");
+        assert_eq!(text(&[&all, &all]), ", b 4, a 8, 12 of 400 segments retransmitted, by eth0");
     }
 
     #[test]

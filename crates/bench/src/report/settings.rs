@@ -73,7 +73,7 @@ impl Changed {
     pub fn words(&self) -> String {
         let whose = if self.machine.is_empty() { "this machine" } else { &self.machine };
         let (before, after) = (shown(self.before.as_ref()), shown(self.after.as_ref()));
-        format!("{} of {whose} was changed from {before} to {after}", self.name)
+        format!("{} of {whose} changed from {before} to {after}", self.name)
     }
 }
 

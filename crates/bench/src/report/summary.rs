@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::ceiling::{At, Ceiling, put};
+use super::ceiling::{Ceiling, PlacedRow, put};
 use super::flags::{self, Flag};
 use super::jobs::{self, Jobs};
 use super::settings::{self, Apart, Changed, Unlike};
@@ -186,9 +186,9 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) ->
     let at = |(place, cells): (&Place, &BySystem<'_>)| {
         let work = works.get(place.0);
         let phase = work.and_then(|work: &Work| work.phases.get(place.1));
-        Some(At { phase, row: row(cells, work?, phase, campaign)? })
+        Some(PlacedRow { phase, row: row(cells, work?, phase, campaign)? })
     };
-    let mut rows: Vec<At<'_>> = all.iter().filter_map(at).collect();
+    let mut rows: Vec<PlacedRow<'_>> = all.iter().filter_map(at).collect();
     put(&mut rows, campaign);
     put_beside_tools(&mut rows);
     flags::put(&mut rows, trials, campaign, head);
@@ -201,7 +201,7 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) ->
 }
 
 /// Adds to each tool's figure the ratio of the bench's own figure on the same work.
-fn put_beside_tools(rows: &mut [At<'_>]) {
+fn put_beside_tools(rows: &mut [PlacedRow<'_>]) {
     if !rows.iter().any(is_of_a_tool) {
         return;
     }
@@ -218,7 +218,7 @@ fn put_beside_tools(rows: &mut [At<'_>]) {
     }
 }
 
-fn is_of_a_tool(at: &At<'_>) -> bool {
+fn is_of_a_tool(at: &PlacedRow<'_>) -> bool {
     at.phase.is_some_and(|phase| phase.workload().runs_a_tool())
 }
 

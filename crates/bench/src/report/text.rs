@@ -39,17 +39,17 @@ pub fn text(summary: &Summary) -> String {
         let _ = writeln!(out, "{}", remark.line());
     }
     if summary.remarks.len() > REMARKS_MAX {
-        let _ = writeln!(out, "and {} remarks more, in summary.json", summary.remarks.len() - REMARKS_MAX);
+        let _ = writeln!(out, "and {} more remarks in summary.json", summary.remarks.len() - REMARKS_MAX);
     }
     if !summary.unlike.is_empty() {
         let _ = writeln!(
             out,
-            "{} settings are not the same on all machines that did the same; report.html lists them",
+            "{} settings differ among machines with the same task; report.html lists them",
             summary.unlike.len()
         );
     }
     for changed in summary.changed.iter().take(REMARKS_MAX) {
-        let _ = writeln!(out, "while the run went on, {}", changed.words());
+        let _ = writeln!(out, "during the run, {}", changed.words());
     }
     for flag in flags {
         let _ = writeln!(out, "[{}] {flag}", flag.letter());
@@ -96,7 +96,7 @@ fn figure(cell: &Cell, unit: Unit) -> String {
         let sure = match against.differs() {
             Some(true) => "",
             Some(false) => ", maybe none",
-            None => ", too few to say",
+            None => ", too few repeats",
         };
         let _ = write!(out, ", x {:.2}{sure}", against.ratio);
     }

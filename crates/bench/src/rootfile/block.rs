@@ -73,7 +73,7 @@ impl Unpacker {
             let room = out.get_mut(begin..).unwrap_or_default();
             let done = self.block([header[0], header[1]], block, room, part.offset)?;
             if done != plain {
-                return Err(wrong(format!("a block holds {done} bytes where {plain} were said")));
+                return Err(wrong(format!("a block holds {done} bytes instead of {plain}")));
             }
             left = left.get(HEADER_LEN + packed..).unwrap_or_default();
         }
@@ -96,7 +96,7 @@ impl Unpacker {
                 let ended = zlib.decompress(block, room, flate2::FlushDecompress::Finish);
                 match ended {
                     Ok(flate2::Status::StreamEnd) => Ok(usize::try_from(zlib.total_out()).unwrap_or(0)),
-                    Ok(_) => Err(wrong("zlib", "it does not end where it was said to".to_owned())),
+                    Ok(_) => Err(wrong("zlib", "it does not end at its given length".to_owned())),
                     Err(error) => Err(wrong("zlib", error.to_string())),
                 }
             }
@@ -123,11 +123,11 @@ impl Unpacker {
                 // The checksum is checked at the end of the data.
                 match reader.read(&mut [0]).map_err(failed)? {
                     0 => Ok(room.len()),
-                    _ => Err(wrong("xz", "it holds more than was said".to_owned())),
+                    _ => Err(wrong("xz", "it holds more than its given length".to_owned())),
                 }
             }
             b"CS" => Err(RootFileError::unsupported(format!(
-                "at byte {offset}: compressed by ROOT's first algorithm (`CS`), which nobody writes any more"
+                "at byte {offset}: compressed by ROOT's first algorithm (`CS`), which is no longer in use"
             ))),
             other => Err(wrong("an unknown algorithm", format!("`{}`", other.escape_ascii()))),
         }

@@ -16,7 +16,7 @@ pub enum RootFileError {
         source: io::Error,
     },
     /// The file does not begin with `root`.
-    #[error("it is no ROOT file: it does not begin with `root`")]
+    #[error("not a ROOT file: it does not begin with `root`")]
     NotRoot,
     /// Its bytes contradict the format, or each other.
     #[error("at byte {offset}: {what}")]

@@ -83,11 +83,14 @@ impl Header {
         let (end, free_at) = (place()?, place()?);
         let free_len = head.be_u32()?;
         if end > source.len() {
-            let what = format!("the file is said to end at byte {end}, and has {}; it was cut off", source.len());
+            let what = format!(
+                "the file's header says that it ends at byte {end}, and it has {}; it was cut off",
+                source.len()
+            );
             return Err(RootFileError::malformed(8, what));
         }
         if begin < 8 || begin > end {
-            return Err(head.error(format!("the first record is said to be at byte {begin} of {end}")));
+            return Err(head.error(format!("the file's header says that the first record is at byte {begin} of {end}")));
         }
         // A file that was not closed has no list.
         let free = if free_at == 0 { Vec::new() } else { free(source, free_at, free_len)? };
@@ -290,7 +293,7 @@ pub(super) mod tests {
             wrong[at..at + bytes.len()].copy_from_slice(bytes);
             scan(&Source::memory(&wrong)).unwrap_err().to_string()
         };
-        assert!(said(0, b"toor").contains("no ROOT file"));
+        assert!(said(0, b"toor").contains("not a ROOT file"));
         assert!(said(12, &1_000_000_u32.to_be_bytes()).contains("cut off"));
         assert!(said(100, &0_u32.to_be_bytes()).contains("at byte 100: a record of 0 bytes"));
         assert!(said(100, &i32::MAX.to_be_bytes()).contains("are left"));

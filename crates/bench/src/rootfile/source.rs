@@ -52,7 +52,7 @@ impl<'a> Source<'a> {
     /// [`RootFileError::Malformed`]: the range ends behind the file. The kernel returns an error.
     pub fn at(&self, offset: u64, len: usize) -> Result<Vec<u8>, RootFileError> {
         if offset.checked_add(len as u64).is_none_or(|end| end > self.len) {
-            let what = format!("{len} bytes are said to be here, and the file ends at byte {}", self.len);
+            let what = format!("{len} bytes must be here, and the file ends at byte {}", self.len);
             return Err(RootFileError::malformed(offset, what));
         }
         match self.bytes {

@@ -15,12 +15,12 @@ const VERSION_MIN: u16 = 16;
 const BASES: usize = 4;
 
 /// Baskets by branch, and the tree's own object.
-type Found<'a> = (BTreeMap<&'a str, Vec<Part>>, Option<&'a Key>);
+type TreeRecords<'a> = (BTreeMap<&'a str, Vec<Part>>, Option<&'a Key>);
 
 /// Returns the trees of a file, ordered by their first record.
 pub(super) fn trees(source: &Source<'_>, keys: &[Key]) -> Result<Vec<Tree>, RootFileError> {
     let mut order: Vec<&str> = Vec::new();
-    let mut found: BTreeMap<&str, Found<'_>> = BTreeMap::new();
+    let mut found: BTreeMap<&str, TreeRecords<'_>> = BTreeMap::new();
     for key in keys {
         let is_basket = key.class == "TBasket";
         if !is_basket && !key.class.starts_with('T') {

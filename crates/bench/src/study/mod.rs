@@ -61,7 +61,7 @@ fn size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
     /// The scale is not valid.
-    #[error("a scale of {0}; give at least 1: everything is divided by it")]
+    #[error("the scale is {0}; give at least 1, because it divides everything")]
     Scale(f64),
     /// A shipped file is not valid.
     #[error("the shipped campaign of study {study}: {why}")]
@@ -75,7 +75,7 @@ pub enum StudyError {
     #[error("the file of systems: {0}; it takes `[[system]]` tables and nothing else")]
     Systems(String),
     /// The study reads no ROOT file.
-    #[error("study {0} reads no ROOT files; study B does")]
+    #[error("study {0} reads no ROOT files; only study B does")]
     NoRootFile(Study),
     /// The resulting campaign is not valid.
     #[error(transparent)]

@@ -12,7 +12,7 @@ pub fn table(prepared: &Prepared, summary: &Summary, rate: Option<u64>) -> Strin
     let mut text = format!("{}\n\n", about.title);
     let divided = super::scale::text(&prepared.scaled);
     if !divided.is_empty() {
-        text.push_str(&format!("Not at its full size; figures are those of what was done:\n{divided}\n"));
+        text.push_str(&format!("Scaled down; the figures are those of the scaled work:\n{divided}\n"));
     }
     if about.features {
         text.push_str(&features_text(&systems));
@@ -99,7 +99,7 @@ fn reaching(rows: &[&Row], systems: &[String], rate: u64) -> String {
         fit.sort_by(|a, b| cost(a.0).total_cmp(&cost(b.0)).then(b.1.median.total_cmp(&a.1.median)));
         match fit.first() {
             Some((row, cell)) => format!("  {system}: {} ({})\n", parameters(row), show_rate(row, cell)),
-            None => format!("  {system}: none of those that were tried\n"),
+            None => format!("  {system}: none of the measured ones\n"),
         }
     };
     systems.iter().map(line).collect()

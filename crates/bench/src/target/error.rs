@@ -47,7 +47,7 @@ pub enum TargetError {
     #[error(transparent)]
     Http(#[from] HttpError),
     /// A write or read ended early.
-    #[error("{what}: {moved} of {asked} bytes and then nothing")]
+    #[error("{what}: only {moved} of {asked} bytes")]
     Short {
         /// What was tried, with the name.
         what: String,
@@ -60,7 +60,7 @@ pub enum TargetError {
     #[error(transparent)]
     Network(Box<NetworkError>),
     /// The driver does not support it.
-    #[error("{what} is not possible by {by}")]
+    #[error("{by} does not support {what}")]
     Unsupported {
         /// What was tried.
         what: &'static str,

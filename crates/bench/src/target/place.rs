@@ -27,9 +27,7 @@ pub enum Place {
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     /// There is no driver for the protocol.
-    #[error(
-        "`{text}`: there is no driver for `{scheme}://`; there is one for paths, for root://, and for http:// and https:// (WebDAV)"
-    )]
+    #[error("`{text}`: there is no driver for `{scheme}://`; use a path, root://, http:// or https:// (WebDAV)")]
     Scheme {
         /// The text.
         text: String,
@@ -43,7 +41,7 @@ pub enum PlaceError {
     #[error(transparent)]
     Http(#[from] HttpUrlError),
     /// The text is empty.
-    #[error("an empty place; give a directory, root://HOST[:PORT]//DIRECTORY or http[s]://HOST[:PORT]/DIRECTORY")]
+    #[error("the directory is empty; give a path, root://HOST[:PORT]//DIRECTORY or http[s]://HOST[:PORT]/DIRECTORY")]
     Empty,
 }
 

@@ -41,7 +41,7 @@ pub enum WorkError {
     #[error(transparent)]
     Network(#[from] SpecError),
     /// There is no network-test server.
-    #[error("flows need the far side of a system; give the system a `peer`")]
+    #[error("a network test needs a server; give the system a `peer`")]
     NoPeer,
     /// Analysis.
     #[error(transparent)]

@@ -13,22 +13,22 @@ use super::churn::Slot;
 pub struct Known {
     /// The length of each file that was written and closed, in bytes; `None`: unknown, because it was never begun
     /// or has failed.
-    pub(super) lengths: Kept<Option<u64>>,
+    pub(super) lengths: PerFile<Option<u64>>,
     /// The state of files that are created and removed.
-    pub(super) slots: Kept<Slot>,
+    pub(super) slots: PerFile<Slot>,
 }
 
 /// A value for each file, part by part.
 #[derive(Debug)]
-pub(super) struct Kept<T>(Mutex<BTreeMap<u32, Vec<T>>>);
+pub(super) struct PerFile<T>(Mutex<BTreeMap<u32, Vec<T>>>);
 
-impl<T> Default for Kept<T> {
+impl<T> Default for PerFile<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T: Clone> Kept<T> {
+impl<T: Clone> PerFile<T> {
     fn parts(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<T>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -68,13 +68,13 @@ pub enum SmallError {
     #[error("{0} clients; at most {WORKERS_MAX}")]
     Many(u32),
     /// A file is larger than one request.
-    #[error("files of {0} bytes are not small; at most 16 MiB, or take the streams' workload")]
+    #[error("files of {0} bytes are too large here, where 16 MiB are allowed; use `[[streams]]`")]
     Large(u32),
     /// Batches cannot be created at fixed times.
-    #[error("batches at a rate; leave out one of both")]
+    #[error("batches cannot have a rate; remove `batch` or `rate`")]
     PacedBatches,
     /// Lengths are not aligned for direct I/O.
-    #[error("direct I/O with files of {0} bytes; they have to be a multiple of 4,096")]
+    #[error("direct I/O with files of {0} bytes; their size must be a multiple of 4,096")]
     Unaligned(u32),
 }
 
@@ -441,7 +441,7 @@ impl<'a> Client<'a> {
         let least = all.saturating_sub(unknown);
         if !(least..=all).contains(&entries) || wrong > 0 || missing > 0 || again > 0 {
             let text = format!(
-                "{folder}: {entries} entries instead of {all}, {wrong} of them not as they were made; of the client's own {missing} are not listed, \
+                "{folder}: {entries} entries instead of {all}, {wrong} of them wrong; of the client's own {missing} are not listed, \
                  and {again} more than once"
             );
             self.tally.add_wrong(start.elapsed(), text);

@@ -73,7 +73,7 @@ pub enum StreamError {
         file: u64,
     },
     /// Patterns that write in place verify whole pages only.
-    #[error("{access:?} with blocks of {block} bytes cannot be verified; they have to be a multiple of 4,096")]
+    #[error("{access:?} with blocks of {block} bytes cannot be verified; their size must be a multiple of 4,096")]
     Unverifiable {
         /// The pattern.
         access: Access,
@@ -81,10 +81,10 @@ pub enum StreamError {
         block: u32,
     },
     /// A new file cannot have several writers.
-    #[error("a new file is written from its beginning to its end by one worker: chunks have to be 1 with write")]
+    #[error("one worker writes a new file from start to end, so `chunks` must be 1 with `write`")]
     ChunksOfNew,
     /// Buffers like the C library's are not aligned for direct I/O.
-    #[error("{0:?} goes through buffers, so direct I/O makes no sense; put it into a work without `direct`")]
+    #[error("{0:?} uses buffers, so it cannot use direct I/O; put it into a work without `direct`")]
     DirectStdio(Access),
 }
 

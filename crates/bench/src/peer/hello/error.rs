@@ -37,20 +37,20 @@ pub enum HelloError {
         within: Duration,
     },
     /// The peer has closed the connection before its greeting was complete.
-    #[error("{peer} has closed the connection within the greeting; what it writes there says why")]
+    #[error("{peer} has closed the connection during the greeting; its own output says why")]
     Gone {
         /// The peer.
         peer: String,
     },
     /// Another program listens or calls there.
-    #[error("{peer} is no `weir bench`: its first bytes are something else")]
+    #[error("{peer} is not a `weir bench`: it does not send the greeting")]
     Stranger {
         /// The peer.
         peer: String,
     },
     /// The peer has another version.
     #[error(
-        "{peer} speaks version {theirs} of what peers say to each other, and this is version {VERSION}; use the same weir on all machines"
+        "{peer} speaks version {theirs} of the bench's protocol, and this program version {VERSION}; use the same weir on all machines"
     )]
     Version {
         /// The peer.
@@ -84,7 +84,7 @@ pub enum HelloError {
     },
     /// Our own token has expired.
     #[error(
-        "the token that {peer} is greeted with has expired by this machine's clock; make a new one with `weir bench token FILE`, and give it to all"
+        "the token for {peer} has expired by this machine's clock; make a new one with `weir bench token FILE`, and copy it to all machines"
     )]
     Expired {
         /// The peer.
@@ -102,11 +102,11 @@ pub enum HelloError {
 
 fn told(why: Refusal) -> &'static str {
     match why {
-        Refusal::WrongToken => "its token is another; give both sides the same token file",
+        Refusal::WrongToken => "it has another token; give both sides the same token file",
         Refusal::Expired => {
-            "the token has expired by its clock; make a new one with `weir bench token FILE`, and give it to all"
+            "the token has expired by its clock; make a new one with `weir bench token FILE`, and copy it to all machines"
         }
-        Refusal::Role => "it does not expect anybody for this purpose; is it the right address?",
+        Refusal::Role => "it does not accept this role; is the address right?",
     }
 }
 

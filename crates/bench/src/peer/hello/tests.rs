@@ -71,7 +71,7 @@ fn each_refusal_is_reported_on_both_sides() {
     let met = meet((Role::Flow, &right, NOW), (&[Role::Agent], &right, NOW));
     let (caller, listener) = both_say(&met);
     assert!(listener.contains("is a flow, and here an agent is expected"), "{listener}");
-    assert!(caller.contains("does not expect anybody for this purpose"), "{caller}");
+    assert!(caller.contains("does not accept this role"), "{caller}");
 
     let met = meet((Role::Agent, &Token::open(), NOW), (&[Role::Agent], &right, NOW));
     let (caller, listener) = both_say(&met);

@@ -48,7 +48,7 @@ pub(super) fn plots(samples: &[Sample], points_max: usize) -> String {
             [("received", Box::new(of(|of| of.received))), ("sent", Box::new(of(|of| of.sent)))];
         let again: f64 = samples.iter().map(|sample| sample.retransmitted * sample.seconds).sum();
         out += &over_time(
-            &format!("Interface {name}; {again:.0} TCP segments sent again"),
+            &format!("Interface {name}; {again:.0} TCP segments retransmitted"),
             samples,
             &network,
             Some(Unit::Bytes),

@@ -142,7 +142,7 @@ impl Page<'_> {
             rows::put(out, &view, (number < plotted).then_some(points_max));
         }
         if self.summary.rows.is_empty() {
-            out.push_str("<p>Nothing was measured.</p>");
+            out.push_str("<p>This run has no measurements.</p>");
         }
     }
 
@@ -152,7 +152,7 @@ impl Page<'_> {
         if found.is_empty() {
             return;
         }
-        out.push_str("<h2 id=\"flags\">What speaks against figures</h2><dl class=\"about\">");
+        out.push_str("<h2 id=\"flags\">Flags of figures</h2><dl class=\"about\">");
         for flag in found {
             let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", rows::flag(flag), escape(&flag.to_string()));
         }

@@ -148,13 +148,13 @@ fn machines_of(out: &mut String, view: &RowView<'_>, points_max: usize) {
         }
         let more = machines_in(phase).count().saturating_sub(MACHINES_MAX);
         if more > 0 {
-            let _ = write!(inside, "<p class=\"soft\">{more} machines more are in trials.jsonl.</p>");
+            let _ = write!(inside, "<p class=\"soft\">{more} more machines are in trials.jsonl.</p>");
         }
     }
     if !inside.is_empty() {
         let _ = write!(
             out,
-            "<details><summary>What the machines did, in the repeat nearest to the median</summary>{inside}</details>"
+            "<details><summary>Activity of the machines, in the repeat nearest to the median</summary>{inside}</details>"
         );
     }
 }

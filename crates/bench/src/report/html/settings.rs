@@ -14,7 +14,7 @@ const MACHINES_MAX: usize = 8;
 pub(super) fn put(out: &mut String, summary: &Summary) {
     if !summary.unlike.is_empty() {
         out.push_str(
-            "<h2>Settings that are not the same</h2><p class=\"soft\">Of machines that did the same: what may explain figures that \
+            "<h2>Settings that differ</h2><p class=\"soft\">Of machines that did the same: what may explain figures that \
              scatter, and machines that are unlike the others.</p><table><thead><tr><th>setting</th><th>of</th><th>value</th>\
              <th>machines</th></tr></thead><tbody>",
         );
@@ -31,7 +31,7 @@ pub(super) fn put(out: &mut String, summary: &Summary) {
         more(out, summary.unlike.len());
     }
     if !summary.changed.is_empty() {
-        out.push_str("<h2>Settings that were changed while the run went on</h2><ul>");
+        out.push_str("<h2>Settings that changed during the run</h2><ul>");
         for changed in summary.changed.iter().take(SETTINGS_MAX) {
             let _ = write!(out, "<li>{}.</li>", escape(&changed.words()));
         }

@@ -134,5 +134,5 @@ fn a_page_of_a_long_run_stays_small() {
 
 #[test]
 fn a_page_without_trials_says_so() {
-    assert!(page(1, &[]).contains("Nothing was measured"));
+    assert!(page(1, &[]).contains("This run has no measurements"));
 }

@@ -196,17 +196,17 @@ fn a_phase_that_was_not_done_has_a_row_that_says_so() {
         assert_eq!((cell.usable(), cell.left_out, &cell.system[..]), (None, 1, "a"));
         assert!(cell.flags.contains(&Flag::EndedEarly) && row.work == "w", "{cell:?}");
     }
-    assert!(crate::report::text(&summary).contains("no figure: ended before all was done [E]"));
+    assert!(crate::report::text(&summary).contains("no figure: ended before all work was done [E]"));
 }
 
 #[test]
 fn leftover_files_are_a_remark() {
     let mut trials: Vec<_> = (0..6).map(|n| trial(0, n, 200)).collect();
-    trials[2].left = Some("not all that it made could be removed: .nfs0001\u{1b}[2J".into());
+    trials[2].left = Some("not all of its files could be removed: .nfs0001\u{1b}[2J".into());
     let summary = summarise(&trials, &campaign(), &RunHead::default());
     assert!(summary.is_whole() && summary.rows[0].cells[0].usable().is_some());
     let text = crate::report::text(&summary);
-    assert!(text.contains(" on a: not all that it made could be removed: .nfs0001 [2J"), "{text}");
+    assert!(text.contains(" on a: not all of its files could be removed: .nfs0001 [2J"), "{text}");
 }
 
 #[test]

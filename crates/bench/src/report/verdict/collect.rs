@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Evidence, Growth, Machine, Way, decide};
 use crate::campaign::{Campaign, Phase};
 use crate::measure::Measured;
-use crate::report::ceiling::At;
+use crate::report::ceiling::PlacedRow;
 use crate::report::summary::{Cell, Row};
 use crate::result::{PhaseRecord, TrialRecord};
 use crate::sampling::{MOUNT, Sample, Settings};
@@ -17,7 +17,12 @@ const DIRECTORIES: &str = "directories";
 const WORKERS: [&str; 4] = ["clients", "streams", "recorders", "jobs"];
 
 /// Adds its verdict to each usable figure. The ceilings must be present already.
-pub(in crate::report) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campaign, settings: &Settings) {
+pub(in crate::report) fn put(
+    rows: &mut [PlacedRow<'_>],
+    trials: &[TrialRecord],
+    campaign: &Campaign,
+    settings: &Settings,
+) {
     let siblings = Siblings::new(rows);
     let verdicts: Vec<Vec<_>> = rows
         .iter()
@@ -45,7 +50,7 @@ type Samples<'a> = Vec<(&'a str, &'a [Sample])>;
 
 #[allow(clippy::cast_precision_loss)] // counts and times
 fn evidence(
-    at: &At<'_>,
+    at: &PlacedRow<'_>,
     cell: &Cell,
     siblings: &Siblings<'_>,
     trials: &[TrialRecord],
@@ -175,12 +180,12 @@ pub(in crate::report) fn way_to(place: &str) -> Way {
 
 /// Rows that differ in one parameter only.
 struct Siblings<'a> {
-    rows: &'a [At<'a>],
+    rows: &'a [PlacedRow<'a>],
     alike: BTreeMap<(String, &'static str), Vec<usize>>,
 }
 
 impl<'a> Siblings<'a> {
-    fn new(rows: &'a [At<'a>]) -> Self {
+    fn new(rows: &'a [PlacedRow<'a>]) -> Self {
         let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (number, at) in rows.iter().enumerate() {
             for name in WORKERS.into_iter().chain([DIRECTORIES]).filter(|name| parameter(&at.row, name).is_some()) {
@@ -199,15 +204,15 @@ impl<'a> Siblings<'a> {
     /// Returns the figures of `cell`'s system in the rows whose parameter `fits`.
     fn figures(
         &self,
-        at: &At<'_>,
+        at: &PlacedRow<'_>,
         cell: &Cell,
         name: &'static str,
         fits: impl Fn(&str) -> bool,
-    ) -> Vec<(&'a At<'a>, f64)> {
+    ) -> Vec<(&'a PlacedRow<'a>, f64)> {
         let alike = self.alike.get(&(Self::rest(&at.row, name), name)).map_or(&[][..], Vec::as_slice);
         let fitting = alike.iter().filter_map(|number| self.rows.get(*number));
         let fitting = fitting.filter(|other| parameter(&other.row, name).is_some_and(&fits));
-        let figure = |other: &At<'_>| other.row.cells.iter().find(|of| of.system == cell.system)?.usable();
+        let figure = |other: &PlacedRow<'_>| other.row.cells.iter().find(|of| of.system == cell.system)?.usable();
         fitting.filter_map(|other| Some((other, figure(other)?))).collect()
     }
 }
@@ -217,7 +222,7 @@ fn parameter<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
 }
 
 /// Compares with the same work by fewer workers: the next smaller number.
-fn growth(at: &At<'_>, cell: &Cell, siblings: &Siblings<'_>, workers: u32) -> Option<Growth> {
+fn growth(at: &PlacedRow<'_>, cell: &Cell, siblings: &Siblings<'_>, workers: u32) -> Option<Growth> {
     let (name, this) = WORKERS.iter().find_map(|name| Some((*name, parameter(&at.row, name)?.parse::<u32>().ok()?)))?;
     let found = siblings.figures(at, cell, name, |other| other.parse().is_ok_and(|other: u32| other < this));
     let with = found.into_iter().filter_map(|(other, figure)| Some((other.phase?.workload().workers(), figure)));
@@ -226,7 +231,7 @@ fn growth(at: &At<'_>, cell: &Cell, siblings: &Siblings<'_>, workers: u32) -> Op
 }
 
 /// Returns the rate of the same clients with a directory each, divided by this figure with one directory.
-fn own_directories(at: &At<'_>, cell: &Cell, siblings: &Siblings<'_>) -> Option<f64> {
+fn own_directories(at: &PlacedRow<'_>, cell: &Cell, siblings: &Siblings<'_>) -> Option<f64> {
     parameter(&at.row, DIRECTORIES).filter(|directories| *directories == "one")?;
     let own = siblings.figures(at, cell, DIRECTORIES, |other| other == "own");
     own.first().map(|(_, figure)| figure / cell.median).filter(|ratio| ratio.is_finite())

@@ -105,26 +105,26 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::AskedRate,
         when: || {
             format!(
-                "a rate was asked for, and {} to {} of it was kept, the first operations aside",
+                "a rate was requested, and {} to {} of it was kept, without the first operations",
                 percent(ASKED_KEPT),
                 percent(ASKED_EXCEEDED)
             )
         },
-        says: "the rate that was asked for",
+        says: "the requested rate",
         test: |found| {
             let asked = found.asked.filter(|asked| *asked > 0.0)?;
             // Each worker's first operation starts before any time has passed.
             let most = ASKED_EXCEEDED * asked + found.at_once;
             (ASKED_KEPT * asked..=most)
                 .contains(&found.figure)
-                .then(|| format!("{} of the rate asked for was kept", percent(found.figure / asked)))
+                .then(|| format!("{} of the requested rate was kept", percent(found.figure / asked)))
         },
     },
     Rule {
         bound: Bound::Generator,
         when: || {
             format!(
-                "{} to {} of what the client makes or checks by itself; or there is no system",
+                "{} to {} of the rate at which the client alone makes or checks data; or there is no system",
                 percent(CEILING_REACHED),
                 percent(CEILING_BELIEVED)
             )
@@ -139,7 +139,7 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::NetworkStage,
         when: || {
             let (low, high) = (percent(CEILING_REACHED), percent(CEILING_BELIEVED));
-            format!("{low} to {high} of what as many flows through the network do by themselves")
+            format!("{low} to {high} of the rate of equally many flows through the network alone")
         },
         says: "the network to the system",
         test: |found| reached(found, Stage::Network),
@@ -148,7 +148,7 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::DiskStage,
         when: || {
             let (low, high) = (percent(CEILING_REACHED), percent(CEILING_BELIEVED));
-            format!("{low} to {high} of what the disk below does by itself on the same work")
+            format!("{low} to {high} of the rate of the disk below on the same work")
         },
         says: "the disk below the system",
         test: |found| reached(found, Stage::Disk),
@@ -158,7 +158,7 @@ pub const RULES: [Rule; 18] = [
         when: || format!("all processors of a client were busy at least {} of the time", percent(CPU_BUSY)),
         says: "the client's CPU",
         test: |found| {
-            let shared = if found.way == Way::SameMachine { "; the server runs on it, too" } else { "" };
+            let shared = if found.way == Way::SameMachine { "; the server also runs on it" } else { "" };
             let used = format!("; the bench itself used {:.1} processors{shared}", found.bench_cores);
             Some(busy_cpu(&found.clients)? + &used)
         },
@@ -200,7 +200,7 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::Link,
         when: || {
             format!(
-                "the system is reached over a network, and an interface moved at least {} of its speed one way",
+                "the system is reached over a network, and an interface moved at least {} of its speed in one direction",
                 percent(LINK_FULL)
             )
         },
@@ -211,7 +211,7 @@ pub const RULES: [Rule; 18] = [
                 let speed = link.speed.filter(|speed| *speed > 0.0)?;
                 let say = || {
                     format!(
-                        "{} of {} moved {:.0} MB/s of the {:.0} that it can",
+                        "{} of {} moved {:.0} of at most {:.0} MB/s",
                         link.name,
                         machine.name,
                         link.rate / 1e6,
@@ -226,14 +226,14 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::Retransmits,
         when: || {
             format!(
-                "the system is reached over a network, and a machine sent at least {} of its TCP segments once more, of at least {SEGMENTS_MIN:.0}",
+                "the system is reached over a network, and a machine retransmitted at least {} of its TCP segments, of at least {SEGMENTS_MIN:.0}",
                 percent(RETRANSMITTED)
             )
         },
         says: "the network: losses",
         test: |found| {
             let say = |machine: &Machine| {
-                format!("{} sent {:.1} % of its TCP segments once more", machine.name, 100.0 * machine.retransmitted)
+                format!("{} retransmitted {:.1} % of its TCP segments", machine.name, 100.0 * machine.retransmitted)
             };
             let lossy = |machine: &&Machine| machine.segments >= SEGMENTS_MIN && machine.retransmitted >= RETRANSMITTED;
             found.networked().find(lossy).map(say)
@@ -255,7 +255,7 @@ pub const RULES: [Rule; 18] = [
                 );
                 if disk.queue < DISK_QUEUE {
                     text += &format!(
-                        "; {:.1} requests were under way: it is its latency, more at a time may be faster",
+                        "; {:.1} requests were under way, so its latency is the limit: more requests at a time may be faster",
                         disk.queue
                     );
                 }
@@ -266,7 +266,7 @@ pub const RULES: [Rule; 18] = [
     Rule {
         bound: Bound::Io,
         when: || format!("programs waited for I/O at least {} of the time, and no disk was busy", percent(IO_WAITED)),
-        says: "I/O behind the path: what is mounted there, or a limit that is set on the disk",
+        says: "I/O behind the path: a mounted system, or a limit on the disk",
         test: |found| {
             found.with_disks().find_map(|machine| {
                 let waited = machine.pressure.as_ref()?.io;
@@ -291,29 +291,29 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::OneDirectory,
         when: || {
             format!(
-                "all work in one directory, and in directories of their own they are {DIRECTORY_SLOWER} times as fast"
+                "all workers use one directory, and in separate directories they are {DIRECTORY_SLOWER} times as fast"
             )
         },
-        says: "the one directory: changes of it wait for each other",
+        says: "the shared directory: its changes wait for each other",
         test: |found| {
             let faster = found.own_directories.filter(|faster| *faster >= DIRECTORY_SLOWER)?;
-            Some(format!("in directories of their own {faster:.2} times as many were done"))
+            Some(format!("in separate directories the rate was {faster:.2} times as high"))
         },
     },
     Rule {
         bound: Bound::Locks,
         when: || {
             format!(
-                "with {MORE_WORKERS} times the workers or more it is less than {NO_GROWTH} times as fast, all machines were looked at, and nothing above holds"
+                "with {MORE_WORKERS} times the workers or more it is less than {NO_GROWTH} times as fast, all machines were watched, and no condition above holds"
             )
         },
-        says: "something that only one can have at a time: a lock, or one thread",
+        says: "something that only one operation can use at a time: a lock, or a single thread",
         test: |found| {
             let growth = found.growth.filter(|_| found.is_seen())?;
             let more = f64::from(found.workers) / f64::from(growth.fewer.max(1));
             (more >= MORE_WORKERS && growth.ratio < NO_GROWTH).then(|| {
                 format!(
-                    "{} workers did {:.2} times what {} did, and no resource that was looked at was busy",
+                    "{} workers did {:.2} times the work of {}, and no watched resource was busy",
                     found.workers, growth.ratio, growth.fewer
                 )
             })
@@ -323,7 +323,7 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::Answers,
         when: || {
             format!(
-                "operations of at most {} KiB, each worker waits for one at least {} of the time (what the bench computes meanwhile is none), and nothing above holds",
+                "operations of at most {} KiB, each worker waits for one at least {} of the time (without the bench's own computing), and no condition above holds",
                 SMALL / 1024.0,
                 percent(WAITING)
             )
@@ -345,11 +345,11 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::Between,
         when: || {
             format!(
-                "clients and servers were looked at, workers wait at least {} of the time, and nothing above holds",
+                "clients and servers were watched, workers wait at least {} of the time, and no condition above holds",
                 percent(WAITING)
             )
         },
-        says: "the way between client and servers: its delay, or a limit on it; more requests under way may be faster",
+        says: "the route between client and servers: its delay, or a limit on it; more requests under way may be faster",
         test: |found| {
             waiting(found)?;
             let both = found.way == Way::Network && !found.clients.is_empty() && !found.servers.is_empty();
@@ -358,7 +358,7 @@ pub const RULES: [Rule; 18] = [
     },
     Rule {
         bound: Bound::NotKnown,
-        when: || "nothing above holds".to_owned(),
+        when: || "no condition above holds".to_owned(),
         says: "not known",
         test: |found| Some(looked_at(found)),
     },
@@ -372,7 +372,7 @@ fn reached(found: &Evidence, stage: Stage) -> Option<String> {
     let Ceiling { share, rate, .. } = *found.ceiling(stage)?;
     (CEILING_REACHED..=CEILING_BELIEVED)
         .contains(&share)
-        .then(|| format!("{} of the {:.0} MB/s that the {} does by itself", percent(share), rate / 1e6, stage.name()))
+        .then(|| format!("{} of the {:.0} MB/s of the {} alone", percent(share), rate / 1e6, stage.name()))
 }
 
 fn busy_cpu(machines: &[Machine]) -> Option<String> {
@@ -415,13 +415,13 @@ fn looked_at(found: &Evidence) -> String {
         seen.push(format!("{}: {}", machine.name, of.join(", ")));
     }
     if found.clients.is_empty() || found.is_short() {
-        seen.push("it was too short to see anything of this client".to_owned());
+        seen.push("the time was too short to observe this client".to_owned());
     }
     if found.servers.is_empty() && found.way == Way::Network {
         seen.push("no server was watched".to_owned());
     }
     for ceiling in &found.ceilings {
-        seen.push(format!("{} of what the {} does by itself", percent(ceiling.share), ceiling.stage.name()));
+        seen.push(format!("{} of the rate of the {} alone", percent(ceiling.share), ceiling.stage.name()));
     }
     seen.join("; ")
 }

@@ -104,7 +104,7 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::ClientCpu, "95 % of the time; the bench itself used 1.0 processors", with_client(|m| m.cpu = 0.95)),
         (
             Bound::ClientCpu,
-            "the server runs on it",
+            "the server also runs on it",
             Evidence { way: Way::SameMachine, ..with_client(|m| m.cpu = 0.95) },
         ),
         (Bound::ServerCpu, "server a", with_server(|m| m.cpu = 0.95)),

@@ -77,7 +77,7 @@ impl Schema {
 
     /// Returns a field's name with those of its parents.
     pub(super) fn path(&self, field: usize) -> Result<String, RootFileError> {
-        let wrong = || RootFileError::malformed(0, format!("field {field} is in fields that make no sense"));
+        let wrong = || RootFileError::malformed(0, format!("field {field} has invalid parents"));
         let mut path = String::new();
         let mut at = field;
         for _ in 0..DEPTH_MAX {

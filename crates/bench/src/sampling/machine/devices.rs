@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{DEVICES_MAX, Found, MOUNT, chosen, names_in, text};
+use super::{DEVICES_MAX, MOUNT, SettingsCollector, chosen, names_in, text};
 
 /// Mount options that identify a machine or a person.
 const OPTIONS_LEFT_OUT: [&str; 12] = [
@@ -21,7 +21,7 @@ const OPTIONS_LEFT_OUT: [&str; 12] = [
     "fsid",
 ];
 
-impl Found<'_> {
+impl SettingsCollector<'_> {
     /// Adds the interfaces of hardware, and bonds of them.
     pub(super) fn interfaces(&mut self) {
         for name in names_in(&self.at("sys/class/net")).into_iter().take(DEVICES_MAX) {

@@ -127,7 +127,7 @@ fn memory_of(meminfo: &str) -> u64 {
 
 /// Returns the settings of a machine whose files are below `root`.
 fn settings_below(root: &Path, places: &[(&str, &Path)]) -> Settings {
-    let mut found = Found { root, settings: Settings::new() };
+    let mut found = SettingsCollector { root, settings: Settings::new() };
     found.processors();
     found.memory();
     found.firmware();
@@ -140,12 +140,12 @@ fn settings_below(root: &Path, places: &[(&str, &Path)]) -> Settings {
     found.settings
 }
 
-struct Found<'a> {
+struct SettingsCollector<'a> {
     root: &'a Path,
     settings: Settings,
 }
 
-impl Found<'_> {
+impl SettingsCollector<'_> {
     fn at(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }

@@ -20,7 +20,7 @@ pub struct HttpUrl {
 
 /// The text is not an address of this kind.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{text}` is not an address of HTTP: {why}")]
+#[error("`{text}` is not an HTTP address: {why}")]
 pub struct HttpUrlError {
     /// The given text.
     pub text: String,
@@ -42,7 +42,7 @@ impl HttpUrl {
     pub fn parse(text: &str) -> Result<Self, HttpUrlError> {
         let url = Self::parse_any(text)?;
         match url.query {
-            Some(_) => Err(wrong(text, "a directory has no `?`; a token goes into BEARER_TOKEN")),
+            Some(_) => Err(wrong(text, "a directory has no `?`; put a token into BEARER_TOKEN")),
             None => Ok(url),
         }
     }
@@ -54,14 +54,14 @@ impl HttpUrl {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(wrong(text, "write spaces and letters beyond ASCII as %20 and the like"));
         }
-        let (tls, rest) = scheme(text).ok_or_else(|| wrong(text, "it begins with neither http:// nor https://"))?;
+        let (tls, rest) = scheme(text).ok_or_else(|| wrong(text, "it does not begin with http:// or https://"))?;
         let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
         let (authority, path) = match rest.find(['/', '?']) {
             Some(at) => rest.split_at(at),
             None => (rest, "/"),
         };
         if authority.contains('@') {
-            return Err(wrong(text, "names and passwords do not belong into it; a token goes into BEARER_TOKEN"));
+            return Err(wrong(text, "it must not contain names and passwords; put a token into BEARER_TOKEN"));
         }
         let has_port = authority.rsplit(']').next().is_some_and(|rest| rest.contains(':'));
         let mut server = Endpoint::parse(authority).map_err(|why| wrong(text, why))?;

@@ -36,7 +36,7 @@ fn invalid(text: impl Into<String>) -> io::Error {
 }
 
 fn ended() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the server has closed the connection before its answer was whole")
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the server has closed the connection before its answer was complete")
 }
 
 impl Head {
@@ -71,7 +71,7 @@ impl Head {
     pub(super) fn parse(bytes: &[u8]) -> io::Result<Option<(Self, usize)>> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut response = httparse::Response::new(&mut headers);
-        let parsed = response.parse(bytes).map_err(|error| invalid(format!("not an answer of HTTP: {error}")))?;
+        let parsed = response.parse(bytes).map_err(|error| invalid(format!("not an HTTP answer: {error}")))?;
         let httparse::Status::Complete(len) = parsed else { return Ok(None) };
         let mut head = Self {
             status: response.code.unwrap_or(0),
@@ -143,7 +143,7 @@ impl Body {
         let none = method == "HEAD" || matches!(head.status, 100..=199 | 204 | 304);
         let framing = match (head.chunked, head.len) {
             _ if none => Framing::Len(0),
-            (true, Some(_)) => return Err(invalid("a body in chunks that says its length, too")),
+            (true, Some(_)) => return Err(invalid("a body in chunks that also has a length")),
             (true, None) => Framing::Chunks(None),
             (false, Some(len)) => Framing::Len(len),
             (false, None) => Framing::Close,
@@ -207,7 +207,7 @@ impl Body {
                 Framing::Chunks(chunk) => {
                     *chunk = None;
                     if !line(connection)?.is_empty() {
-                        return Err(invalid("a chunk that is longer than it says"));
+                        return Err(invalid("a chunk that exceeds its length"));
                     }
                 }
                 _ => self.done = true,

@@ -79,7 +79,9 @@ pub enum HttpError {
         why: String,
     },
     /// There are no certificates of authorities.
-    #[error("no authority to believe a server's certificate: {why}; set SSL_CERT_FILE, SSL_CERT_DIR or X509_CERT_DIR")]
+    #[error(
+        "cannot check a server's certificate without authorities: {why}; set SSL_CERT_FILE, SSL_CERT_DIR or X509_CERT_DIR"
+    )]
     Authorities {
         /// What went wrong.
         why: String,

@@ -101,18 +101,18 @@ fn a_range_ends_where_the_file_does_whatever_is_announced() {
 fn invalid_answers_are_reported() {
     let endless = format!("HTTP/1.1 200 OK\nX: {}", "x".repeat(100_000));
     for (answer, part) in [
-        ("SSH-2.0-x\n\n", "not an answer of HTTP"),
-        ("HTTP/1.1 200 OK\nContent-Length: 9\n\nfour", "before its answer was whole"),
+        ("SSH-2.0-x\n\n", "not an HTTP answer"),
+        ("HTTP/1.1 200 OK\nContent-Length: 9\n\nfour", "before its answer was complete"),
         ("HTTP/1.1 200 OK\nContent-Length: -1\n\n", "no number"),
         ("HTTP/1.1 200 OK\nContent-Length: 1\nContent-Length: 2\n\n", "two different"),
         ("HTTP/1.1 200 OK\nContent-Length: 1\nTransfer-Encoding: chunked\n\n", "in chunks"),
         ("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\nFFFFFFFFFFFFFFFFF\n", "no number"),
-        ("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n1\nabc\n", "longer than it says"),
+        ("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n1\nabc\n", "exceeds its length"),
         ("HTTP/1.1 200 OK\nTransfer-Encoding: gzip\n\n", "not asked for"),
         (endless.as_str(), "does not end"),
         ("HTTP/1.1 307 Away\nLocation: ftp://x/\nContent-Length: 0\n\n", "was redirected"),
         ("HTTP/1.1 403 No\nContent-Length: 3\n\nno!", "403 No"),
-        ("", "before its answer was whole"),
+        ("", "before its answer was complete"),
     ] {
         let server = Server::of(1, &[answer]);
         let error = body(&agent(&server.url), &server.url).unwrap_err().to_string();

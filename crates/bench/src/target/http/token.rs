@@ -28,7 +28,7 @@ impl Token {
             return Err(wrong("is too long"));
         }
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(wrong("has characters that no token has"));
+            return Err(wrong("has characters that a token cannot have"));
         }
         Ok((!text.is_empty()).then(|| Self(text.to_owned())))
     }

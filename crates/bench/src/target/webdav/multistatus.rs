@@ -95,7 +95,7 @@ pub(super) fn read(body: impl Read, asked: &str, each: &mut dyn FnMut(Member)) -
     if !state.path.is_empty() {
         return Err("an answer that ends in the middle".to_owned());
     }
-    if state.seen { Ok(()) } else { Err("an answer that is no multistatus".to_owned()) }
+    if state.seen { Ok(()) } else { Err("an answer that is not a multistatus".to_owned()) }
 }
 
 /// Resolves `&amp;` and `&#65;`. Other entities are errors.
@@ -168,7 +168,7 @@ impl State {
         self.text.clear();
         match (self.path.as_slice(), element) {
             ([Element::Multistatus], _) => self.seen = true,
-            ([_], _) => return Err("an answer that is no multistatus".to_owned()),
+            ([_], _) => return Err("an answer that is not a multistatus".to_owned()),
             ([_, Element::Response], _) => {
                 (self.href, self.member) = (None, Member::default());
             }
@@ -289,8 +289,8 @@ mod tests {
     #[test]
     fn invalid_answers_are_refused() {
         let said = |text: &str| all(text, "").unwrap_err();
-        assert!(said("<html xmlns='DAV:'/>").contains("no multistatus"));
-        assert!(said("").contains("no multistatus"));
+        assert!(said("<html xmlns='DAV:'/>").contains("not a multistatus"));
+        assert!(said("").contains("not a multistatus"));
         assert!(said("<multistatus xmlns='DAV:'><response>").contains("ends in the middle"));
         assert!(said("<multistatus xmlns='DAV:'><response></response></multistatus>").contains("without href"));
         assert!(!said("<multistatus xmlns='DAV:'></response></multistatus>").is_empty());

@@ -27,7 +27,7 @@ pub(super) fn arrange<'a>(bytes: u64, parts: impl Iterator<Item = &'a Part>, see
     let mut at = 0;
     for part in &moved {
         if part.from < at || part.from.saturating_add(part.len) > bytes {
-            return Err(format!("the part at byte {} lies over another one, or outside of the file", part.from));
+            return Err(format!("the part at byte {} overlaps another one, or is outside of the file", part.from));
         }
         if part.from > at {
             regions.push(Region { from: at, len: part.from - at });

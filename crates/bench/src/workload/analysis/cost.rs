@@ -24,7 +24,7 @@ pub(super) struct Cost<'a> {
 }
 
 /// The result of a call.
-pub(super) struct Brought<T> {
+pub(super) struct CallResult<T> {
     pub(super) value: T,
     pub(super) trips: Trips,
     pub(super) bytes: u64,
@@ -37,7 +37,10 @@ impl<'a> Cost<'a> {
     }
 
     /// Calls the driver, and delays its answer.
-    pub(super) fn call<T>(&mut self, call: impl FnOnce() -> Result<Brought<T>, TargetError>) -> Result<T, TargetError> {
+    pub(super) fn call<T>(
+        &mut self,
+        call: impl FnOnce() -> Result<CallResult<T>, TargetError>,
+    ) -> Result<T, TargetError> {
         let (begun, cpu) = (Instant::now(), thread_cpu());
         let brought = call();
         self.io_cpu += thread_cpu().saturating_sub(cpu);

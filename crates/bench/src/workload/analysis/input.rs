@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::ahead::Ahead;
-use super::cost::{Brought, Cost};
+use super::cost::{CallResult, Cost};
 use crate::memory::Memory;
 use crate::target::{Manner, OpenFile, Purpose, RelName, Session, Span, TargetError, Trips};
 
@@ -34,7 +34,7 @@ pub(super) enum Input {
 }
 
 /// The options of an open.
-pub(super) struct Opening<'a> {
+pub(super) struct InputOptions<'a> {
     pub(super) mode: Mode,
     /// The length of read-ahead blocks.
     pub(super) window: usize,
@@ -47,13 +47,13 @@ impl Input {
         session: &mut dyn Session,
         name: &RelName,
         bytes: u64,
-        how: &Opening<'_>,
+        how: &InputOptions<'_>,
         cost: &mut Cost<'_>,
     ) -> Result<Self, TargetError> {
         let manner = Manner { window: COPY_WINDOW, ..Manner::default() };
         let opened = cost.call(|| {
             let value = session.open(name, Purpose::Read, manner)?;
-            Ok(Brought { value, trips: Trips { requests: 1, in_turn: 1 }, bytes: 0 })
+            Ok(CallResult { value, trips: Trips { requests: 1, in_turn: 1 }, bytes: 0 })
         })?;
         match how.mode {
             Mode::Direct | Mode::Vector => Ok(Self::Straight(opened)),
@@ -76,7 +76,7 @@ impl Input {
         match self {
             Self::Straight(file) if together && spans.len() > 1 => cost.call(|| {
                 let trips = file.read_spans(spans, &mut memory)?;
-                Ok(Brought { value: (), trips, bytes: wanted as u64 })
+                Ok(CallResult { value: (), trips, bytes: wanted as u64 })
             })?,
             Self::Straight(file) => {
                 let mut at = 0;
@@ -113,7 +113,7 @@ impl Input {
         match self {
             Self::Straight(file) => cost.call(|| {
                 file.close()?;
-                Ok(Brought { value: (), trips: Trips { requests: 1, in_turn: 1 }, bytes: 0 })
+                Ok(CallResult { value: (), trips: Trips { requests: 1, in_turn: 1 }, bytes: 0 })
             }),
             Self::Ahead(ahead) => ahead.close(cost),
             Self::Local(_) => Ok(()),
@@ -122,13 +122,13 @@ impl Input {
 }
 
 /// One plain read.
-fn one(file: &mut dyn OpenFile, span: Span, memory: Memory) -> Result<Brought<Memory>, TargetError> {
+fn one(file: &mut dyn OpenFile, span: Span, memory: Memory) -> Result<CallResult<Memory>, TargetError> {
     file.read(span.offset, memory)?;
     let done = file.done()?.ok_or_else(|| short(span, 0))?;
     if done.memory.len() < span.len {
         return Err(short(span, done.memory.len()));
     }
-    Ok(Brought { value: done.memory, trips: Trips { requests: 1, in_turn: 1 }, bytes: span.len as u64 })
+    Ok(CallResult { value: done.memory, trips: Trips { requests: 1, in_turn: 1 }, bytes: span.len as u64 })
 }
 
 pub(super) fn short(span: Span, moved: usize) -> TargetError {

@@ -8,8 +8,8 @@ use types::Crc32c;
 
 use super::clock::{burn, thread_cpu};
 use super::cost::Cost;
-use super::input::{Input, Mode, Opening};
-use super::material::{Dataset, Material, Reading};
+use super::input::{Input, InputOptions, Mode};
+use super::material::{Dataset, JobReads, Material};
 use super::plan::{Chosen, Need, groups, needs};
 use super::recording::{Recording, What};
 use super::{AnalysisSource, AnalysisSpec, Gaps, put};
@@ -46,11 +46,11 @@ pub(super) fn job(
     job.start = worker.start();
     let cpu = thread_cpu();
     let result = match (&plan.steps, &material.reading) {
-        (Steps::Dataset { chosen, needs, groups }, Reading::Dataset(dataset)) => {
+        (Steps::Dataset { chosen, needs, groups }, JobReads::Dataset(dataset)) => {
             job.dataset(dataset, chosen, needs, groups)
         }
-        (_, Reading::Recording(recording)) => job.recording(recording),
-        (Steps::Recording, Reading::Dataset(_)) => Ok(()),
+        (_, JobReads::Recording(recording)) => job.recording(recording),
+        (Steps::Recording, JobReads::Dataset(_)) => Ok(()),
     };
     let wall = job.start.elapsed();
     let cpu = thread_cpu().saturating_sub(cpu);
@@ -76,7 +76,7 @@ enum Steps {
 impl Plan {
     fn new(spec: &AnalysisSpec, material: &Material, number: u32) -> Self {
         match &material.reading {
-            Reading::Dataset(dataset) => {
+            JobReads::Dataset(dataset) => {
                 let seed = splitmix::next(spec.seed ^ u64::from(number));
                 // The number of chosen events was checked when the material was made.
                 let chosen = Chosen::new(dataset.entries, spec.events_millionths, seed);
@@ -91,7 +91,7 @@ impl Plan {
                 let memory = of_group.chain(dataset.head.clone().map(len)).max().unwrap_or(0);
                 Self { steps: Steps::Dataset { chosen, needs, groups }, memory }
             }
-            Reading::Recording(recording) => {
+            JobReads::Recording(recording) => {
                 let len = |what: &What| match what {
                     What::Read(span) => span.len,
                     What::VectorRead(spans) => spans.iter().map(|span| span.len).sum(),
@@ -122,7 +122,7 @@ impl Job<'_> {
     fn open(&mut self, file: usize) -> Result<Input, TargetError> {
         let files = self.material.files.len();
         let name = put::name(files, self.copy, file);
-        let how = Opening {
+        let how = InputOptions {
             mode: self.spec.mode,
             window: usize::try_from(self.spec.cache_bytes).unwrap_or(usize::MAX),
             scratch: &self.spec.scratch,
@@ -192,11 +192,11 @@ impl Job<'_> {
         let text = if self.spec.decompress {
             match self.unpacker.unpack(part, bytes, &mut self.plain) {
                 Ok(()) if Crc32c::of(&self.plain) == sums.plain => None,
-                Ok(()) => Some(wrong("decompressed it is not what the original holds".to_owned())),
+                Ok(()) => Some(wrong("decompressed, it differs from the original".to_owned())),
                 Err(error) => Some(wrong(error.to_string())),
             }
         } else {
-            (Crc32c::of(bytes) != sums.packed).then(|| wrong("it is not what the original holds".to_owned()))
+            (Crc32c::of(bytes) != sums.packed).then(|| wrong("it differs from the original".to_owned()))
         };
         match text {
             None => self.cost.tally.verified += bytes.len() as u64,

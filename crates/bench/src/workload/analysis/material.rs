@@ -29,7 +29,7 @@ pub(super) struct Material {
     /// The files of one copy.
     pub(super) files: Vec<MaterialFile>,
     /// What the jobs read of them.
-    pub(super) reading: Reading,
+    pub(super) reading: JobReads,
     /// A system that compresses can store it in at most nine tenths of the space.
     pub(super) compressible: bool,
 }
@@ -51,7 +51,7 @@ pub(super) struct Original {
 
 /// The reads of the jobs.
 #[derive(Debug)]
-pub(super) enum Reading {
+pub(super) enum JobReads {
     Dataset(Dataset),
     Recording(Recording),
 }
@@ -82,7 +82,7 @@ impl Material {
     pub(super) fn load(spec: &AnalysisSpec) -> Result<Self, AnalysisError> {
         match &spec.source {
             AnalysisSource::RootFile { path, tree, branches } => {
-                let wanted = Wanted { path, tree: tree.as_deref(), branches };
+                let wanted = BranchSelection { path, tree: tree.as_deref(), branches };
                 root_file(&wanted, spec.order, spec.seed)
             }
             AnalysisSource::Recording { path } => recording(path),
@@ -96,13 +96,13 @@ impl Material {
     }
 }
 
-struct Wanted<'a> {
+struct BranchSelection<'a> {
     path: &'a Path,
     tree: Option<&'a str>,
     branches: &'a [String],
 }
 
-fn root_file(wanted: &Wanted<'_>, order: Order, seed: u64) -> Result<Material, AnalysisError> {
+fn root_file(wanted: &BranchSelection<'_>, order: Order, seed: u64) -> Result<Material, AnalysisError> {
     let path = wanted.path;
     let wrong = |what: String| AnalysisError::Source { path: path.display().to_string(), what };
     let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
@@ -117,7 +117,7 @@ fn root_file(wanted: &Wanted<'_>, order: Order, seed: u64) -> Result<Material, A
     let has_any = !tree.branches.is_empty() || tree.head.is_empty();
     if has_any && chosen.peek().is_none() {
         let names: Vec<&str> = tree.branches.iter().take(5).map(|branch| branch.name.as_str()).collect();
-        return Err(wrong(format!("no branch of {} is called so; there are {} …", tree.name, names.join(", "))));
+        return Err(wrong(format!("{} has no such branch; it has {} …", tree.name, names.join(", "))));
     }
     let mut parts = tree.head.clone();
     let head = 0..request(parts.len());
@@ -141,7 +141,7 @@ fn root_file(wanted: &Wanted<'_>, order: Order, seed: u64) -> Result<Material, A
     let compressible = is_compressible(&file, found.bytes).map_err(|error| wrong(error.to_string()))?;
     let original = Some(Original { path: path.to_owned(), regions });
     let files = vec![MaterialFile { bytes: found.bytes, original }];
-    Ok(Material { files, reading: Reading::Dataset(dataset), compressible })
+    Ok(Material { files, reading: JobReads::Dataset(dataset), compressible })
 }
 
 /// Returns the tree with that name, or the largest.
@@ -192,7 +192,7 @@ fn recording(path: &Path) -> Result<Material, AnalysisError> {
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let recording = Recording::parse(&text).map_err(|error| wrong(error.to_string()))?;
     let files = recording.files.iter().map(|(_, bytes)| MaterialFile { bytes: *bytes, original: None }).collect();
-    Ok(Material { files, reading: Reading::Recording(recording), compressible: false })
+    Ok(Material { files, reading: JobReads::Recording(recording), compressible: false })
 }
 
 /// Makes baskets of one length, the same number in each branch.
@@ -225,7 +225,7 @@ fn made(spec: &SyntheticSpec, order: Order, seed: u64) -> Material {
     let bytes = branches * rounds * u64::from(spec.basket_bytes);
     let dataset = Dataset { entries: spec.events, parts, sums: Vec::new(), head: 0..0, branches: ranges };
     let files = vec![MaterialFile { bytes, original: None }];
-    Material { files, reading: Reading::Dataset(dataset), compressible: false }
+    Material { files, reading: JobReads::Dataset(dataset), compressible: false }
 }
 
 fn request(len: usize) -> u32 {

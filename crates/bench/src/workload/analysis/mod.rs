@@ -25,7 +25,7 @@ pub use input::Mode;
 pub use recording::RecordingError;
 pub use shared::Shared;
 
-use self::material::{Material, Reading};
+use self::material::{JobReads, Material};
 use super::kind::{word_of, workers_of};
 use super::{LocalFile, Names, Site, Unit, WorkError, Workload, no_names};
 use crate::load::Crew;
@@ -161,13 +161,15 @@ pub enum AnalysisError {
         most: u64,
     },
     /// There must be exactly one source.
-    #[error("give one of root_file, recording and synthetic, and `branches` and `tree` with root_file alone")]
+    #[error("give exactly one of root_file, recording and synthetic; `branches` and `tree` are for root_file only")]
     OneSource,
     /// The source has nothing to decompress, or to choose from.
-    #[error("{0} is for a root_file; there is nothing of that kind in this source")]
+    #[error("{0} is for a root_file, not for this source")]
     NotOfThis(&'static str),
     /// The jobs need more memory than a machine has.
-    #[error("{jobs} jobs with caches of {cache} bytes take more than 64 GiB of memory; give fewer, or smaller caches")]
+    #[error(
+        "{jobs} jobs with caches of {cache} bytes need more than 64 GiB of memory; give fewer jobs, or smaller caches"
+    )]
     Memory {
         /// The number of jobs.
         jobs: u32,
@@ -224,10 +226,7 @@ impl AnalysisSpec {
             ("decompress", self.decompress && !is_real),
             ("a share of events", is_recorded && self.events_millionths < MILLION),
             ("order", is_recorded && self.order == Order::Unordered),
-            (
-                "vector (a recording says itself what is read at once: take `direct`)",
-                is_recorded && self.mode == Mode::Vector,
-            ),
+            ("vector (a recording has its own vector reads; use `direct`)", is_recorded && self.mode == Mode::Vector),
         ];
         if let Some((what, _)) = misplaced.into_iter().find(|(_, is_so)| *is_so) {
             return Err(AnalysisError::NotOfThis(what));
@@ -247,7 +246,7 @@ impl AnalysisSpec {
     fn material(&self) -> Result<Arc<Material>, AnalysisError> {
         self.shared.get(|| {
             let material = Material::load(self)?;
-            if let Reading::Dataset(dataset) = &material.reading {
+            if let JobReads::Dataset(dataset) = &material.reading {
                 let chosen = dataset.entries.saturating_mul(u64::from(self.events_millionths)) / u64::from(MILLION);
                 let is_too_much = dataset.entries > plan::ENTRIES_MAX || chosen > plan::CHOSEN_MAX;
                 if self.events_millionths < MILLION && is_too_much {
@@ -294,7 +293,7 @@ impl Workload for AnalysisSpec {
         self.material()?;
         if self.mode == Mode::CopyIn && !self.scratch.is_dir() {
             let (path, what) =
-                (self.scratch.display().to_string(), "it is no directory; scratch has to be one".to_owned());
+                (self.scratch.display().to_string(), "it is not a directory; `scratch` must be one".to_owned());
             return Err(AnalysisError::Source { path, what }.into());
         }
         Ok(())

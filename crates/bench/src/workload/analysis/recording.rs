@@ -82,7 +82,7 @@ impl Recording {
             answered = Some(answered.map_or(line.stop, |before| before.max(line.stop)));
         }
         if found.operations.is_empty() {
-            return Err(wrong(0, "there is no operation that succeeded"));
+            return Err(wrong(0, "no operation succeeded"));
         }
         Ok(found)
     }
@@ -96,7 +96,7 @@ impl Recording {
         answered: Option<f64>,
     ) -> Result<(), RecordingError> {
         let file = open.get(&line.handle).copied();
-        let known = || file.ok_or_else(|| wrong(line.number, "of a file that was not opened before"));
+        let known = || file.ok_or_else(|| wrong(line.number, "the file was not opened before"));
         let what = match line.name {
             "Open" => {
                 let url = line.arguments.first().copied().unwrap_or_default();
@@ -142,9 +142,7 @@ impl Recording {
                 What::VectorRead(read)
             }
             other => {
-                let what = format!(
-                    "`{other}`: recordings of reading are replayed; leave the lines of files that are written out"
-                );
+                let what = format!("`{other}`: only reads can be replayed; remove the lines of files that are written");
                 return Err(wrong(line.number, what));
             }
         };
@@ -175,10 +173,7 @@ impl Line<'_> {
         };
         let spans: Option<Vec<Span>> = pairs.chunks(2).map(span).collect();
         spans.filter(|spans| rest.len() == 1 && !spans.is_empty()).ok_or_else(|| {
-            wrong(
-                self.number,
-                "places and lengths of a read, and then a timeout, belong here; lengths of at most 1 GiB",
-            )
+            wrong(self.number, "expected offsets and lengths of a read, and then a timeout; lengths are at most 1 GiB")
         })
     }
 }
@@ -194,7 +189,7 @@ fn split(number: usize, line: &str) -> Result<Line<'_>, RecordingError> {
     };
     let time = |text: &str| text.trim().parse::<f64>().ok().filter(|time| time.is_finite());
     let (Ok(handle), Some(start), Some(stop)) = (handle.trim().parse(), time(start), time(stop)) else {
-        return Err(wrong(number, "a number and two times belong into fields 1, 3 and 5"));
+        return Err(wrong(number, "fields 1, 3 and 5 must be a number and two times"));
     };
     let succeeded = status.contains("SUCCESS");
     let answer = fields.get(6).copied().unwrap_or_default();

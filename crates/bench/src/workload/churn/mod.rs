@@ -88,7 +88,7 @@ pub enum ChurnError {
     },
     /// The order of phases is impossible.
     #[error(
-        "phases are fill, mixed, read-back and remove, in this order, of which one may be left out; it begins with fill or mixed"
+        "the phases are fill, mixed, read-back and remove, in this order; any may be left out, but the first must be fill or mixed"
     )]
     Order,
     /// All weights of the mixture are zero.

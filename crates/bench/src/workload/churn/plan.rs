@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_fits_what_the_steps_before_it_left() {
+    fn each_step_fits_the_state_after_the_earlier_steps() {
         for seed in 0..50 {
             for (files, model) in [
                 (Files::none(40), BTreeMap::new()),

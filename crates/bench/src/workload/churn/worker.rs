@@ -144,7 +144,7 @@ impl<'a> Churner<'a> {
                     self.tally.add_failure(self.start.elapsed(), &error);
                     // A file that must exist and does not is lost.
                     if error.failure() == Failure::NotFound && matches!(step, Step::Read { .. } | Step::Stat { .. }) {
-                        self.tally.add_lost(self.start.elapsed(), format!("{error}: it was made and not removed"));
+                        self.tally.add_lost(self.start.elapsed(), format!("{error}: it was created and not removed"));
                     }
                 }
             }
@@ -169,7 +169,7 @@ impl<'a> Churner<'a> {
                     Some(len) if len == right => {}
                     Some(len) => self.wrong(format!("{name}: {len} bytes instead of {right}")),
                     None => {
-                        let text = format!("{name} is not there: it was made and not removed");
+                        let text = format!("{name} is missing: it was created and not removed");
                         self.tally.add_lost(self.start.elapsed(), text);
                     }
                 }
@@ -252,7 +252,7 @@ impl<'a> Churner<'a> {
         file.read(size, memory)?;
         let after = file.done()?.map(|done| done.memory);
         if after.as_ref().is_some_and(|memory| !memory.is_empty()) {
-            self.wrong(format!("{name}: it goes on after its {size} bytes"));
+            self.wrong(format!("{name}: it is longer than its {size} bytes"));
         }
         self.memory = after;
         self.tally.add_served(file.server(), size);
@@ -280,9 +280,9 @@ impl<'a> Churner<'a> {
         for (slot, times) in (0..spec.files).zip(listed) {
             let name = || spec.name(self.client, slot);
             let text = match (self.slot(slot), times) {
-                (Slot::Gone, 1..) => format!("{} is listed, though it was removed or never made", name()),
+                (Slot::Gone, 1..) => format!("{} is listed, although it was removed or never created", name()),
                 (Slot::Holds(_), 0) if missing => {
-                    format!("{} is not listed, though it was made and not removed", name())
+                    format!("{} is not listed, although it was created and not removed", name())
                 }
                 (_, 2..) => format!("{} is listed {times} times", name()),
                 _ => continue,
@@ -290,7 +290,7 @@ impl<'a> Churner<'a> {
             self.wrong(text);
         }
         for name in strangers {
-            self.wrong(format!("{directory}/{name} is listed, and nobody has made it"));
+            self.wrong(format!("{directory}/{name} is listed, and this run has not created it"));
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ pub enum DaqError {
     #[error("blocks of {0} bytes; at most 256 MiB")]
     Block(u32),
     /// Lengths are not aligned for direct I/O.
-    #[error("direct I/O with blocks of {block} bytes in files of {file}; both have to be multiples of 4,096")]
+    #[error("direct I/O with blocks of {block} bytes in files of {file}; both must be multiples of 4,096")]
     Unaligned {
         /// The block size.
         block: u32,

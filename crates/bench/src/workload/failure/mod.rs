@@ -62,7 +62,7 @@ pub enum FailureError {
         file: u64,
     },
     /// A command would run after the end.
-    #[error("the command is to run after {at} s, and all ends after {seconds} s; let it run for longer")]
+    #[error("the command would run after {at} s, and the phase ends after {seconds} s; make the phase longer")]
     Late {
         /// The time of the command in seconds.
         at: u32,

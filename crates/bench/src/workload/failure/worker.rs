@@ -198,7 +198,7 @@ fn check_one(hand: &mut Hand<'_>, file: (u32, u32), until: Instant) {
             _ => false,
         };
         if is_gone {
-            let text = format!("{name} was acknowledged and is not there whole: {error}");
+            let text = format!("{name} was acknowledged and is not complete: {error}");
             hand.tally.add_lost(hand.start.elapsed(), text);
         } else {
             hand.failed(&error);

@@ -20,7 +20,7 @@ pub(super) fn run(spec: &ForeignSpec, target: &dyn Target, worker: &Worker) -> R
     };
     let wrong = |what: &str| {
         let first: String = out.chars().take(200).collect();
-        TargetError::path(format!("read what fio says ({what})"), std::io::Error::other(first))
+        TargetError::path(format!("read fio's output ({what})"), std::io::Error::other(first))
     };
     let found = read(&out).ok_or_else(|| wrong("no figures in it"))?;
     if found.bytes != spec.work.bytes() {
@@ -83,7 +83,7 @@ fn arguments(spec: &ForeignSpec, directory: &str) -> Vec<String> {
     out
 }
 
-struct Found {
+struct FioResult {
     bytes: u64,
     operations: u64,
     took: Duration,
@@ -92,10 +92,10 @@ struct Found {
 
 /// Returns the sums of its JSON output, and the longest time. Each job is reported separately, because a group
 /// would report the sum of the times.
-fn read(out: &str) -> Option<Found> {
+fn read(out: &str) -> Option<FioResult> {
     // Notes may precede the JSON.
     let value: Value = serde_json::from_str(out.get(out.find('{')?..)?).ok()?;
-    let mut found = Found { bytes: 0, operations: 0, took: Duration::ZERO, latency: Latency::default() };
+    let mut found = FioResult { bytes: 0, operations: 0, took: Duration::ZERO, latency: Latency::default() };
     for job in value.get("jobs")?.as_array()? {
         let mut took_ms = 0;
         for way in ["read", "write"] {

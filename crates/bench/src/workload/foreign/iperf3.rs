@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::tool::{Ended, Running};
+use super::tool::{Running, ToolOutput};
 use super::{ForeignError, cut_off, told};
 use crate::latency::Latency;
 use crate::load::{Crew, Tally, Worker};
@@ -218,36 +218,36 @@ fn arguments(work: &NetworkSpec, server: &Iperf3Server) -> Vec<String> {
 }
 
 #[derive(PartialEq, Debug)]
-struct Found {
+struct Iperf3Result {
     bytes: u64,
     took: Duration,
 }
 
 /// Returns the received bytes of all directions, or why they are unknown. The exit status does not help: version
 /// 3.12 succeeds with an `error` in its output.
-fn read(ended: &Ended, direction: Direction) -> Result<Found, String> {
+fn read(ended: &ToolOutput, direction: Direction) -> Result<Iperf3Result, String> {
     let first = |text: &str| text.chars().take(SAID_MAX).collect::<String>();
     // Notes may precede the JSON.
     let json = ended.out.find('{').and_then(|at| serde_json::from_str::<Value>(ended.out.get(at..)?).ok());
     let Some(json) = json else {
         let last = |text: &str| text.trim().lines().last().map(first);
         let said = last(&ended.err).or_else(|| last(&ended.out)).unwrap_or_default();
-        return Err(format!("it tells no figures ({}): {said}", ended.status));
+        return Err(format!("it reports no figures ({}): {said}", ended.status));
     };
     if let Some(error) = json.get("error") {
-        return Err(first(error.as_str().unwrap_or("an error without words")));
+        return Err(first(error.as_str().unwrap_or("an error without a text")));
     }
     let sums: &[&str] = match direction {
         Direction::To | Direction::From => &["sum_received"],
         Direction::Both => &["sum_received", "sum_received_bidir_reverse"],
     };
-    let mut found = Found { bytes: 0, took: Duration::ZERO };
+    let mut found = Iperf3Result { bytes: 0, took: Duration::ZERO };
     for name in sums {
         let sum = json.get("end").and_then(|end| end.get(name));
         let number = |key: &str| sum.and_then(|sum| sum.get(key)).and_then(Value::as_f64);
         let took = number("seconds").and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let (Some(bytes), Some(took)) = (number("bytes"), took.filter(|took| !took.is_zero())) else {
-            return Err(format!("it does not tell what arrived (`{name}`); iperf3 from 3.12 on does"));
+            return Err(format!("it does not report the received bytes (`{name}`); use iperf3 3.12 or later"));
         };
         // It writes very large numbers as a fraction with an exponent.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -268,8 +268,8 @@ mod tests {
 
     use super::*;
 
-    fn said(out: &str) -> Ended {
-        Ended { status: ExitStatus::default(), out: out.to_owned(), err: String::new() }
+    fn said(out: &str) -> ToolOutput {
+        ToolOutput { status: ExitStatus::default(), out: out.to_owned(), err: String::new() }
     }
 
     fn spec(direction: Direction, protocol: Protocol, rate: Option<u64>) -> NetworkSpec {
@@ -291,7 +291,7 @@ mod tests {
         let to = r#"{"start": {"version": "iperf 3.12"}, "intervals": [], "end": {
             "sum_sent": {"start": 0, "end": 2.000052, "seconds": 2.000052, "bytes": 719530000, "retransmits": 36, "sender": true},
             "sum_received": {"start": 0, "end": 2.000084, "seconds": 2.000084, "bytes": 714793800, "sender": true}}}"#;
-        let found = |bytes, took_us| Ok(Found { bytes, took: Duration::from_micros(took_us) });
+        let found = |bytes, took_us| Ok(Iperf3Result { bytes, took: Duration::from_micros(took_us) });
         assert_eq!(read(&said(to), Direction::To), found(714_793_800, 2_000_084));
         let both = r#"{"end": {
             "sum_sent": {"seconds": 2.000021, "bytes": 319718000, "sender": true},
@@ -322,7 +322,7 @@ mod tests {
         }
         let none = r#"{"end": {"sum_received": {"seconds": 1, "bytes": 0}}}"#;
         assert_eq!(read(&said(none), Direction::To), Err("nothing arrived".to_owned()));
-        let refused = Ended {
+        let refused = ToolOutput {
             status: ExitStatus::from_raw(256),
             out: "Usage: iperf3".to_owned(),
             err: "iperf3: parameter error\n".to_owned(),

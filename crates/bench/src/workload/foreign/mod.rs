@@ -44,7 +44,7 @@ pub struct ForeignSpec {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ForeignError {
     /// The tool does not support the pattern.
-    #[error("{tool:?} does not do {access:?}; leave `beside` out, or the phase")]
+    #[error("{tool:?} does not support {access:?}; remove `beside`, or the phase")]
     Pattern {
         /// The tool.
         tool: Tool,
@@ -52,13 +52,13 @@ pub enum ForeignError {
         access: Access,
     },
     /// The tool does not support these options of files.
-    #[error("{tool:?} does not do several chunks of a file at a time or a rate; leave `beside` out")]
+    #[error("{tool:?} does not support several chunks of a file at a time, or a rate; remove `beside`")]
     Manner {
         /// The tool.
         tool: Tool,
     },
     /// The tool does not support these flows.
-    #[error("{} does not do {what}; leave `beside` out, or have that in a section of its own", word_of(.tool))]
+    #[error("{} does not support {what}; remove `beside`, or put this into its own section", word_of(.tool))]
     Flows {
         /// The tool.
         tool: FlowTool,
@@ -66,7 +66,7 @@ pub enum ForeignError {
         what: String,
     },
     /// The address of the server is not valid.
-    #[error("`{0}` is no HOST:PORT of an `iperf3 -s`; an IPv6 address stands in brackets")]
+    #[error("`{0}` is not the HOST:PORT of an `iperf3 -s`; put an IPv6 address in brackets")]
     Address(String),
 }
 
@@ -199,7 +199,10 @@ fn location(spec: &ForeignSpec, target: &dyn Target) -> Result<String, TargetErr
 /// A tool that was killed does not report its work until then.
 fn cut_off(name: &str, at: Duration) -> Tally {
     let mut tally = Tally { cut: 1, ..Tally::default() };
-    tally.complain(at, format!("{name} was ended before it told anything: the time was up, or the run was stopped"));
+    tally.complain(
+        at,
+        format!("{name} was killed before it reported anything: the time was over, or the run was stopped"),
+    );
     tally
 }
 

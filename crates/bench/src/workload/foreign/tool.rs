@@ -23,7 +23,7 @@ pub(super) struct Running {
 }
 
 /// A tool that has ended.
-pub(super) struct Ended {
+pub(super) struct ToolOutput {
     pub(super) status: ExitStatus,
     pub(super) out: String,
     pub(super) err: String,
@@ -47,7 +47,7 @@ impl Running {
         let mut command = Command::new(name);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let spawned = command.spawn();
-        let what = format!("run {name}, which has to be installed and in the search path");
+        let what = format!("run {name}, which must be installed and in the search path");
         let mut child = spawned.map_err(|source| TargetError::path(what, source))?;
         let (out, err) = (collect(child.stdout.take()), collect(child.stderr.take()));
         Ok(Self { name, child, end: None, out, err })
@@ -61,7 +61,7 @@ impl Running {
     /// Returns its standard output after a successful end; `None`: it was killed because everything must end.
     pub(super) fn wait(self, worker: &Worker) -> Result<Option<String>, TargetError> {
         let name = self.name;
-        let Some(Ended { status, out, err }) = self.ended(worker)? else { return Ok(None) };
+        let Some(ToolOutput { status, out, err }) = self.ended(worker)? else { return Ok(None) };
         if status.success() {
             return Ok(Some(out));
         }
@@ -70,12 +70,12 @@ impl Running {
     }
 
     /// The same for a tool that reports its errors in its output.
-    pub(super) fn ended(mut self, worker: &Worker) -> Result<Option<Ended>, TargetError> {
+    pub(super) fn ended(mut self, worker: &Worker) -> Result<Option<ToolOutput>, TargetError> {
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => {
                     let (out, err) = (collected(self.out.take()), collected(self.err.take()));
-                    return Ok(Some(Ended { status, out, err }));
+                    return Ok(Some(ToolOutput { status, out, err }));
                 }
                 Ok(None) if worker.is_stopped() => {
                     self.kill();
