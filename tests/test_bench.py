@@ -228,7 +228,7 @@ def test_a_system_that_changes_bytes_gets_no_figure(campaign, tmp_path):
                 done = True
     out = run.communicate(timeout=60)[0]
     assert done and run.returncode == 1, out
-    assert "no figure: reads brought wrong data" in out
+    assert "no figure: reads returned wrong data" in out
     complaints = (tmp_path / "results/trials.jsonl").read_text()
     assert "s000001/f000000: wrong data from byte 5000" in complaints
 
@@ -440,7 +440,7 @@ def test_a_command_that_breaks_nothing_gives_no_figure(own_node, tmp_path):
     text = FAILURE.format(place=f"root://127.0.0.1:{server.port}//", pid=server.process.pid, restore="true")
     file.write_text(text.replace('["kill", "-9"', '["false"').replace("seconds = 12", "seconds = 5").replace("restore_at = 6", ""))
     table = bench("run", file, "--results", tmp_path / "results", code=1).stdout
-    assert "no figure" in table and "ended before all was done" in table
+    assert "no figure" in table and "ended before all work was done" in table
 
 
 def test_who_opens_file_after_file_stays_connected(own_node, tmp_path):

@@ -356,7 +356,7 @@ def test_when_all_are_gone_the_run_says_so_and_can_go_on_later(tmp_path, disk, t
         run.phase_begins(4, disk)
         only.kill()
         run.end(code=15)
-    assert "all agents are gone" in run.said
+    assert "all agents are lost" in run.said
     (trial,) = run.trials()
     assert "no agent is left: only (connection lost)" in trial["ended"]
     assert list(disk.iterdir()) == []
@@ -398,7 +398,7 @@ def test_a_slow_agent_is_named_with_the_settings_that_set_it_apart(tmp_path, dis
     (unlike,) = (unlike for unlike in summary["unlike"] if unlike["name"] == f"mount of {disk}")
     assert [having["machines"] for having in unlike["values"]] == [["a", "b", "c", "d"], ["slow"]]
     page = (run.results / "report.html").read_text()
-    assert "agent slow: x 0." in page and "Settings that are not the same" in page and "noatime" in page
+    assert "agent slow: x 0." in page and "Settings that differ" in page and "noatime" in page
     shown = subprocess.run([WEIR_BIN, "bench", "report", run.results], capture_output=True, text=True, check=True)
     assert f"unlike them, mount of {disk} is {apart['own']} instead of {apart['others']}" in shown.stdout, shown.stdout
 
@@ -427,8 +427,8 @@ def test_who_has_no_right_to_join_is_told_before_anything_is_written(tmp_path, d
     said = ends(agent(run, other), 13)
     assert "another" in said and "token" in said, said
     other.chmod(0o644)
-    assert "may be read by others" in ends(agent(run, other), 13)
-    assert "there is no system `tape`" in ends(agent(run, token, "--watch", "--as", "tape"), 13)
+    assert "can read the token file" in ends(agent(run, other), 13)
+    assert "the campaign has no system `tape`" in ends(agent(run, token, "--watch", "--as", "tape"), 13)
     assert list(disk.iterdir()) == [] and run.process.poll() is None
     with agents(run, token, "right") as (right,):
         run.end()

@@ -101,7 +101,7 @@ def test_each_compression_is_undone(method, kind, tmp_path):
 
 def test_what_is_no_root_file_is_said_to_be_none(tmp_path):
     (tmp_path / "x").write_bytes(b"something else" * 100)
-    assert "no ROOT file" in bench("root-file", tmp_path / "x", code=2).stderr
+    assert "not a ROOT file" in bench("root-file", tmp_path / "x", code=2).stderr
     assert "No such file" in bench("root-file", tmp_path / "y", code=11).stderr
     whole = HZZ.read_bytes()
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
@@ -267,7 +267,7 @@ def test_what_cannot_be_read_here_is_said_before_anything_is_written(systems, tm
         return bench("run", campaign, "--results", tmp_path / "none", code=2).stderr
 
     assert "/nowhere" in said('root_file = "/nowhere/x.root"')
-    assert "no branch of" in said(f'root_file = "{ZMUMU}"\nbranches = ["nothing*"]')
+    assert "has no such branch" in said(f'root_file = "{ZMUMU}"\nbranches = ["nothing*"]')
     assert "it has events" in said(f'root_file = "{ZMUMU}"\ntree = "other"')
     assert "one of root_file, recording and synthetic" in said("jobs = 1")
     assert "jobs is 0" in said(f'root_file = "{ZMUMU}"\njobs = 0')

@@ -107,7 +107,7 @@ def test_all_kinds_of_flows_on_loopback(tmp_path, token):
             assert 2e6 < flow["bytes"] / flow["seconds"] < 4.3e6, (parameters, phase["phase"], flow)
             assert (flow["tcp"] is None) == (parameters["protocol"] == "UDP"), flow
             assert (flow["datagrams"] is None) == (parameters["protocol"] == "TCP"), flow
-    assert "segments sent again" in said and "% lost" in said and "by lo" in said
+    assert "segments retransmitted" in said and "% lost" in said and "by lo" in said
     assert "no figure" not in said
 
 

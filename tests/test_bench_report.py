@@ -142,7 +142,7 @@ def test_the_page_stands_alone_and_texts_stay_texts(results):
         "All repeats",
         "Latency",
         "is bounded by",
-        "What speaks against figures",
+        "Flags of figures",
         "All figures",
         "The campaign",
         "Settings of the machine",
@@ -179,7 +179,7 @@ def test_what_bounded_figures_and_what_speaks_against_them_is_told(results):
         assert "unequal-durability" not in paced["flags"]
     assert found["client", "make", "this client"]["verdict"]["bound"] == "generator"
     table = bench("report", results).stdout
-    assert "bounded by the rate that was asked for (disk, " in table and "[m]" in table
+    assert "bounded by the requested rate (disk, " in table and "[m]" in table
 
 
 def test_the_machine_is_told_without_its_names_and_addresses(results):
@@ -219,11 +219,11 @@ def test_two_runs_are_compared_with_what_may_explain_the_difference(results, tmp
     first = changed(results, tmp_path / "first", 1, "performance")
     slow = changed(results, tmp_path / "slow", 50, "powersave")
     same = bench("compare", first, first)
-    assert "0 are surely slower and 0 surely faster" in same.stdout and "Settings" not in same.stdout
+    assert "0 are certainly slower and 0 certainly faster" in same.stdout and "Machine settings" not in same.stdout
     worse = bench("compare", first, slow, code=1)
-    assert "surely slower" in worse.stdout and "cpu scaling governor: performance -> powersave" in worse.stdout
+    assert "certainly slower" in worse.stdout and "cpu scaling governor: performance -> powersave" in worse.stdout
     better = bench("compare", slow, first)
-    assert "0 are surely slower and 1 surely faster" in better.stdout
+    assert "0 are certainly slower and 1 certainly faster" in better.stdout
     found = json.loads(bench("compare", first, slow, "--json", code=1).stdout)
     valid(found, "difference")
     assert found["settings"] == [{"name": "cpu scaling governor", "first": "performance", "second": "powersave"}]

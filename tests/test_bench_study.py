@@ -25,7 +25,7 @@ def test_a_study_runs_and_prints_its_own_table(study, node, place, fs, tmp_path)
     how = ["--scale", scale, "--repeats", "1", "--rate", "1MB"]
     done = bench("study", study, *how, *targets, "--results", tmp_path / "results", code=code)
     assert os.listdir(disk) == [] and fs("ls", f"{place}/{study}").ok().out.strip() == ""
-    own = done.stdout[done.stdout.index("Not at its full size") :]
+    own = done.stdout[done.stdout.index("Scaled down") :]
     assert "repeats: 1 instead of" in own and ("130 Gb/s" in own) == (study != "B")
     assert "full study:" in done.stdout and "this run:" in done.stdout
     lines = own.splitlines()
@@ -38,7 +38,7 @@ def test_a_study_runs_and_prints_its_own_table(study, node, place, fs, tmp_path)
         return
     # What nobody knows of a disk is not guessed; of weir it is known.
     assert any(line.startswith("open source") and "not known" in line and "yes" in line for line in lines)
-    assert "local disk: " in own[own.index("Parameters that reach") :] and "none of those" not in own
+    assert "local disk: " in own[own.index("Parameters that reach") :] and "none of the measured" not in own
 
 
 def test_a_study_over_webdav_says_what_it_cannot(base, tmp_path):

@@ -157,8 +157,8 @@ copy_to = "{nginx.http_url}daq"
 @pytest.mark.parametrize(
     "work, said",
     [
-        ('phases = ["write", "rewrite"]', "changing a file in place is not possible by HTTP"),
-        ('phases = ["write"]\ndurability = "write"', "making each write durable is not possible by HTTP"),
+        ('phases = ["write", "rewrite"]', "HTTP does not support changing a file in place"),
+        ('phases = ["write"]\ndurability = "write"', "HTTP does not support making each write durable"),
     ],
 )
 def test_what_http_cannot_do_gets_no_figure(nginx, tmp_path, work, said):

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use bench::network::{FarSettings, Listener, NetworkError, Program, serve_flow};
+use bench::network::{Listener, NetworkError, Program, ServerSettings, serve_flow};
 use bench::peer::HelloError;
 use console::{Exit, Failure};
 
@@ -26,7 +26,7 @@ pub(super) fn serve(args: &FlowsOptions) -> Result<Exit, Failure> {
     let listen =
         found.next().ok_or_else(|| Failure::message(Exit::Usage, format!("`{}` has no address", args.listen)))?;
     let token = token::read(args.token_file.as_deref())?;
-    let settings = FarSettings { listen, token, program: program() };
+    let settings = ServerSettings { listen, token, program: program() };
     let listener = Listener::bind(settings).map_err(|error| Failure::new(exit_of(&error), error))?;
     let stop = Arc::new(AtomicBool::new(false));
     console::signals::set_on_end(&stop).map_err(failed)?;

@@ -1,25 +1,25 @@
-//! The far sides of a campaign's systems.
+//! The network servers of a campaign's systems.
 
 use bench::campaign::{Campaign, Work};
-use bench::network::Far;
+use bench::network::NetworkServer;
 use console::{Exit, Failure};
 
 use super::{flows, token};
 use crate::options::MachinesOptions;
 
-/// Each system's far side, in the order of the systems.
-pub(super) struct Peers(Vec<Option<Far>>);
+/// Each system's network server, in the order of the systems.
+pub(super) struct Peers(Vec<Option<NetworkServer>>);
 
 impl Peers {
-    /// Reads the tokens and greets all far sides that work of the campaign needs: what is wrong with them is known before anything begins.
+    /// Reads the tokens and greets all network servers that work of the campaign needs: what is wrong with them is known before anything begins.
     pub(super) fn greet(campaign: &Campaign, machines: &MachinesOptions) -> Result<Self, Failure> {
         if !campaign.works().iter().any(Work::needs_peers) {
             return Ok(Self(Vec::new()));
         }
         let of_agents = (machines.agents > 0).then(|| token::read(machines.token_file.as_deref())).transpose()?;
-        let far = |system: &bench::campaign::System| -> Result<Option<Far>, Failure> {
+        let server = |system: &bench::campaign::System| -> Result<Option<NetworkServer>, Failure> {
             let Some(address) = system.peer.clone() else { return Ok(None) };
-            let doing = || format!("the far side of `{}`", system.name);
+            let doing = || format!("the network server of `{}`", system.name);
             let token = token::read(system.token_file.as_deref()).map_err(|error| error.while_doing(doing()))?;
             if of_agents.as_ref().is_some_and(|of_agents| *of_agents != token) {
                 let text =
@@ -27,19 +27,19 @@ impl Peers {
                 return Err(Failure::message(Exit::Denied, text).while_doing(doing()));
             }
             let iperf3 = system.iperf3_server().unwrap_or_default();
-            let far = Far { system: system.name.clone(), address, iperf3, token, program: flows::program() };
+            let server = NetworkServer { system: system.name.clone(), address, iperf3, token, program: flows::program() };
             // Agents greet for themselves: this machine may not even be able to reach what they can.
             if of_agents.is_some() {
-                return Ok(Some(far));
+                return Ok(Some(server));
             }
-            far.greet().map_err(|error| Failure::new(flows::exit_of(&error), error).while_doing(doing()))?;
-            Ok(Some(far))
+            server.greet().map_err(|error| Failure::new(flows::exit_of(&error), error).while_doing(doing()))?;
+            Ok(Some(server))
         };
-        campaign.systems.iter().map(far).collect::<Result<_, _>>().map(Self)
+        campaign.systems.iter().map(server).collect::<Result<_, _>>().map(Self)
     }
 
     /// Those that work is done with, on the system of this number.
-    pub(super) fn of(&self, work: &Work, system: usize) -> Vec<Far> {
+    pub(super) fn of(&self, work: &Work, system: usize) -> Vec<NetworkServer> {
         match (work.needs_peers(), work.needs_system()) {
             (false, _) => Vec::new(),
             (true, true) => self.0.get(system).cloned().flatten().into_iter().collect(),

@@ -1,10 +1,11 @@
-//! What the bench writes into files, and how it knows again what it wrote: every byte follows from a seed, the file's number, its
-//! generation (a rewrite makes the next) and the offset, so any part of any file can be verified by anybody who knows the seed.
+//! The contents of the files that the bench writes, and the checks of what it reads. Every byte follows from a
+//! seed, the file's number, its generation (a rewrite makes the next) and the offset. So anyone who knows the seed
+//! can verify any part of any file.
 //!
-//! A page of 4 KiB is a stamp of 32 bytes and then a part of a table of random bytes. No compressor that looks back less than 1 MiB
-//! finds anything twice, and no two pages are the same, so nothing can be stored once for many. Making the next block of a
-//! stream means setting its stamps, one cache line a page: the generator costs no more than writing the same buffer again and again
-//! would, which is what a figure of others stands on.
+//! A page of 4 KiB consists of a stamp of 32 bytes and a part of a table of random bytes. Compressors that look
+//! back less than 1 MiB find no repetition. No two pages are equal, so deduplication finds nothing either. Making
+//! the next block of a stream only sets its stamps, one cache line for each page. That costs no more than writing
+//! the same buffer repeatedly, as other tools do.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -15,53 +16,53 @@ use crate::memory::Memory;
 use crate::splitmix;
 use crate::target::TargetError;
 
-/// Bytes of the table: what compressors look back by has to be less.
+/// The size of the table in bytes. It must exceed the distance that compressors look back.
 pub const TABLE_BYTES: usize = 1 << 20;
-/// Bytes at the beginning of each page that say where it belongs.
+/// The bytes at the start of each page that identify it.
 pub const STAMP_BYTES: usize = 32;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// A file of a run, and how often it has been written anew.
+/// A file of a run, and how often it was rewritten.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FileKey {
-    /// Its number within the run.
+    /// Its number in the run.
     pub file: u64,
-    /// 0 for what was written first.
+    /// 0 for the first version.
     pub generation: u64,
 }
 
-/// The content of all files of a run.
+/// The contents of all files of a run.
 #[derive(Debug)]
 pub struct Content {
     keys: [u64; 4],
     table: Vec<u8>,
 }
 
-/// Bytes that are not what was written.
+/// A difference from the written bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch {
-    /// Where in the file the first wrong byte is.
+    /// The offset in the file of the first wrong byte.
     pub offset: u64,
-    /// What stands there instead.
+    /// What is there instead.
     pub found: Found,
 }
 
-/// What stands in a page that is not as it was written.
+/// What a wrong page contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// Zeros, as in a hole or in a block that was never written.
+    /// Zeros, as in a hole or an unwritten block.
     Zeros,
     /// Another page of this run.
     Page {
-        /// Of which file.
+        /// Its file.
         key: FileKey,
-        /// Where it belongs there, in bytes.
+        /// Its offset in that file, in bytes.
         offset: u64,
     },
-    /// The right page, but its bytes from the offset on are wrong.
+    /// The correct page, but with wrong bytes from the offset on.
     Changed,
-    /// Something that this run has never written.
+    /// Bytes that this run has never written.
     Foreign,
 }
 
@@ -83,13 +84,13 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Where in the table the bytes at `offset` of any file come from.
+/// The position in the table of the bytes at `offset` of any file.
 fn phase(offset: u64) -> usize {
     usize::try_from(offset % TABLE_BYTES as u64).unwrap_or(0)
 }
 
 impl Content {
-    /// The content for `seed`.
+    /// Makes the contents for `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let keys = [1, 2, 3, 4].map(|n: u64| splitmix::next(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ n));
@@ -112,7 +113,7 @@ impl Content {
         splitmix::next(self.keys[3] ^ splitmix::next(key.file ^ splitmix::next(key.generation ^ splitmix::next(page))))
     }
 
-    /// Whose page it is that begins with `page_bytes`, if it is one of this run's.
+    /// Returns the file and the page number of a page that begins with `page_bytes`, if it belongs to this run.
     fn whose(&self, page_bytes: &[u8]) -> Option<(FileKey, u64)> {
         let mut words = page_bytes.get(..STAMP_BYTES)?.chunks_exact(8).map(|bytes| {
             let mut word = [0; 8];
@@ -126,7 +127,7 @@ impl Content {
         (words.next()? == self.proof(key, page)).then_some((key, page))
     }
 
-    /// Fills `into` with the bytes of the file from `offset` on.
+    /// Fills `into` with the bytes of the file from `offset`.
     pub fn fill(&self, key: FileKey, offset: u64, into: &mut [u8]) {
         let mut done = 0;
         while done < into.len() {
@@ -152,11 +153,11 @@ impl Content {
         }
     }
 
-    /// Compares `bytes`, read from `offset` of a file on, with what was written. Each page may be of any of the `generations`: while a file
-    /// is written anew, or after that was cut off, some are old and some new.
+    /// Compares `bytes`, read from `offset` of a file, with the written ones. Each page may have any of the
+    /// `generations`: during or after an incomplete rewrite, some pages are old and some are new.
     ///
     /// # Errors
-    /// The first place that differs, and what stands there.
+    /// The first difference, and what is there.
     pub fn check(
         &self,
         file: u64,
@@ -178,7 +179,7 @@ impl Content {
         Ok(())
     }
 
-    /// Whether `part`, which lies within one page, is what was written at `at`.
+    /// Whether `part`, which lies within one page, was written at `at`.
     fn is_part(&self, key: FileKey, at: u64, part: &[u8]) -> bool {
         let within = index(at % PAGE);
         let stamped = STAMP_BYTES.saturating_sub(within).min(part.len());
@@ -203,18 +204,19 @@ impl Content {
         Mismatch { offset: at + first as u64, found }
     }
 
-    /// Memory for [`Content::block`] with blocks of up to `block` bytes.
+    /// Returns memory for [`Content::block`] with blocks of up to `block` bytes.
     ///
     /// # Errors
-    /// Of the kernel, when there is not that much.
+    /// The kernel does not have that much memory.
     pub fn memory(&self, block: usize) -> Result<Memory, TargetError> {
         let mut memory = Memory::new(TABLE_BYTES + block)?;
         self.fill(FileKey::default(), 0, memory.whole());
         Ok(memory)
     }
 
-    /// Makes `memory`, which is from [`Content::memory`] or filled like it, hold the `len` bytes of a file from `offset` on, and says where in
-    /// it they lie: as well aligned as the memory and the offset are. Only stamps are set. `None` where the memory is too small.
+    /// Makes `memory` hold the `len` bytes of a file from `offset`, and returns their range in it. The range is as
+    /// well aligned as the memory and the offset allow. `memory` must come from [`Content::memory`] or hold the
+    /// same table; only stamps are set. `None`: the memory is too small.
     pub fn block(&self, memory: &mut [u8], key: FileKey, offset: u64, len: usize) -> Option<Range<usize>> {
         let begin = phase(offset);
         let place = begin..begin.checked_add(len)?;
@@ -223,7 +225,7 @@ impl Content {
     }
 }
 
-/// All lengths and offsets within a buffer.
+/// All lengths and offsets are within a buffer.
 fn index(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
@@ -235,7 +237,7 @@ mod tests {
     const KEY: FileKey = FileKey { file: 7, generation: 2 };
 
     #[test]
-    fn any_part_is_what_the_whole_says_there() {
+    fn any_part_equals_that_part_of_the_whole() {
         let content = Content::new(42);
         let mut whole = vec![0; TABLE_BYTES + 3 * PAGE_SIZE];
         content.fill(KEY, 0, &mut whole);
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_byte_is_found_where_it_is() {
+    fn the_offset_of_a_wrong_byte_is_found() {
         let content = Content::new(3);
         let mut bytes = vec![0; 5 * PAGE_SIZE];
         content.fill(KEY, 100, &mut bytes);
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_page_says_what_it_is() {
+    fn a_wrong_page_is_identified() {
         let content = Content::new(3);
         let page = |key, offset| {
             let mut bytes = vec![0; PAGE_SIZE];
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_of_old_runs_stays_what_it_was() {
+    fn the_contents_of_old_runs_never_change() {
         let mut bytes = vec![0; 3 * PAGE_SIZE];
         Content::new(42).fill(KEY, 123, &mut bytes);
         assert_eq!(types::Crc32c::of(&bytes).0, 3_808_364_001);

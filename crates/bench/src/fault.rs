@@ -1,17 +1,18 @@
-//! Commands of the user's that break something, or mend it, at a given moment of a phase. They are run as they are given, without a shell.
+//! The user's commands that break or restore something at a given moment of a phase. They run as given, without a
+//! shell.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// How long a command may take after the phase has ended.
+/// How long a command may run after the phase has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is run, and when.
+/// A command, and when it runs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fault {
-    /// What it does, as results name it.
+    /// Its name in results.
     pub what: String,
     /// Seconds after the start.
     pub at_s: u32,
@@ -19,20 +20,20 @@ pub struct Fault {
     pub command: Vec<String>,
 }
 
-/// What was run.
+/// The record of a command.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FaultRecord {
-    /// What it does.
+    /// Its name.
     pub what: String,
-    /// Seconds after the start when it was begun.
+    /// When it started, in seconds after the start of the phase.
     pub at_s: f64,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// What went wrong, if something did.
+    /// What went wrong, if anything.
     pub error: Option<String>,
 }
 
-/// Faults of a phase under way. Called once a second.
+/// The faults of a phase under way.
 #[derive(Debug, Default)]
 pub struct Faults {
     due: Vec<Fault>,
@@ -41,16 +42,16 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Those of a phase that begins.
+    /// Takes the faults of a phase that begins.
     #[must_use]
     pub fn new(faults: &[Fault]) -> Self {
         let mut due = faults.to_vec();
-        // The next one last.
+        // The next one is the last of the list.
         due.sort_by_key(|fault| std::cmp::Reverse(fault.at_s));
         Self { due, ..Self::default() }
     }
 
-    /// Begins with all that are due.
+    /// Starts all commands that are due. The caller calls this once a second.
     pub fn tick(&mut self, elapsed: Duration) {
         while self.due.last().is_some_and(|fault| elapsed >= Duration::from_secs(u64::from(fault.at_s))) {
             if let Some(fault) = self.due.pop() {
@@ -78,7 +79,8 @@ impl Faults {
         self.records.push(FaultRecord { what: fault.what, at_s, command: fault.command, error });
     }
 
-    /// After the phase: waits for what still runs, and ends it after a while. What was not begun was not done, and that is said.
+    /// After the phase: waits for running commands, and kills them after a while. Returns all records; commands
+    /// that were not started have an error.
     #[must_use]
     pub fn end(mut self) -> Vec<FaultRecord> {
         let until = Instant::now() + PATIENCE;
@@ -89,10 +91,10 @@ impl Faults {
                     Ok(Some(status)) => break Some(status.to_string()),
                     Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
                     Ok(None) => {
-                        // Our own child: nobody else is met.
+                        // It is our own child, so no other process can be hit.
                         let _ = child.kill();
                         let _ = child.wait();
-                        break Some(format!("did not end within {} s, and was ended", PATIENCE.as_secs()));
+                        break Some(format!("did not end within {} s, and was killed", PATIENCE.as_secs()));
                     }
                     Err(error) => break Some(error.to_string()),
                 }
@@ -101,7 +103,7 @@ impl Faults {
                 record.error = error;
             }
         }
-        let error = Some("was not run: all had ended before".to_owned());
+        let error = Some("was not run, because the phase had ended before".to_owned());
         let missed = self.due.into_iter().rev().map(|fault| FaultRecord {
             what: fault.what,
             at_s: f64::from(fault.at_s),
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_run_when_they_are_due_and_what_went_wrong_is_said() {
+    fn commands_run_when_they_are_due_and_errors_are_recorded() {
         let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
         let made = folder.path().join("made");
         let touch = made.to_string_lossy();

@@ -1,11 +1,11 @@
-//! How long operations took: exact to three digits, small, and mergeable over threads, machines and runs.
+//! The latencies of operations: accurate to three digits, small, and mergeable over threads, machines and runs.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The longest that is told apart: an hour.
+/// The longest latency that is distinguished: an hour.
 const LONGEST_US: u64 = 3_600_000_000;
 const DIGITS: u8 = 3;
 
@@ -17,7 +17,7 @@ pub struct Latency {
 
 impl Default for Latency {
     fn default() -> Self {
-        // The bounds are constants that the crate accepts; a histogram that grows by itself is what is left otherwise.
+        // The bounds are constants that the crate accepts. Otherwise, a histogram that grows is used.
         let counts = Histogram::new_with_bounds(1, LONGEST_US, DIGITS).or_else(|_| Histogram::new(DIGITS));
         #[allow(clippy::expect_used)] // three digits are always allowed
         Self { counts: counts.expect("a histogram of three digits") }
@@ -25,43 +25,43 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Counts one in. In open-loop runs `took` counts from when the operation was due, so that what waited behind a slow one counts with
-    /// its wait.
+    /// Adds a latency. In open-loop runs `took` counts from when the operation was due. So an operation that waited
+    /// behind a slow one includes that wait.
     pub fn add(&mut self, took: Duration) {
         self.add_many(took, 1);
     }
 
-    /// Counts in `count` that took as long.
+    /// Adds `count` operations of the same latency.
     pub fn add_many(&mut self, took: Duration, count: u64) {
         let us = u64::try_from(took.as_nanos().div_ceil(1000)).unwrap_or(LONGEST_US);
         self.counts.saturating_record_n(us.clamp(1, LONGEST_US), count);
     }
 
-    /// Counts all of `other` in.
+    /// Adds all of `other`.
     pub fn merge(&mut self, other: &Self) {
-        // The same bounds: nothing can be out of range.
+        // The bounds are the same, so nothing can be out of range.
         let _ = self.counts.add(&other.counts);
     }
 
-    /// Operations.
+    /// Returns the number of operations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.len()
     }
 
-    /// What a share of `q` of all took at most; `None` of nothing.
+    /// Returns the latency that a share `q` of all operations did not exceed; `None` without operations.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         (!self.counts.is_empty()).then(|| Duration::from_micros(self.counts.value_at_quantile(q)))
     }
 
-    /// The longest.
+    /// Returns the longest latency.
     #[must_use]
     pub fn longest(&self) -> Option<Duration> {
         (!self.counts.is_empty()).then(|| Duration::from_micros(self.counts.max()))
     }
 
-    /// Microseconds and how many operations took that long, ascending: what a plot shows and a file keeps.
+    /// Returns latencies in microseconds with their numbers of operations, ascending, for plots and files.
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.counts.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_make_the_same_as_the_whole() {
+    fn merged_parts_equal_the_whole() {
         let took = |n: u64| Duration::from_micros(n * n % 100_003);
         let (mut whole, mut parts) = (Latency::default(), [Latency::default(), Latency::default()]);
         for n in 0..20_000 {

@@ -1,43 +1,53 @@
-//! Measures any storage system end to end, and names what limits it.
+//! Measures any storage system end to end, and names its bottleneck.
 //!
 //! # Promises
 //!
-//! - Every byte written can be verified ([`content`]); a read that brings wrong data fails the run and says where.
-//! - Nothing outside a run's own folder is touched: names that lead out of it cannot be made ([`target::RelName`]).
-//! - No figure is given for work that was not done: failures are counted beside what was done ([`load::Tally`]).
-//! - What is said about figures supposes no distribution ([`statistics`]).
+//! - Every written byte can be verified ([`content`]). A read that returns wrong data fails the run, and the report
+//!   says where.
+//! - It touches nothing outside a run's own folder: a name that leads out of it cannot be made
+//!   ([`target::RelName`]).
+//! - It gives no figure for work that was not done: failures are counted beside the work ([`load::Tally`]).
+//! - Its statements about figures assume no distribution ([`statistics`]).
 //!
-//! It leaves to others the command line, and starting and stopping systems.
+//! The command line, and starting and stopping systems, are left to others.
 //!
 //! # How a campaign runs
 //!
 //! 1. `campaign` turns a TOML file into works (a file for each section) and an order of trials.
 //! 2. `run` makes a trial's folder, and removes what it made.
 //! 3. `phases` has each phase done by this machine or by all agents.
-//! 4. A `Workload` (`workload/kind.rs`) is a specification as plain data. It says what it needs, how much it moves and whether it makes sense, and hires a
-//!    `Crew` for a range of its **parts**: streams, clients, recorders, jobs. Names and contents follow from the part's number, so the work is the same
-//!    whoever does it.
-//! 5. The crew's workers get ready, start together, and count in meters of their own. They reach a system through `Target`, `Session` and `OpenFile`: by
-//!    path, `root://` or HTTP. Several places are one `Spread`.
-//! 6. `result` records each trial at once. `report` works from these records alone, so everything can be made again: rows, ceilings, flags, the page, and
-//!    verdicts by a table that `docs/how-to/bench.md` shares (a test compares them).
+//! 4. A `Workload` (`workload/kind.rs`) is a specification as plain data. It says what it needs, how much it moves
+//!    and whether its parameters are valid. It hires a `Crew` for a range of its **parts**: streams, clients,
+//!    recorders, jobs. Names and contents follow from the part's number, so the work is the same on any machine.
+//! 5. The crew's workers prepare, start together, and count in meters of their own. They reach a system through
+//!    `Target`, `Session` and `OpenFile`: by path, `root://` or HTTP. Several directories are one `Spread`.
+//! 6. `result` records each trial at once. `report` works from these records alone, so everything can be made
+//!    again: rows, ceilings, flags, the page, and verdicts by a table that `docs/how-to/bench.md` shares (a test
+//!    compares them).
 //!
-//! Jobs with many files (`workload/churn`) and failures (`workload/failure`) know what must be there afterwards. The first follow a plan from the seed, as far
-//! as its steps were acknowledged; `workload/known.rs` keeps that between phases, on the machine that did the part. The second keep a board of what was
-//! acknowledged. The command that breaks a system is the user's own (`fault.rs`), run without a shell on the machine that runs the campaign.
+//! Jobs with many files (`workload/churn`) and failures (`workload/failure`) know which files must exist
+//! afterwards. The first follow a plan from the seed, as far as its steps were acknowledged; `workload/known.rs`
+//! keeps that between phases, on the machine that did the part. The second keep a board of acknowledged files. The
+//! command that breaks a system is the user's own (`fault.rs`), run without a shell on the machine that runs the
+//! campaign.
 //!
 //! # Several machines
 //!
-//! - `peer` connects the processes of a measurement: a token that both have proved to know, then JSON frames with bounded lengths.
-//! - `network` has flows. The server of a network test uses a thread for each connection and each flow, or a child process for each flow.
-//! - `coordinate/machine.rs` decides who is there, when all start and who is lost, and sums up. It is synchronous, with time and messages handed in, and is
-//!   simulated with 1,000 agents. `shell.rs` and `connection.rs` are the threads around it.
-//! - An agent has a thread that reads, one that works and one that watches. It uses files and tools of its machine only where the person who started it
-//!   allowed that (`agent/allowed.rs`).
+//! - `peer` connects the processes of a measurement: a token that both have proved to know, then JSON frames with
+//!   bounded lengths.
+//! - `network` has flows. The server of a network test uses a thread for each connection and each flow, or a child
+//!   process for each flow.
+//! - `coordinate/machine.rs` decides which peers are present, when all start and which are lost, and sums up. It is
+//!   synchronous, with time and messages as arguments, and is simulated with 1,000 agents. `shell.rs` and
+//!   `connection.rs` are the threads around it.
+//! - An agent has a thread that reads, one that works and one that watches. It uses files and tools of its machine
+//!   only if the person who started it allowed that (`agent/allowed.rs`).
 //! - Flows belong to the agents: they know the servers by the token with which they joined.
-//! - Agents and watchers report their machines' settings; a trial's record has them when they are new (`result/settings.rs`). The report says what sets an
-//!   outlier apart and what changed meanwhile (`report/settings.rs`).
-//! - Samples and counts of seconds are kept in bounded series (`sampling::Series`, `load/history.rs`), however long a run is.
+//! - Agents and watchers report their machines' settings; a trial's record has them when they are new
+//!   (`result/settings.rs`). The report says what distinguishes an outlier and what changed meanwhile
+//!   (`report/settings.rs`).
+//! - Samples and counts of seconds are kept in bounded series (`sampling::Series`, `load/history.rs`), however long
+//!   a run is.
 
 pub mod agent;
 pub mod campaign;

@@ -1,4 +1,4 @@
-//! One piece of work, measured: what was done second by second, what it cost this machine, and what that machine did meanwhile.
+//! Measures one phase: the work second by second, its cost on this machine, and the machine's activity meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -9,26 +9,29 @@ use crate::network::Outcome;
 use crate::sampling::{Observer, Sample, Series};
 use crate::workload::Unit;
 
-/// What came of it.
+/// The measurement of a role.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Measured {
-    /// From the common start to the end of the last worker, in seconds.
+    /// The seconds from the common start to the end of the last worker.
     pub wall_s: f64,
-    /// What all workers did together.
+    /// The work of all workers together.
     pub tally: Tally,
-    /// What had been done at the end of each second, or of each `second_s` seconds, from the start; the last entry is of the end.
+    /// The work done at the end of each second (or of each `second_s` seconds) from the start. The last entry is
+    /// the end.
     pub seconds: Vec<Reading>,
-    /// Seconds between two of these: more than one where there would be too many.
+    /// The seconds between two of these entries. More than one if there would be too many.
     #[serde(default = "one")]
     pub second_s: u32,
-    /// CPU time of this process and of the programs that it ran, user and system, in seconds; of a crew with several roles all of it is told with the first.
+    /// User and system CPU time of this process and of the programs that it ran, in seconds. If a crew has several
+    /// roles, the first role has all of it.
     pub client_cpu_s: f64,
-    /// The part of it that the kernel spent, in seconds, to a hundredth.
+    /// The system CPU time of these, in seconds, to a hundredth.
     #[serde(default)]
     pub client_system_s: f64,
-    /// This machine, second by second, with the processes that do the client's work for the bench; longer samples where there would be too many.
+    /// This machine second by second, with the helper processes that do a part of the client's work. Samples are
+    /// longer if there would be too many.
     pub client: Vec<Sample>,
-    /// Workers that did nothing, and why.
+    /// The reasons of workers that did nothing.
     pub idle_workers: Vec<String>,
 }
 
@@ -36,13 +39,13 @@ fn one() -> u32 {
     1
 }
 
-/// Most samples of this machine: one a second for an hour, then longer ones.
+/// The most samples of this machine: one for each second of an hour, then longer ones.
 const SAMPLES_MAX: usize = 3600;
 
-/// How far it is, for those who watch.
+/// The progress of a phase, for display.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Progress {
-    /// Since the start.
+    /// The time since the start.
     pub elapsed: Duration,
     /// Done so far.
     pub done: Reading,
@@ -51,21 +54,21 @@ pub struct Progress {
 }
 
 impl Measured {
-    /// Operations a second, from the start to the end of the last worker; 0 of nothing.
+    /// Returns operations a second, from the start to the end of the last worker; 0 without work.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // a rate
     pub fn operation_rate(&self) -> f64 {
         if self.wall_s > 0.0 { self.tally.operations as f64 / self.wall_s } else { 0.0 }
     }
 
-    /// Bytes a second.
+    /// Returns bytes a second.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // a rate
     pub fn byte_rate(&self) -> f64 {
         if self.wall_s > 0.0 { self.tally.bytes as f64 / self.wall_s } else { 0.0 }
     }
 
-    /// The rate of each whole second, or of each `second_s` seconds: bytes, or operations, a second.
+    /// Returns the rate of each whole second (or of each `second_s` seconds), in bytes or operations a second.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // a rate
     pub fn series(&self, unit: Unit) -> Vec<f64> {
@@ -83,7 +86,7 @@ impl Measured {
     }
 }
 
-/// Of what has been done, that which figures count.
+/// Returns the value of a reading that counts for figures with this unit.
 #[must_use]
 pub fn count(reading: &Reading, unit: Unit) -> u64 {
     match unit {
@@ -95,15 +98,16 @@ pub fn count(reading: &Reading, unit: Unit) -> u64 {
 /// One second of a crew's work.
 #[derive(Debug)]
 pub struct Second<'a> {
-    /// How far it is.
+    /// The progress.
     pub progress: Progress,
-    /// What each role has done so far.
+    /// The work of each role so far.
     pub roles: &'a [Reading],
-    /// What the machine did in this second.
+    /// The activity of the machine in this second.
     pub sample: &'a Sample,
 }
 
-/// Lets a crew work, for `limit` at most; `watch` is called each second and says whether to go on. What came of it, role by role.
+/// Lets a crew work, for at most `limit`. Calls `watch` each second, which returns whether to continue. Returns the
+/// measurement of each role.
 #[must_use]
 pub fn measure(
     crew: Crew,
@@ -114,8 +118,9 @@ pub fn measure(
     measure_at(crew, Instant::now(), limit, &[], |second| watch(second.progress))
 }
 
-/// The same from `start` on, with a crew that is prepared, for those who want to know more of each second. `helpers`: names of processes on this
-/// machine that do a part of the work in the bench's stead, as that of a FUSE mount does; the samples have their CPU time.
+/// The same from `start` on with a prepared crew, and with more detail for each second. `helpers` are the names of
+/// processes on this machine that do a part of the bench's work, such as a FUSE mount. The samples contain their
+/// CPU time.
 #[must_use]
 pub fn measure_at(
     crew: Crew,
@@ -130,14 +135,14 @@ pub fn measure_at(
     let finished = crew.run_at(start, limit, |roles| {
         let sample = observer.sample();
         client.push(sample.clone());
-        // Seconds of the work itself: how long it took to get ready is nobody's time.
+        // These are seconds of the work itself, without the preparation.
         elapsed += Duration::from_secs(1);
         let done = roles.iter().copied().sum();
         let progress = Progress { elapsed, done, last: Reading::since(done, last) };
         last = done;
         watch(Second { progress, roles, sample: &sample })
     });
-    // What is left of the last second stands by itself: an agent tells it at its end.
+    // The rest of the last second is a sample of its own; an agent reports it at its end.
     let last_sample = observer.sample();
     let times = ProcessTimes::read();
     let spent = |of: fn(&ProcessTimes) -> Duration| of(&times).saturating_sub(of(&times_before)).as_secs_f64();
@@ -148,14 +153,14 @@ pub fn measure_at(
     finished.roles.into_iter().map(|group| (group.role, measured(group, &mut cpu, &mut client))).collect()
 }
 
-/// The kernel's ticks a second, in which it counts CPU time.
+/// Returns the kernel's ticks a second, its unit of CPU time.
 #[must_use]
 #[allow(clippy::cast_precision_loss)] // a hundred
 pub fn ticks() -> f64 {
     rustix::param::clock_ticks_per_second() as f64
 }
 
-/// The machine and its CPU time are told once, with the first role: nobody can divide them.
+/// The machine and its CPU time are reported once, with the first role, because they cannot be divided among roles.
 fn measured(group: Group, cpu: &mut Option<(f64, f64)>, client: &mut Option<Vec<Sample>>) -> Measured {
     let mut tally = Tally::default();
     let mut idle_workers = Vec::new();
@@ -166,7 +171,7 @@ fn measured(group: Group, cpu: &mut Option<(f64, f64)>, client: &mut Option<Vec<
         }
     }
     let (client_cpu_s, client_system_s) = cpu.take().unwrap_or_default();
-    // What came of flows was counted where bytes arrived; what was said about it afterwards is not a part of it.
+    // The bytes of flows were counted on arrival. The messages after that do not belong to the measured time.
     let arrived = tally.network.iter().map(Outcome::seconds).reduce(f64::max);
     Measured {
         wall_s: arrived.unwrap_or(group.wall.as_secs_f64()),
@@ -180,8 +185,8 @@ fn measured(group: Group, cpu: &mut Option<(f64, f64)>, client: &mut Option<Vec<
     }
 }
 
-/// CPU times of this process, and of the programs that it ran and waited for. The only place where they are read: who reads them twice counts
-/// programs twice.
+/// The CPU times of this process, and of the programs that it ran and waited for. They are read only here. A second
+/// reader would count programs twice.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct ProcessTimes {
     /// User and system time of this process, by the kernel's finest clock.
@@ -199,9 +204,9 @@ impl ProcessTimes {
         Self { own, ..Self::of(&stat, rustix::param::clock_ticks_per_second().max(1)) }
     }
 
-    /// From `/proc/PID/stat`, proc(5): its fields 15 to 17, in `ticks` a second; zeros where they are not told.
+    /// Parses `/proc/PID/stat`, proc(5): its fields 15 to 17, in `ticks` a second; zeros if they are missing.
     fn of(stat: &str, ticks: u64) -> Self {
-        // The second field is a name in parentheses, and may hold blanks and brackets.
+        // The second field is a name in parentheses, which may contain blanks and parentheses.
         let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
         let mut fields = after.split_ascii_whitespace().skip(12).map(|field| field.parse::<u64>().unwrap_or(0));
         let mut next = || {
@@ -212,18 +217,18 @@ impl ProcessTimes {
         Self { own: Duration::ZERO, own_system: next(), programs_user: next(), programs_system: next() }
     }
 
-    /// User and system time of all of them.
+    /// Returns user and system time of all of them.
     fn all(&self) -> Duration {
         self.own + self.programs_user + self.programs_system
     }
 
-    /// The part of it that the kernel spent.
+    /// Returns their system time.
     fn system(&self) -> Duration {
         self.own_system + self.programs_system
     }
 }
 
-/// User and system time of this process, and of those that it has started and that have ended.
+/// Returns user and system time of this process, and of its children that have ended.
 pub(crate) fn cpu_time() -> Duration {
     ProcessTimes::read().all()
 }
@@ -233,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_line_is_understood() {
+    fn the_kernels_line_is_parsed() {
         let times = ProcessTimes::of("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 40 50 30 12 20 0", 100);
         let ms = Duration::from_millis;
         assert_eq!((times.own_system, times.programs_user, times.programs_system), (ms(500), ms(300), ms(120)));

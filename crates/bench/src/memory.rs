@@ -1,4 +1,4 @@
-//! Memory for blocks: aligned for direct I/O, of huge pages where the kernel has them.
+//! Memory for blocks: aligned for direct I/O, with huge pages if the kernel has them.
 
 use std::ops::{Deref, DerefMut, Range};
 
@@ -6,7 +6,7 @@ use memmap2::{Advice, MmapMut};
 
 use crate::target::TargetError;
 
-/// Memory of one request at a time: a window of it is what is written from, or read into.
+/// Memory for one request. A window of it is written from, or read into.
 #[derive(Debug)]
 pub struct Memory {
     map: MmapMut,
@@ -14,21 +14,21 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memory of `len` bytes, aligned to pages, and touched: no first use is paid for while something is measured.
+    /// Allocates `len` bytes, aligned to pages. It touches all pages, so that the first use costs no measured time.
     ///
     /// # Errors
-    /// Of the kernel, when there is not that much.
+    /// The kernel does not have that much memory.
     pub fn new(len: usize) -> Result<Self, TargetError> {
         let taken = MmapMut::map_anon(len.max(1));
         let mut map =
             taken.map_err(|source| TargetError::Path { what: format!("take {len} bytes of memory"), source })?;
-        // A wish: without huge pages direct I/O costs more CPU, and that is all.
+        // Only a wish: without huge pages, direct I/O costs more CPU.
         let _ = map.advise(Advice::HugePage);
         map.iter_mut().step_by(types::PAGE_SIZE).for_each(|byte| *byte = 1);
         Ok(Self { map, window: 0..len })
     }
 
-    /// All of it, whatever the window is.
+    /// Returns all of the memory, whatever the window is.
     pub fn whole(&mut self) -> &mut [u8] {
         &mut self.map
     }
@@ -38,7 +38,7 @@ impl Memory {
         self.window.end = self.window.end.min(self.window.start + len);
     }
 
-    /// Sets which part is meant; cut off where the memory ends.
+    /// Sets the window; it is cut off at the end of the memory.
     pub fn show(&mut self, window: Range<usize>) {
         let end = window.end.min(self.map.len());
         self.window = window.start.min(end)..end;

@@ -1,34 +1,34 @@
-//! The phases of a trial, one after the other: by this machine, or by all agents.
+//! The phases of a trial, one after the other, done by this machine or by all agents.
 
 use std::mem::discriminant;
 use std::time::{Duration, Instant};
 
 use crate::campaign::{Phase, Work};
-use crate::coordinate::message::{FarSide, Home};
+use crate::coordinate::message::{Home, ServerAddress};
 use crate::coordinate::{CoordinateError, Coordinator, Job, Outcome, View};
 use crate::fault::Faults;
 use crate::load::{Reading, Tally};
 use crate::measure::{Measured, Progress, measure_at};
-use crate::network::Far;
+use crate::network::NetworkServer;
 use crate::result::{Caches, Machines, PhaseRecord, TrialRecord};
 use crate::run::{Context, now_secs};
 use crate::target::{Place, Target};
 use crate::workload::Site;
 
-/// How often it is asked whether to go on while something is read back.
+/// How often a read-back checks whether to continue.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Where a trial works.
+/// The folders of a trial.
 pub(crate) struct Homes {
     /// For this machine.
     pub(crate) site: Site,
-    /// For agents: the folder; `None`: with no system.
+    /// For agents: the folder; `None`: without a system.
     pub(crate) home: Option<Home>,
-    /// And the one of the copies.
+    /// For agents: the folder for copies.
     pub(crate) copies: Option<Home>,
 }
 
-/// What a phase came to.
+/// The result of a phase.
 struct Done {
     roles: Vec<(String, Measured)>,
     caches: Caches,
@@ -38,13 +38,13 @@ struct Done {
 
 type Watch<'a> = dyn FnMut(&str, Progress) -> bool + 'a;
 
-/// The phases of a work that this driver can do at all: their places in it.
+/// Returns the indexes of the phases of a work that this driver supports.
 pub(crate) fn suited(work: &Work, target: Option<&dyn Target>) -> Vec<usize> {
     let suits = |(_, phase): &(usize, &Phase)| target.is_none_or(|target| phase.workload().suits(target));
     work.phases.iter().enumerate().filter(suits).map(|(number, _)| number).collect()
 }
 
-/// Does all phases of `work`, and records them; and why that ended early, if it did.
+/// Does all phases of `work`, and records them. Returns why they ended early, if they did.
 pub(crate) fn run_phases(
     context: &Context<'_>,
     work: &Work,
@@ -59,8 +59,8 @@ pub(crate) fn run_phases(
     }
 }
 
-/// Where it ended early, and why.
-type Ended = (usize, String);
+/// The phase at which the work ended early, and the reason.
+type EarlyEnd = (usize, String);
 
 fn do_phases(
     context: &Context<'_>,
@@ -69,7 +69,7 @@ fn do_phases(
     homes: &Homes,
     record: &mut TrialRecord,
     watch: &mut Watch<'_>,
-) -> Result<(), Ended> {
+) -> Result<(), EarlyEnd> {
     let (mut went_on, mut uncertain) = (true, false);
     let agents = context.coordinator.filter(|coordinator| coordinator.planned() > 0);
     let mut cut = Vec::new();
@@ -77,7 +77,7 @@ fn do_phases(
         let phase = &if uncertain { phase.of_uncertain(agents.is_some()) } else { phase.clone() };
         let title = phase.workload().title();
         if cut.contains(&discriminant(phase)) && phase.needs_whole_files(agents.is_some()) {
-            let why = format!("{title}: not done, because the time limit cut what was to write its files");
+            let why = format!("{title}: not done, because the time limit ended the phase that writes its files");
             return Err((number, why));
         }
         let began = now_secs();
@@ -108,7 +108,7 @@ fn do_phases(
         let mut machines = Some(done.machines);
         for (role, measured) in done.roles {
             let phase = if role.is_empty() { title.clone() } else { role };
-            // The machines are told of once; that some are missing is true of all roles.
+            // The machines are recorded once. The missing ones are recorded with each role.
             let machines =
                 machines.take().unwrap_or_else(|| Machines { missing: missing.clone(), ..Machines::default() });
             let (caches, faults) = (done.caches, std::mem::take(&mut faults));
@@ -124,7 +124,7 @@ fn do_phases(
             return Err((number, format!("{title}: {ended}")));
         }
         if let Some(why) = idle {
-            return Err((number, format!("{title}: not all workers could begin: {why}")));
+            return Err((number, format!("{title}: not all workers could start: {why}")));
         }
     }
     Ok(())
@@ -159,7 +159,7 @@ fn by_this_machine(
         Some(coordinator) => asked.and_then(|_| coordinator.gathered()).map_err(|error| text(&error))?,
         None => Vec::new(),
     };
-    // Nobody is charged for this: all that is measured has been read.
+    // This time does not count, because all measured values have been read.
     let mut looked = Instant::now();
     let mut go_on = || {
         if looked.elapsed() >= LOOK {
@@ -187,7 +187,7 @@ fn by_all_agents(
         phase: phase.clone(),
         home: homes.home.clone(),
         copies: homes.copies.clone(),
-        peers: homes.site.peers.iter().map(far_side).collect(),
+        peers: homes.site.peers.iter().map(server_address).collect(),
         client_processes: helpers(context, phase).to_vec(),
         seed: context.seed,
         limit: context.phase_limit,
@@ -209,23 +209,23 @@ fn by_all_agents(
     Ok(done)
 }
 
-/// Where agents find the far side of flows.
-fn far_side(far: &Far) -> FarSide {
-    FarSide { system: far.system.clone(), address: far.address.clone(), iperf3: far.iperf3.clone() }
+/// The address of a network-test server, for agents.
+fn server_address(server: &NetworkServer) -> ServerAddress {
+    ServerAddress { system: server.system.clone(), address: server.address.clone(), iperf3: server.iperf3.clone() }
 }
 
-/// Processes that do a part of the client's work in this phase.
+/// The processes that do a part of the client's work in this phase.
 fn helpers<'a>(context: &Context<'a>, phase: &Phase) -> &'a [String] {
     if phase.workload().needs_system() { context.client_processes } else { &[] }
 }
 
-/// Of all servers that are watched those of the system that was at work.
+/// Of all watched servers, keeps those of the present system.
 fn keep_own_servers(machines: &mut Machines, context: &Context<'_>, phase: &Phase) {
     let is_own = |system: &str| phase.workload().needs_system() && system == context.system;
     machines.servers.retain(|server| is_own(&server.system));
 }
 
-/// Empties this machine's page cache before what is to be read cold. What a server keeps in its memory is not ours to empty.
+/// Empties this machine's page cache before a cold read. A server's cache cannot be emptied from here.
 pub(crate) fn empty_caches(places: &[Place]) -> Caches {
     if !places.iter().all(|place| matches!(place, Place::Path(_))) {
         return Caches::Unknown;

@@ -1,4 +1,4 @@
-//! Doing trials: in a folder of their own on the system, phase by phase, and cleaning up what they made and nothing else.
+//! Does trials: each in its own folder on the system, phase by phase. It removes what it made, and nothing else.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use crate::coordinate::message;
 use crate::coordinate::{CoordinateError, Coordinator};
 use crate::fault::Fault;
 use crate::measure::Progress;
-use crate::network::{Far, NetworkError};
+use crate::network::{NetworkError, NetworkServer};
 use crate::phases::{Homes, run_phases, suited};
 use crate::result::TrialRecord;
 use crate::target::{Failure, Place, RelName, Session, Target, TargetError};
@@ -20,77 +20,77 @@ use crate::workload::Site;
 /// Why a trial was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The system said no before anything was measured.
+    /// The system refused before anything was measured.
     #[error("{system}: {source}")]
     Target {
         /// The system's name.
         system: String,
-        /// Why.
+        /// The reason.
         source: TargetError,
     },
-    /// The far side of flows is not there, or does not want us.
+    /// The network-test server is not there, or refuses us.
     #[error("{system}: {source}")]
     Peer {
         /// The system's name.
         system: String,
-        /// Why.
+        /// The reason.
         source: Box<NetworkError>,
     },
-    /// Something is where the trial's folder was to be.
-    #[error("{place}/{folder} is there already; nothing of it is touched. Remove it, or give another place")]
+    /// A file or directory exists where the trial's folder should be.
+    #[error("{place}/{folder} exists and was not touched; remove it, or give another directory")]
     NotEmpty {
         /// The directory.
         place: String,
         /// The folder in it.
         folder: RelName,
     },
-    /// Too little room.
+    /// There is not enough room.
     #[error("{place} has room for {free}, and this takes {needed} at a time")]
     NoRoom {
         /// The directory.
         place: String,
-        /// What there is.
+        /// The free space.
         free: String,
-        /// What it takes.
+        /// The needed space.
         needed: String,
     },
-    /// Of several machines.
+    /// An error of a measurement with several machines.
     #[error(transparent)]
     Coordinate(#[from] CoordinateError),
 }
 
-/// What a trial needs besides itself.
+/// The environment of a trial.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// The system's name.
     pub system: &'a str,
-    /// Where it is; files are spread over several places.
+    /// Its directories. Files are spread over several.
     pub places: &'a [Place],
-    /// Names of processes that do a part of each client's work, as that of a FUSE mount does.
+    /// The names of processes that do a part of each client's work, such as a FUSE mount.
     pub client_processes: &'a [String],
-    /// What is broken and mended while it is measured.
+    /// The commands that break and restore something during the measurement.
     pub faults: &'a [Fault],
-    /// Where copies go, if the work makes some.
+    /// The directory for copies, if the work makes any.
     pub copies: Option<&'a Place>,
-    /// The far sides of flows, if the work is about some.
-    pub peers: Vec<Far>,
-    /// For connections.
+    /// The network-test servers, if the work needs any.
+    pub peers: Vec<NetworkServer>,
+    /// The settings of connections.
     pub settings: &'a Settings,
-    /// Contents of all files.
+    /// The contents of all files.
     pub content: &'a Arc<Content>,
-    /// Seed of the contents.
+    /// The seed of the contents.
     pub seed: u64,
-    /// How long one phase may take; what is left of it is not done.
+    /// The time limit of a phase. Work beyond it is not done.
     pub phase_limit: Option<Duration>,
     /// Other machines that work, or are watched.
     pub coordinator: Option<&'a Coordinator>,
 }
 
-/// What the names of all trials' folders begin with.
+/// The prefix of all trials' folders.
 pub const FOLDER_BEGINS: &str = "weir-bench-";
 
-/// Does a trial. `watch` is called each second with the name of the phase, and says whether to go on. Whatever happens after its folder was
-/// made, what it made is removed; the record says why it ended early, if it did.
+/// Does a trial. Calls `watch` each second with the name of the phase, which returns whether to continue. After its
+/// folder was made, everything that it made is removed in any case. The record says why it ended early, if it did.
 ///
 /// # Errors
 /// [`RunError`]: nothing was measured, and nothing is left behind.
@@ -117,9 +117,9 @@ pub fn run_trial(
     }
     if !work.needs_place() {
         let by_agents = context.coordinator.is_some_and(|coordinator| coordinator.planned() > 0);
-        // Agents find out for themselves: this machine may not even be able to reach what they can.
-        let greeted = context.peers.iter().filter(|_| !by_agents).try_for_each(|far| {
-            far.greet().map_err(|source| RunError::Peer { system: far.system.clone(), source: Box::new(source) })
+        // Agents find out themselves: this machine may not be able to reach the same servers.
+        let greeted = context.peers.iter().filter(|_| !by_agents).try_for_each(|server| {
+            server.greet().map_err(|source| RunError::Peer { system: server.system.clone(), source: Box::new(source) })
         });
         greeted?;
         let (peers, content) = (context.peers.clone(), Arc::clone(context.content));
@@ -136,7 +136,7 @@ pub fn run_trial(
         None => None,
         Some(Ok(copies)) => Some(copies),
         Some(Err(error)) => {
-            // Nothing is in it yet; what matters is the other error.
+            // The folder is still empty. The other error matters more.
             let _ = home.session.remove_home();
             return Err(error);
         }
@@ -157,20 +157,20 @@ pub fn run_trial(
     let cleaned = home.clean_up(work.files(), &directories);
     let copies_cleaned = copies.as_mut().map_or(Ok(()), |copies| copies.clean_up(work.copies(), &[]));
     for error in [cleaned, copies_cleaned].into_iter().filter_map(Result::err) {
-        let left = format!("not all that it made could be removed: {error}");
+        let left = format!("not all of its files could be removed: {error}");
         record.left = Some(record.left.map_or(left.clone(), |before| format!("{before}; {left}")));
     }
     Ok(record)
 }
 
-/// The folder of a trial on its system.
+/// Returns the folder of a trial on its system.
 fn folder_of(trial: &Trial) -> RelName {
     let process = std::process::id();
     let Trial { system, work, repeat } = trial;
     RelName::new(format!("{FOLDER_BEGINS}{process}-{system}-{work}-{repeat}")).unwrap_or_default()
 }
 
-/// What agents are told of a folder: they may be in another directory, so paths are told from the root on.
+/// Returns the message about a folder for agents. Paths are absolute, because agents may run in another directory.
 fn of_agents(places: &[Place], folder: &RelName) -> message::Home {
     let place = |place: &Place| match place {
         Place::Path(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),
@@ -186,7 +186,7 @@ struct Home {
 }
 
 impl Home {
-    /// Makes it, if there is `room` for so many bytes.
+    /// Makes it, if `room` bytes are free.
     fn make(context: &Context<'_>, places: &[Place], folder: &RelName, room: u64) -> Result<Self, RunError> {
         let target = Place::targets(places, folder, context.settings);
         let place = || places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ");
@@ -206,8 +206,8 @@ impl Home {
         Ok(Self { target, session })
     }
 
-    /// Removes `files` and `directories` by their names, and then the folder, which has to be empty: what somebody else has put there stays,
-    /// and is told of.
+    /// Removes `files` and `directories` by name, and then the folder, which must be empty. Foreign files stay, and
+    /// are reported.
     fn clean_up(&mut self, files: impl Iterator<Item = RelName>, directories: &[RelName]) -> Result<(), TargetError> {
         let absent = |result: Result<(), TargetError>| match result {
             Err(error) if error.failure() != Failure::NotFound => Err(error),
@@ -223,7 +223,7 @@ impl Home {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 #[must_use]
 pub fn now_secs() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX))

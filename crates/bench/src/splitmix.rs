@@ -1,13 +1,13 @@
-//! SplitMix64 (Steele, Lea, Flood 2014): numbers that have to be the same in every version of this program, because contents and orders of
-//! old runs follow from them.
+//! SplitMix64 (Steele, Lea, Flood 2014). The numbers must be the same in every version of this program, because
+//! contents and orders of old runs follow from them.
 
-/// The generator's output in `state`'s next step.
+/// The generator's output for the state after `state`.
 #[must_use]
 pub(crate) fn next(state: u64) -> u64 {
     finalize(state.wrapping_add(0x9E37_79B9_7F4A_7C15))
 }
 
-/// Its finalizer: a bijection that leaves no pattern.
+/// The generator's finalizer: a bijection without a visible pattern.
 #[must_use]
 pub(crate) fn finalize(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_gives_what_the_reference_implementation_gives() {
+    fn the_outputs_equal_those_of_the_reference_implementation() {
         // The first outputs for the seed 1234567, as in the reference implementation's test vectors.
         let mut state = 1_234_567_u64;
         let step = 0x9E37_79B9_7F4A_7C15_u64;

@@ -1,4 +1,5 @@
-//! A coordinator and agents on real sockets: the same files whoever makes them, and who is not let in.
+//! A coordinator and agents on real sockets: files do not depend on the machine that makes them, and peers that
+//! must be refused are.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -57,7 +58,7 @@ fn start(setting: agent::Setting) -> JoinHandle<Result<Ended, AgentError>> {
     std::thread::spawn(move || agent::run(&setting, &mut || {}))
 }
 
-/// Somebody who speaks for himself.
+/// A peer that is controlled by the test.
 fn stranger(coordinator: &Coordinator, program: &str) -> Peer<TcpStream> {
     let mut stream = TcpStream::connect(coordinator.address().unwrap()).unwrap();
     let token = token(1);
@@ -126,7 +127,7 @@ fn make(place: &Path, phase: &Phase) -> Site {
 }
 
 #[test]
-fn files_are_the_same_whoever_makes_them() {
+fn files_do_not_depend_on_the_machine_that_makes_them() {
     for phase in phases() {
         let alone = tempfile::tempdir().unwrap();
         let site = make(alone.path(), &phase);
@@ -144,7 +145,7 @@ fn files_are_the_same_whoever_makes_them() {
             coordinator.muster().unwrap();
             let place = together.path().to_str().unwrap().to_owned();
             let home = Some(Home { places: vec![place], folder: "weir-bench-t".to_owned() });
-            // A process that is there for sure: this one.
+            // A process that certainly exists: this one.
             let client_processes = vec![std::fs::read_to_string("/proc/self/comm").unwrap().trim_end().to_owned()];
             let job =
                 Job { phase: phase.clone(), home, copies: None, peers: vec![], client_processes, seed: 9, limit: None };
@@ -165,11 +166,13 @@ fn files_are_the_same_whoever_makes_them() {
 }
 
 #[test]
-fn another_version_and_another_token_are_not_let_in() {
+fn another_version_and_another_token_are_refused() {
     let (coordinator, words) = coordinator(2);
     let mut old = stranger(&coordinator, "weir 0.0.1");
     let Ask::Leave { why } = old.receive().unwrap() else { panic!("it was let in") };
-    assert!(why.contains("it is weir 0.0.1") && why.contains(PROGRAM) && why.contains("the same on all machines"));
+    assert!(
+        why.contains("it is weir 0.0.1") && why.contains(PROGRAM) && why.contains("the same version on all machines")
+    );
     let wrong = start(setting(&coordinator, "wrong", token(2))).join().unwrap().unwrap_err();
     assert!(matches!(&wrong, AgentError::Hello(error) if error.to_string().contains("another")), "{wrong}");
     let kind = Kind::Watcher { system: "tape".to_owned(), processes: Vec::new() };
@@ -183,7 +186,7 @@ fn another_version_and_another_token_are_not_let_in() {
 }
 
 #[test]
-fn one_who_says_what_makes_no_sense_is_dropped() {
+fn a_peer_that_sends_nonsense_is_dropped() {
     let (coordinator, words) = coordinator(1);
     let mut liar = stranger(&coordinator, PROGRAM);
     assert!(coordinator.wait(&mut || true));
@@ -196,16 +199,16 @@ fn one_who_says_what_makes_no_sense_is_dropped() {
             Err(error) => panic!("{error}"),
         }
     };
-    assert!(why.contains("it was to work"), "{why}");
+    assert!(why.contains("it is an agent"), "{why}");
     drop(liar);
-    // Bytes that are no message.
+    // Bytes that are not a message.
     let mut noise = stranger(&coordinator, PROGRAM);
     std::io::Write::write_all(&mut noise.stream, b"\x05\0\0\0{{{{{").unwrap();
     while Instant::now() < end && words.lock().unwrap().iter().filter(|word| word.contains("Lost")).count() < 2 {
         std::thread::sleep(Duration::from_millis(50));
     }
     let words = words.lock().unwrap().join("\n");
-    assert!(words.contains("makes no sense"), "{words}");
+    assert!(words.contains("an unexpected message"), "{words}");
     assert_eq!(coordinator.agents(), 0);
 }
 
@@ -234,7 +237,7 @@ fn an_agent_that_is_stopped_ends_its_work_and_is_lost() {
             assert!(begun.elapsed() < Duration::from_secs(20));
             std::thread::sleep(Duration::from_millis(20));
         }
-        // The agent is stopped where it is, as by a signal: the coordinator loses it.
+        // The agent is stopped on its machine, as by a signal, and the coordinator loses it.
         stop.store(true, Ordering::Relaxed);
         let outcome = run.join().unwrap();
         assert_eq!((outcome.roles.len(), &outcome.missing[..]), (0, &["n (connection lost)".to_owned()][..]));

@@ -1,4 +1,4 @@
-//! Analysis jobs on a local disk: made-up files, recordings, and a ROOT file made here of a few records.
+//! Analysis jobs on a local disk: synthetic files, recordings, and a ROOT file of a few records that is made here.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -62,7 +62,7 @@ impl World {
         sum
     }
 
-    /// Puts the files there and has them read.
+    /// Puts the files there, and runs the jobs.
     fn both(&self, spec: &AnalysisSpec) -> Tally {
         let put = self.run(spec);
         assert_eq!((put.failed(), put.bytes), (0, spec.room()), "{:?}", put.complaints);
@@ -87,7 +87,7 @@ fn is_good(tally: &Tally) {
 }
 
 #[test]
-fn each_mode_reads_the_same_and_moves_what_it_must() {
+fn each_mode_reads_the_same_and_moves_the_expected_bytes() {
     let world = world();
     for order in [Order::Ordered, Order::Unordered] {
         for mode in MODES {
@@ -102,7 +102,7 @@ fn each_mode_reads_the_same_and_moves_what_it_must() {
                 assert!(job.io_cpu_s <= job.cpu_s * 1.01, "{job:?}");
                 match mode {
                     Mode::Direct | Mode::Vector => assert_eq!(job.moved, job.asked),
-                    // Not each basket of the last branches is behind all blocks.
+                    // Some baskets of the last branches are in blocks that were read before.
                     Mode::ReadAhead if order == Order::Ordered => {
                         assert!((file * 9 / 10..=file + 200_000).contains(&job.moved), "{} of {file}", job.moved);
                     }
@@ -143,14 +143,14 @@ fn computing_makes_jobs_efficient_and_distance_makes_them_wait() {
     [&here, &far, &vector].into_iter().for_each(is_good);
     let (here, far, vector) = (here.jobs[0], far.jobs[0], vector.jobs[0]);
     assert!(here.cpu_s >= 0.2 && here.efficiency() > 0.3, "{here:?}");
-    // 80 baskets, an open and a close, each 10 ms away.
+    // 80 baskets, an open and a close, each with a delay of 10 ms.
     assert!(far.waited_s >= 0.8 && far.wall_s >= 1.0 && far.efficiency() < here.efficiency(), "{far:?}");
     assert!(vector.waited_s < 0.5 * far.waited_s, "{vector:?}");
     assert_eq!(far.requests, 82);
 }
 
 #[test]
-fn a_recording_is_replayed_as_it_was() {
+fn a_recording_is_replayed() {
     let world = world();
     let text = "\
 7,Open,1000.0,root://h//data/a.root;16;0;0,1000.1,[SUCCESS],
@@ -246,7 +246,7 @@ fn baskets_of_a_real_file_are_decompressed_and_compared() {
 }
 
 #[test]
-fn data_that_is_not_the_originals_is_found() {
+fn data_that_differ_from_the_original_are_found() {
     let world = world();
     let path = world.path("x.root");
     root_file(&path);
@@ -269,7 +269,7 @@ fn data_that_is_not_the_originals_is_found() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_parameters_are_refused() {
     let good = spec(AnalysisSource::Synthetic(synthetic()));
     good.check().unwrap();
     let wrong = |change: fn(&mut AnalysisSpec)| {

@@ -1,4 +1,5 @@
-//! Files that come, change and go on a local path: what is there afterwards is what has to be there, and what is not is found.
+//! Files that are created, changed and removed on a local path. Afterwards the expected files exist, and
+//! differences are found.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -62,7 +63,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn all_is_there_that_has_to_be_and_nothing_else() {
+fn exactly_the_expected_files_exist() {
     for one_directory in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let site = site(folder.path());
@@ -82,7 +83,7 @@ fn all_is_there_that_has_to_be_and_nothing_else() {
 }
 
 #[test]
-fn what_is_lost_left_over_or_changed_is_found() {
+fn lost_leftover_and_changed_files_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let site = site(folder.path());
     make(&site, &spec(ChurnPhase::Fill, true));
@@ -103,7 +104,7 @@ fn what_is_lost_left_over_or_changed_is_found() {
 }
 
 #[test]
-fn what_was_cut_short_is_not_taken_for_lost() {
+fn work_that_was_cut_short_is_not_reported_as_lost() {
     for (cut, one_directory) in [(ChurnPhase::Fill, true), (ChurnPhase::Mixed, false), (ChurnPhase::Mixed, true)] {
         let folder = tempfile::tempdir().unwrap();
         let site = site(folder.path());
@@ -123,7 +124,7 @@ fn what_was_cut_short_is_not_taken_for_lost() {
 }
 
 #[test]
-fn what_failed_was_never_acknowledged_and_is_not_lost() {
+fn failed_changes_are_not_reported_as_lost() {
     let folder = tempfile::tempdir().unwrap();
     let good = site(folder.path());
     make(&good, &spec(ChurnPhase::Fill, false));
@@ -141,7 +142,7 @@ fn what_failed_was_never_acknowledged_and_is_not_lost() {
 }
 
 #[test]
-fn a_listing_names_what_is_there_and_nothing_else() {
+fn a_listing_has_exactly_the_existing_files() {
     for one_directory in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let site = site(folder.path());
@@ -154,16 +155,16 @@ fn a_listing_names_what_is_there_and_nothing_else() {
         let there = files(folder.path());
         std::fs::rename(&there[3], there[3].with_file_name("f999999")).unwrap();
         let done = run(&listing, &site);
-        // In the directory that is everybody's another name may be another client's.
+        // In the shared directory another name may belong to another client.
         let text = format!("{:?}", done.complaints);
         assert_eq!(done.wrong, if one_directory { 1 } else { 2 }, "{text}");
         assert!(text.contains("f000003 is not listed"), "{text}");
-        assert!(one_directory || text.contains("f999999 is listed, and nobody has made it"), "{text}");
+        assert!(one_directory || text.contains("f999999 is listed, and this run has not created it"), "{text}");
     }
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_parameters_are_refused() {
     let good = spec(ChurnPhase::Mixed, false);
     let mix = Mix { create: 0, rewrite: 0, read: 0, stat: 0, list: 0, remove: 0 };
     assert_eq!(ChurnSpec { mix, ..good.clone() }.check(), Err(ChurnError::NoMix));

@@ -1,4 +1,5 @@
-//! CPU time of programs that a worker runs. The only test of this file: other tests of the same process would be counted, too.
+//! The CPU time of programs that a worker runs. It is the only test of this file, because the CPU time of other
+//! tests in the process would count too.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -8,10 +9,11 @@ use std::sync::{Arc, Mutex};
 use weir_bench::load::{Crew, Tally};
 use weir_bench::measure::measure;
 
-/// Some tenths of a second of a shell's time; then it is told what its child has used, by the kernel.
+/// A shell that computes for some tenths of a second, and then prints what its child has used by the kernel's
+/// count.
 const BUSY: &str = "sh -c 'i=0; while [ $i -lt 500000 ]; do i=$((i+1)); done'; times";
 
-/// Seconds, of `0m1.25s`.
+/// Parses the seconds of `0m1.25s`.
 fn seconds(word: &str) -> f64 {
     let (minutes, seconds) = word.trim_end_matches('s').split_once('m').unwrap();
     60.0 * minutes.parse::<f64>().unwrap() + seconds.parse::<f64>().unwrap()

@@ -1,4 +1,4 @@
-//! Recorders and who reads what they write, on a local disk.
+//! Recorders, and readers of their files, on a local disk.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -58,7 +58,7 @@ fn tally(finished: &Finished, role: usize) -> Tally {
 }
 
 #[test]
-fn all_that_is_recorded_is_followed_and_copied() {
+fn all_recorded_files_are_followed_and_copied() {
     let spec = spec();
     let (folder, finished) = run(&spec, |_| true);
     let names: Vec<_> = finished.roles.iter().map(|group| group.role).collect();
@@ -109,7 +109,7 @@ fn machines_share_the_recorders() {
 }
 
 #[test]
-fn a_pace_is_kept_and_a_detector_that_is_too_fast_loses_data() {
+fn a_rate_is_kept_and_a_detector_that_is_too_fast_loses_data() {
     // 2 files of 5 MiB at 10 MiB/s.
     let paced = DaqSpec { recorders: 1, files: 2, file_bytes: 5 * MIB, rate: Some(10 * MIB), copiers: 0, ..spec() };
     let (_, finished) = run(&paced, |_| true);
@@ -126,7 +126,7 @@ fn a_pace_is_kept_and_a_detector_that_is_too_fast_loses_data() {
 }
 
 #[test]
-fn a_recorder_hears_of_answers_when_they_come() {
+fn a_recorder_takes_answers_when_they_come() {
     let site = Site::on(Arc::new(fake::Distant(Duration::from_millis(5))), Arc::new(Content::new(5)));
     let manner = Manner { window: 4, ..spec().manner };
     // One block each 62 ms.
@@ -138,7 +138,7 @@ fn a_recorder_hears_of_answers_when_they_come() {
 }
 
 #[test]
-fn when_it_is_stopped_nobody_waits_for_what_does_not_come() {
+fn after_a_stop_no_worker_waits_for_ever() {
     let slow = DaqSpec { rate: Some(MIB), file_bytes: 500 * MIB, ..spec() };
     let (_, finished) = run(&slow, |_| false);
     assert!(finished.wall < Duration::from_secs(5), "{:?}", finished.wall);
@@ -146,7 +146,7 @@ fn when_it_is_stopped_nobody_waits_for_what_does_not_come() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_parameters_are_refused() {
     assert_eq!(DaqSpec { recorders: 0, ..spec() }.check(), Err(DaqError::Zero("recorders")));
     assert_eq!(DaqSpec { recorders: 3000, ..spec() }.check(), Err(DaqError::Many { workers: 9001 }));
     let direct = Manner { direct: true, ..spec().manner };

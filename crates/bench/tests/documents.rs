@@ -1,4 +1,4 @@
-//! The examples of campaigns in `docs/how-to/bench.md` are campaigns.
+//! The example campaigns in `docs/how-to/bench.md` are valid.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use weir_bench::campaign::Campaign;
 
-/// What an example leaves to the reader: systems that all kinds of work suit.
+/// The part that examples leave to the reader: systems that suit all kinds of work.
 const SYSTEMS: &str = "
 [[system]]
 name = \"one more\"
@@ -23,7 +23,7 @@ restore = [\"true\"]
 ";
 
 #[test]
-fn every_example_of_a_campaign_is_taken() {
+fn every_example_campaign_is_valid() {
     let text =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to/bench.md")).unwrap();
     let mut examples = 0;

@@ -1,4 +1,4 @@
-//! Writers and readers that go on whatever happens, and a look at the end whether all is there, on a local path.
+//! Writers and readers that continue in spite of failures, and a check of all files at the end, on a local path.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -24,7 +24,7 @@ fn spec() -> FailureSpec {
     }
 }
 
-/// Runs it; `second` is called at the end of each with the folder of all files.
+/// Runs it. Calls `second` at the end of each second with the folder of all files.
 fn run(spec: &FailureSpec, second: impl Fn(&Path)) -> Finished {
     let folder = tempfile::tempdir().unwrap();
     let place = Place::Path(folder.path().to_owned());
@@ -47,22 +47,22 @@ fn tally(finished: &Finished, role: &str) -> Tally {
 }
 
 #[test]
-fn without_a_failure_all_is_there() {
+fn without_a_failure_all_files_exist() {
     let finished = run(&spec(), |_| {});
     let [written, read, checked] = ["write", "read", "check"].map(|role| tally(&finished, role));
     assert!(written.bytes > 1_000_000 && read.verified > 0);
     assert_eq!((checked.verified, checked.lost, checked.wrong), (written.bytes, 0, 0), "{:?}", checked.complaints);
-    // What checks afterwards is timed by itself.
+    // The check afterwards has its own time.
     let wall = |role| finished.roles.iter().find(|group| group.role == role).unwrap().wall;
     assert!(wall("write") >= Duration::from_secs(2) && wall("check") < finished.wall - Duration::from_secs(1));
 }
 
 #[test]
-fn what_was_acknowledged_and_is_gone_or_changed_is_found() {
+fn missing_or_changed_acknowledged_files_are_found() {
     let finished = run(&FailureSpec { readers: 0, ..spec() }, |folder| {
         let first = folder.join("s000000/f000000");
         let second = folder.join("s000001/f000000");
-        // In the first second; afterwards they are gone.
+        // The file exists in the first second only.
         let _ = std::fs::remove_file(&first);
         if let Ok(mut bytes) = std::fs::read(&second)
             && bytes[100_000] != 7
@@ -76,8 +76,8 @@ fn what_was_acknowledged_and_is_gone_or_changed_is_found() {
 }
 
 #[test]
-fn writers_go_on_after_what_failed() {
-    // A directory that is not there for a second.
+fn writers_continue_after_a_failure() {
+    // The directory is missing for a second.
     let finished = run(&FailureSpec { seconds: 4, readers: 0, ..spec() }, |folder| {
         let (away, back) = (folder.join("away"), folder.join("s000000"));
         if away.exists() {

@@ -1,4 +1,4 @@
-//! Flows between two sides on loopback, and with whoever else may be there.
+//! Network tests between a client and a server on loopback, and with other callers.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use weir_bench::content::Content;
 use weir_bench::network::{
-    Direction, Far, FarSettings, Listener, NetworkError, NetworkSpec, Outcome, Processes, Program, Protocol, Session,
+    Direction, Listener, NetworkError, NetworkServer, NetworkSpec, Outcome, Processes, Program, Protocol,
+    ServerSettings, Session,
 };
 use weir_bench::peer::{HelloError, Secret, Token};
 use weir_bench::workload::{Site, Workload as _};
@@ -22,17 +23,17 @@ fn token(byte: u8) -> Token {
     Token::new(Secret::new([byte; 32]), weir_bench::run::now_secs(), LATE)
 }
 
-/// A far side that ends with the test.
-struct Side {
+/// A network-test server that ends with the test.
+struct TestServer {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     told: Arc<Mutex<Vec<String>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Side {
+impl TestServer {
     fn start(listen: &str, token: Token) -> Self {
-        let settings = FarSettings { listen: listen.parse().unwrap(), token, program: program() };
+        let settings = ServerSettings { listen: listen.parse().unwrap(), token, program: program() };
         let listener = Listener::bind(settings).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, told) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
@@ -43,8 +44,8 @@ impl Side {
         Self { address, stop, told, thread: Some(thread) }
     }
 
-    fn far(&self, token: Token) -> Far {
-        Far {
+    fn remote(&self, token: Token) -> NetworkServer {
+        NetworkServer {
             system: "there".into(),
             address: self.address.to_string(),
             iperf3: String::new(),
@@ -53,7 +54,7 @@ impl Side {
         }
     }
 
-    /// Waits until something with `text` in it has been told.
+    /// Waits until the server has reported something with `text` in it.
     fn has_told(&self, text: &str) -> bool {
         let end = Instant::now() + Duration::from_secs(10);
         while !self.told.lock().unwrap().iter().any(|line| line.contains(text)) {
@@ -64,14 +65,14 @@ impl Side {
     }
 }
 
-impl Drop for Side {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap();
     }
 }
 
-/// Not called by these tests: the program of a test is no `weir`.
+/// Not called by these tests, because a test's own program is not `weir`.
 fn program() -> Program {
     Program { path: "/nonexistent".into(), arguments: vec![] }
 }
@@ -89,17 +90,17 @@ fn spec() -> NetworkSpec {
     }
 }
 
-fn run(far: &Far, spec: &NetworkSpec) -> Result<Outcome, NetworkError> {
+fn run(far: &NetworkServer, spec: &NetworkSpec) -> Result<Outcome, NetworkError> {
     Session::prepare(far, spec, &Arc::new(Content::new(7)))?.run(|_| true)
 }
 
 #[test]
-fn all_that_is_sent_over_tcp_arrives_each_way() {
-    let side = Side::start("127.0.0.1:0", token(1));
+fn all_tcp_bytes_arrive_in_each_direction() {
+    let server = TestServer::start("127.0.0.1:0", token(1));
     for (direction, ways) in
         [(Direction::To, &[true][..]), (Direction::From, &[false][..]), (Direction::Both, &[true, false][..])]
     {
-        let outcome = run(&side.far(token(1)), &NetworkSpec { direction, ..spec() }).unwrap();
+        let outcome = run(&server.remote(token(1)), &NetworkSpec { direction, ..spec() }).unwrap();
         assert_eq!(outcome.failures().collect::<Vec<_>>(), Vec::<String>::new());
         assert_eq!(outcome.ways.iter().map(|way| way.to).collect::<Vec<_>>(), ways);
         for flow in outcome.flows() {
@@ -108,23 +109,23 @@ fn all_that_is_sent_over_tcp_arrives_each_way() {
             let tcp = flow.tcp.as_ref().unwrap();
             assert!(tcp.sent > 10 && tcp.segment_bytes > 500 && !tcp.congestion.is_empty(), "{tcp:?}");
         }
-        // Each side has looked at the interface, which on loopback is the same one.
+        // Each server has read the counters of the interface, which on loopback is the same one.
         for counted in [&outcome.near, &outcome.far] {
             assert_eq!(counted.interface, "lo");
             assert!(counted.counts.interfaces["lo"].sent >= outcome.bytes(), "{:?}", counted.counts);
             assert!(counted.cpu_s > 0.0);
         }
     }
-    assert!(side.has_told("2 flows of TCP each way, for 1 s"));
+    assert!(server.has_told("2 flows of TCP each way, for 1 s"));
 }
 
 #[test]
-fn flows_at_a_rate_keep_to_it_and_are_watched() {
-    let side = Side::start("[::1]:0", token(1));
+fn flows_keep_their_rate_and_report_progress() {
+    let server = TestServer::start("[::1]:0", token(1));
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let spec = NetworkSpec { protocol, rate: Some(1_000_000), block_bytes: 1000, seconds: 2, ..spec() };
         let mut seen = 0;
-        let session = Session::prepare(&side.far(token(1)), &spec, &Arc::new(Content::new(7))).unwrap();
+        let session = Session::prepare(&server.remote(token(1)), &spec, &Arc::new(Content::new(7))).unwrap();
         let outcome = session
             .run(|received| {
                 seen = seen.max(received.bytes);
@@ -140,7 +141,7 @@ fn flows_at_a_rate_keep_to_it_and_are_watched() {
 
 #[test]
 fn datagrams_are_counted_on_both_sides() {
-    let side = Side::start("127.0.0.1:0", Token::open());
+    let server = TestServer::start("127.0.0.1:0", Token::open());
     let spec = NetworkSpec {
         protocol: Protocol::Udp,
         direction: Direction::Both,
@@ -148,7 +149,7 @@ fn datagrams_are_counted_on_both_sides() {
         block_bytes: 1400,
         ..spec()
     };
-    let outcome = run(&side.far(Token::open()), &spec).unwrap();
+    let outcome = run(&server.remote(Token::open()), &spec).unwrap();
     assert_eq!(outcome.failures().count(), 0, "{outcome:?}");
     assert_eq!(outcome.flows().count(), 4);
     for flow in outcome.flows() {
@@ -161,33 +162,33 @@ fn datagrams_are_counted_on_both_sides() {
 }
 
 #[test]
-fn a_wrong_token_is_told_on_both_sides() {
-    let side = Side::start("127.0.0.1:0", token(1));
-    let refused = run(&side.far(token(2)), &spec()).unwrap_err();
+fn a_wrong_token_is_reported_on_both_sides() {
+    let server = TestServer::start("127.0.0.1:0", token(1));
+    let refused = run(&server.remote(token(2)), &spec()).unwrap_err();
     assert!(matches!(refused, NetworkError::Hello(HelloError::Refused { .. })), "{refused}");
-    assert!(side.has_told("has another token"));
-    let refused = side.far(Token::open()).greet().unwrap_err().to_string();
-    assert!(refused.contains("has a token, and this side has none"), "{refused}");
-    side.far(token(1)).greet().unwrap();
+    assert!(server.has_told("has another token"));
+    let refused = server.remote(Token::open()).greet().unwrap_err().to_string();
+    assert!(refused.contains("has a token, and this server has none"), "{refused}");
+    server.remote(token(1)).greet().unwrap();
 }
 
 #[test]
-fn without_a_token_nobody_else_can_be_listened_to() {
-    let settings = FarSettings { listen: "0.0.0.0:0".parse().unwrap(), token: Token::open(), program: program() };
+fn without_a_token_a_server_listens_on_loopback_only() {
+    let settings = ServerSettings { listen: "0.0.0.0:0".parse().unwrap(), token: Token::open(), program: program() };
     let refused = Listener::bind(settings).unwrap_err().to_string();
     assert!(refused.contains("weir bench token"), "{refused}");
 }
 
 #[test]
-fn a_plan_that_makes_no_sense_is_refused_here_and_there() {
-    let side = Side::start("127.0.0.1:0", token(1));
+fn an_invalid_plan_is_refused_by_client_and_server() {
+    let server = TestServer::start("127.0.0.1:0", token(1));
     let many = NetworkSpec { flows: 100_000, ..spec() };
-    assert!(matches!(run(&side.far(token(1)), &many), Err(NetworkError::Spec(_))));
-    // One who does not check it itself.
-    let mut stream = TcpStream::connect(side.address).unwrap();
+    assert!(matches!(run(&server.remote(token(1)), &many), Err(NetworkError::Spec(_))));
+    // A client that does not check the plan itself.
+    let mut stream = TcpStream::connect(server.address).unwrap();
     let hello = weir_bench::peer::Hello {
-        role: weir_bench::peer::Role::FlowsNear,
-        wanted: &[weir_bench::peer::Role::FlowsFar],
+        role: weir_bench::peer::Role::NetworkClient,
+        wanted: &[weir_bench::peer::Role::NetworkServer],
         token: &token(1),
     };
     weir_bench::peer::connect(&mut stream, "far", hello, &weir_bench::peer::Fresh::draw().unwrap()).unwrap();
@@ -198,21 +199,21 @@ fn a_plan_that_makes_no_sense_is_refused_here_and_there() {
 }
 
 #[test]
-fn strangers_and_silent_ones_do_not_disturb_others() {
-    let side = Side::start("127.0.0.1:0", token(1));
-    let mut web = TcpStream::connect(side.address).unwrap();
+fn strangers_and_silent_callers_do_not_disturb_others() {
+    let server = TestServer::start("127.0.0.1:0", token(1));
+    let mut web = TcpStream::connect(server.address).unwrap();
     web.write_all(&[b'G'; 100]).unwrap();
-    let silent: Vec<_> = (0..50).map(|_| TcpStream::connect(side.address).unwrap()).collect();
-    assert!(side.has_told("is no `weir bench`"));
-    assert_eq!(run(&side.far(token(1)), &spec()).unwrap().failures().count(), 0);
+    let silent: Vec<_> = (0..50).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    assert!(server.has_told("is not a `weir bench`"));
+    assert_eq!(run(&server.remote(token(1)), &spec()).unwrap().failures().count(), 0);
     drop(silent);
     let _ = web.read(&mut [0]);
 }
 
 #[test]
-fn nobody_there_and_somebody_else_there_are_told_apart() {
+fn a_missing_server_and_another_program_are_distinguished() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let at = |address: String| Far {
+    let at = |address: String| NetworkServer {
         system: "s".into(),
         address,
         iperf3: String::new(),
@@ -230,36 +231,39 @@ fn nobody_there_and_somebody_else_there_are_told_apart() {
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let refused = at(address).greet().unwrap_err().to_string();
-    assert!(refused.contains("is no `weir bench`"), "{refused}");
+    assert!(refused.contains("is not a `weir bench`"), "{refused}");
     server.join().unwrap();
 }
 
 #[test]
-fn who_is_stopped_ends_soon_and_so_does_the_other_side() {
-    let side = Side::start("127.0.0.1:0", token(1));
+fn a_stop_ends_both_sides_soon() {
+    let server = TestServer::start("127.0.0.1:0", token(1));
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let spec = NetworkSpec { protocol, direction: Direction::Both, seconds: 3600, block_bytes: 1400, ..spec() };
-        let session = Session::prepare(&side.far(token(1)), &spec, &Arc::new(Content::new(7))).unwrap();
+        let session = Session::prepare(&server.remote(token(1)), &spec, &Arc::new(Content::new(7))).unwrap();
         let begun = Instant::now();
         let stopped = session.run(|_| begun.elapsed() < Duration::from_millis(300));
         assert!(matches!(stopped, Err(NetworkError::Stopped)), "{stopped:?}");
         assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
-        assert!(side.has_told("closed the connection"));
-        side.told.lock().unwrap().clear();
+        assert!(server.has_told("closed the connection"));
+        server.told.lock().unwrap().clear();
     }
 }
 
 #[test]
-fn a_process_that_cannot_be_started_is_told_of() {
-    let side = Side::start("127.0.0.1:0", token(1));
-    let refused = run(&side.far(token(1)), &NetworkSpec { processes: Processes::Each, ..spec() }).unwrap_err();
+fn a_process_that_cannot_be_started_is_reported() {
+    let server = TestServer::start("127.0.0.1:0", token(1));
+    let refused = run(&server.remote(token(1)), &NetworkSpec { processes: Processes::Each, ..spec() }).unwrap_err();
     assert!(refused.to_string().contains("cannot start /nonexistent"), "{refused}");
 }
 
 #[test]
-fn several_systems_at_once_are_one_figure_with_its_parts() {
-    let (a, b) = (Side::start("127.0.0.1:0", token(1)), Side::start("127.0.0.1:0", token(2)));
-    let peers = vec![Far { system: "a".into(), ..a.far(token(1)) }, Far { system: "b".into(), ..b.far(token(2)) }];
+fn several_systems_at_once_give_one_figure_with_its_parts() {
+    let (a, b) = (TestServer::start("127.0.0.1:0", token(1)), TestServer::start("127.0.0.1:0", token(2)));
+    let peers = vec![
+        NetworkServer { system: "a".into(), ..a.remote(token(1)) },
+        NetworkServer { system: "b".into(), ..b.remote(token(2)) },
+    ];
     let site = Site { peers, ..Site::alone(Arc::new(Content::new(1))) };
     let spec = NetworkSpec { at_once: true, rate: Some(5_000_000), ..spec() };
     let crew = spec.crew(&site, 0..spec.parts()).unwrap();

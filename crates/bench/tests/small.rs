@@ -49,7 +49,7 @@ fn make(spec: &SmallSpec, target: &Arc<dyn Target>) {
 }
 
 #[test]
-fn all_phases_do_what_they_say() {
+fn all_phases_do_their_work() {
     for one_directory in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let target = target(folder.path());
@@ -71,7 +71,7 @@ fn all_phases_do_what_they_say() {
 }
 
 #[test]
-fn files_that_are_not_as_they_were_made_are_found() {
+fn changed_files_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let target = target(folder.path());
     make(&spec(SmallPhase::Create, false), &target);

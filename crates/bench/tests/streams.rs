@@ -1,4 +1,4 @@
-//! Streams on a local path: what is written is what is read back, what is not is found, and what fails is counted.
+//! Streams on a local path: read bytes equal the written ones, differences are found, and failures are counted.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -59,7 +59,7 @@ fn run(spec: &StreamSpec, target: &Arc<dyn Target>) -> (Finished, Tally) {
 }
 
 #[test]
-fn what_is_written_is_what_is_read_in_every_pattern() {
+fn read_bytes_equal_written_ones_in_every_pattern() {
     let folder = tempfile::tempdir().unwrap();
     let target = target(folder.path());
     make(&target, 2);
@@ -74,7 +74,7 @@ fn what_is_written_is_what_is_read_in_every_pattern() {
     let (_, mixed) = run(&spec(Access::Mixed), &target);
     assert_eq!((mixed.bytes, mixed.failed(), mixed.wrong), (all, 0, 0));
     assert!(mixed.verified > all / 4 && mixed.verified < all * 3 / 4);
-    // All of it in the next generation, then in the one after that.
+    // All blocks in the next generation, then in the one after that.
     run(&StreamSpec { generation: 1, oldest_generation: 1, ..spec(Access::Rewrite) }, &target);
     let (_, read) = run(&StreamSpec { generation: 2, oldest_generation: 2, ..spec(Access::Read) }, &target);
     assert_eq!((read.verified, read.wrong), (all, 0));
@@ -83,7 +83,7 @@ fn what_is_written_is_what_is_read_in_every_pattern() {
     assert_eq!((old.verified, old.wrong), (0, 192));
     let (_, new) = run(&StreamSpec { generation: 3, oldest_generation: 3, ..spec(Access::Read) }, &target);
     assert_eq!((new.verified, new.wrong), (all, 0));
-    // Through buffers, and read back in both ways.
+    // With buffers, and read back in both ways.
     let odd = |access, generation| StreamSpec {
         generation,
         oldest_generation: generation,
@@ -101,7 +101,7 @@ fn what_is_written_is_what_is_read_in_every_pattern() {
 }
 
 #[test]
-fn what_writes_only_some_blocks_leaves_the_others() {
+fn patterns_that_write_some_blocks_leave_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let target = target(folder.path());
     make(&target, 2);
@@ -116,13 +116,13 @@ fn what_writes_only_some_blocks_leaves_the_others() {
         generations = step.generations_after();
     }
     assert_eq!(generations, (1, 3));
-    // Somebody who thinks that all is new finds what is not.
+    // A reader that expects only the new generation finds old blocks.
     let (_, read) = run(&StreamSpec { generation: 3, oldest_generation: 3, ..spec(Access::Read) }, &target);
     assert!(read.wrong > 0 && read.verified > 0);
 }
 
 #[test]
-fn a_driver_loses_no_request_that_was_started_before_another_was_asked_for() {
+fn a_driver_keeps_requests_that_were_started_before_another_was_taken() {
     let folder = tempfile::tempdir().unwrap();
     let target = target(folder.path());
     make(&target, 2);
@@ -145,7 +145,7 @@ fn a_driver_loses_no_request_that_was_started_before_another_was_asked_for() {
 
 #[test]
 fn direct_reads_and_writes_are_the_same_bytes() {
-    // Not in memory: there is no direct I/O on tmpfs everywhere.
+    // Not in memory, because tmpfs does not support direct I/O everywhere.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let target = target(folder.path());
     make(&target, 2);
@@ -173,7 +173,7 @@ fn one_wrong_byte_is_found_and_named() {
 }
 
 #[test]
-fn what_fails_is_counted_and_the_rest_is_done() {
+fn failures_are_counted_and_the_rest_is_done() {
     let folder = tempfile::tempdir().unwrap();
     let target = target(folder.path());
     make(&target, 2);
@@ -189,13 +189,13 @@ fn what_fails_is_counted_and_the_rest_is_done() {
     assert_eq!(read.bytes, 7 << 20);
     assert_eq!(read.failures.get(&Failure::NotFound), Some(&1));
     assert_eq!(read.failures.get(&Failure::Other), Some(&1));
-    // What is there already is not written over.
+    // Existing files are not overwritten.
     let (_, again) = run(&spec(Access::Write), &target);
     assert_eq!((again.bytes, again.failures.get(&Failure::Exists)), (3 << 20, Some(&3)));
 }
 
 #[test]
-fn a_pace_is_kept_and_a_limit_ends_it() {
+fn a_rate_is_kept_and_a_limit_ends_the_work() {
     let folder = tempfile::tempdir().unwrap();
     let target = target(folder.path());
     make(&target, 1);
@@ -212,7 +212,7 @@ fn a_pace_is_kept_and_a_limit_ends_it() {
 }
 
 #[test]
-fn what_was_cut_short_is_read_as_far_as_it_was_written() {
+fn files_that_were_cut_short_are_read_up_to_their_written_length() {
     let folder = tempfile::tempdir().unwrap();
     let target = target(folder.path());
     make(&target, 2);
@@ -235,7 +235,7 @@ fn what_was_cut_short_is_read_as_far_as_it_was_written() {
         assert_eq!((done.bytes, done.failed(), done.wrong), (written.bytes, 0, 0), "{access:?}: {:?}", done.complaints);
         assert!((14..=16).contains(&done.left_out) && done.cut == 0, "{access:?}: {}", done.left_out);
     }
-    // What was acknowledged is missed all the same.
+    // A missing acknowledged file is still reported.
     std::fs::remove_file(folder.path().join("run/s000000/f000001")).unwrap();
     assert_eq!(run(&of(Access::Read, 10), None).failed(), 1);
 }
@@ -280,7 +280,7 @@ fn the_workers_of_a_stream_keep_its_rate_together() {
 }
 
 #[test]
-fn which_length_is_odd_is_told() {
+fn the_unaligned_length_is_named() {
     let direct = |block_bytes, file_bytes| {
         let manner = Manner { direct: true, ..spec(Access::Write).manner };
         StreamSpec { manner, block_bytes, file_bytes, ..spec(Access::Write) }.check().unwrap_err().to_string()
@@ -292,7 +292,7 @@ fn which_length_is_odd_is_told() {
 }
 
 #[test]
-fn nonsense_is_refused_before_anything_is_written() {
+fn invalid_parameters_are_refused_before_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let target = target(folder.path());
     let direct = Manner { direct: true, ..spec(Access::Write).manner };

@@ -1,7 +1,9 @@
-//! The client's side of a third-party copy: waits at the target for its end, looks how far it is, and cancels it.
+//! The client's side of a third-party copy: it waits at the target for the end, asks how far the copy is, and
+//! cancels it.
 //!
-//! As the stock client does it (XrdClThirdPartyCopyJob): the second sync of the target is answered at the end; a stat of the open
-//! target tells its length so far; the query `ofs.tpc cancel` stops it. The stock server wants that text with its NUL.
+//! It does what the stock client does (XrdClThirdPartyCopyJob). The target answers the second sync at the end of
+//! the copy. A stat of the open target returns its length so far. The query `ofs.tpc cancel` stops the copy; the
+//! stock server wants that text with its NUL.
 
 use std::time::{Duration, Instant};
 
@@ -13,38 +15,41 @@ use crate::pace::Waits;
 use crate::settings::Stop;
 use crate::{ClientError, RemoteFile};
 
-/// How often it is looked how far the copy is.
+/// How often the client asks how far the copy is.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long a copy may take whose length so far the target does not show: as long as the stock client waits (`XRD_CPTPCTIMEOUT`).
+/// How long a copy may take if the target does not show its length so far. The stock client waits equally long
+/// (`XRD_CPTPCTIMEOUT`).
 const UNSEEN_MAX: Duration = Duration::from_secs(1800);
-/// How long the target may take to answer to a cancel and a close. After that the connection is cut, which cancels too.
+/// How long the target may take to answer a cancel and a close. After that the client cuts the connection, which
+/// also cancels the copy.
 const CANCEL_MAX: Duration = Duration::from_secs(5);
 const CANCEL: &[u8] = b"ofs.tpc cancel\0";
 
 impl RemoteFile {
-    /// Waits for the end of the third-party copy into this file, which a first [`RemoteFile::sync`] has begun. `shown` is told the
-    /// target's length so far, in bytes, of `len` in the end.
+    /// Waits for the end of the third-party copy into this file, which a first [`RemoteFile::sync`] has started.
+    /// `len` is the final length in bytes. `shown` gets the target's length so far, in bytes.
     ///
     /// # Errors
-    /// Why the server has not copied it. [`ClientError::Stopped`], [`ClientError::Silent`], or [`ClientError::Stalled`] where the length
-    /// has not grown for the time that a server may be silent. The copy is to be cancelled then.
+    /// The reason why the server has not copied the file. [`ClientError::Stopped`], [`ClientError::Silent`], or
+    /// [`ClientError::Stalled`] if the length has not grown for the time that a server may be silent. Then the
+    /// caller must cancel the copy.
     pub fn finish_copy(&mut self, len: u64, shown: &mut dyn FnMut(u64)) -> Result<(), ClientError> {
         self.follow_copy(len, shown).inspect_err(|error| self.lost |= matches!(error, ClientError::Lost { .. }))
     }
 
-    /// Tells the server to stop the copy; waits for its answer for a few seconds at most. Unless the connection is lost, the file is still
-    /// open, and it is to be closed by [`RemoteFile::end_copy`].
+    /// Tells the server to stop the copy. Waits a few seconds for its answer. Unless the connection is lost, the
+    /// file is still open, and the caller must close it with [`RemoteFile::end_copy`].
     pub fn cancel_copy(&mut self) {
         self.say(&Request::Query(Query { kind: QueryKind::OpaqueHandle, handle: self.handle, args: CANCEL.to_vec() }));
     }
 
-    /// Closes the file of a cancelled copy; waits for the answer for a few seconds at most. Nothing more can be done with the file but to
-    /// drop it, which cuts the connection.
+    /// Closes the file of a cancelled copy. Waits a few seconds for the answer. Afterwards the file can only be
+    /// dropped, which cuts the connection.
     pub fn end_copy(&mut self) {
         self.say(&Request::Close(Close { handle: self.handle }));
     }
 
-    /// Sends a request whatever was stopped; what comes of it does not matter. Without an answer the connection counts as lost.
+    /// Sends a request even after a stop, and ignores its result. Without an answer the connection counts as lost.
     fn say(&mut self, request: &Request) {
         if self.lost {
             return;
@@ -121,7 +126,7 @@ impl RemoteFile {
     }
 }
 
-/// How far a copy is, as far as the target shows it.
+/// The progress of a copy, as far as the target shows it.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     seen: u64,
@@ -133,7 +138,7 @@ impl Progress {
         Self { seen: 0, since: now }
     }
 
-    /// The target is `size` bytes long; tells whether it has grown.
+    /// Takes the target's present length of `size` bytes. Returns whether it has grown.
     fn looked(&mut self, size: u64, now: Instant) -> bool {
         let grown = size > self.seen;
         if grown {
@@ -142,8 +147,8 @@ impl Progress {
         grown
     }
 
-    /// For how long it has not grown, if that is too long. One that is as long as it is to be may still be compared, and one of which
-    /// nothing has been seen is perhaps not shown: both for longer.
+    /// Returns how long the copy has not grown, if that is too long. More time is allowed in two cases: a target of
+    /// full length may still be comparing its checksum, and a target may never show its length.
     fn is_stalled(&self, len: u64, now: Instant, patience: Duration) -> Option<Duration> {
         let most = if self.seen > 0 && self.seen < len { patience } else { patience.max(UNSEEN_MAX) };
         Some(most).filter(|most| now.saturating_duration_since(self.since) >= *most)
@@ -155,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_that_does_not_grow_is_given_up() {
+    fn a_copy_that_does_not_grow_is_abandoned() {
         let (start, patience) = (Instant::now(), Duration::from_secs(10));
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut progress = Progress::new(start);

@@ -1,54 +1,56 @@
-//! Opens of files that may be striped: a client that says so is told by the cluster's manager where the units are, and moves their bytes itself.
+//! Opens of files that may be striped. If a client says that it can move the bytes of stripe units itself, the
+//! cluster's manager tells it where the units are.
 //!
-//! What is still being written is read by way of the server that puts it together: how much of it is whole, that one knows.
+//! A file that is still being written is read through the server that assembles it, because only that server knows
+//! how much of it is complete.
 
 use types::direct::{DIRECT_KEY, DirectRights, STRIPED_KEY, StripedFile, UNITS_KEY, UnitAt};
 use types::{ObjectId, Stripe, Timestamp};
 use wire::request::OpenOptions;
 use wire::response::{StatExtra, StatFlags, StatReply};
 
-use crate::fs::Led;
+use crate::fs::OpenResult;
 use crate::striped::at_once;
 use crate::{Client, ClientError, Reader, RemoteFile, Settings, StripedAt, StripedReader, StripedWriter, Url};
 
-/// What came of an open.
+/// The result of an open.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // lives for one call
 pub enum Opened {
-    /// A file, open at a server.
+    /// A file that is open at a server.
     File(RemoteFile),
-    /// A striped file, whose units are to be opened.
+    /// A striped file whose units the client opens.
     Units(Units),
 }
 
-/// A striped file that may be read or written at the servers of its units.
+/// A striped file that can be read or written at the servers of its units.
 #[derive(Clone, Debug)]
 pub struct Units {
-    /// As it was asked for: what stands behind its `?` is for the file.
+    /// The URL as requested. The words behind its `?` belong to the file.
     url: Url,
     file: StripedFile,
-    /// Where the first units can be read, as far as that was said.
+    /// Where the first units can be read, as far as the server has said.
     places: Vec<UnitAt>,
     settings: Settings,
 }
 
 impl Client {
-    /// Opens a file; of a striped one it is only said what it is, so that its units can be opened.
+    /// Opens a file. For a striped file it returns only a description, with which the caller opens the units.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn open_direct(&mut self, url: &Url, options: OpenOptions, mode: u16) -> Result<Opened, ClientError> {
         let mut asked = url.clone();
         asked.add_words(&format!("{DIRECT_KEY}=1"));
-        // Such a word is a server's to say.
+        // Only a server may set this word.
         let is_said_here = asked.word(STRIPED_KEY).is_some();
         let led = |to: &Url| {
             let file = StripedFile::parse(to.word(STRIPED_KEY).filter(|_| !is_said_here)?)?;
             Some((file, to.word(UNITS_KEY).and_then(UnitAt::parse_all).unwrap_or_default()))
         };
         Ok(match self.open_until((&asked, None), options, mode, &led)? {
-            Led::File(file) => Opened::File(file),
-            Led::To((file, places)) => {
+            OpenResult::File(file) => Opened::File(file),
+            OpenResult::Redirected((file, places)) => {
                 Opened::Units(Units { url: url.clone(), file, places, settings: self.settings().clone() })
             }
         })
@@ -56,7 +58,7 @@ impl Client {
 }
 
 impl Units {
-    /// Its attributes.
+    /// Returns its attributes.
     #[must_use]
     pub fn stat(&self) -> StatReply {
         let StripedFile { ino, mode, mtime, rights, .. } = self.file;
@@ -69,13 +71,13 @@ impl Units {
         StatReply { id: ino.0, size, flags, mtime: seconds, extra: Some(extra) }
     }
 
-    /// How it is dealt out.
+    /// Returns how its bytes are divided among the units.
     #[must_use]
     pub fn stripe(&self) -> Stripe {
         self.file.stripe
     }
 
-    /// The file, as it was asked for.
+    /// Returns the URL as requested.
     #[must_use]
     pub fn url(&self) -> &Url {
         &self.url
@@ -97,11 +99,11 @@ impl Units {
         Ok((at, object))
     }
 
-    /// Opens the units that have something of the file for reading, the first ones, each with a connection of its own to a server that has it. What
-    /// a reader calls the file is the unit.
+    /// Opens for reading the first units, those that hold bytes of the file. Each has its own connection to a
+    /// server that holds it. A reader treats its unit as a file.
     ///
     /// # Errors
-    /// One of them cannot be opened.
+    /// A unit cannot be opened.
     pub fn open_readers<B>(&self) -> Result<Vec<Reader<B>>, ClientError>
     where
         B: std::ops::DerefMut<Target = [u8]> + Send,
@@ -112,19 +114,19 @@ impl Units {
         Ok(at_once(0..count, open)?.into_iter().map(Reader::new).collect())
     }
 
-    /// Opens all units to be read as one file.
+    /// Opens all units to read them as one file.
     ///
     /// # Errors
-    /// One of them cannot be opened.
+    /// A unit cannot be opened.
     pub fn open_reader(&self) -> Result<StripedReader, ClientError> {
         let (at, object) = self.to_read()?;
         StripedReader::open(at, object, &self.places, &self.settings)
     }
 
-    /// Opens all units for writing. Whoever wrote them before can do so no longer.
+    /// Opens all units for writing. An earlier writer of them can no longer write.
     ///
     /// # Errors
-    /// One of them cannot be opened.
+    /// A unit cannot be opened.
     pub fn open_writer(&self) -> Result<StripedWriter, ClientError> {
         let DirectRights::Write { writing, goes_on } = self.file.rights else {
             let what = format!("to write {}: it was opened to be read", self.url);
@@ -134,7 +136,7 @@ impl Units {
         StripedWriter::open(self.at(), (writing, goes_on), announced, &self.settings)
     }
 
-    /// The time that whoever asked wants the file to show as that of its last change.
+    /// Returns the modification time that the opener wants the file to have.
     #[must_use]
     pub fn wanted_mtime(&self) -> Option<Timestamp> {
         self.url.word("weir.mtime")?.parse().ok().map(Timestamp)

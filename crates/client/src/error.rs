@@ -1,4 +1,4 @@
-//! What can go wrong between a client and its server.
+//! Errors between a client and its server.
 
 use std::io;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use wire::{ErrorNumber, Response, WireError};
 
 use crate::{Endpoint, UrlError};
 
-/// Why something was not done. The texts say what was tried, where, and what went wrong.
+/// Why an operation failed. The texts say what was tried, where, and what went wrong.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the texts say what the fields are
 pub enum ClientError {
@@ -51,7 +51,7 @@ pub enum ClientError {
     Shorter { what: String, end: u64, expected: u64 },
 }
 
-/// What kind of an error it is, for whoever decides what to do next.
+/// The kind of an error, by which a caller decides what to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// No such file or directory.
@@ -62,7 +62,7 @@ pub enum Kind {
     Denied,
     /// A directory where a file was needed, or the other way round.
     WrongKind,
-    /// No room.
+    /// There is no space.
     NoSpace,
     /// The server cannot do this at all.
     Unsupported,
@@ -70,14 +70,14 @@ pub enum Kind {
     Checksum,
     /// The connection: trying again may help.
     Connection,
-    /// The address, or what was asked for, makes no sense.
+    /// The address or the request is invalid.
     Usage,
     /// Anything else.
     Other,
 }
 
 impl ClientError {
-    /// The error that an answer of `server` to `what` is.
+    /// Makes the error for the answer of `server` to `what`.
     pub(crate) fn refused(server: &Endpoint, what: &str, response: Response) -> Self {
         let server = server.clone();
         match response {
@@ -89,7 +89,7 @@ impl ClientError {
         }
     }
 
-    /// What kind it is.
+    /// Returns its kind.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -117,7 +117,7 @@ impl ClientError {
         }
     }
 
-    /// May a new connection help? Only where the old one was the trouble.
+    /// Whether a new connection may help, because the old one was the cause.
     #[must_use]
     pub fn is_connection(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Moved { .. } | Self::Silent { .. })

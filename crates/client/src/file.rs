@@ -10,7 +10,7 @@ use crate::pace::Pace;
 use crate::session::Answer;
 use crate::{ClientError, Endpoint, Session, Settings, Url};
 
-/// The fastest connection that is thought of: 100 Gbit/s.
+/// The speed of the fastest connection that is considered: 100 Gbit/s.
 const BYTES_PER_MICROSECOND: u128 = 12_500;
 
 /// An open file with a connection of its own.
@@ -19,17 +19,17 @@ pub struct RemoteFile {
     pub(crate) session: Session,
     pub(crate) handle: FileHandle,
     pub(crate) url: Url,
-    /// Where it was asked for first: that server may know who else has it.
+    /// The URL that was opened first. Its server may know other holders of the file.
     pub(crate) origin: Url,
     pub(crate) options: OpenOptions,
     pub(crate) settings: Settings,
-    /// Lost connections since something was last moved.
+    /// The number of lost connections since bytes were last moved.
     pub(crate) fruitless: u32,
     moved: usize,
     stat: StatReply,
-    /// Its connection broke, and it has not been opened again.
+    /// Its connection is lost, and the file is not open again yet.
     pub(crate) lost: bool,
-    /// Servers whose copy is damaged where it is being read.
+    /// Servers whose replica is damaged where it is being read.
     pub(crate) damaged: Vec<Endpoint>,
 }
 
@@ -57,7 +57,7 @@ impl RemoteFile {
         }
     }
 
-    /// `bytes` have been moved over this connection: losing it is no reason to give up.
+    /// Notes that `bytes` were moved over this connection. Then a lost connection is no reason to stop.
     pub(crate) fn has_moved(&mut self, bytes: usize) {
         self.moved = self.moved.saturating_add(bytes);
         if Pace::is_progress(self.moved) {
@@ -65,59 +65,61 @@ impl RemoteFile {
         }
     }
 
-    /// When it is opened again, this word is not said any more.
+    /// Leaves this word out when the file is opened again.
     pub(crate) fn forget_word(&mut self, word: &str) {
         self.url.remove_word(word);
         self.origin.remove_word(word);
     }
 
-    /// Sets how many requests of a [`crate::Writer`] are under way at a time; the settings' `window` otherwise.
+    /// Sets how many requests of a [`crate::Writer`] are under way at a time. The default is the settings'
+    /// `window`.
     #[must_use]
     pub fn with_window(mut self, requests: usize) -> Self {
         self.settings.window = requests.max(1);
         self
     }
 
-    /// How many requests of `len` bytes are to be under way so that the way to the server and back is never what is waited for: few where it is
-    /// short, and never more than the settings' `window`. What is more than that costs memory, which is not free when it is touched for the first
-    /// time.
+    /// Returns how many requests of `len` bytes must be under way to keep the connection busy. That is few on a
+    /// short round trip, and never more than the settings' `window`. More would only cost memory, and touching
+    /// memory for the first time takes time.
     #[must_use]
     pub fn window_for(&self, len: usize) -> usize {
         busy(self.session.round_trip(), len).clamp(1, self.settings.window.max(1))
     }
 
-    /// Its attributes when it was opened.
+    /// Returns its attributes at the time of the open.
     #[must_use]
     pub fn stat(&self) -> &StatReply {
         &self.stat
     }
 
-    /// Has the server got it open for us, as far as is known? While a file is open for writing, nobody else writes it.
+    /// Whether the server still has the file open for this client, as far as is known. While a file is open for
+    /// writing, no other client writes it.
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.lost
     }
 
-    /// How long it is now, as the server says.
+    /// Asks the server for the present length, in bytes.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn len_now(&mut self) -> Result<u64, ClientError> {
         let stat = Stat { options: StatOptions::NONE, target: Target::Handle(self.handle) };
         let body = self.call("stat", Request::Stat(stat))?;
         StatReply::decode(&body).map(|stat| stat.size).map_err(|source| self.session.malformed(source))
     }
 
-    /// Where it is: the server that holds it, after redirects.
+    /// Returns the URL of the server that has the file open, after redirects.
     #[must_use]
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// Reads once; fewer bytes than asked for only at the end of the file.
+    /// Reads once. Returns fewer bytes than requested only at the end of the file.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn read_at(&mut self, offset: u64, into: &mut [u8]) -> Result<usize, ClientError> {
         let mut got = 0;
         while got < into.len() {
@@ -139,10 +141,10 @@ impl RemoteFile {
         Ok(got)
     }
 
-    /// Writes; all of it is with the server when this returns.
+    /// Writes. The server has acknowledged all bytes when this returns.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<(), ClientError> {
         for (index, part) in data.chunks(4 << 20).enumerate() {
             let offset = offset + (index as u64) * (4 << 20);
@@ -153,28 +155,28 @@ impl RemoteFile {
         Ok(())
     }
 
-    /// Makes what was written durable.
+    /// Makes the acknowledged bytes durable.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn sync(&mut self) -> Result<(), ClientError> {
         let request = Request::Sync(Sync { handle: self.handle });
         self.call("sync", request).map(drop)
     }
 
-    /// Sets its length.
+    /// Sets its length, in bytes.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn truncate(&mut self, len: u64) -> Result<(), ClientError> {
         let request = Request::Truncate(Truncate { len, target: Target::Handle(self.handle) });
         self.call("truncate", request).map(drop)
     }
 
-    /// Closes it, which for a written file says that it is complete. Gives the connection back for further use.
+    /// Closes the file. A written file is complete then. Returns the connection for further use.
     ///
     /// # Errors
-    /// Of the server (a write that had not been answered yet may be what fails) or of the connection.
+    /// The server refuses (perhaps a write that had no answer yet), or the connection fails.
     pub fn close(mut self) -> Result<Session, ClientError> {
         let request = Request::Close(wire::request::Close { handle: self.handle });
         self.call("close", request)?;
@@ -199,8 +201,8 @@ impl RemoteFile {
     }
 }
 
-/// Requests of `len` bytes that keep the fastest connection busy whose way there and back takes so long: one is being answered while the other is on its
-/// way, and as many more as there is room for on the way.
+/// Returns how many requests of `len` bytes keep the fastest connection with this round trip busy: one being
+/// answered, one on its way, and as many more as the round trip has room for.
 fn busy(round_trip: Duration, len: usize) -> usize {
     let on_the_way = round_trip.as_micros().saturating_mul(BYTES_PER_MICROSECOND);
     let more = on_the_way / u128::try_from(len.max(1)).unwrap_or(1);
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn far_servers_have_more_under_way_than_near_ones() {
+    fn distant_servers_get_more_requests_than_near_ones() {
         let of_4_mib = |micros| busy(Duration::from_micros(micros), 4 << 20);
         assert_eq!([of_4_mib(0), of_4_mib(300), of_4_mib(400), of_4_mib(1_000), of_4_mib(20_000)], [2, 2, 3, 4, 61]);
         assert_eq!(busy(Duration::from_micros(100), 64 << 10), 21);

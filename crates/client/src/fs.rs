@@ -1,4 +1,4 @@
-//! Operations on names: each asks one server, follows it elsewhere, and comes back.
+//! Operations on names. Each asks one server and follows its redirects.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -30,15 +30,15 @@ pub(crate) const PAUSES: [Duration; 5] = [
 /// A server's space, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Space {
-    /// In all.
+    /// The total.
     pub total: u64,
-    /// Not used.
+    /// The unused space.
     pub free: u64,
-    /// Used.
+    /// The used space.
     pub used: u64,
 }
 
-/// Keeps connections and asks over them. Used by one thread.
+/// Keeps connections and sends requests over them. One thread uses it.
 #[derive(Debug, Default)]
 pub struct Client {
     settings: Settings,
@@ -46,22 +46,22 @@ pub struct Client {
 }
 
 impl Client {
-    /// With these settings.
+    /// Makes a client with these settings.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings, ..Self::default() }
     }
 
-    /// Its settings.
+    /// Returns its settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// A connection of its own to the server of `url`.
+    /// Makes a new connection to the server of `url`.
     ///
     /// # Errors
-    /// As [`Session::connect`].
+    /// The same as those of [`Session::connect`].
     pub fn connect(&mut self, url: &Url) -> Result<Session, ClientError> {
         let user = url.user.as_deref().unwrap_or(&self.settings.user);
         let session = Session::connect(&url.server, user, &self.settings)?;
@@ -69,16 +69,16 @@ impl Client {
         Ok(session)
     }
 
-    /// A connection to be used by the caller alone, one that is there already if possible.
+    /// Returns a connection for the caller alone, an existing one if possible.
     ///
     /// # Errors
-    /// As [`Session::connect`].
+    /// The same as those of [`Session::connect`].
     pub fn take_session(&mut self, url: &Url) -> Result<Session, ClientError> {
         self.session_for(url).map(|(session, _)| session)
     }
 
-    /// The same, and whether it was there already. One that the server has ended meanwhile, as servers do after some hours, is not
-    /// used: nothing has been asked over it, so that a new one does for any request.
+    /// Returns a connection, and whether it existed already. Servers end idle connections after some hours. Such a
+    /// connection is not used. No request was sent over it, so a new connection serves any request.
     fn session_for(&mut self, url: &Url) -> Result<(Session, bool), ClientError> {
         match self.sessions.remove(&(url.server.clone(), url.user.clone())) {
             Some(session) if !session.is_stale() => Ok((session, true)),
@@ -86,15 +86,15 @@ impl Client {
         }
     }
 
-    /// Gives a connection back, on which nothing is under way.
+    /// Gives back a connection on which no request is under way.
     pub fn give_back(&mut self, session: Session, url: &Url) {
         self.sessions.insert((session.server().clone(), url.user.clone()), session);
     }
 
-    /// Attributes of `url`.
+    /// Returns the attributes of `url`.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn stat(&mut self, url: &Url) -> Result<StatReply, ClientError> {
         let stat = Stat { options: StatOptions::NONE, target: Target::Path(url.target()) };
         let (session, body) = self.ask(url, "stat", Request::Stat(stat), true)?;
@@ -103,10 +103,10 @@ impl Client {
         reply
     }
 
-    /// Attributes, or `None` where there is nothing.
+    /// Returns the attributes, or `None` if `url` does not exist.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn look(&mut self, url: &Url) -> Result<Option<StatReply>, ClientError> {
         match self.stat(url) {
             Ok(stat) => Ok(Some(stat)),
@@ -115,10 +115,10 @@ impl Client {
         }
     }
 
-    /// Lists a directory with attributes; `each` gets the entries as they come. `options` adds to the attributes.
+    /// Lists a directory with attributes. `each` gets the entries as they arrive. `options` adds to the attributes.
     ///
     /// # Errors
-    /// Of the server, of the connection, or what `each` gives back.
+    /// The server refuses, the connection fails, or `each` returns an error.
     pub fn list<E: From<ClientError>>(
         &mut self,
         url: &Url,
@@ -157,7 +157,7 @@ impl Client {
                     }
                     at = follow(&at, &redirect)?;
                 }
-                // What was given out cannot be taken back, and another listing may be in another order.
+                // Entries that `each` has got cannot be taken back, and a second listing may have another order.
                 Err(Unlisted::Client(failed)) if failed.is_connection() && !given => {
                     if !kept {
                         attempts.next(failed, true, &self.settings)?;
@@ -175,10 +175,10 @@ impl Client {
         }
     }
 
-    /// Makes a directory, with its parents if wanted.
+    /// Creates a directory, and with `parents` its parents.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn mkdir(&mut self, url: &Url, mode: u16, parents: bool) -> Result<(), ClientError> {
         let options = if parents { MkdirOptions::MKPATH } else { MkdirOptions::NONE };
         self.tell(url, "mkdir", Request::Mkdir(Mkdir { options, mode: Access(mode), target: url.target() }))
@@ -187,7 +187,7 @@ impl Client {
     /// Renames within one server.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn mv(&mut self, from: &Url, to: &Url) -> Result<(), ClientError> {
         self.tell(from, "mv", Request::Mv(Mv { from: from.target(), to: to.target() }))
     }
@@ -195,7 +195,7 @@ impl Client {
     /// Removes a file.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn rm(&mut self, url: &Url) -> Result<(), ClientError> {
         self.tell(url, "rm", Request::Rm(Rm { target: url.target() }))
     }
@@ -203,7 +203,7 @@ impl Client {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn rmdir(&mut self, url: &Url) -> Result<(), ClientError> {
         self.tell(url, "rmdir", Request::Rmdir(Rmdir { target: url.target() }))
     }
@@ -211,25 +211,26 @@ impl Client {
     /// Sets permission bits.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn chmod(&mut self, url: &Url, mode: u16) -> Result<(), ClientError> {
         let request = Request::Chmod(Chmod { mode: Access(mode), target: url.target() });
         self.ask(url, "chmod", request, true).map(|(session, _)| self.give_back(session, url))
     }
 
-    /// Sets a file's length.
+    /// Sets a file's length, in bytes.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn truncate(&mut self, url: &Url, len: u64) -> Result<(), ClientError> {
         let request = Request::Truncate(Truncate { len, target: Target::Path(url.target()) });
         self.ask(url, "truncate", request, true).map(|(session, _)| self.give_back(session, url))
     }
 
-    /// The checksum that the server keeps or computes; of `algorithm`, or of the kind that it prefers. Name and value.
+    /// Returns the name and value of the checksum that the server keeps or computes. Without an `algorithm` the
+    /// server chooses it.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn checksum(&mut self, url: &Url, algorithm: Option<&str>) -> Result<(String, String), ClientError> {
         let mut args = Vec::new();
         let mut target = url.clone();
@@ -244,10 +245,11 @@ impl Client {
         Ok((text(reply.algorithm), text(reply.value)))
     }
 
-    /// What the server says to each of these configuration keys; one that it does not know comes back as it is.
+    /// Returns the server's answer for each of these configuration keys. The answer for an unknown key is the key
+    /// itself.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn config(&mut self, url: &Url, keys: &[&str]) -> Result<Vec<String>, ClientError> {
         let body = self.query(url, "query config", QueryKind::Config, keys.join(" ").into_bytes())?;
         let server = url.server.clone();
@@ -255,10 +257,10 @@ impl Client {
         Ok(reply.values.iter().map(|value| String::from_utf8_lossy(value).into_owned()).collect())
     }
 
-    /// The batches that the server takes; `None`: none, as all servers but weir's.
+    /// Returns the limits of the server's batches. `None`: it takes no batches. Only weir's servers take them.
     ///
     /// # Errors
-    /// Of the connection.
+    /// The connection fails.
     pub fn batch_limits(&mut self, url: &Url) -> Result<Option<BatchLimits>, ClientError> {
         match self.config(url, &[wire::batch::CONFIG_KEY]) {
             Ok(values) => Ok(values.first().and_then(|value| BatchLimits::parse(value))),
@@ -267,10 +269,10 @@ impl Client {
         }
     }
 
-    /// The space where `url` is.
+    /// Returns the space of the server that holds `url`.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn space(&mut self, url: &Url) -> Result<Space, ClientError> {
         let body = self.query(url, "query space", QueryKind::Space, url.path.clone().into_bytes())?;
         let server = url.server.clone();
@@ -278,18 +280,19 @@ impl Client {
         Ok(Space { total: reply.total, free: reply.free, used: reply.used })
     }
 
-    /// Any other query; the answer as it came.
+    /// Sends any other query. Returns the answer unchanged.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn query(&mut self, url: &Url, what: &str, kind: QueryKind, args: Vec<u8>) -> Result<Vec<u8>, ClientError> {
         self.query_that(url, what, kind, args, true)
     }
 
-    /// The same for a query that changes something, and would be refused the second time: it is not repeated when its answer is lost.
+    /// The same for a query that changes something and would fail when repeated. It is not repeated if its answer
+    /// is lost.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn query_once(
         &mut self,
         url: &Url,
@@ -314,10 +317,10 @@ impl Client {
         Ok(body)
     }
 
-    /// Names and values of the extended attributes.
+    /// Returns the names and values of the extended attributes.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn xattrs(&mut self, url: &Url) -> Result<Vec<(String, Vec<u8>)>, ClientError> {
         let op = FattrOp::List { with_values: true };
         let request = Request::Fattr(Fattr { target: Target::Path(url.target()), op });
@@ -328,10 +331,10 @@ impl Client {
         Ok(list?.attributes.into_iter().map(|(key, value)| (name(key), value.unwrap_or_default())).collect())
     }
 
-    /// The value of one extended attribute.
+    /// Returns the value of one extended attribute.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn xattr(&mut self, url: &Url, name: &str) -> Result<Vec<u8>, ClientError> {
         let op = FattrOp::Get(vec![name.as_bytes().to_vec()]);
         let reply = self.fattr(url, "get attribute", op, true)?;
@@ -341,7 +344,7 @@ impl Client {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn set_xattr(&mut self, url: &Url, name: &str, value: &[u8]) -> Result<(), ClientError> {
         let pairs = vec![(name.as_bytes().to_vec(), value.to_vec())];
         self.fattr(url, "set attribute", FattrOp::Set { only_new: false, pairs }, false).map(drop)
@@ -350,17 +353,17 @@ impl Client {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn remove_xattr(&mut self, url: &Url, name: &str) -> Result<(), ClientError> {
         self.fattr(url, "remove attribute", FattrOp::Del(vec![name.as_bytes().to_vec()]), false).map(drop)
     }
 
     fn fattr(&mut self, url: &Url, what: &str, op: FattrOp, values: bool) -> Result<FattrReply, ClientError> {
-        // What was removed is not there the second time.
+        // A repeated removal would not find the attribute.
         let repeatable = !matches!(op, FattrOp::Del(_) | FattrOp::Set { only_new: true, .. });
         let request = Request::Fattr(Fattr { target: Target::Path(url.target()), op });
         let (session, body) = self.ask(url, what, request, repeatable)?;
-        // Values follow only where an attribute was found.
+        // The server sends values only for attributes that it found.
         let reply = FattrReply::decode(&body, values).or_else(|_| FattrReply::decode(&body, false));
         let reply = reply.map_err(|source| session.malformed(source));
         self.give_back(session, url);
@@ -378,15 +381,15 @@ impl Client {
         Ok(reply)
     }
 
-    /// Opens a file. The file has a connection of its own until it is closed.
+    /// Opens a file. The file has its own connection until it is closed.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn open(&mut self, url: &Url, options: OpenOptions, mode: u16) -> Result<RemoteFile, ClientError> {
         self.open_led(url, None, options, mode)
     }
 
-    /// The same where the server of `url` has said already where it leads to.
+    /// The same, if the server of `url` has already sent a redirect.
     pub(crate) fn open_led(
         &mut self,
         url: &Url,
@@ -395,31 +398,31 @@ impl Client {
         mode: u16,
     ) -> Result<RemoteFile, ClientError> {
         match self.open_until((url, led_to), options, mode, &|_| None::<Infallible>)? {
-            Led::File(file) => Ok(file),
-            Led::To(nowhere) => match nowhere {},
+            OpenResult::File(file) => Ok(file),
+            OpenResult::Redirected(nowhere) => match nowhere {},
         }
     }
 
-    /// The same, unless a redirect leads to something that `led` takes.
+    /// The same, but stops at a redirect that `led` accepts.
     pub(crate) fn open_until<T>(
         &mut self,
         (url, led_to): (&Url, Option<Url>),
         options: OpenOptions,
         mode: u16,
         led: &dyn Fn(&Url) -> Option<T>,
-    ) -> Result<Led<T>, ClientError> {
+    ) -> Result<OpenResult<T>, ClientError> {
         let options = options | OpenOptions::RETSTAT;
         let request = Request::Open(Open::plain(Access(mode), options, url.target()));
-        // Opening for writing again what another request of ours has made is not asked for twice.
+        // The open must create the file, and the lost attempt may have created it. So it is not repeated.
         let repeatable = !options.has(OpenOptions::NEW);
         let (mut session, at, body) = match self.ask_until((url, led_to), "open", request, repeatable, led)? {
-            Asked::Answered(session, at, body) => (session, at, body),
-            Asked::Led(to) => return Ok(Led::To(to)),
+            RequestResult::Answered(session, at, body) => (session, at, body),
+            RequestResult::Redirected(to) => return Ok(OpenResult::Redirected(to)),
         };
         let reply = OpenReply::decode(&body).map_err(|source| session.malformed(source))?;
         let stat = match reply.stat {
             Some(stat) => stat,
-            // Not every server tells it with the open.
+            // Not every server returns the attributes with the open.
             None => {
                 let stat = Stat { options: StatOptions::NONE, target: Target::Handle(reply.handle) };
                 match session.call(&format!("stat {url}"), &Request::Stat(stat))? {
@@ -432,7 +435,7 @@ impl Client {
             }
         };
         let from = (url.clone(), at);
-        Ok(Led::File(RemoteFile::new(session, from, reply.handle, stat, options, self.settings.clone())))
+        Ok(OpenResult::File(RemoteFile::new(session, from, reply.handle, stat, options, self.settings.clone())))
     }
 
     fn tell(&mut self, url: &Url, what: &str, request: Request) -> Result<(), ClientError> {
@@ -449,8 +452,8 @@ impl Client {
         self.ask_there(url, what, request, repeatable).map(|(session, _, body)| (session, body))
     }
 
-    /// Asks, follows redirects, and tries again over a new connection where that does no harm. Also tells where the
-    /// answer came from.
+    /// Sends the request, follows redirects, and repeats it over a new connection if that does no harm. Also
+    /// returns the URL that answered.
     fn ask_there(
         &mut self,
         url: &Url,
@@ -459,12 +462,13 @@ impl Client {
         repeatable: bool,
     ) -> Result<(Session, Url, Vec<u8>), ClientError> {
         match self.ask_until((url, None), what, request, repeatable, &|_| None::<Infallible>)? {
-            Asked::Answered(session, at, body) => Ok((session, at, body)),
-            Asked::Led(nowhere) => match nowhere {},
+            RequestResult::Answered(session, at, body) => Ok((session, at, body)),
+            RequestResult::Redirected(nowhere) => match nowhere {},
         }
     }
 
-    /// The same, but goes nowhere once a redirect leads to something that `led` takes. Begins where a redirect of before has `led_to`, if one has.
+    /// The same, but stops at a redirect that `led` accepts. Starts at `led_to`, the target of an earlier redirect,
+    /// if there is one.
     fn ask_until<T>(
         &mut self,
         (url, led_to): (&Url, Option<Url>),
@@ -472,7 +476,7 @@ impl Client {
         request: Request,
         repeatable: bool,
         led: &dyn Fn(&Url) -> Option<T>,
-    ) -> Result<Asked<T>, ClientError> {
+    ) -> Result<RequestResult<T>, ClientError> {
         let what = format!("{what} {url}");
         let mut attempts = Attempts::new();
         let is_open = matches!(request, Request::Open(_));
@@ -490,8 +494,8 @@ impl Client {
             let kept = connected.as_ref().is_ok_and(|(_, kept)| *kept);
             let answered = connected.map(|(mut session, _)| (session.call(&what, &asked), session));
             let failed = match answered {
-                Ok((Ok(Answer::Done(body)), session)) => return Ok(Asked::Answered(session, at, body)),
-                // A refusal is an answer like any other: the connection is as good as before.
+                Ok((Ok(Answer::Done(body)), session)) => return Ok(RequestResult::Answered(session, at, body)),
+                // A refusal is an answer, so the connection can be used again.
                 Ok((Err(refused @ ClientError::Refused { .. }), session)) => {
                     self.give_back(session, &at);
                     return Err(refused);
@@ -505,7 +509,7 @@ impl Client {
                     }
                     at = follow(&at, &redirect)?;
                     if let Some(led) = led(&at) {
-                        return Ok(Asked::Led(led));
+                        return Ok(RequestResult::Redirected(led));
                     }
                     retarget(&mut asked, &at);
                     continue;
@@ -513,22 +517,24 @@ impl Client {
                 Ok((Err(error), _)) | Err(error) => error,
             };
             let led = is_open && redirects > 0;
-            // A connection that was kept may have been lost long ago: that says nothing of the server.
+            // A kept connection may have been lost long ago. That says nothing about the server.
             if !(kept && repeatable && failed.is_connection()) {
                 let again = match (reached, led) {
-                    // A cluster of weir's, told so, knows what of a new file is this client's own beginning. Another one might make it once more.
+                    // A weir cluster recognises the file that this client's earlier attempt created, because the
+                    // request carries the client's own word. Another server might create it twice.
                     (true, true) => repeatable || at.word(OPAQUE_KEY).is_some(),
                     (true, false) => repeatable,
                     (false, true) => known || !first.has_tried(&at.server.host),
                     (false, false) => known,
                 };
                 attempts.next(failed, again, &self.settings)?;
-                // Whoever has led an open there knows who else can do it.
+                // The server that redirected an open knows other servers for it.
                 if led {
                     first.add_tried(&at.server.host);
                 }
             }
-            // What an open that takes the place of something may have made before its answer was lost would be in its own way.
+            // The lost attempt may have created a file. When an open replaces a file, the next attempt would find
+            // that file in its way.
             if replaces && reached {
                 first.add_tried(&at.server.host);
             }
@@ -540,23 +546,23 @@ impl Client {
     }
 }
 
-/// What came of an open.
+/// The result of an open.
 #[allow(clippy::large_enum_variant)] // lives for one call
-pub(crate) enum Led<T> {
+pub(crate) enum OpenResult<T> {
     File(RemoteFile),
-    /// A redirect has led to this.
-    To(T),
+    /// A redirect that the caller takes over.
+    Redirected(T),
 }
 
-/// What came of a question.
+/// The result of one request.
 #[allow(clippy::large_enum_variant)] // lives for one call
-enum Asked<T> {
+enum RequestResult<T> {
     Answered(Session, Url, Vec<u8>),
-    /// A redirect has led to this.
-    Led(T),
+    /// A redirect that the caller takes over.
+    Redirected(T),
 }
 
-/// Tries of one question over connections that are lost.
+/// The attempts of one request over lost connections.
 struct Attempts {
     began: Instant,
     count: usize,
@@ -567,8 +573,8 @@ impl Attempts {
         Self { began: Instant::now(), count: 0 }
     }
 
-    /// Pauses before the next one, if another connection may help and `again` allows it. A server that has never been reached is not
-    /// waited for; one that was there may just be starting again.
+    /// Pauses before the next attempt, if another connection may help and `again` allows it. The client does not
+    /// wait for a server that it has never reached. A server that it reached before may just be restarting.
     fn next(&mut self, failed: ClientError, again: bool, settings: &Settings) -> Result<(), ClientError> {
         if !again || !failed.is_connection() || self.began.elapsed() > settings.recovery_max {
             return Err(failed);
@@ -583,7 +589,7 @@ impl Attempts {
 /// Why a listing has ended early.
 enum Unlisted<E> {
     Client(ClientError),
-    /// Whoever takes the entries wants no more.
+    /// The receiver of the entries has returned an error.
     Each(E),
 }
 
@@ -593,7 +599,7 @@ impl<E> From<ClientError> for Unlisted<E> {
     }
 }
 
-/// Asks once for a listing; gives the redirect, if that is the answer.
+/// Asks once for a listing. Returns a redirect, if that is the answer.
 fn list_once<E>(
     session: &mut Session,
     what: &str,
@@ -625,7 +631,8 @@ fn list_once<E>(
     }
 }
 
-/// Where a redirect leads: the same path at another server with more behind its `?`, or a whole new address.
+/// Returns the target of a redirect: the same path at another server with more words behind its `?`, or a complete
+/// new address.
 pub(crate) fn follow(from: &Url, redirect: &Redirect) -> Result<Url, ClientError> {
     match redirect {
         Redirect::Host { port, host } => {
@@ -654,7 +661,7 @@ pub(crate) fn follow(from: &Url, redirect: &Redirect) -> Result<Url, ClientError
     }
 }
 
-/// Makes a request name the place that a redirect led to.
+/// Changes a request's path to the target of a redirect.
 fn retarget(request: &mut Request, to: &Url) {
     let with = |arg: &mut PathArg| {
         arg.path = to.path.clone().into_bytes();
@@ -681,7 +688,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redirects_keep_the_path_and_add_what_they_bring() {
+    fn redirects_keep_the_path_and_add_their_words() {
         let from = Url::parse("root://m//a/b?x=1").unwrap();
         let to = |port, host: &str| follow(&from, &Redirect::Host { port, host: host.as_bytes().to_vec() }).unwrap();
         let there = to(1095, "disk1?&cap=9");

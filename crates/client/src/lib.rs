@@ -2,23 +2,26 @@
 //!
 //! # Promises
 //!
-//! - It follows redirects, waits when a server asks for it (for a bounded time in all, while other requests continue), and connects again. It does not
-//!   repeat what cannot be repeated without doing it twice.
-//! - Nothing waits for ever: not for a silent server, not for one that sends a byte a second, and not after it was told to [`Stop`].
-//! - A writer or reader that loses its connection opens its file again and continues where the server had acknowledged.
-//! - It receives bytes where the caller wants them and sends them from where they lie: no copy of bulk data is made here.
-//! - Every length from a server is bounded before it is used, and no answer makes it panic.
+//! - It follows redirects, waits when a server asks for it (for a bounded time in all, while other requests
+//!   continue), and connects again. It does not repeat a request that could take effect twice.
+//! - It never waits for ever: not for a silent server, not for one that sends a byte a second, and not after a
+//!   [`Stop`].
+//! - A writer or reader that loses its connection opens its file again and continues after the last acknowledged
+//!   byte.
+//! - It receives bytes into the caller's memory and sends them from there, without a copy of bulk data.
+//! - It checks every length from a server before it uses it, and no answer makes it panic.
 //! - Errors say what was tried, at which server, and what went wrong ([`ClientError`]).
 //!
-//! It is blocking code: one [`Session`] is one connection with any number of requests under way, used by one thread. Callers that want more at a time use
-//! more sessions. That costs the least CPU per byte.
+//! The code is blocking. One [`Session`] is one connection with any number of requests under way, used by one
+//! thread. Callers that need more concurrency use more sessions. That costs the least CPU per byte.
 //!
 //! # In a cluster
 //!
-//! The client returns to the manager when its server is gone, cannot be reached in the first place (`fs`), or gave a damaged replica (`recovery`). It
-//! reads and writes the units of a striped file directly: [`UnitsWriter`] has a thread for each unit.
+//! The client returns to the manager when its server is gone, cannot be reached in the first place (`fs`), or gave
+//! a damaged replica (`recovery`). It reads and writes the units of a striped file directly: [`UnitsWriter`] has a
+//! thread for each unit.
 //!
-//! It leaves to others: local files, progress, what is copied where (`weir cp`).
+//! It leaves local files, progress reports and the choice of what is copied where to `weir cp`.
 
 mod copying;
 mod direct;

@@ -1,4 +1,4 @@
-//! Listings as they come, part by part: the first entry is there before the last has been sent.
+//! Parses a listing part by part, so that the first entry is available before the server has sent the last.
 
 use wire::response::{Dirlisting, StatReply};
 
@@ -7,19 +7,19 @@ use crate::{ClientError, Session};
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Entry {
-    /// Its name. Bytes that are no UTF-8 have been replaced.
+    /// Its name. Bytes that are not UTF-8 are replaced.
     pub name: String,
     /// Its attributes, if the server gave them.
     pub stat: Option<StatReply>,
-    /// `algorithm:value` or what else the server gave, if it was asked for checksums.
+    /// The checksum as `algorithm:value`, or in another form of the server, if checksums were requested.
     pub checksum: Option<String>,
 }
 
-/// Longest line of a listing.
+/// The longest line of a listing, in bytes.
 const LINE_MAX: usize = 64 << 10;
 const LEAD: &[u8] = b".\n0 0 0 0\n";
 
-/// Takes the parts of a listing's answer and gives entries.
+/// Takes the parts of a listing's answer and returns entries.
 #[derive(Debug, Default)]
 pub struct ListingParser {
     with_stat: Option<bool>,
@@ -27,10 +27,10 @@ pub struct ListingParser {
 }
 
 impl ListingParser {
-    /// Takes the next part of the answer, `last` if it is the last one, and gives the entries that are complete.
+    /// Takes the next part of the answer, and returns the entries that are complete. `last` marks the last part.
     ///
     /// # Errors
-    /// [`ClientError::Protocol`], [`ClientError::Unexpected`] if it is no listing.
+    /// [`ClientError::Protocol`], or [`ClientError::Unexpected`] if the answer is not a listing.
     pub fn push(&mut self, part: &[u8], last: bool, session: &Session) -> Result<Vec<Entry>, ClientError> {
         self.carried.extend_from_slice(part);
         if self.with_stat.is_none() {
@@ -65,7 +65,7 @@ impl ListingParser {
     }
 }
 
-/// Up to where `text` holds whole entries: one line each, or two.
+/// Returns the end of the last complete entry of `text`. An entry has one line or two.
 fn complete_part(text: &[u8], with_stat: bool) -> usize {
     let mut lines = 0;
     let mut end = 0;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_cut_where_they_are_whole() {
+    fn only_complete_entries_are_returned() {
         assert_eq!(complete_part(b"a\nb\nc", false), 4);
         assert_eq!(complete_part(b"a\n1 2 3 4\nb\n1 2", true), 10);
         assert_eq!(complete_part(b"a\n1 2 3 4\nb\n", true), 10);

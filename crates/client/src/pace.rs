@@ -1,32 +1,34 @@
-//! How slow a server may be, and how long it may put a request off: decisions alone, the time is handed in.
+//! How slow a server may be, and how long it may defer a request. This module only decides; the time is an
+//! argument.
 
 use std::time::{Duration, Instant};
 
-/// The least that must come in each time of patience while something is awaited, or all of it. As weir's servers ask of their clients.
+/// The bytes that must arrive in each period of patience while the client waits, unless fewer remain. Weir's
+/// servers demand the same of their clients.
 const PACE_BYTES: usize = 32 << 10;
-/// The shortest time that a request is put off, whatever the server says.
+/// The shortest time that a request is deferred, whatever the server says.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
-/// Watches over what comes while something is awaited.
+/// Measures the speed of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     since: Instant,
     bytes: usize,
 }
 
-/// The server is too slow: so many bytes have come since the time of patience began.
+/// The server is too slow. The field holds the bytes that have come since the period of patience began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TooSlow {
     pub(crate) bytes: usize,
 }
 
 impl Pace {
-    /// From `now` on something is awaited.
+    /// The client begins to wait at `now`.
     pub(crate) fn new(now: Instant) -> Self {
         Self { since: now, bytes: 0 }
     }
 
-    /// `bytes` have come, perhaps none; tells whether that goes too slowly for `patience`.
+    /// `bytes` have arrived, perhaps none. Returns an error if that is too slow for `patience`.
     pub(crate) fn came(&mut self, bytes: usize, now: Instant, patience: Duration) -> Result<(), TooSlow> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes >= PACE_BYTES {
@@ -35,13 +37,13 @@ impl Pace {
         if now.saturating_duration_since(self.since) < patience { Ok(()) } else { Err(TooSlow { bytes: self.bytes }) }
     }
 
-    /// Has as much come as makes it worth while to go on after one more lost connection?
+    /// Whether so much has arrived that another attempt after a lost connection is worth while.
     pub(crate) fn is_progress(bytes: usize) -> bool {
         bytes >= PACE_BYTES
     }
 }
 
-/// A request that the server may put off (kXR_wait), again and again, but not for ever.
+/// A request that the server may defer (kXR_wait) repeatedly, but not for ever.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waits {
     waited: Duration,
@@ -49,7 +51,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// The server has asked for `seconds` more. `false`: that would be more than `most` in all.
+    /// The server defers the request by `seconds`. Returns `false` if the total would exceed `most`.
     pub(crate) fn put_off(&mut self, seconds: u32, now: Instant, most: Duration) -> bool {
         let pause = Duration::from_secs(u64::from(seconds)).max(PAUSE_MIN);
         self.waited = self.waited.saturating_add(pause);
@@ -57,17 +59,17 @@ impl Waits {
         self.until.is_some()
     }
 
-    /// Until when it is put off, if it is.
+    /// Returns when the request must be sent again, if it is deferred.
     pub(crate) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// Is it to be sent again?
+    /// Whether the request must be sent again now.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
 
-    /// It has been sent again.
+    /// The request has been sent again.
     pub(crate) fn sent(&mut self) {
         self.until = None;
     }
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_put_off_for_so_long_in_all_and_no_longer() {
+    fn a_request_is_deferred_for_a_bounded_time_in_all() {
         let start = Instant::now();
         let mut waits = Waits::default();
         for turn in 0..6 {
@@ -104,7 +106,7 @@ mod tests {
         }
         assert!(!waits.put_off(10, start, PATIENCE));
         assert_eq!(waits.until(), None);
-        // A server that says "now" is not asked without a pause, and not for ever.
+        // If a server defers by zero seconds, the client still pauses, and not for ever.
         let mut none = Waits::default();
         assert_eq!((0..10_000).filter(|_| none.put_off(0, start, PATIENCE)).count(), 600);
         assert!(!Waits::default().put_off(u32::MAX, start, PATIENCE));

@@ -1,4 +1,4 @@
-//! Reads a file, several requests ahead, into buffers of the caller.
+//! Reads a file into buffers of the caller, with several requests under way.
 
 use std::ops::DerefMut;
 use std::time::{Duration, Instant};
@@ -9,27 +9,27 @@ use wire::{Request, Response, ResponseStatus, StreamId};
 use crate::pace::{Pace, Waits};
 use crate::{ClientError, Incoming, RemoteFile, Session};
 
-/// How long what nobody wants any more is received from a server.
+/// How long an abandoned reader goes on receiving answers from a server.
 const GIVE_UP_MAX: Duration = Duration::from_secs(10);
 
 /// A part of a file in a buffer.
 #[derive(Debug)]
 pub struct Chunk<B> {
-    /// Where in the file it begins.
+    /// Its offset in the file, in bytes.
     pub offset: u64,
-    /// Bytes of it, at the front of the buffer.
+    /// The number of its bytes, at the front of the buffer.
     pub len: usize,
     /// The buffer.
     pub buffer: B,
 }
 
-/// Reads parts of a file with several requests under way. The caller supplies buffers with the places that they are for, and gets
-/// them back filled, in the order in which the server answers.
+/// Reads parts of a file with several requests under way. The caller supplies buffers with their offsets, and gets
+/// them back filled, in the order of the server's answers.
 #[derive(Debug)]
 pub struct Reader<B> {
     file: RemoteFile,
     pending: Vec<Pending<B>>,
-    /// Of the bytes of the file: answers that come whole, with a byte each, are not too slow by themselves.
+    /// It counts the bytes of the file, so that answers of one byte each count as slow, too.
     pace: Pace,
     /// The file may end before a part does.
     grows: bool,
@@ -43,7 +43,7 @@ struct Pending<B> {
     got: usize,
     buffer: B,
     waits: Waits,
-    /// A server's copy of it is damaged: it is asked for again at another one.
+    /// The replica of one server is damaged. Another server is asked for this part.
     damaged: bool,
 }
 
@@ -54,33 +54,33 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         Self { file, pending: Vec::new(), pace: Pace::new(Instant::now()), grows: false }
     }
 
-    /// Reads `file` while it grows: parts are shorter than asked for, or empty, where it ends by now.
+    /// Reads `file` while it grows. Parts at its present end are shorter than requested, or empty.
     #[must_use]
     pub fn growing(file: RemoteFile) -> Self {
         Self { grows: true, ..Self::new(file) }
     }
 
-    /// The file.
+    /// Returns the file.
     #[must_use]
     pub fn file(&self) -> &RemoteFile {
         &self.file
     }
 
-    /// The file, for requests of another kind; `None` while some of this reader's are under way.
+    /// Returns the file for requests of another kind; `None` while requests of this reader are under way.
     pub fn file_mut(&mut self) -> Option<&mut RemoteFile> {
         self.pending.is_empty().then_some(&mut self.file)
     }
 
-    /// Requests under way.
+    /// Returns the number of requests under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.pending.len()
     }
 
-    /// Asks for `len` bytes (at least 1, at most the buffer's length) at `offset`.
+    /// Requests `len` bytes (at least 1, at most the buffer's length) at `offset`.
     ///
     /// # Errors
-    /// Of the connection, when it cannot be made again.
+    /// The connection fails and cannot be restored.
     pub fn ask(&mut self, offset: u64, len: usize, buffer: B) -> Result<(), ClientError> {
         let want = len.min(buffer.len());
         if self.pending.is_empty() {
@@ -91,23 +91,23 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         let last = self.pending.len() - 1;
         match self.send(last).and_then(|()| self.file.session.flush()) {
             Ok(()) => Ok(()),
-            Err(lost) => self.again(lost),
+            Err(lost) => self.resend_all(lost),
         }
     }
 
-    /// Waits for the next part that is complete; `None`: nothing is under way.
+    /// Waits for the next complete part; `None`: no request is under way.
     ///
     /// # Errors
-    /// Of the server; of the connection, when it cannot be made again; [`ClientError::Shorter`] where the file ends
-    /// before a part does, unless it may grow.
+    /// The server refuses. The connection fails and cannot be restored. [`ClientError::Shorter`]: the file ends
+    /// before a part does, and may not grow.
     pub fn wait(&mut self) -> Result<Option<Chunk<B>>, ClientError> {
         self.wait_for(None)
     }
 
-    /// The same, but waits until `end` at most; `None`: nothing was complete by then, or nothing is under way.
+    /// The same, but waits until `end` at most. `None`: no part was complete by then, or no request is under way.
     ///
     /// # Errors
-    /// As [`Reader::wait`].
+    /// The same as those of [`Reader::wait`].
     pub fn wait_until(&mut self, end: Instant) -> Result<Option<Chunk<B>>, ClientError> {
         self.wait_for(Some(end))
     }
@@ -119,7 +119,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
                 match self.file.session.ready_until(until, end) {
                     Ok(false) => return Ok(None),
                     Ok(true) => {}
-                    Err(lost) => self.again(lost)?,
+                    Err(lost) => self.resend_all(lost)?,
                 }
             }
             if let Some(chunk) = self.step()? {
@@ -129,14 +129,14 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         Ok(None)
     }
 
-    /// Takes what comes next; tells of the part that is complete by it, if one is.
+    /// Takes the next input. Returns the part that it completes, if any.
     fn step(&mut self) -> Result<Option<Chunk<B>>, ClientError> {
         match self.next() {
             Ok(Some(done)) => {
                 self.pace = Pace::new(Instant::now());
                 let Pending { offset, want, got, buffer, damaged, .. } = self.pending.remove(done);
                 if damaged {
-                    // Elsewhere that server's copy may be the whole one.
+                    // For the next part, those servers' replicas may be undamaged.
                     self.file.damaged.clear();
                 }
                 if got < want && !self.grows {
@@ -146,19 +146,20 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
                 Ok(Some(Chunk { offset, len: got, buffer }))
             }
             Ok(None) => Ok(None),
-            Err(lost) => self.again(lost).map(|()| None),
+            Err(lost) => self.resend_all(lost).map(|()| None),
         }
     }
 
     /// Closes the file.
     ///
     /// # Errors
-    /// Of the server or of the connection.
+    /// The server refuses, or the connection fails.
     pub fn close(self) -> Result<Session, ClientError> {
         self.file.close()
     }
 
-    /// Gives the file up, and its connection back if that is of further use: what is under way is received and forgotten.
+    /// Abandons the file. Receives and drops the pending answers, and returns the connection if it can be used
+    /// again.
     pub fn give_up(mut self) -> Option<Session> {
         let usual = self.file.settings.silence_max;
         self.file.session.be_patient(usual.min(GIVE_UP_MAX));
@@ -181,9 +182,9 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         Some(session)
     }
 
-    fn again(&mut self, mut lost: ClientError) -> Result<(), ClientError> {
+    fn resend_all(&mut self, mut lost: ClientError) -> Result<(), ClientError> {
         loop {
-            // What was refused has had its answer, unless it is asked for again.
+            // A refused request has had its answer, unless it is sent again.
             self.file.recover(lost).inspect_err(|_| self.pending.retain(|pending| !pending.damaged))?;
             self.pace = Pace::new(Instant::now());
             let sent = (0..self.pending.len()).try_for_each(|index| self.send(index));
@@ -204,7 +205,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         Ok(())
     }
 
-    /// Sends what the server had put off and is due, while the answers to the others come.
+    /// Sends the deferred requests that are due, while answers to others arrive.
     fn next(&mut self) -> Result<Option<usize>, ClientError> {
         let now = Instant::now();
         for index in 0..self.pending.len() {
@@ -222,7 +223,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         let came = self.got() - before;
         self.file.has_moved(came);
         if !under_way || due.is_some() {
-            // The time that the server has asked for is not held against it.
+            // The client does not count the time that the server has asked for as slowness.
             self.pace = Pace::new(Instant::now());
         } else if done.is_none() {
             let mut pace = self.pace;
@@ -236,7 +237,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         self.pending.iter().map(|pending| pending.got).sum()
     }
 
-    /// Takes one answer; tells which request is complete by it, if any.
+    /// Takes one answer. Returns the request that it completes, if any.
     fn receive(&mut self) -> Result<Option<usize>, ClientError> {
         let incoming = self.file.session.incoming()?;
         let place = |stream| self.pending.iter().position(|pending| pending.stream == stream);
@@ -264,8 +265,8 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         self.complete_or_ask(index, incoming.status == ResponseStatus::Ok, len)
     }
 
-    /// An answer may be shorter than the question: a server may bound what it sends at once. Only one without any bytes
-    /// says that the file ends.
+    /// An answer may be shorter than the request, because a server may limit what it sends at once. Only an empty
+    /// answer means the end of the file.
     fn complete_or_ask(&mut self, index: usize, last: bool, len: usize) -> Result<Option<usize>, ClientError> {
         let pending = &self.pending[index];
         if !last {
@@ -282,7 +283,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
     fn take_other(&mut self, index: usize, response: Response) -> Result<Option<usize>, ClientError> {
         match response {
             Response::WaitResp { .. } => Ok(None),
-            // Put off, and now here.
+            // The answer to a deferred request.
             Response::Ok(data) | Response::OkSoFar(data)
                 if data.len() <= self.pending[index].want - self.pending[index].got =>
             {
@@ -298,7 +299,8 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
             }
             other => {
                 let error = self.file.session.refused(&format!("read {}", self.file.url()), other);
-                // A refusal is its answer; where a server sends away, or another copy may be whole, it is asked for again.
+                // A refusal is the answer, except if the server redirects, or another replica may be undamaged.
+                // Then the part is requested again.
                 if self.file.may_be_whole_elsewhere(&error) {
                     self.pending[index].damaged = true;
                 } else if !error.is_connection() {

@@ -1,11 +1,12 @@
-//! A file whose connection was lost is opened again at the server that held it; where that cannot be reached, or sends elsewhere, at the one that the
-//! server sends to that was asked first.
+//! Opens a file again after its connection was lost. The client first asks the server that had the file open. If
+//! that server cannot be reached, or redirects, it asks the server that was asked first.
 //!
-//! As the stock client does it, so that servers know what it means: the same path for update, without what would empty
-//! the file or refuse it because it is there; the lost session is ended first. A server that has lost something
-//! that it had acknowledged refuses, and so does this.
+//! It does what the stock client does, so that servers understand it. It opens the same path for update, without
+//! options that would empty the file or refuse it because it exists. Before that it ends the lost session. A server
+//! that has lost acknowledged bytes refuses the open, and the client reports that.
 //!
-//! A reader whose server finds its copy damaged goes on with another one, if whoever has sent it there knows one.
+//! If a reader's server finds its replica damaged, the reader continues with another replica, if the redirecting
+//! server knows one.
 
 use std::time::Instant;
 
@@ -18,35 +19,36 @@ use crate::fs::{PAUSES, follow};
 use crate::session::Answer;
 use crate::{ClientError, Endpoint, Kind, RemoteFile, Session, Url};
 
-/// Connections that may be lost one after the other without anything moved over them. A server that takes a connection, opens the
-/// file and then ends it would be asked again for ever.
+/// How many connections may be lost one after the other without any bytes moved. Without this bound, a server that
+/// accepts a connection, opens the file and then ends the connection would be asked for ever.
 const FRUITLESS_MAX: u32 = 5;
 
-/// How often it is asked for another copy. Servers that share a host cannot be told apart by what is said of them (`tried=`): which of them is
-/// meant is drawn anew each time.
+/// How often the client asks for another replica. Servers on the same host cannot be told apart by `tried=`, so
+/// each attempt may lead to either of them.
 const OTHERS_MAX: usize = 8;
 
-/// One that falls silent counts for so many: that takes its time.
+/// A server that falls silent counts as this many attempts, because each costs time.
 const SILENT_COUNTS: u32 = 3;
 
 impl RemoteFile {
-    /// Was it opened for writing?
+    /// Whether it was opened for writing.
     pub(crate) fn is_writer(&self) -> bool {
         [OpenOptions::UPDATE, OpenOptions::NEW, OpenOptions::DELETE, OpenOptions::WRITE_ONLY, OpenOptions::APPEND]
             .iter()
             .any(|bit| self.options.has(*bit))
     }
 
-    /// Is it that copy which is damaged, so that another one may be whole? What was refused then is to be sent again after [`RemoteFile::recover`].
+    /// Whether the error is a damaged replica, so that another one may be undamaged. Then the refused request must
+    /// be sent again after [`RemoteFile::recover`].
     pub(crate) fn may_be_whole_elsewhere(&self, error: &ClientError) -> bool {
         error.kind() == Kind::Checksum && !self.is_writer() && self.origin.server != self.url.server
     }
 
-    /// Opens it again after `lost`. All requests that were under way have to be sent again.
+    /// Opens the file again after `lost`. All requests that were under way must be sent again.
     ///
     /// # Errors
-    /// `lost` itself where that is no question of the connection or of one copy, the server cannot be reached in time, or no other copy is to be had; else
-    /// why the server does not go on with the file.
+    /// `lost` itself, if it does not concern the connection or one replica, if no server can be reached in time, or
+    /// if there is no other replica. Otherwise the reason why the server refuses to continue.
     pub(crate) fn recover(&mut self, lost: ClientError) -> Result<(), ClientError> {
         if self.may_be_whole_elsewhere(&lost) {
             return self.reopen_elsewhere(lost);
@@ -78,7 +80,8 @@ impl RemoteFile {
         Err(last)
     }
 
-    /// The name may stand for another file by now. Where a redirect has said which content it leads to, that tells; it may have grown meanwhile.
+    /// The name may lead to another file by now. If a redirect named the object, that decides. The object may have
+    /// grown meanwhile.
     fn must_be_the_same(&self, url: &Url, found: Option<&StatReply>) -> Result<(), ClientError> {
         let (before, Some(found)) = (self.stat(), found) else { return Ok(()) };
         let same = match (self.url.word(CONTENT_KEY), url.word(CONTENT_KEY)) {
@@ -92,7 +95,8 @@ impl RemoteFile {
         Err(ClientError::Unexpected { server: self.url.server.clone(), what })
     }
 
-    /// At the server that held it; if that is gone, where it was asked for first, which is told who could not be reached.
+    /// Opens it at the server that had it open. If that server is gone, it asks the first server, and tells it
+    /// which one could not be reached.
     fn reopen_anywhere(&mut self) -> Result<(), ClientError> {
         let lost = match self.reopen(self.url.clone()) {
             Err(lost) if lost.is_connection() && self.origin.server != self.url.server => lost,
@@ -104,7 +108,7 @@ impl RemoteFile {
         self.reopen(origin)
     }
 
-    /// At a server whose copy is not known to be damaged.
+    /// Opens it at a server whose replica is not known to be damaged.
     fn reopen_elsewhere(&mut self, damaged: ClientError) -> Result<(), ClientError> {
         tracing::warn!(%damaged, "asking {} who else has it", self.origin.server);
         self.damaged.push(self.url.server.clone());
@@ -127,7 +131,8 @@ impl RemoteFile {
         Err(damaged)
     }
 
-    /// Where `origin` sends to, and whether it was opened there: not at a server whose copy is damaged.
+    /// Returns where `origin` redirects to, and whether the file was opened there. Skips servers with a damaged
+    /// replica.
     fn reopen_whole(&mut self, origin: Url) -> (Endpoint, Result<bool, ClientError>) {
         let mut at = origin;
         for _ in 0..=self.settings.redirects_max {
@@ -143,7 +148,7 @@ impl RemoteFile {
         (at.server, Ok(false))
     }
 
-    /// At `url`, or where that sends to.
+    /// Opens it at `url`, or where that redirects to.
     fn reopen(&mut self, url: Url) -> Result<(), ClientError> {
         let mut at = url;
         for _ in 0..=self.settings.redirects_max {
@@ -156,11 +161,11 @@ impl RemoteFile {
         Err(ClientError::Redirects { server: at.server, what, limit: self.settings.redirects_max })
     }
 
-    /// Asks once; gives the redirect, if that is the answer.
+    /// Asks once. Returns a redirect, if that is the answer.
     fn reopen_at(&mut self, url: &Url) -> Result<Option<Redirect>, ClientError> {
         let user = url.user.clone().unwrap_or_else(|| self.settings.user.clone());
         let mut session = Session::connect(&url.server, &user, &self.settings)?;
-        // It may be gone already, or be of an earlier run of the server, or another server's.
+        // The session may have ended already, or belong to an earlier run of the server or to another server.
         match session.call("end the lost session", &Request::Endsess(Endsess { session: self.session.id() })) {
             Err(error) if error.is_connection() => return Err(error),
             _ => {}

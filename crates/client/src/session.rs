@@ -1,4 +1,4 @@
-//! One connection, logged in: requests out, answers in.
+//! One connection after login: it sends requests and receives answers.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -18,39 +18,39 @@ use crate::pace::{Pace, Waits};
 use crate::settings::{Stop, TICK};
 use crate::{ClientError, Endpoint, Settings};
 
-/// What is read ahead of where it is wanted.
+/// The size of the receive buffer. Larger data bypass it.
 const INPUT_LEN: usize = 64 << 10;
-/// Requests are gathered up to this many bytes before they are sent.
+/// Queued requests are sent when they reach this many bytes.
 const GATHER_MAX: usize = 64 << 10;
-/// Data up to this length is copied behind its request rather than sent from where it lies.
+/// Data up to this length are copied behind their request. Longer data are sent from the caller's memory.
 const COPIED_MAX: usize = 16 << 10;
-/// How long a connection is idle before its other end is asked whether it is there: what stands between forgets connections that
-/// say nothing for longer, and an end that is gone is found out before it is needed.
+/// After this idle time the kernel probes the other end. Firewalls forget connections that are idle for longer, and
+/// the client learns that a server is gone before it needs it.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
-/// Longest answer that is taken into memory in one piece.
+/// The largest answer that is read into memory at once.
 const ANSWER_MAX: u32 = 64 << 20;
 
-/// The head of an answer. The body, `len` bytes, is to be read before anything else.
+/// The header of an answer. The caller must read its body of `len` bytes next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Incoming {
-    /// To which request.
+    /// The stream of the request.
     pub stream: StreamId,
-    /// What kind of answer.
+    /// The status of the answer.
     pub status: ResponseStatus,
-    /// Bytes of its body.
+    /// The length of its body in bytes.
     pub len: u32,
 }
 
-/// A connection to a server, logged in. See the crate's documentation for how it is used.
+/// A connection to a server, after login. See the crate's documentation for its use.
 #[derive(Debug)]
 pub struct Session {
     server: Endpoint,
     socket: TcpStream,
-    /// How long it took to make the connection: no more than the way there and back, as the other end's kernel answers.
+    /// The time that it took to connect. It is at most a round trip, because the other end's kernel answers.
     round_trip: Duration,
     id: SessionId,
     flags: ServerFlags,
-    /// How long the server may be silent, or too slow, at this moment.
+    /// How long the server may be silent or too slow now.
     patience: Duration,
     silence_max: Duration,
     wait_max: Duration,
@@ -62,12 +62,12 @@ pub struct Session {
     next_stream: u16,
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     /// The whole answer.
     Done(Vec<u8>),
-    /// Ask there.
+    /// The request must go to another server.
     Elsewhere(Redirect),
 }
 
@@ -150,49 +150,48 @@ impl Session {
         Ok(())
     }
 
-    /// Which server it is.
+    /// Returns the server's address.
     #[must_use]
     pub fn server(&self) -> &Endpoint {
         &self.server
     }
 
-    /// About how long a byte is on the way to the server and back.
+    /// Returns the approximate round trip time.
     #[must_use]
     pub fn round_trip(&self) -> Duration {
         self.round_trip
     }
 
-    /// What the server said that it is and can do.
+    /// Returns the flags that the server sent.
     #[must_use]
     pub fn flags(&self) -> ServerFlags {
         self.flags
     }
 
-    /// What the server called this session.
+    /// Returns the server's id of this session.
     #[must_use]
     pub fn id(&self) -> SessionId {
         self.id
     }
 
-    /// Does the server speak pgread and pgwrite?
+    /// Whether the server supports pgread and pgwrite.
     #[must_use]
     pub fn has_pages(&self) -> bool {
         self.flags.has(ServerFlags::SUPPORTS_PGRW)
     }
 
-    /// Puts a request without data behind those to be sent; it goes out with [`Session::flush`], or when an answer is
-    /// waited for.
+    /// Queues a request without data. It is sent by [`Session::flush`], or before the next wait for an answer.
     ///
     /// # Errors
-    /// [`ClientError::Unsendable`], or the connection's.
+    /// [`ClientError::Unsendable`], or the connection fails.
     pub fn queue(&mut self, request: &Request) -> Result<StreamId, ClientError> {
         self.send(request, &[])
     }
 
-    /// The same with the data that belongs behind the request ([`Request::following`] bytes in all).
+    /// The same with the data that follow the request ([`Request::following`] bytes in all).
     ///
     /// # Errors
-    /// [`ClientError::Unsendable`], or the connection's.
+    /// [`ClientError::Unsendable`], or the connection fails.
     pub fn send(&mut self, request: &Request, data: &[&[u8]]) -> Result<StreamId, ClientError> {
         self.next_stream = self.next_stream.wrapping_add(1);
         let stream = StreamId(self.next_stream.to_be_bytes());
@@ -220,10 +219,10 @@ impl Session {
         Ok(stream)
     }
 
-    /// Sends what was gathered.
+    /// Sends the queued requests.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     pub fn flush(&mut self) -> Result<(), ClientError> {
         if self.output.is_empty() {
             return Ok(());
@@ -235,7 +234,7 @@ impl Session {
         sent
     }
 
-    /// Waits for the head of the next answer.
+    /// Waits for the header of the next answer.
     ///
     /// # Errors
     /// [`ClientError::Lost`], [`ClientError::Silent`], [`ClientError::Slow`], [`ClientError::Protocol`].
@@ -247,16 +246,17 @@ impl Session {
         Ok(Incoming { stream: header.stream, status: header.status, len: header.dlen })
     }
 
-    /// Is there something of the next answer already, so that reading it will not wait for long?
+    /// Whether part of the next answer is here, so that reading it does not wait for long.
     #[must_use]
     pub fn has_input(&self) -> bool {
         self.input_at < self.input_end
     }
 
-    /// Waits until something of the next answer is here; `false`: nothing is at `end`. Sends what was gathered first.
+    /// Sends the queued requests, and waits until part of the next answer is here. Returns `false` if nothing has
+    /// come at `end`.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     pub(crate) fn ready(&mut self, end: Instant) -> Result<bool, ClientError> {
         self.flush()?;
         loop {
@@ -275,8 +275,8 @@ impl Session {
         }
     }
 
-    /// The same, where some requests are put off until `due` (they are to be sent again then), and others are under way or not.
-    /// `false`: something is due.
+    /// The same, if some requests are deferred until `due` and must be sent again then. `under_way`: other requests
+    /// wait for answers. Returns `false` if a request is due.
     pub(crate) fn ready_or_due(&mut self, due: Option<Instant>, under_way: bool) -> Result<bool, ClientError> {
         match due {
             None => Ok(true),
@@ -289,7 +289,8 @@ impl Session {
         }
     }
 
-    /// Waits until something of the next answer is here, or one of the requests is due that are put off `until` then; `false`: neither is at `end`.
+    /// Waits until part of the next answer is here, or a request that was deferred to `until` is due. Returns
+    /// `false` if neither is so at `end`.
     pub(crate) fn ready_until(
         &mut self,
         until: impl Iterator<Item = Option<Instant>>,
@@ -299,16 +300,17 @@ impl Session {
         Ok(self.ready(due.unwrap_or(end))? || due.is_some())
     }
 
-    /// Has the server ended it, or said something that nobody has asked for, while nothing was under way?
+    /// Whether the server has ended the connection, or sent something without a request, while no request was under
+    /// way.
     pub(crate) fn is_stale(&self) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::IN)];
         self.has_input() || poll(&mut socket, Some(&Timespec::default())) != Ok(0)
     }
 
-    /// Receives the next `into.len()` bytes.
+    /// Receives the next `into.len()` bytes of the body.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     pub fn body_into(&mut self, mut into: &mut [u8]) -> Result<(), ClientError> {
         let mut pace = None;
         loop {
@@ -322,7 +324,7 @@ impl Session {
                 return Ok(());
             }
             let pace = pace.get_or_insert_with(|| Pace::new(Instant::now()));
-            // Nothing is left in the buffer. What is large goes where it is wanted.
+            // The buffer is empty. Large data go directly to the caller's memory.
             if into.len() >= INPUT_LEN {
                 let got = self.receive_into(into, pace)?;
                 into = &mut into[got..];
@@ -351,7 +353,7 @@ impl Session {
         }
     }
 
-    /// `bytes` more have come of what is awaited.
+    /// Counts `bytes` more of the expected data.
     pub(crate) fn keep_pace(&self, pace: &mut Pace, bytes: usize) -> Result<(), ClientError> {
         pace.came(bytes, Instant::now(), self.patience).map_err(|slow| {
             let (server, after) = (self.server.clone(), self.patience);
@@ -386,10 +388,10 @@ impl Session {
         Ok(())
     }
 
-    /// Receives a body of `len` bytes into memory of its own.
+    /// Receives a body of `len` bytes into new memory.
     ///
     /// # Errors
-    /// The connection's; [`ClientError::Unexpected`] if it is too long.
+    /// The connection fails. [`ClientError::Unexpected`]: the body is too long.
     pub fn body(&mut self, len: u32) -> Result<Vec<u8>, ClientError> {
         if len > ANSWER_MAX {
             let what = format!("an answer of {len} bytes, where at most {ANSWER_MAX} make sense");
@@ -400,11 +402,11 @@ impl Session {
         Ok(body)
     }
 
-    /// The next answer in full, bodies of up to 64 MiB. An answer that had been put off comes under its request's own
-    /// stream; messages for people are logged and left out.
+    /// Returns the next complete answer, with a body of up to 64 MiB. A deferred answer carries the stream of its
+    /// request. Messages for people are logged and skipped.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     pub fn response(&mut self) -> Result<(StreamId, Response), ClientError> {
         loop {
             let incoming = self.incoming()?;
@@ -415,7 +417,7 @@ impl Session {
         }
     }
 
-    /// An answer whose head has been read, and its body.
+    /// Parses an answer whose header has been read, with its body.
     pub(crate) fn understand(
         &self,
         incoming: Incoming,
@@ -433,7 +435,8 @@ impl Session {
         }
     }
 
-    /// Asks, and waits for the answer; nothing else may be under way. Waiting that the server asks for is done here.
+    /// Sends a request and waits for its answer. No other request may be under way. Requests to wait are followed
+    /// here.
     pub(crate) fn call(&mut self, what: &str, request: &Request) -> Result<Answer, ClientError> {
         self.call_with(what, request, &[])
     }
@@ -450,26 +453,27 @@ impl Session {
         }
     }
 
-    /// Waits because the server has asked for it; nothing else is under way.
+    /// Waits because the server has asked for it. No other request is under way.
     pub(crate) fn wait_for(&self, waits: &mut Waits, what: &str, seconds: u32, text: &[u8]) -> Result<(), ClientError> {
         self.put_off(waits, what, seconds, text)?;
         let until = waits.until().map(|until| until.saturating_duration_since(Instant::now()));
         self.stop.sleep(until.unwrap_or_default())
     }
 
-    /// Notes that the server has asked to wait with a request.
+    /// Notes that the server defers a request.
     pub(crate) fn put_off(&self, waits: &mut Waits, what: &str, seconds: u32, text: &[u8]) -> Result<(), ClientError> {
         tracing::info!(server = %self.server, seconds, "{what}: the server asks to wait: {}", text.escape_ascii());
         if waits.put_off(seconds, Instant::now(), self.wait_max) { Ok(()) } else { Err(self.waited(what, text)) }
     }
 
-    /// The error of a server that asks to wait for too long.
+    /// Makes the error for a server that defers for too long.
     pub(crate) fn waited(&self, what: &str, text: &[u8]) -> ClientError {
         let text = String::from_utf8_lossy(text).chars().take(500).collect();
         ClientError::Waited { server: self.server.clone(), what: what.to_owned(), most: self.wait_max, text }
     }
 
-    /// The answer to a request that was queued before the call, where neither waiting nor going elsewhere makes sense.
+    /// Returns the answer to a request that was queued before the call. The server may neither defer nor redirect
+    /// it.
     fn answer(&mut self, what: &str) -> Result<Vec<u8>, ClientError> {
         let stream = StreamId(self.next_stream.to_be_bytes());
         match self.gather(what, stream)? {
@@ -481,7 +485,7 @@ impl Session {
         }
     }
 
-    /// All parts of the answer to `stream`; the inner error is a wish to wait.
+    /// Receives all parts of the answer to `stream`. The inner error says that the server defers the request.
     #[allow(clippy::type_complexity)] // a result of a result: what came, or when to ask again
     fn gather(&mut self, what: &str, stream: StreamId) -> Result<Result<Answer, (u32, Vec<u8>)>, ClientError> {
         let usual = self.patience;
@@ -493,7 +497,7 @@ impl Session {
     #[allow(clippy::type_complexity)] // as above
     fn gather_all(&mut self, what: &str, stream: StreamId) -> Result<Result<Answer, (u32, Vec<u8>)>, ClientError> {
         let mut body = Vec::new();
-        // Parts that come whole, one by one, must come at a pace, too.
+        // Many small complete parts must also arrive fast enough.
         let mut pace = Pace::new(Instant::now());
         loop {
             let (to, response) = self.response()?;
@@ -516,7 +520,8 @@ impl Session {
                 }
                 Response::Redirect(redirect) => return Ok(Ok(Answer::Elsewhere(redirect))),
                 Response::Wait { seconds, text } => return Ok(Err((seconds, text))),
-                // The answer comes by itself; until then the server may say nothing for longer than otherwise. However often it says so.
+                // The answer will come by itself. Until then the server may be silent for longer than otherwise,
+                // however often it sends this.
                 Response::WaitResp { .. } => {
                     self.patience = self.patience.max(self.wait_max);
                     self.keep_pace(&mut pace, 0)?;
@@ -526,17 +531,17 @@ impl Session {
         }
     }
 
-    /// From now on the server may be silent for so long.
+    /// Sets how long the server may be silent from now on.
     pub(crate) fn be_patient(&mut self, how_long: Duration) {
         self.patience = how_long;
     }
 
-    /// From now on it ends when this says so.
+    /// Replaces the stop that ends this connection's waits.
     pub(crate) fn set_stop(&mut self, stop: Stop) {
         self.stop = stop;
     }
 
-    /// The error that an answer is.
+    /// Makes the error for an answer.
     pub(crate) fn refused(&self, what: &str, response: Response) -> ClientError {
         match response {
             Response::Redirect(_) => ClientError::Moved { server: self.server.clone() },
@@ -553,10 +558,11 @@ impl Session {
     }
 }
 
-/// Waits until something of the next answer of one of these is here, and says of which; `None`: of none at `end`. All that was gathered has been sent.
+/// Waits until part of the next answer of one of these sessions is here, and returns its key. `None`: none has come
+/// at `end`. All queued requests were sent before.
 ///
 /// # Errors
-/// [`ClientError::Stopped`]. What is wrong with a connection is found by reading from it.
+/// [`ClientError::Stopped`]. Errors of a connection appear when it is read.
 pub(crate) fn any_ready<K>(
     sessions: &mut [(K, &mut Session)],
     end: Instant,
@@ -579,7 +585,7 @@ pub(crate) fn any_ready<K>(
     }
 }
 
-/// Nothing is wrong: there was nothing to receive, or no room to send, for a moment.
+/// Whether the error only means that there was nothing to receive, or no room to send, for a moment.
 fn is_a_pause(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

@@ -1,4 +1,4 @@
-//! How patient the client is, when it ends, whom it may reach, and who it says it is.
+//! The client's patience, its stop, the servers that it may connect to, and its identity.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,34 +9,34 @@ use parking_lot::Mutex;
 
 use crate::{ClientError, Endpoint};
 
-/// How often it is looked whether everything is to end.
+/// How often a wait checks whether it must stop.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 
 /// Settings of a client.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long a connection may take to be made.
+    /// The longest time for making a connection.
     pub connect_timeout: Duration,
-    /// How long a server may say nothing while an answer is awaited, or be so slow that it is as good as nothing: less than
-    /// 32 KiB come in this time, and more is due.
+    /// How long a server may be silent or too slow while the client waits for an answer. Too slow means that less
+    /// than 32 KiB arrive in this time although more is due.
     pub silence_max: Duration,
-    /// How long a lost connection is tried to be made again, for what can be repeated.
+    /// How long the client tries to restore a lost connection, for requests that can be repeated.
     pub recovery_max: Duration,
-    /// How long a server's requests to wait are followed, in all, for one request of ours.
+    /// The total time for which the client follows a server's requests to wait, for one request of its own.
     pub wait_max: Duration,
-    /// Redirects that one request follows.
+    /// The number of redirects that one request follows.
     pub redirects_max: u32,
-    /// Requests with data under way at a time on one connection.
+    /// The number of requests with data that are under way on one connection.
     pub window: usize,
-    /// What the server is told that this program is.
+    /// The name of this program for the server.
     pub application: String,
-    /// Who to log in as, if the address does not say.
+    /// The user name for the login, if the address has none.
     pub user: String,
-    /// When to end whatever is under way, with [`ClientError::Stopped`].
+    /// Ends whatever is under way, with [`ClientError::Stopped`].
     pub stop: Stop,
-    /// Which servers may be connected to; where a redirect leads counts too.
+    /// The servers that the client may connect to, also after redirects.
     pub reach: Reach,
-    /// Which servers have been reached, by whichever client with these settings.
+    /// The servers that any client with these settings has reached.
     pub met: Met,
 }
 
@@ -58,7 +58,8 @@ impl Default for Settings {
     }
 }
 
-/// Servers that have been reached. One that was there once is waited for when it cannot be reached, by everybody who shares this; one that never was is not.
+/// Servers that a client has reached. If such a server cannot be reached later, all clients that share this set
+/// wait for it. They do not wait for a server that was never reached.
 #[derive(Clone, Default, Debug)]
 pub struct Met(Arc<Mutex<HashSet<Endpoint>>>);
 
@@ -70,25 +71,26 @@ impl Met {
         }
     }
 
-    /// Was it reached?
+    /// Whether the server was reached.
     #[must_use]
     pub fn has(&self, server: &Endpoint) -> bool {
         self.0.lock().contains(server)
     }
 }
 
-/// Says when everything is to end; by default never. Noticed within a quarter of a second, whatever the server does.
+/// Tells when the client must stop; by default never. The client notices it within a quarter of a second, whatever
+/// the server does.
 #[derive(Clone, Default)]
 pub struct Stop(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
 impl Stop {
-    /// Once `asked` gives `true`. It is asked often, from any thread.
+    /// Stops when `asked` returns `true`. The client calls it often, from any thread.
     #[must_use]
     pub fn when(asked: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(asked)))
     }
 
-    /// Whether everything is to end.
+    /// Whether the client must stop.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.0.as_ref().is_some_and(|asked| asked())
@@ -98,10 +100,10 @@ impl Stop {
         if self.is_asked() { Err(ClientError::Stopped) } else { Ok(()) }
     }
 
-    /// Sleeps, unless everything is to end.
+    /// Sleeps, unless the client must stop.
     ///
     /// # Errors
-    /// [`ClientError::Stopped`]: it is.
+    /// [`ClientError::Stopped`].
     pub fn sleep(&self, how_long: Duration) -> Result<(), ClientError> {
         let end = Instant::now() + how_long;
         loop {
@@ -121,14 +123,14 @@ impl fmt::Debug for Stop {
     }
 }
 
-/// Which servers may be connected to; by default all.
+/// The servers that the client may connect to; by default all.
 #[derive(Clone, Default)]
 pub struct Reach(Option<Arc<Allowed>>);
 
 type Allowed = dyn Fn(&Endpoint) -> bool + Send + Sync;
 
 impl Reach {
-    /// Those for which `allowed` gives `true`.
+    /// Allows only servers for which `allowed` returns `true`.
     #[must_use]
     pub fn only(allowed: impl Fn(&Endpoint) -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(allowed)))

@@ -1,4 +1,5 @@
-//! Attributes of many names at once: from a server that takes batches ([`wire::batch`]) hundreds in one trip, from others one by one.
+//! Attributes of many names at once. A server that takes batches ([`wire::batch`]) returns hundreds in one round
+//! trip; others are asked for one name at a time.
 
 use wire::batch::{List, Op, answers};
 use wire::response::StatReply;
@@ -7,12 +8,12 @@ use wire::{Request, Response};
 use crate::session::Answer;
 use crate::{BatchLimits, Client, ClientError, Url};
 
-/// Fewer are not worth the question whether the server takes batches.
+/// For fewer names the client does not ask whether the server takes batches.
 const WORTH: usize = 4;
 
 impl Client {
-    /// Attributes of each of `urls`, in their order; up to the first that a server has not answered, and none behind that: each would be waited for
-    /// as long.
+    /// Returns the attributes of `urls`, in order. It ends after the first one that a server did not answer,
+    /// because each further one would wait equally long.
     pub fn stats(&mut self, urls: &[Url]) -> Vec<Result<StatReply, ClientError>> {
         let mut found = Vec::with_capacity(urls.len());
         let is_answered = |found: &Result<_, ClientError>| match found {
@@ -21,14 +22,14 @@ impl Client {
         };
         for same in urls.chunk_by(|one, other| (&one.server, &one.user) == (&other.server, &other.user)) {
             let limits = match same.first() {
-                // What is wrong with the server shows when it is asked for the first name.
+                // Errors of the server appear when it is asked for the first name.
                 Some(first) if same.len() >= WORTH => self.batch_limits(first).ok().flatten(),
                 _ => None,
             };
             let mut left = same;
             while let Some(limits) = limits.filter(|_| !left.is_empty()) {
                 let (batch, count) = gather(left, limits);
-                // One that is in no batch is asked for alone.
+                // A name that fits into no batch is requested alone.
                 let (now, later) = left.split_at(count.max(1));
                 let answered = if count > 0 { self.ask_batch(now, &batch) } else { Vec::new() };
                 let mut answered = answered.into_iter();
@@ -50,7 +51,7 @@ impl Client {
         found
     }
 
-    /// Asks once. `None`: there was no last word on that name; nothing at all: nor on any.
+    /// Asks once. An entry is `None` if that name has no final answer. The list is empty if no name has one.
     fn ask_batch(&mut self, urls: &[Url], batch: &List) -> Vec<Option<Result<StatReply, ClientError>>> {
         let Some(Ok(mut session)) = urls.first().map(|first| self.take_session(first)) else { return Vec::new() };
         let what = "a batch of stats";
@@ -71,7 +72,7 @@ impl Client {
     }
 }
 
-/// A batch of the first of `urls`, and of how many.
+/// Makes a batch of the first of `urls`. Also returns their number.
 fn gather(urls: &[Url], limits: BatchLimits) -> (List, usize) {
     let mut list = List::default();
     let mut count = 0;

@@ -1,8 +1,8 @@
-//! A striped file, read and written at the servers of its units directly, all at the same time.
+//! Reads and writes a striped file directly at the servers of its units, all at the same time.
 //!
-//! The cluster's manager is asked for each unit as for a file, by the file's path and the unit's number, so a unit whose server is gone is
-//! opened again at another one as any file is. What was written of the file becomes the file when all units are closed and the manager, which
-//! has looked at them, says so.
+//! The client asks the cluster's manager for each unit like for a file, with the file's path and the unit's number.
+//! So if a unit's server is gone, the unit is opened at another one, like any file. The written units become the
+//! file when all of them are closed and the manager has checked and confirmed them.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,18 +20,19 @@ use crate::units_writer::UnitsWriter;
 use crate::written::{SumsOfWritten, WrittenSums};
 use crate::{Chunk, Client, ClientError, Endpoint, Reader, RemoteFile, Settings, Url, Writer};
 
-/// How often a unit is opened again for one request whose connection was lost, beyond what its reader or writer does by itself.
+/// How often a unit is opened again for one request after lost connections, beyond the attempts of its reader or
+/// writer.
 pub(crate) const AGAIN_MAX: u32 = 3;
 
-/// The word of an open that goes on with what was interrupted.
+/// The word of an open that continues an interrupted write.
 const RESUMED: &str = "weir.resume=1";
 
-/// A striped file, as whoever has sent us there says.
+/// A striped file, as the redirect described it.
 #[derive(Clone, Debug)]
 pub struct StripedAt {
-    /// The file, at the manager.
+    /// The file's URL at the manager.
     pub url: Url,
-    /// How it is dealt out.
+    /// How its bytes are divided among the units.
     pub stripe: Stripe,
 }
 
@@ -42,19 +43,19 @@ impl StripedAt {
         url
     }
 
-    fn of_reader(&self, unit: u8, body: ObjectId) -> Url {
-        self.unit(unit, &format!("{UNIT_OF_KEY}={:x}", body.0))
+    fn of_reader(&self, unit: u8, object: ObjectId) -> Url {
+        self.unit(unit, &format!("{UNIT_OF_KEY}={:x}", object.0))
     }
 
-    /// Opens a unit of `body` for reading: where `places` says that it is, or as the manager says.
+    /// Opens a unit of `object` for reading, at its location in `places` or as the manager says.
     pub(crate) fn open_to_read(
         &self,
         unit: u8,
-        body: ObjectId,
+        object: ObjectId,
         places: &[UnitAt],
         settings: &Settings,
     ) -> Result<RemoteFile, ClientError> {
-        let url = self.of_reader(unit, body);
+        let url = self.of_reader(unit, object);
         let led_to = places.get(usize::from(unit)).map(|place| {
             let server = Endpoint { host: place.host.trim_matches(['[', ']']).to_owned(), port: place.port };
             let mut to = Url { server, ..url.clone() };
@@ -64,15 +65,15 @@ impl StripedAt {
         Client::new(settings.clone()).open_led(&url, led_to, OpenOptions::READ, 0)
     }
 
-    fn of_writer(&self, unit: u8, writing: StripedOpenWrite) -> Url {
-        self.unit(unit, &format!("{UNIT_WRITER_KEY}={}", show_writer(writing)))
+    fn of_writer(&self, unit: u8, open_write: StripedOpenWrite) -> Url {
+        self.unit(unit, &format!("{UNIT_WRITER_KEY}={}", show_writer(open_write)))
     }
 
     fn numbers(&self) -> std::ops::Range<u8> {
         0..self.stripe.width()
     }
 
-    /// Where bytes of the range lie: of each unit that has some, where in it, and how many. They are side by side there.
+    /// Returns the span of each unit that holds bytes of the range. The bytes of a span are adjacent in the unit.
     fn spans(&self, offset: u64, len: usize) -> Vec<Span> {
         let mut spans: Vec<Span> = Vec::new();
         for run in self.stripe.runs(offset, len as u64) {
@@ -81,13 +82,13 @@ impl StripedAt {
                 None => spans.push(Span { unit: run.unit, offset: run.in_unit, runs: vec![run] }),
             }
         }
-        // Whoever locks several units does it in one order.
+        // All callers lock several units in the same order.
         spans.sort_by_key(|span| span.unit);
         spans
     }
 }
 
-/// Neighbouring bytes of a unit.
+/// Adjacent bytes of a unit.
 struct Span {
     unit: u8,
     offset: u64,
@@ -99,7 +100,8 @@ impl Span {
         self.runs.iter().map(|run| usize::try_from(run.len).unwrap_or(usize::MAX)).sum()
     }
 
-    /// Each run: where in a buffer of the range that begins at `offset`, and where in a buffer of this span.
+    /// For each run of bytes: its offset in a buffer of the range that begins at `offset`, its offset in a buffer
+    /// of this span, and its length.
     fn places(&self, offset: u64) -> impl Iterator<Item = (usize, usize, usize)> {
         self.runs.iter().map(move |run| {
             let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
@@ -108,7 +110,7 @@ impl Span {
     }
 }
 
-/// Does `each` for all units at the same time.
+/// Runs `each` for all units at the same time.
 pub(crate) fn at_once<T: Send>(
     numbers: std::ops::Range<u8>,
     each: impl Fn(u8) -> Result<T, ClientError> + Sync,
@@ -118,7 +120,7 @@ pub(crate) fn at_once<T: Send>(
         let threads: Vec<_> = numbers
             .map(|number| {
                 let thread = std::thread::Builder::new().name("unit".to_owned());
-                // Where no thread is to be had, one after the other takes longer, and is all the same.
+                // If no thread can be started, the units are handled one after the other, with the same result.
                 thread.spawn_scoped(scope, move || each(number)).map_err(|_| each(number))
             })
             .collect();
@@ -130,31 +132,31 @@ pub(crate) fn at_once<T: Send>(
     })
 }
 
-/// A striped file that is read.
+/// A striped file that is open for reading.
 #[derive(Debug)]
 pub struct StripedReader {
     at: StripedAt,
-    body: ObjectId,
+    object: ObjectId,
     settings: Settings,
     units: Vec<Mutex<ReadUnit>>,
 }
 
 #[derive(Debug)]
 struct ReadUnit {
-    /// `None`: something went wrong with it; it is opened again when it is needed.
+    /// `None` after an error; it is opened again when needed.
     reader: Option<Reader<Vec<u8>>>,
 }
 
 impl StripedReader {
-    /// Opens all units of the content `body`, the first ones at `places` if that leads to them.
+    /// Opens all units of `object`. The first ones are tried at `places`.
     ///
     /// # Errors
-    /// One of them cannot be opened.
-    pub fn open(at: StripedAt, body: ObjectId, places: &[UnitAt], settings: &Settings) -> Result<Self, ClientError> {
-        let open = |unit| Ok(Reader::growing(at.open_to_read(unit, body, places, settings)?));
+    /// A unit cannot be opened.
+    pub fn open(at: StripedAt, object: ObjectId, places: &[UnitAt], settings: &Settings) -> Result<Self, ClientError> {
+        let open = |unit| Ok(Reader::growing(at.open_to_read(unit, object, places, settings)?));
         let readers = at_once(at.numbers(), open)?;
         let units = readers.into_iter().map(|reader| Mutex::new(ReadUnit { reader: Some(reader) })).collect();
-        Ok(Self { at, body, settings: settings.clone(), units })
+        Ok(Self { at, object, settings: settings.clone(), units })
     }
 
     fn reader<'a>(
@@ -164,15 +166,15 @@ impl StripedReader {
     ) -> Result<&'a mut Reader<Vec<u8>>, ClientError> {
         let reader = match guard.reader.take() {
             Some(reader) => reader,
-            None => Reader::growing(self.at.open_to_read(unit, self.body, &[], &self.settings)?),
+            None => Reader::growing(self.at.open_to_read(unit, self.object, &[], &self.settings)?),
         };
         Ok(guard.reader.insert(reader))
     }
 
-    /// Reads; fewer bytes than asked for where the file ends, or a unit has no more yet.
+    /// Reads. Returns fewer bytes than requested if the file ends there, or a unit does not have more yet.
     ///
     /// # Errors
-    /// Of a unit's server, or of the way there.
+    /// A unit's server refuses, or its connection fails.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, ClientError> {
         let spans = self.at.spans(offset, into.len());
         let mut guards: Vec<_> = spans.iter().map(|span| self.units[usize::from(span.unit)].lock()).collect();
@@ -185,7 +187,7 @@ impl StripedReader {
         }
         let mut got = into.len();
         for (span, guard) in spans.iter().zip(&mut guards) {
-            // What is under way must not be taken for the answer to another question.
+            // The answers to pending requests must not be taken for those to another read.
             let Some(mut reader) = guard.reader.take() else { continue };
             if result.is_err() && reader.under_way() == 0 {
                 guard.reader = Some(reader);
@@ -209,10 +211,10 @@ impl StripedReader {
         result.map(|()| got)
     }
 
-    /// How many bytes each unit has now, as its server says.
+    /// Asks for the present length of each unit, in bytes.
     ///
     /// # Errors
-    /// Of a unit's server, or of the way there.
+    /// A unit's server refuses, or its connection fails.
     pub fn lens(&self) -> Result<Vec<u64>, ClientError> {
         self.at.numbers().map(|unit| self.len_of(unit)).collect()
     }
@@ -221,7 +223,7 @@ impl StripedReader {
         let mut guard = self.units[usize::from(unit)].lock();
         let reader = self.reader(unit, &mut guard)?;
         let Some(file) = reader.file_mut() else { return Ok(0) };
-        let len = again(file, RemoteFile::len_now);
+        let len = with_retries(file, RemoteFile::len_now);
         if len.is_err() {
             guard.reader = None;
         }
@@ -229,36 +231,36 @@ impl StripedReader {
     }
 }
 
-/// A striped file that is written.
+/// A striped file that is open for writing.
 #[derive(Debug)]
 pub struct StripedWriter {
     pub(crate) at: StripedAt,
     pub(crate) of: StripedOpenWrite,
-    /// How long the file is to be, as far as it was announced: its units close with no gaps then.
+    /// The file's final length, if it was announced. Then its units close without gaps.
     pub(crate) expected_len: Option<u64>,
     pub(crate) settings: Settings,
     pub(crate) units: Vec<Mutex<WriteUnit>>,
-    /// How many bytes each has: whoever asks does not wait for those who write.
+    /// The length of each unit. Reading them does not wait for writers.
     lens: Vec<AtomicU64>,
-    /// What is there of it is not known any more.
+    /// The contents of the file are no longer known.
     is_spoiled: Mutex<bool>,
     sums: Mutex<SumsOfWritten>,
-    /// Nothing of it was there when it was opened.
+    /// No unit had any bytes when the file was opened.
     pub(crate) is_new: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct WriteUnit {
-    /// `None`: something went wrong with it, or it is closed; it is opened again when it is needed.
+    /// `None` after an error or a close; it is opened again when needed.
     pub(crate) writer: Option<Writer<Vec<u8>>>,
 }
 
 impl StripedWriter {
-    /// Opens all units of the file that `of` writes; if it `goes_on` with an interrupted one, also those that have ended. Whoever wrote them before
-    /// can do so no longer.
+    /// Opens all units of the file for the open write `of`. If it `goes_on` with an interrupted file, this includes
+    /// units that were closed. An earlier writer of them can no longer write.
     ///
     /// # Errors
-    /// One of them cannot be opened.
+    /// A unit cannot be opened.
     pub fn open(
         at: StripedAt,
         (of, goes_on): (StripedOpenWrite, bool),
@@ -269,11 +271,11 @@ impl StripedWriter {
         at.url.opaque = None;
         let open = |unit| {
             let expected = expected_len.map(|len| at.stripe.unit_len(unit, len));
-            open_writer(&at, unit, (of, goes_on), expected, settings).map(one_by_one)
+            open_writer(&at, unit, (of, goes_on), expected, settings).map(sequential_writer)
         };
         let unit = |writer: Writer<Vec<u8>>| Mutex::new(WriteUnit { writer: Some(writer) });
         let writers = at_once(at.numbers(), open)?;
-        // Who goes on with something does not know what that is.
+        // A writer that continues a file does not know its present bytes.
         let is_new = writers.iter().all(|writer| writer.file().stat().size == 0);
         let lens = writers.iter().map(|writer| AtomicU64::new(writer.file().stat().size)).collect();
         let units = writers.into_iter().map(unit).collect();
@@ -291,7 +293,8 @@ impl StripedWriter {
             Some(writer) => writer,
             None => {
                 let expected = self.expected_len.map(|len| self.at.stripe.unit_len(unit, len));
-                let writer = one_by_one(open_writer(&self.at, unit, (self.of, false), expected, &self.settings)?);
+                let writer =
+                    sequential_writer(open_writer(&self.at, unit, (self.of, false), expected, &self.settings)?);
                 self.lens[usize::from(unit)].fetch_max(writer.file().stat().size, Ordering::Relaxed);
                 writer
             }
@@ -299,10 +302,10 @@ impl StripedWriter {
         Ok(guard.writer.insert(writer))
     }
 
-    /// Writes; all of it is with the units' servers when this returns.
+    /// Writes. The units' servers have acknowledged all bytes when this returns.
     ///
     /// # Errors
-    /// Of a unit's server, or of the way there. After one nobody knows how much is written.
+    /// A unit's server refuses, or its connection fails. Afterwards it is unknown how much is written.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), ClientError> {
         let spans = self.at.spans(offset, data.len());
         let mut guards: Vec<_> = spans.iter().map(|span| self.units[usize::from(span.unit)].lock()).collect();
@@ -332,7 +335,7 @@ impl StripedWriter {
                 }
             }
         }
-        // Before somebody else can write to the same places.
+        // This must happen before another thread can write to the same range.
         match &result {
             Ok(()) => self.sums.lock().wrote(offset, data),
             Err(_) => self.sums.lock().forget(),
@@ -340,10 +343,10 @@ impl StripedWriter {
         result
     }
 
-    /// Reads what was written; fewer bytes than asked for where the file ends.
+    /// Reads written bytes. Returns fewer bytes than requested at the end of the file.
     ///
     /// # Errors
-    /// Of a unit's server, or of the way there.
+    /// A unit's server refuses, or its connection fails.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, ClientError> {
         let end = self.len();
         let wanted = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).min(into.len());
@@ -353,8 +356,8 @@ impl StripedWriter {
             let mut buffer = vec![0; span.len()];
             let writer = self.writer(span.unit, &mut guard)?;
             let Some(file) = writer.file_mut() else { continue };
-            // Where it has less, there is a gap of the file, which reads as zeros.
-            again(file, |file| file.read_at(span.offset, &mut buffer))?;
+            // If the unit is shorter, the file has a gap there, which reads as zeros.
+            with_retries(file, |file| file.read_at(span.offset, &mut buffer))?;
             for (at, from, run) in span.places(offset) {
                 into[at..at + run].copy_from_slice(&buffer[from..from + run]);
             }
@@ -362,7 +365,7 @@ impl StripedWriter {
         Ok(wanted)
     }
 
-    /// Where the last byte ends that was written, or to which it was cut or extended.
+    /// Returns the end of the file: that of the last written byte, or of the last truncation.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a file's length, not a collection's
     pub fn len(&self) -> u64 {
@@ -373,10 +376,11 @@ impl StripedWriter {
         self.lens.iter().map(|len| len.load(Ordering::Relaxed)).collect()
     }
 
-    /// Cuts or extends.
+    /// Sets the length in bytes.
     ///
     /// # Errors
-    /// Of a unit's server, or of the way there. After one it cannot become a file any more: some units may be cut, and others not.
+    /// A unit's server refuses, or its connection fails. Afterwards the file can no longer be completed, because
+    /// only some units may have the new length.
     pub fn truncate(&self, len: u64) -> Result<(), ClientError> {
         let mut is_spoiled = self.is_spoiled.lock();
         *is_spoiled = true;
@@ -392,41 +396,42 @@ impl StripedWriter {
     fn set_len(&self, unit: u8, guard: &mut MutexGuard<'_, WriteUnit>, len: u64) -> Result<(), ClientError> {
         let writer = self.writer(unit, guard)?;
         if let Some(file) = writer.file_mut() {
-            again(file, |file| file.truncate(len))?;
+            with_retries(file, |file| file.truncate(len))?;
         }
         self.lens[usize::from(unit)].store(len, Ordering::Relaxed);
         Ok(())
     }
 
-    /// All that was acknowledged is durable when this returns.
+    /// Makes all acknowledged bytes durable.
     ///
     /// # Errors
-    /// It may be lost.
+    /// They may be lost.
     pub fn sync(&self) -> Result<(), ClientError> {
         let sync = |unit| {
             let mut guard = self.units[usize::from(unit)].lock();
             let Some(file) = self.writer(unit, &mut guard)?.file_mut() else { return Ok(()) };
-            again(file, RemoteFile::sync)
+            with_retries(file, RemoteFile::sync)
         };
         at_once(self.at.numbers(), sync).map(drop)
     }
 
-    /// How many bytes there are from the beginning on without a gap.
+    /// Returns the number of bytes before the first gap.
     #[must_use]
     pub fn whole_prefix(&self) -> u64 {
         self.at.stripe.whole_prefix(&self.lens())
     }
 
-    /// Gives each unit a thread that writes it; `window` buffers are under way at most.
+    /// Gives each unit its own thread. At most `window` buffers are under way.
     #[must_use]
     pub fn into_parallel<B: Deref<Target = [u8]> + Send + Sync + 'static>(self, window: usize) -> UnitsWriter<B> {
         UnitsWriter::new(self, window)
     }
 
-    /// All is written: closes the units, and has the manager make a file of them. It is complete, or it is not: the manager looks at the units.
+    /// Closes the units, and asks the manager to make the file of them. The manager checks the units, and makes the
+    /// file only if all of them are complete.
     ///
     /// # Errors
-    /// It is not, or nobody knows.
+    /// The file is not complete, or the result is unknown.
     pub fn complete(&self, mtime: Option<Timestamp>) -> Result<(), ClientError> {
         if *self.is_spoiled.lock() {
             let what = format!("to close {}: cutting it has failed before", self.at.url);
@@ -435,21 +440,21 @@ impl StripedWriter {
         let len = self.len();
         at_once(self.at.numbers(), |unit| self.close(unit, self.at.stripe.unit_len(unit, len)))?;
         let sums = self.sums.lock().whole(len);
-        say_complete(&self.at, self.of, &self.settings, &Said { len, sums, unit_sums: None, mtime })
+        say_complete(&self.at, self.of, &self.settings, &WriteSummary { len, sums, unit_sums: None, mtime })
     }
 
-    /// Closes a unit of `len` bytes. Where it cannot be told whether it is closed, the manager can.
+    /// Closes a unit of `len` bytes. If the result is unknown, the manager will find it out.
     fn close(&self, unit: u8, len: u64) -> Result<(), ClientError> {
         let mut guard = self.units[usize::from(unit)].lock();
         let mut tries = 0;
         loop {
             match self.writer(unit, &mut guard).map(drop) {
                 Ok(()) => {}
-                // Its last close may have been done, and its answer lost.
+                // The earlier close may have succeeded although its answer was lost.
                 Err(_) if tries > 0 => return Ok(()),
                 Err(error) => return Err(error),
             }
-            // A gap at its end reads as zeros, as any other does.
+            // A gap at the end of a unit reads as zeros, like any other.
             if self.lens[usize::from(unit)].load(Ordering::Relaxed) < len {
                 self.set_len(unit, &mut guard, len)?;
             }
@@ -464,29 +469,29 @@ impl StripedWriter {
     }
 }
 
-/// What whoever has written a file says of it.
-pub(crate) struct Said {
+/// What the writer of a file reports about it.
+pub(crate) struct WriteSummary {
     pub(crate) len: u64,
     pub(crate) sums: Option<WrittenSums>,
     pub(crate) unit_sums: Option<Vec<Crc32c>>,
     pub(crate) mtime: Option<Timestamp>,
 }
 
-/// The units are closed: has the manager make a file of them.
+/// Asks the manager to make the file, after the units are closed.
 pub(crate) fn say_complete(
     at: &StripedAt,
     of: StripedOpenWrite,
     settings: &Settings,
-    said: &Said,
+    summary: &WriteSummary,
 ) -> Result<(), ClientError> {
     let mut args = format!("{}?weir.op=complete&{UNIT_WRITER_KEY}={}", at.url.path, show_writer(of));
-    if let Some(WrittenSums { adler32, crc32c }) = said.sums {
-        args.push_str(&format!("&{SUMS_KEY}={}", show_sums(said.len, adler32, crc32c)));
+    if let Some(WrittenSums { adler32, crc32c }) = summary.sums {
+        args.push_str(&format!("&{SUMS_KEY}={}", show_sums(summary.len, adler32, crc32c)));
     }
-    if let Some(sums) = &said.unit_sums {
+    if let Some(sums) = &summary.unit_sums {
         args.push_str(&format!("&{UNIT_SUMS_KEY}={}", show_unit_sums(sums)));
     }
-    if let Some(mtime) = said.mtime {
+    if let Some(mtime) = summary.mtime {
         args.push_str(&format!("&weir.mtime={}", mtime.0));
     }
     let mut client = Client::new(settings.clone());
@@ -509,14 +514,14 @@ pub(crate) fn open_writer(
     }
     let mut file = Client::new(settings.clone()).open(&url, OpenOptions::UPDATE, 0)?;
     if goes_on {
-        // Where it ends from here on, something may be gone that was acknowledged.
+        // A later open must not resume the unit: if it has ended meanwhile, acknowledged bytes may be gone.
         file.forget_word(RESUMED);
     }
     Ok(file)
 }
 
-/// As many as are sent at a time: one a request of ours.
-fn one_by_one(file: RemoteFile) -> Writer<Vec<u8>> {
+/// A writer with one request for each call.
+fn sequential_writer(file: RemoteFile) -> Writer<Vec<u8>> {
     Writer::new(file.with_window(usize::MAX))
 }
 
@@ -525,8 +530,8 @@ fn all_answered<B: DerefMut<Target = [u8]>>(writer: &mut Writer<B>) -> Result<()
     Ok(())
 }
 
-/// Does `op`, and again where the connection was lost and could be made again.
-pub(crate) fn again<T>(
+/// Runs `op`, and repeats it if the connection was lost and could be restored.
+pub(crate) fn with_retries<T>(
     file: &mut RemoteFile,
     mut op: impl FnMut(&mut RemoteFile) -> Result<T, ClientError>,
 ) -> Result<T, ClientError> {

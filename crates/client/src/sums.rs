@@ -1,4 +1,4 @@
-//! Checksums of whole files, as servers tell them.
+//! Checksums of whole files, as servers report them.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use types::{Adler32, Crc32c};
 /// A checksum that this client can compute itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Algorithm {
-    /// CRC32C, by hardware. The one that is asked for first.
+    /// CRC32C, computed by hardware. The client asks for it first.
     Crc32c,
-    /// adler32, which most of the field's servers keep.
+    /// adler32, which most servers of the field keep.
     Adler32,
 }
 
 impl Algorithm {
-    /// As the protocol calls it.
+    /// Returns its name in the protocol.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -23,7 +23,7 @@ impl Algorithm {
         }
     }
 
-    /// By its name.
+    /// Finds an algorithm by its name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         match name {
@@ -33,7 +33,8 @@ impl Algorithm {
         }
     }
 
-    /// The first of ours that stands in a server's list (the answer to the config query `chksum`, as `0:adler32,1:crc32c`).
+    /// Returns the first supported algorithm in a server's list. The list is the answer to the config query
+    /// `chksum`, such as `0:adler32,1:crc32c`.
     #[must_use]
     pub fn offered(list: &str) -> Option<Self> {
         let offers = |wanted: Self| {
@@ -42,13 +43,13 @@ impl Algorithm {
         [Self::Crc32c, Self::Adler32].into_iter().find(|algorithm| offers(*algorithm))
     }
 
-    /// Of no bytes.
+    /// Returns the checksum of no bytes.
     #[must_use]
     pub fn of_nothing(self) -> Sum {
         self.of(&[])
     }
 
-    /// Of `bytes`.
+    /// Returns the checksum of `bytes`.
     #[must_use]
     pub fn of(self, bytes: &[u8]) -> Sum {
         match self {
@@ -61,14 +62,14 @@ impl Algorithm {
 /// A checksum with its algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sum {
-    /// Which.
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// Its value.
     pub value: u32,
 }
 
 impl Sum {
-    /// Of two parts laid end to end. Both are of the same algorithm.
+    /// Returns the checksum of two adjacent parts. Both must have the same algorithm.
     #[must_use]
     pub fn combine(self, second: Self, second_len: u64) -> Self {
         debug_assert_eq!(self.algorithm, second.algorithm);
@@ -79,7 +80,7 @@ impl Sum {
         Self { algorithm: self.algorithm, value }
     }
 
-    /// Does a server's text say the same? Leading zeros may be missing, as some servers leave them out.
+    /// Compares the value with a server's text. Leading zeros may be missing, because some servers omit them.
     #[must_use]
     pub fn is(self, text: &str) -> bool {
         text.len() <= 8 && u32::from_str_radix(text, 16) == Ok(self.value)
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_better_one_that_is_offered_is_taken() {
+    fn the_best_offered_algorithm_is_chosen() {
         assert_eq!(Algorithm::offered("0:adler32,1:crc32c"), Some(Algorithm::Crc32c));
         assert_eq!(Algorithm::offered("0:adler32"), Some(Algorithm::Adler32));
         assert_eq!(Algorithm::offered("crc32c"), Some(Algorithm::Crc32c));

@@ -1,7 +1,7 @@
-//! Writes a striped file at the servers of its units, each from a thread of its own, from buffers of the caller.
+//! Writes a striped file at the servers of its units, from buffers of the caller. Each unit has its own thread.
 //!
-//! A buffer is shared by the units that have something of it, and given back when all of them have answered for theirs. As of any file that is
-//! written, a connection that is lost is made again, and what was not answered for is sent again.
+//! Several units may share a buffer. The caller gets it back when all of them have acknowledged their parts. As
+//! with any written file, a lost connection is restored, and unacknowledged parts are sent again.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use types::striping::StripedOpenWrite;
 use types::{Crc32c, Timestamp};
 
-use crate::striped::{AGAIN_MAX, Said, StripedWriter, WriteUnit, again, open_writer, say_complete};
+use crate::striped::{AGAIN_MAX, StripedWriter, WriteSummary, WriteUnit, open_writer, say_complete, with_retries};
 use crate::written::{SumsOfWritten, WrittenSums};
 use crate::{Chunk, ClientError, RemoteFile, Sent, Settings, StripedAt, Writer};
 
-/// Requests of a unit under way at most: their buffers are what bounds them.
+/// The most requests of a unit under way. The number of buffers is the real bound.
 const WINDOW: usize = 64;
-/// How long an answer is waited for before it is looked whether there is more to send.
+/// How long a unit's thread waits for an answer before it looks for more to send.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long the caller waits for units before it looks again whether it was told to stop.
+/// How long the caller waits for units before it checks whether it must stop.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A striped file that is written, all its units at the same time.
+/// A striped file that is open for writing, all units at the same time.
 #[derive(Debug)]
 pub struct UnitsWriter<B> {
     at: StripedAt,
@@ -31,44 +31,44 @@ pub struct UnitsWriter<B> {
     units: Vec<Sender<Order<B>>>,
     events: Receiver<Event<B>>,
     window: usize,
-    /// Buffers of which a unit has not answered for its part.
+    /// Buffers with an unacknowledged part.
     buffers: usize,
-    /// Parts that the units have not answered for.
+    /// Parts that the units have not acknowledged.
     under_way: usize,
-    /// Of the file.
+    /// The checksums of the file.
     sums: SumsOfWritten,
     end: u64,
-    /// Something went wrong: nothing more is written.
+    /// An error occurred. Nothing more is written.
     failed: bool,
 }
 
-/// For the thread of a unit.
+/// An order for the thread of a unit.
 #[derive(Debug)]
 enum Order<B> {
     Write(Part<B>),
-    /// All is written; the unit is to have so many bytes.
+    /// All is written. The unit must get this length in bytes.
     Close(u64),
 }
 
-/// From the thread of a unit.
+/// A report from the thread of a unit.
 #[derive(Debug)]
 enum Event<B> {
     Written(Part<B>),
-    /// Its CRC32C, if that is known.
+    /// Its CRC32C, if known.
     Closed(u8, Option<Crc32c>),
     Failed(ClientError),
 }
 
-/// What one unit has of a buffer.
+/// A unit's part of a buffer.
 #[derive(Debug)]
 struct Part<B> {
     shared: Arc<Chunk<B>>,
-    /// Where in the buffer.
+    /// The start in the buffer.
     start: usize,
     len: usize,
     in_unit: u64,
     in_file: u64,
-    /// Of its bytes, when it has been sent.
+    /// The checksums of its bytes, after it was sent.
     sums: Option<WrittenSums>,
 }
 
@@ -101,17 +101,18 @@ impl<B: Deref<Target = [u8]> + Send + Sync + 'static> UnitsWriter<B> {
         Self { at, of, settings, units, events, window, buffers: 0, under_way: 0, sums, end, failed: false }
     }
 
-    /// How many buffers are under way at most.
+    /// Returns how many buffers are under way at most.
     #[must_use]
     pub fn window(&self) -> usize {
         self.window
     }
 
-    /// Sends a part of the file (at least a byte). Gives back a part that all its units have answered for, if there is one by now; where as many as
-    /// the window has are under way, one is waited for.
+    /// Sends a part of the file (at least a byte). Returns a part that all its units have acknowledged, if there is
+    /// one. If the window is full, it waits for one.
     ///
     /// # Errors
-    /// Of a unit's server; of the connection, when it cannot be made again. After one nothing more can be written.
+    /// A unit's server refuses, or its connection fails and cannot be restored. Afterwards nothing more can be
+    /// written.
     pub fn put(&mut self, chunk: Chunk<B>) -> Result<Sent<B>, ClientError> {
         let shared = Arc::new(chunk);
         let mut start = 0;
@@ -121,7 +122,7 @@ impl<B: Deref<Target = [u8]> + Send + Sync + 'static> UnitsWriter<B> {
             let part = Part { shared, start, len, in_unit, in_file, sums: None };
             start += len;
             self.under_way += 1;
-            // One that has ended has said why.
+            // A thread that has ended has reported why.
             let _ = self.units[usize::from(run.unit)].send(Order::Write(part));
         }
         self.end = self.end.max(shared.offset + shared.len as u64);
@@ -130,10 +131,11 @@ impl<B: Deref<Target = [u8]> + Send + Sync + 'static> UnitsWriter<B> {
         self.take(self.buffers >= self.window)
     }
 
-    /// Waits until all units have answered for one part more of the file, and gives it back; `None`: nothing is under way.
+    /// Waits until all units have acknowledged one more part of the file, and returns it. `None`: no part is under
+    /// way.
     ///
     /// # Errors
-    /// As [`UnitsWriter::put`].
+    /// The same as those of [`UnitsWriter::put`].
     pub fn answered(&mut self) -> Result<Sent<B>, ClientError> {
         self.take(true)
     }
@@ -155,7 +157,7 @@ impl<B: Deref<Target = [u8]> + Send + Sync + 'static> UnitsWriter<B> {
         Ok(None)
     }
 
-    /// What a unit says next; `None`: nothing yet, and nobody wants to wait.
+    /// Returns the next report of a unit. `None`: there is none yet, and `waits` is false.
     fn next_event(&mut self, waits: bool) -> Result<Option<Event<B>>, ClientError> {
         loop {
             let event = match waits {
@@ -175,17 +177,18 @@ impl<B: Deref<Target = [u8]> + Send + Sync + 'static> UnitsWriter<B> {
         }
     }
 
-    /// Where the last byte ends that was written.
+    /// Returns the end of the last written byte.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a file's length, not a collection's
     pub fn len(&self) -> u64 {
         self.end
     }
 
-    /// Waits for all answers, closes the units, and has the manager make a file of them, if they are what was sent.
+    /// Waits for all answers, closes the units, and asks the manager to make the file of them, if they have the
+    /// checksums of the sent bytes.
     ///
     /// # Errors
-    /// It is no file, or nobody knows.
+    /// The file is not complete, or the result is unknown.
     pub fn finish(mut self, mtime: Option<Timestamp>) -> Result<(), ClientError> {
         while self.answered()?.is_some() {}
         let len = self.end;
@@ -201,17 +204,17 @@ impl<B: Deref<Target = [u8]> + Send + Sync + 'static> UnitsWriter<B> {
             }
         }
         let unit_sums = unit_sums.into_iter().collect::<Option<Vec<Crc32c>>>();
-        let said = Said { len, sums: self.sums.whole(len), unit_sums, mtime };
-        say_complete(&self.at, self.of, &self.settings, &said)
+        let summary = WriteSummary { len, sums: self.sums.whole(len), unit_sums, mtime };
+        say_complete(&self.at, self.of, &self.settings, &summary)
     }
 }
 
-/// A unit, as its thread has it.
+/// A unit as its thread sees it.
 struct Unit<B> {
     number: u8,
     at: StripedAt,
     of: StripedOpenWrite,
-    /// Of the unit, as far as it was announced.
+    /// The unit's final length, if it was announced.
     expected_len: Option<u64>,
     settings: Settings,
     len: u64,
@@ -219,11 +222,11 @@ struct Unit<B> {
     tell: Sender<Event<B>>,
 }
 
-/// Says that a unit's thread has ended without a word, so that nobody waits for it.
+/// Reports that a unit's thread has ended unexpectedly, so that the caller does not wait for it.
 struct Ending<B>(Option<Sender<Event<B>>>);
 
 impl<B> Ending<B> {
-    /// It has said, or says, how it ended.
+    /// The thread reports its end itself.
     fn said(mut self) {
         self.0 = None;
     }
@@ -243,7 +246,7 @@ impl<B: Deref<Target = [u8]>> Unit<B> {
         let ended = self.write(file, orders);
         let event = match ended {
             Ok(Some(sum)) => Event::Closed(self.number, sum),
-            // The file was given up: its connection is cut, so that the server does not take the unit for complete.
+            // The file was abandoned. Cutting the connection keeps the server from treating the unit as complete.
             Ok(None) => return ending.said(),
             Err(error) => Event::Failed(error),
         };
@@ -256,7 +259,7 @@ impl<B: Deref<Target = [u8]>> Unit<B> {
         Ok(Writer::new(file.with_window(WINDOW)))
     }
 
-    /// Writes what comes; the checksum of the unit when it is closed.
+    /// Carries out the orders. Returns the checksum of the unit when it is closed.
     fn write(
         &mut self,
         file: Option<RemoteFile>,
@@ -284,39 +287,40 @@ impl<B: Deref<Target = [u8]>> Unit<B> {
                     self.len = self.len.max(offset + len as u64);
                     under_way += 1;
                     let sent = writer.put(Chunk { offset, len, buffer: part })?;
-                    under_way -= self.told(sent);
+                    under_way -= self.report_acknowledged(sent);
                 }
                 Ok(Order::Close(len)) => {
                     while let Some(done) = writer.answered()? {
-                        self.told(Some(done));
+                        self.report_acknowledged(Some(done));
                     }
                     return self.close(writer, len).map(Some);
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let sent = writer.answered_until(Instant::now() + LOOK)?;
-                    under_way -= self.told(sent);
+                    under_way -= self.report_acknowledged(sent);
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
             }
         }
     }
 
-    /// Says what was answered for; how many that are.
-    fn told(&self, sent: Sent<Part<B>>) -> usize {
+    /// Reports the acknowledged parts. Returns their number.
+    fn report_acknowledged(&self, sent: Sent<Part<B>>) -> usize {
         let Some(Chunk { buffer, .. }) = sent else { return 0 };
         let _ = self.tell.send(Event::Written(buffer));
         1
     }
 
-    /// Where it cannot be told whether it is closed, the manager can: it makes no file of a unit that is not.
+    /// Closes the unit. If the result is unknown, the manager finds it out: it makes no file of a unit that is not
+    /// closed.
     fn close(&mut self, writer: Writer<Part<B>>, len: u64) -> Result<Option<Crc32c>, ClientError> {
         let mut writer = writer;
         let mut tries = 0;
         loop {
             if self.len < len {
-                // A gap at its end reads as zeros, as any other does.
+                // A gap at the end of a unit reads as zeros, like any other.
                 if let Some(file) = writer.file_mut() {
-                    again(file, |file| file.truncate(len))?;
+                    with_retries(file, |file| file.truncate(len))?;
                 }
                 self.len = len;
                 self.sums.forget();
@@ -328,7 +332,7 @@ impl<B: Deref<Target = [u8]>> Unit<B> {
             }
             writer = match self.open() {
                 Ok(writer) => writer,
-                // Its close may have been done, and the answer lost.
+                // The close may have succeeded although its answer was lost.
                 Err(error) if !error.is_connection() => break,
                 Err(error) => return Err(error),
             };
@@ -344,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_ends_without_a_word_is_heard_of() {
+    fn the_unexpected_end_of_a_thread_is_reported() {
         let (tell, events) = channel::<Event<Vec<u8>>>();
         let guarded = tell.clone();
         let thread = std::thread::spawn(move || {

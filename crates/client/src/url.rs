@@ -4,9 +4,9 @@ use std::fmt;
 
 use wire::{Opaque, PathArg};
 
-/// The port that a server listens on if nothing else is said (IANA: `xrootd`).
+/// The default port of a server (IANA: `xrootd`).
 pub const DEFAULT_PORT: u16 = 1094;
-/// Longest address taken; servers bound paths much lower.
+/// The longest accepted address. Servers limit paths to much less.
 const URL_MAX: usize = 16 << 10;
 
 /// A server.
@@ -14,7 +14,7 @@ const URL_MAX: usize = 16 << 10;
 pub struct Endpoint {
     /// Name or address; an IPv6 address without its brackets.
     pub host: String,
-    /// Port.
+    /// Its port.
     pub port: u16,
 }
 
@@ -26,10 +26,10 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// From `host`, `host:port` or `[v6]:port`.
+    /// Parses `host`, `host:port` or `[v6]:port`.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// The text says what is wrong.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -59,40 +59,41 @@ impl Endpoint {
     }
 }
 
-/// A place on a server.
+/// A path on a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Url {
-    /// Which server.
+    /// The server.
     pub server: Endpoint,
-    /// Who to log in as; `None`: the name of whoever runs this.
+    /// The user name for the login; `None`: the name of the user who runs this program.
     pub user: Option<String>,
-    /// Absolute, without doubled slashes at its beginning.
+    /// An absolute path, without repeated slashes at its start.
     pub path: String,
-    /// What stood behind the `?`.
+    /// The text behind the `?`.
     pub opaque: Option<String>,
 }
 
-/// Not an address of this kind.
+/// The text is not an address of this kind.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{text}` is not a root:// address: {why}")]
 pub struct UrlError {
-    /// What was given.
+    /// The given text.
     pub text: String,
     /// What is wrong with it.
     pub why: &'static str,
 }
 
 impl Url {
-    /// Is it meant to be one? (`root://` or `xroot://`, and those with TLS, which are then refused.)
+    /// Whether `text` looks like such an address. (`root://`, `xroot://`, and their TLS forms, which are then
+    /// refused.)
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
         ["root://", "xroot://", "roots://", "xroots://"].iter().any(|scheme| text.starts_with(scheme))
     }
 
-    /// Understands `text`.
+    /// Parses `text`.
     ///
     /// # Errors
-    /// [`UrlError`] tells what is wrong with it.
+    /// [`UrlError`] says what is wrong.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let wrong = |why| UrlError { text: text.chars().take(200).collect(), why };
         if text.len() > URL_MAX || text.contains('\0') {
@@ -120,14 +121,14 @@ impl Url {
         Ok(Self { server, user: user.filter(|user| !user.is_empty()), path, opaque })
     }
 
-    /// The entry `name` in it.
+    /// Returns the URL of the entry `name` in this directory.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
         let path = format!("{}/{}", self.path.trim_end_matches('/'), name.trim_start_matches('/'));
         Self { path, ..self.clone() }
     }
 
-    /// The directory that it is in; `None` for the root.
+    /// Returns the URL of its parent directory; `None` for the root.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let (parent, name) = self.path.trim_end_matches('/').rsplit_once('/')?;
@@ -135,20 +136,20 @@ impl Url {
         (!name.is_empty()).then(|| Self { path, ..self.clone() })
     }
 
-    /// Its last name; empty for the root.
+    /// Returns its last name; empty for the root.
     #[must_use]
     pub fn name(&self) -> &str {
         self.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
     }
 
-    /// The value of a word behind the `?`.
+    /// Returns the value of a word behind the `?`.
     #[must_use]
     pub fn word(&self, key: &str) -> Option<&str> {
         let mut words = self.opaque.as_deref()?.split('&').filter_map(|word| word.split_once('='));
         words.find(|(of, _)| *of == key).map(|(_, value)| value)
     }
 
-    /// Puts more words (`key=value&other=value`) behind the `?`, in the place of those of the same keys.
+    /// Adds more words (`key=value&other=value`) behind the `?`. They replace words with the same keys.
     pub fn add_words(&mut self, more: &str) {
         let more = more.trim_matches(['?', '&']);
         if more.is_empty() {
@@ -166,7 +167,7 @@ impl Url {
         }
     }
 
-    /// The same without the words of a key.
+    /// Returns the same URL without the words of a key.
     #[must_use]
     pub fn without(&self, key: &str) -> Self {
         let mut others = self.clone();
@@ -181,8 +182,8 @@ impl Url {
         }
     }
 
-    /// Says to whoever decides where this leads that there was no getting on with `host` (`tried=`, as stock clients say it), beside those of which that is
-    /// said already.
+    /// Adds `host` to the hosts that could not be used (`tried=`, as in the stock client). The server that decides
+    /// about redirects avoids them.
     pub(crate) fn add_tried(&mut self, host: &str) {
         if self.has_tried(host) {
             return;
@@ -194,17 +195,17 @@ impl Url {
         self.add_words(&tried);
     }
 
-    /// Is that said of `host`?
+    /// Whether `host` is among the hosts that could not be used.
     pub(crate) fn has_tried(&self, host: &str) -> bool {
         self.word("tried").is_some_and(|before| before.split(',').any(|other| other == host))
     }
 
-    /// Takes a word (`key=value`) away.
+    /// Removes a word (`key=value`).
     pub(crate) fn remove_word(&mut self, word: &str) {
         self.keep_words(|other| other != word);
     }
 
-    /// As a request carries it.
+    /// Returns the path as a request carries it.
     #[must_use]
     pub fn target(&self) -> PathArg {
         let opaque = self.opaque.as_ref().and_then(|opaque| Opaque::parse(opaque.as_bytes()).ok());
@@ -218,7 +219,7 @@ impl fmt::Display for Url {
         if let Some(user) = &self.user {
             write!(f, "{user}@")?;
         }
-        // What stands behind `?` may be a secret.
+        // The text behind `?` may be a secret.
         write!(f, "{}/{}", self.server, self.path)
     }
 }
@@ -230,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_go_again() {
+    fn words_can_be_removed() {
         let mut url = Url::parse("root://host//file?a=1&weir.resume=1&b=2").unwrap();
         url.remove_word("weir.resume=1");
         assert_eq!(url.opaque.as_deref(), Some("a=1&b=2"));
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_were_tried_gather() {
+    fn tried_hosts_accumulate() {
         let mut url = Url::parse("root://host//file?a=1").unwrap();
         for host in ["d1", "d2", "d1"] {
             url.add_tried(host);

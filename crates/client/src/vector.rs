@@ -1,4 +1,4 @@
-//! Reads many places of a file in few requests (`kXR_readv`), as analysis frameworks do.
+//! Reads many ranges of a file in few requests (`kXR_readv`), as analysis frameworks do.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,39 +10,42 @@ use wire::{FileHandle, Request, Response, ResponseStatus, StreamId};
 use crate::pace::{Pace, Waits};
 use crate::{ClientError, Incoming, RemoteFile};
 
-/// Most bytes of one segment: stock servers take no more (their buffers of 2 MiB less the segment's header).
+/// The most bytes of one segment. Stock servers take no more (their buffers of 2 MiB less the segment's header).
 pub const SEGMENT_MAX: usize = (2 << 20) - SEGMENT_HEADER;
-/// Before the data of each segment: the request's 16 bytes again.
+/// The header before the data of each segment: the request's 16 bytes again.
 const SEGMENT_HEADER: usize = 16;
-/// Most bytes of one request, headers and all; the protocol would allow 2 GiB, which nobody can be patient with.
+/// The most bytes of one answer, including headers. The protocol would allow 2 GiB, but such an answer takes too
+/// long.
 const ANSWER_MAX: usize = 256 << 20;
 
-/// A part of a file that is wanted.
+/// A requested part of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// Where it begins.
+    /// Its offset in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Its length in bytes.
     pub len: usize,
 }
 
-/// How many requests it took.
+/// The number of requests that a read took.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Trips {
     /// Requests.
     pub requests: u64,
-    /// How many of them, one after the other, had to be waited for: those that are under way together count once.
+    /// The number of requests that had to be waited for one after the other. Requests that are under way together
+    /// count once.
     pub in_turn: u64,
 }
 
 impl RemoteFile {
-    /// Reads all of `spans`, one behind the other, into the front of `into`, which has to be long enough. Each request has at most 1,024
-    /// segments of at most 2 MiB - 16 bytes; a longer span is several segments. Up to the settings' `window` requests are under way at a
-    /// time. Every segment that comes back is compared with what was asked for.
+    /// Reads all `spans`, one behind the other, into the front of `into`, which must be long enough. Each request
+    /// has at most 1,024 segments of at most 2 MiB - 16 bytes; a longer span becomes several segments. Up to the
+    /// settings' `window` requests are under way at a time. Every segment of an answer is compared with the
+    /// request.
     ///
     /// # Errors
-    /// Of the server, also where a span ends behind the file's end; of the connection, when it cannot be made again;
-    /// [`ClientError::Unexpected`] where other segments come back than were asked for.
+    /// The server refuses, for example because a span ends behind the end of the file. The connection fails and
+    /// cannot be restored. [`ClientError::Unexpected`]: an answer has other segments than requested.
     pub fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, ClientError> {
         let wanted: usize = spans.iter().fold(0, |sum, span| sum.saturating_add(span.len));
         let room = into.len();
@@ -61,16 +64,16 @@ impl RemoteFile {
         while !run.is_done() {
             match run.step(self, window, into) {
                 Ok(()) => {}
-                Err(lost) => run.again(self, lost)?,
+                Err(lost) => run.resend_all(self, lost)?,
             }
         }
-        // Elsewhere a damaged copy may be the whole one.
+        // For other ranges, a server's damaged replica may be usable.
         self.damaged.clear();
         Ok(trips)
     }
 }
 
-/// A segment, and where in the caller's memory its data goes.
+/// A segment, and where its data go in the caller's memory.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     segment: Segment,
@@ -100,7 +103,7 @@ fn parts(spans: &[Span], handle: FileHandle) -> Vec<Part> {
     parts
 }
 
-/// Which parts go into one request.
+/// Divides the parts among requests.
 fn split(parts: &[Part]) -> Vec<Range<usize>> {
     let mut requests = Vec::new();
     let (mut begin, mut bytes) = (0, 0);
@@ -118,10 +121,10 @@ fn split(parts: &[Part]) -> Vec<Range<usize>> {
     requests
 }
 
-/// Requests of one call.
+/// The requests of one call.
 struct Run {
     parts: Vec<Part>,
-    /// Not sent yet.
+    /// Requests that are not sent yet.
     requests: VecDeque<Range<usize>>,
     under_way: Vec<UnderWay>,
     pace: Pace,
@@ -131,10 +134,10 @@ struct Run {
 struct UnderWay {
     stream: StreamId,
     request: Range<usize>,
-    /// The part whose header or data comes next.
+    /// The part whose header or data come next.
     part: usize,
     header: [u8; SEGMENT_HEADER],
-    /// Bytes of the header that are here, then bytes of the data.
+    /// The bytes received of the header, then of the data.
     got: usize,
     waits: Waits,
 }
@@ -155,7 +158,7 @@ impl UnderWay {
     fn send(&mut self, file: &mut RemoteFile, parts: &[Part]) -> Result<(), ClientError> {
         (self.part, self.got) = (self.request.start, 0);
         let of = parts.get(self.request.clone()).unwrap_or_default();
-        // The handle is another one after the file was opened again.
+        // The handle changes when the file is opened again.
         let segments = of.iter().map(|part| Segment { handle: file.handle, ..part.segment }).collect();
         self.stream = file.session.queue(&Request::Readv(Readv { path_id: 0, segments }))?;
         self.waits.sent();
@@ -172,7 +175,7 @@ impl Run {
         self.requests.is_empty() && self.under_way.is_empty()
     }
 
-    /// Sends what may be sent, and takes one answer, or a part of one.
+    /// Sends requests as far as the window allows, and takes one answer, or a part of one.
     fn step(&mut self, file: &mut RemoteFile, window: usize, into: &mut [u8]) -> Result<(), ClientError> {
         while self.under_way.len() < window
             && let Some(request) = self.requests.pop_front()
@@ -196,15 +199,15 @@ impl Run {
         let came = self.receive(file, into)?;
         file.has_moved(came);
         if due.is_some() {
-            // The time that the server has asked for is not held against it.
+            // The client does not count the time that the server has asked for as slowness.
             self.pace = Pace::new(Instant::now());
             return Ok(());
         }
         file.session.keep_pace(&mut self.pace, came)
     }
 
-    /// Sends everything that is under way once more, after `lost`.
-    fn again(&mut self, file: &mut RemoteFile, mut lost: ClientError) -> Result<(), ClientError> {
+    /// Sends all pending requests again, after `lost`.
+    fn resend_all(&mut self, file: &mut RemoteFile, mut lost: ClientError) -> Result<(), ClientError> {
         loop {
             file.recover(lost)?;
             self.pace = Pace::new(Instant::now());
@@ -216,7 +219,7 @@ impl Run {
         }
     }
 
-    /// Takes one frame; tells how many bytes of data came.
+    /// Takes one frame. Returns the number of data bytes in it.
     fn receive(&mut self, file: &mut RemoteFile, into: &mut [u8]) -> Result<usize, ClientError> {
         let incoming = file.session.incoming()?;
         let place = self.under_way.iter().position(|one| one.stream == incoming.stream);
@@ -244,7 +247,7 @@ impl Run {
                 file.session.put_off(&mut self.under_way[index].waits, &what, seconds, &text)?;
                 Ok(0)
             }
-            // Put off, and now here.
+            // The answer to a deferred request.
             Response::Ok(data) | Response::OkSoFar(data) => {
                 let came = self.take_frame(file, index, data.len(), into, Source::Memory(&data))?;
                 self.finish(file, index, true)?;
@@ -252,7 +255,8 @@ impl Run {
             }
             other => {
                 let error = file.session.refused(&format!("read {}", file.url), other);
-                // A refusal is its answer; where a server sends away, or another copy may be whole, it is asked for again.
+                // A refusal is the answer, except if the server redirects, or another replica may be undamaged.
+                // Then the request is sent again.
                 if !error.is_connection() && !file.may_be_whole_elsewhere(&error) {
                     self.under_way.swap_remove(index);
                 }
@@ -261,7 +265,7 @@ impl Run {
         }
     }
 
-    /// Takes `len` bytes of an answer: headers and data in turn, which may be cut anywhere.
+    /// Takes `len` bytes of an answer. Headers and data alternate, and may be cut anywhere.
     fn take_frame(
         &mut self,
         file: &mut RemoteFile,
@@ -304,7 +308,7 @@ impl Run {
         Ok(came)
     }
 
-    /// After the last frame of an answer nothing may be missing.
+    /// Checks that the last frame of an answer has completed it.
     fn finish(&mut self, file: &RemoteFile, index: usize, last: bool) -> Result<(), ClientError> {
         if last {
             let one = self.under_way.swap_remove(index);
@@ -317,7 +321,7 @@ impl Run {
     }
 }
 
-/// Where an answer's bytes are.
+/// Where the bytes of an answer come from.
 enum Source<'a> {
     Connection,
     Memory(&'a [u8]),

@@ -1,4 +1,4 @@
-//! Writes a file, several requests ahead of the answers, from buffers of the caller.
+//! Writes a file from buffers of the caller, with several requests under way.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -10,8 +10,8 @@ use wire::{Request, Response, StreamId};
 use crate::pace::Waits;
 use crate::{Chunk, ClientError, RemoteFile, Session};
 
-/// Writes parts of a file with several requests under way. Each buffer is kept until the server has answered for it, so that it
-/// can be sent again over a new connection.
+/// Writes parts of a file with several requests under way. It keeps each buffer until the server has acknowledged
+/// it, so that it can send the buffer again over a new connection.
 #[derive(Debug)]
 pub struct Writer<B> {
     file: RemoteFile,
@@ -25,7 +25,7 @@ struct Pending<B> {
     waits: Waits,
 }
 
-/// What [`Writer::put`] gives back.
+/// The result of [`Writer::put`]: an acknowledged part, if there is one.
 pub type Sent<B> = Option<Chunk<B>>;
 
 impl<B: Deref<Target = [u8]>> Writer<B> {
@@ -35,47 +35,48 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
         Self { file, pending: VecDeque::new() }
     }
 
-    /// The file.
+    /// Returns the file.
     #[must_use]
     pub fn file(&self) -> &RemoteFile {
         &self.file
     }
 
-    /// The file, if nothing is under way.
+    /// Returns the file, if no request is under way.
     pub(crate) fn into_file(self) -> Option<RemoteFile> {
         self.pending.is_empty().then_some(self.file)
     }
 
-    /// The file, for requests of another kind; `None` while some of this writer's are under way.
+    /// Returns the file for requests of another kind; `None` while requests of this writer are under way.
     pub fn file_mut(&mut self) -> Option<&mut RemoteFile> {
         self.pending.is_empty().then_some(&mut self.file)
     }
 
-    /// Sends a part. Where as many as the settings' `window` are under way, one is waited for; it is given back.
+    /// Sends a part. If as many requests as the settings' `window` are under way, waits for one, and returns its
+    /// part.
     ///
     /// # Errors
-    /// Of the server; of the connection, when it cannot be made again.
+    /// The server refuses, or the connection fails and cannot be restored.
     pub fn put(&mut self, chunk: Chunk<B>) -> Result<Sent<B>, ClientError> {
         self.pending.push_back(Pending { stream: StreamId::default(), chunk, waits: Waits::default() });
         let last = self.pending.len() - 1;
         if let Err(lost) = self.send(last) {
-            self.again(lost)?;
+            self.resend_all(lost)?;
         }
         if self.pending.len() >= self.file.settings.window.max(1) { self.answered() } else { Ok(None) }
     }
 
-    /// Waits until the server has answered for one part more, and gives it back; `None`: nothing is under way.
+    /// Waits until the server has acknowledged one more part, and returns it. `None`: no part is under way.
     ///
     /// # Errors
-    /// As [`Writer::put`].
+    /// The same as those of [`Writer::put`].
     pub fn answered(&mut self) -> Result<Sent<B>, ClientError> {
         self.answered_by(None)
     }
 
-    /// The same, but waits until `end` at most; `None`: nothing was answered by then, or nothing is under way.
+    /// The same, but waits until `end` at most. `None`: no part was acknowledged by then, or none is under way.
     ///
     /// # Errors
-    /// As [`Writer::put`].
+    /// The same as those of [`Writer::put`].
     pub fn answered_until(&mut self, end: Instant) -> Result<Sent<B>, ClientError> {
         self.answered_by(Some(end))
     }
@@ -87,7 +88,7 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
                 match self.file.session.ready_until(until, end) {
                     Ok(false) => return Ok(None),
                     Ok(true) => {}
-                    Err(lost) => self.again(lost)?,
+                    Err(lost) => self.resend_all(lost)?,
                 }
             }
             if let Some(chunk) = self.step()? {
@@ -97,7 +98,7 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
         Ok(None)
     }
 
-    /// Takes what comes next; tells which part has been answered for by it, if one has.
+    /// Takes the next input. Returns the part that it acknowledges, if any.
     fn step(&mut self) -> Result<Sent<B>, ClientError> {
         match self.next() {
             Ok(Some(done)) => {
@@ -106,34 +107,34 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
                 Ok(chunk)
             }
             Ok(None) => Ok(None),
-            Err(lost) => self.again(lost).map(|()| None),
+            Err(lost) => self.resend_all(lost).map(|()| None),
         }
     }
 
-    /// Waits for all answers and closes the file: it is complete.
+    /// Waits for all answers and closes the file. It is complete then.
     ///
     /// # Errors
-    /// As [`Writer::put`].
+    /// The same as those of [`Writer::put`].
     pub fn finish(mut self) -> Result<Session, ClientError> {
         while self.answered()?.is_some() {}
         self.file.close()
     }
 
-    /// Gives the file up: the connection is cut, so that the server does not take it for complete.
+    /// Abandons the file. It cuts the connection, so that the server does not treat the file as complete.
     pub fn abandon(self) {
         drop(self);
     }
 
-    /// Makes what was written so far durable.
+    /// Makes the bytes written so far durable.
     ///
     /// # Errors
-    /// As [`Writer::put`].
+    /// The same as those of [`Writer::put`].
     pub fn sync(&mut self) -> Result<(), ClientError> {
         while self.answered()?.is_some() {}
         self.file.sync()
     }
 
-    fn again(&mut self, mut lost: ClientError) -> Result<(), ClientError> {
+    fn resend_all(&mut self, mut lost: ClientError) -> Result<(), ClientError> {
         loop {
             self.file.recover(lost)?;
             match (0..self.pending.len()).try_for_each(|index| self.send(index)) {
@@ -153,7 +154,7 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
         Ok(())
     }
 
-    /// Sends what the server had put off and is due, while the answers to the others come.
+    /// Sends the deferred requests that are due, while answers to others arrive.
     fn next(&mut self) -> Result<Option<usize>, ClientError> {
         let now = Instant::now();
         for index in 0..self.pending.len() {

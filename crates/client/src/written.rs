@@ -1,12 +1,13 @@
-//! The checksums of what is written to a file in parts, in any order: known as long as no byte was written twice.
+//! The checksums of a file that is written in parts, in any order. They are known as long as no byte was written
+//! twice.
 
 use types::{Adler32, Crc32c};
 
-/// Ranges that are remembered: more than a copy has parts under way in the smallest chunks. A file that is written in more pieces at a time
-/// has no checksums.
+/// The most ranges that are remembered. It exceeds the number of parts that a copy has under way with the smallest
+/// chunks. A file written in more ranges at a time has no checksums.
 const RANGES_MAX: usize = 4096;
 
-/// Bytes next to each other that were written, and their checksums.
+/// Adjacent written bytes, and their checksums.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     start: u64,
@@ -14,7 +15,7 @@ struct Range {
     sums: WrittenSums,
 }
 
-/// Both checksums of some bytes.
+/// Both checksums of the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WrittenSums {
     /// adler32.
@@ -41,32 +42,32 @@ impl Range {
     }
 }
 
-/// What was written so far.
+/// The checksums of the bytes written so far.
 #[derive(Clone, Debug)]
 pub(crate) struct SumsOfWritten {
-    /// In their order, none next to another; `None`: they are not known any more.
+    /// Ordered and not adjacent; `None`: the checksums are unknown.
     ranges: Option<Vec<Range>>,
 }
 
 impl SumsOfWritten {
-    /// Of a file of which nothing is written yet, or (`is_known` is false) nobody knows what.
+    /// Starts with an empty file, or with unknown contents if `is_known` is false.
     pub(crate) fn new(is_known: bool) -> Self {
         Self { ranges: is_known.then(Vec::new) }
     }
 
-    /// Something was done that leaves them unknown.
+    /// The checksums are unknown from now on.
     pub(crate) fn forget(&mut self) {
         self.ranges = None;
     }
 
-    /// These bytes were written there.
+    /// `bytes` were written at `start`.
     pub(crate) fn wrote(&mut self, start: u64, bytes: &[u8]) {
         if self.ranges.is_some() {
             self.add(start, bytes.len() as u64, WrittenSums::of(bytes));
         }
     }
 
-    /// So many bytes with these checksums were written there.
+    /// `len` bytes with these checksums were written at `start`.
     pub(crate) fn add(&mut self, start: u64, len: u64, sums: WrittenSums) {
         let Some(ranges) = &mut self.ranges else { return };
         if len == 0 {
@@ -92,7 +93,7 @@ impl SumsOfWritten {
         ranges.insert(at, new);
     }
 
-    /// Those of the whole file of `len` bytes, if all of it was written, once.
+    /// Returns the checksums of the whole file of `len` bytes, if each byte was written exactly once.
     pub(crate) fn whole(&self, len: u64) -> Option<WrittenSums> {
         match self.ranges.as_deref()? {
             [] if len == 0 => Some(WrittenSums::of(&[])),
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_twice_or_before_has_none() {
+    fn bytes_written_twice_or_before_have_no_checksums() {
         let data = data(100);
         for (start, len) in [(0, 1), (49, 1), (40, 20), (0, 100), (60, 3), (69, 2)] {
             let mut sums = SumsOfWritten::new(true);
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_ranges_are_given_up() {
+    fn too_many_ranges_have_no_checksums() {
         let mut sums = SumsOfWritten::new(true);
         for n in 0..=RANGES_MAX as u64 {
             sums.wrote(2 * n, &[1]);

@@ -1,4 +1,5 @@
-//! Reads, mostly of many parts at once, against servers of a few lines: one that answers as it should, cut up in odd ways, and others that do not.
+//! Reads, mostly of many parts at once, against small test servers. One answers correctly but cuts its answers in
+//! odd ways, and others answer wrongly.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -23,7 +24,8 @@ fn content() -> Vec<u8> {
     (0..LEN).map(|n| u8::try_from(n / 3 % 251).unwrap()).collect()
 }
 
-/// What a server sends to a read: status and body of each frame. Gets the request's number, and the right answer.
+/// A server's answers to a read: status and body of each frame. The function gets the request's number and the
+/// correct answer.
 type Answers = dyn Fn(usize, Vec<u8>) -> Vec<(u16, Vec<u8>)> + Send + Sync;
 
 /// Serves one file of [`content`] under any name.
@@ -35,7 +37,7 @@ fn server(answers: impl Fn(usize, Vec<u8>) -> Vec<(u16, Vec<u8>)> + Send + Sync 
     std::thread::spawn(move || {
         for connection in listener.incoming() {
             let (answers, count) = (Arc::clone(&answers), Arc::clone(&counted));
-            // The client goes away whenever it likes.
+            // The client may close the connection at any time.
             std::thread::spawn(move || serve(connection.unwrap(), &*answers, &count).ok());
         }
     });
@@ -94,7 +96,7 @@ fn open(url: &Url) -> RemoteFile {
     Client::new(settings).open(url, OpenOptions::READ, 0).unwrap()
 }
 
-/// Small ones, one of several segments, an empty one.
+/// Small spans, one of several segments, and an empty one.
 fn spans() -> Vec<Span> {
     let mut spans: Vec<Span> = (0..3000_usize).map(|n| Span { offset: n as u64 * 977, len: 1 + n % 50 }).collect();
     spans.insert(5, Span { offset: 100_000, len: 2 * SEGMENT_MAX + 17 });
@@ -131,14 +133,14 @@ fn answers_may_be_cut_anywhere() {
     }
 }
 
-/// Answers the request of this number by sending the client away, and all others as they should be.
+/// Redirects the client at the request with this number, and answers all others correctly.
 fn sends_away(number: usize) -> impl Fn(usize, Vec<u8>) -> Vec<(u16, Vec<u8>)> + Send + Sync + 'static {
     let elsewhere = [&1094_u32.to_be_bytes()[..], b"127.0.0.1"].concat();
     move |asked, whole| vec![if asked == number { (REDIRECT, elsewhere.clone()) } else { (OK, whole) }]
 }
 
 #[test]
-fn what_a_server_sends_away_is_asked_for_again() {
+fn a_redirected_request_is_sent_again() {
     let spans = spans();
     let expected = expected(&spans);
     let mut found = vec![0; expected.len()];
@@ -163,7 +165,7 @@ fn a_server_may_ask_to_wait_and_lose_the_connection() {
     let spans = spans();
     let (url, count) = server(|number, whole| match number {
         0 => vec![(WAIT, vec![0, 0, 0, 0, b'x'])],
-        // Half an answer, and then nothing more: the other end is closed when this panics.
+        // Half an answer, and then nothing. The panic closes the connection.
         2 => panic!("as it is meant"),
         _ => vec![(OK, whole)],
     });
@@ -174,7 +176,7 @@ fn a_server_may_ask_to_wait_and_lose_the_connection() {
 }
 
 #[test]
-fn nothing_to_read_asks_nobody() {
+fn reading_nothing_sends_no_request() {
     let (url, count) = server(|_, whole| vec![(OK, whole)]);
     let mut file = open(&url);
     assert_eq!(file.read_spans(&[], &mut []).unwrap().requests, 0);
@@ -184,7 +186,7 @@ fn nothing_to_read_asks_nobody() {
 }
 
 #[test]
-fn answers_that_are_not_to_the_question_are_refused() {
+fn answers_that_do_not_match_the_request_are_refused() {
     let change = |at: usize, to: u8| {
         refusal(move |_, mut whole| {
             whole[at] = to;

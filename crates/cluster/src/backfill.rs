@@ -1,43 +1,47 @@
-//! A store that is gone for good is replaced in its groups: another one joins in its place, is given what was there before, and the lost one leaves
-//! when the others have all that it had. Where a group stands is in the namespace, so that this remembers nothing.
+//! How a group replaces a store that leaves it. Another store joins in its place, and receives the objects that the
+//! group already had. The old store leaves when the other members have all that it had.
+//!
+//! The namespace records how far a group has got, so this module keeps no state.
 
 use types::{Group, StoreId};
 
 use crate::placement::PlacementError;
 
-/// Contents of one group that are owed at a time: more are taken on when fewer are left. What was lost is not counted.
+/// The number of missing replicas that a group has at a time. The group gets more when fewer are left. Lost files
+/// are not counted.
 pub const MISSING_AT_A_TIME: usize = 256;
 
-/// What is done next in a group.
+/// The next step for a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Nothing is to be done.
+    /// The group needs no change.
     Nothing,
-    /// This store takes the place of that member.
+    /// A store joins in place of a member.
     Join {
-        /// Who joins.
+        /// The store that joins.
         store: StoreId,
-        /// Whose place it takes.
+        /// The member that it replaces.
         in_place_of: StoreId,
     },
-    /// This member is owed some more of what was there before.
+    /// This member gets more missing replicas, of objects that the group had before the member joined.
     Fill(StoreId),
     /// This member leaves.
     Leave(StoreId),
-    /// Copies have to be made first.
+    /// Repair must make replicas first.
     Copies,
-    /// No store can take the place of this member.
+    /// No store can replace this member.
     NoLocation(StoreId, PlacementError),
 }
 
-/// What is known of the members of a group.
+/// The states of a group's members.
 #[derive(Clone, Copy)]
 pub struct MemberStates<'a> {
-    /// A store that is to leave: it was given up, or is being emptied.
+    /// Whether a store must leave: it is removed as lost, or draining.
     pub is_to_leave: &'a dyn Fn(StoreId) -> bool,
-    /// One that is gone for good.
+    /// Whether a store is removed as lost.
     pub is_removed_as_lost: &'a dyn Fn(StoreId) -> bool,
-    /// One that has to stay for now: something is to be copied first, or would be gone without it.
+    /// Whether a store must stay for now, because it has something that must be copied first or would be lost
+    /// without it.
     pub is_kept: &'a dyn Fn(StoreId) -> bool,
 }
 
@@ -47,8 +51,9 @@ impl std::fmt::Debug for MemberStates<'_> {
     }
 }
 
-/// Decides what is done next in `group`. `missing`: contents of which somebody who stays is owed a copy, and can be given one, counted up to
-/// [`MISSING_AT_A_TIME`]. `choose` is asked for who takes a lost member's place beside those that remain.
+/// Decides the next step for `group`. `missing` is the number of objects of which a remaining member lacks a
+/// replica and can get one, counted up to [`MISSING_AT_A_TIME`]. `choose` returns the store that replaces a lost
+/// member beside the given remaining ones.
 pub fn next(
     group: &Group,
     member_states: &MemberStates<'_>,
@@ -60,17 +65,19 @@ pub fn next(
     if let Some(lost) = members.iter().find(|member| goes(member.store) && !member.is_leaving()) {
         let stay = members.iter().filter(|member| !member.is_leaving() && !goes(member.store));
         let stay: Vec<StoreId> = stay.map(|member| member.store).collect();
-        // One that leaves is not taken in again before it has left.
+        // A store that leaves cannot join again before it has left.
         let is_new = |store: &StoreId| members.iter().all(|member| member.store != *store);
         match choose(&stay, lost.store) {
-            // Who takes the place of one that never had all has to wait until what it was the first to have is on others.
+            // This member never had everything. Its replacement waits until other stores have the objects of which
+            // it was the first holder.
             Ok(_) if !lost.is_current() && (member_states.is_kept)(lost.store) => {}
             Ok(store) if is_new(&store) => return Next::Join { store, in_place_of: lost.store },
             Ok(_) => {}
             Err(error) => without_location = Some(Next::NoLocation(lost.store, error)),
         }
     }
-    // Of one that is being emptied, or was given up, nobody else may have something: it is owed the rest first, and its place is taken then.
+    // A draining store, or one removed as lost, may have objects that no other store has. It receives the rest
+    // first, and is replaced then.
     let is_filled = |store: StoreId| !(member_states.is_removed_as_lost)(store) || (member_states.is_kept)(store);
     let backfill = members.iter().find(|member| !member.is_current() && is_filled(member.store));
     let mut leaving = members.iter().filter(|member| member.is_leaving()).peekable();
@@ -107,7 +114,7 @@ mod tests {
         store == StoreId(2)
     }
 
-    /// Store 2 was given up.
+    /// Store 2 is removed as lost.
     const LOST: MemberStates<'_> =
         MemberStates { is_to_leave: &is_two, is_removed_as_lost: &is_two, is_kept: &|_| false };
 
@@ -118,7 +125,7 @@ mod tests {
         })
     }
 
-    /// With store 2 lost, and store 3 to take its place.
+    /// Store 2 is lost, and store 3 can replace it.
     fn decide(members: Vec<Member>, missing: usize) -> Next {
         member_states(members, &MemberStates { is_kept: &|_| missing > 0, ..LOST }, missing)
     }
@@ -135,7 +142,7 @@ mod tests {
         assert_eq!(decide(backfill(0), 0), Next::Fill(StoreId(3)));
         assert_eq!(decide(backfill(40), MISSING_AT_A_TIME - 1), Next::Fill(StoreId(3)));
         assert_eq!(decide(backfill(40), MISSING_AT_A_TIME), Next::Copies);
-        // All is owed, and not all is there.
+        // All replicas are recorded as missing, and some are not made yet.
         assert_eq!(decide(backfill(99), 1), Next::Copies);
         assert_eq!(decide(backfill(99), 0), Next::Leave(StoreId(2)));
         assert_eq!(decide(vec![all, member(3, 100, 99)], 0), Next::Nothing);
@@ -143,8 +150,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_with_one_keeps_no_other() {
-        // On store 2, which was given up, is something that nobody else has. Store 4 is being emptied.
+    fn objects_lost_with_one_store_do_not_keep_another() {
+        // Store 2 is removed as lost and has something that no other store has. Store 4 is draining.
         let both = MemberStates { is_to_leave: &|store| [2, 4].contains(&store.0), is_kept: &is_two, ..LOST };
         let members =
             |through| vec![member(2, 1, LEAVES), member(3, 100, 99), member(4, 1, LEAVES), member(5, 100, through)];
@@ -153,34 +160,35 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_a_place_and_is_lost_itself_is_replaced_when_nothing_is_on_it_alone() {
+    fn a_lost_replacement_is_replaced_when_it_alone_has_nothing() {
         let members = || vec![member(1, 1, 0), member(4, 1, LEAVES), member(2, 100, 40)];
         assert_eq!(decide(members(), 0), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
-        // What it has alone is not forgotten: it is as one that was there from the beginning, and is owed nearly all.
+        // It has something that no other store has, so it is treated like an original member and gets nearly
+        // everything.
         assert_eq!(decide(members(), 1), Next::Fill(StoreId(2)));
         let filled = vec![member(1, 1, 0), member(4, 1, LEAVES), member(2, 100, 99)];
         assert_eq!(decide(filled, 1), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });
     }
 
     #[test]
-    fn without_a_place_all_stays_as_it_is() {
+    fn without_a_replacement_the_group_stays_as_it_is() {
         let error = PlacementError::NoReplacement { lost: StoreId(2), spread: Spread::Host, class: None };
         let none = |members: Vec<Member>, member_states: &MemberStates<'_>| {
             next(&group(members), member_states, 0, |_, _| Err(error.clone()))
         };
         let stuck = Next::NoLocation(StoreId(2), error.clone());
         assert_eq!(none(vec![member(1, 1, 0), member(2, 1, 0)], &LOST), stuck);
-        // But what can be done is done.
+        // The steps that are possible are still taken.
         assert_eq!(none(vec![member(2, 1, 0), member(4, 1, LEAVES), member(3, 9, 0)], &LOST), Next::Fill(StoreId(3)));
         assert_eq!(none(vec![member(1, 1, 0), member(3, 1, 0)], &LOST), Next::Nothing);
-        // Its place was taken by one that is to go itself: it stays as long as something is on it alone.
+        // A store that must leave itself replaced this one. The old store stays as long as it alone has something.
         let members = || vec![member(4, 1, LEAVES), member(2, 100, 99)];
         assert_eq!(none(members(), &MemberStates { is_kept: &|store| store == StoreId(4), ..LOST }), stuck);
         assert_eq!(none(members(), &LOST), Next::Leave(StoreId(4)));
     }
 
     #[test]
-    fn one_that_is_emptied_before_it_was_given_all_is_replaced_at_once_unless_something_is_on_it_alone() {
+    fn a_store_drained_during_backfill_is_replaced_at_once_unless_it_alone_has_something() {
         let emptied = MemberStates { is_removed_as_lost: &|_| false, ..LOST };
         let members = || vec![member(4, 1, LEAVES), member(2, 100, 40)];
         assert_eq!(member_states(members(), &emptied, 0), Next::Join { store: StoreId(3), in_place_of: StoreId(2) });

@@ -1,4 +1,5 @@
-//! Copies that are owed: which is made next, at a bounded rate. What is owed stands in the namespace, so that nothing is forgotten when this is.
+//! Repair: which missing replica is made next, at a bounded rate. The namespace records the missing replicas, so
+//! nothing is lost when this state is.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -7,18 +8,18 @@ use types::{GroupId, ObjectId, StoreId};
 
 use crate::Time;
 
-/// How fast.
+/// The limits of repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CopyRate {
-    /// Bytes a second, in all.
+    /// Bytes a second, for all copies together.
     pub bytes_per_second: u64,
-    /// Copies at a time.
+    /// The number of copies under way at a time.
     pub at_once: usize,
-    /// A copy that is not done in that time, and what its length takes at [`SLOWEST`], is taken for lost.
+    /// A copy is treated as failed after this time plus the time that its length takes at [`SLOWEST`].
     pub patience: Duration,
-    /// After one that failed the same is not tried again for so long.
+    /// After a failure the same copy is not tried again for this time.
     pub rest: Duration,
-    /// When nothing is owed, it is looked again after this.
+    /// When nothing is missing, the namespace is searched again after this time.
     pub look_every: Duration,
 }
 
@@ -34,58 +35,59 @@ impl Default for CopyRate {
     }
 }
 
-/// Bytes a second that a copy makes at least: one of a large content is not begun anew because a disk is busy.
+/// The lowest speed that a copy may have, in bytes a second. It is low, so that a busy disk does not make a large
+/// copy start again.
 pub const SLOWEST: u64 = 4 << 20;
 
-/// How often it is looked while copies are being made.
+/// How often the namespace is searched while copies are being made.
 const LOOK_WHILE_BUSY: Duration = Duration::from_millis(200);
 
-/// A copy that is owed.
+/// A missing replica.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct MissingReplica {
     /// The group.
     pub group: GroupId,
-    /// The content.
+    /// The object.
     pub object: ObjectId,
-    /// Who is to get it.
+    /// The store that must get it.
     pub to: StoreId,
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub len: u64,
 }
 
-/// A part of what is owed.
+/// One page of the list of missing replicas.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct MissingReplicaPage {
-    /// What of it can be copied now.
+    /// The replicas of this page that can be copied now.
     pub missing: Vec<MissingReplica>,
-    /// Where the part ends, whether or not what stands there can be copied; `None`: there is nothing behind it.
+    /// The last entry of the page, whether or not it can be copied. `None`: this is the last page.
     pub end: Option<(GroupId, ObjectId)>,
 }
 
-/// One that is being made.
+/// The number of a copy under way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct CopyId(pub u64);
 
-/// What is to be done.
+/// What the caller must do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CopyEffect {
-    /// Look through a page of what is owed behind this; `None`: from the beginning.
+    /// Read the page of missing replicas after this entry. `None`: the first page.
     Look(Option<(GroupId, ObjectId)>),
     /// Make this copy.
     Make(CopyId, MissingReplica),
-    /// Nothing has been heard of this one for too long: what is still said of it does not count.
+    /// This copy has been silent for too long. Ignore later messages about it.
     GiveUp(CopyId),
 }
 
-/// Decides which copies are made when.
+/// Decides when each copy is made.
 #[derive(Clone, Debug)]
 pub struct Copying {
     rate: CopyRate,
-    /// Bytes that may be copied now; below 0 after a large one.
+    /// Bytes that may be copied now; below 0 after a large copy.
     credit: i128,
     counted: Time,
     found: VecDeque<MissingReplica>,
-    /// Up to where it was looked; `None` at the beginning.
+    /// The last entry that was read; `None` at the beginning.
     looked: Option<(GroupId, ObjectId)>,
     is_looking: bool,
     next_look: Time,
@@ -95,7 +97,7 @@ pub struct Copying {
 }
 
 impl Copying {
-    /// Begins now.
+    /// Starts at `now` with these limits.
     #[must_use]
     pub fn new(now: Time, rate: CopyRate) -> Self {
         Self {
@@ -112,18 +114,18 @@ impl Copying {
         }
     }
 
-    /// Copies under way.
+    /// Returns the number of copies under way.
     #[must_use]
     pub fn making(&self) -> usize {
         self.making.len()
     }
 
-    /// From now on so many bytes a second, in all.
+    /// Sets the total rate from now on, in bytes a second.
     pub fn set_bytes_per_second(&mut self, bytes_per_second: u64) {
         self.rate.bytes_per_second = bytes_per_second;
     }
 
-    /// The page that was asked for.
+    /// Takes the page that [`CopyEffect::Look`] asked for.
     pub fn found(&mut self, now: Time, page: MissingReplicaPage) {
         let MissingReplicaPage { missing, end } = page;
         if !self.is_looking {
@@ -132,7 +134,8 @@ impl Copying {
         self.is_looking = false;
         self.looked = end;
         if end.is_none() {
-            // While something is being made there is likely to be more soon: members that are being filled are owed theirs by and by.
+            // While copies are under way, more are likely to follow soon: members in backfill get their missing
+            // replicas in parts.
             let is_busy = missing.iter().any(|one| !self.resting.contains_key(&(one.object, one.to)));
             let pause = if is_busy { self.rate.look_every.min(LOOK_WHILE_BUSY) } else { self.rate.look_every };
             self.next_look = now + pause;
@@ -144,20 +147,21 @@ impl Copying {
         self.found.extend(new);
     }
 
-    /// A copy is there, or could not be made.
+    /// A copy has ended. `is_there`: the replica exists.
     pub fn done(&mut self, now: Time, copy: CopyId, is_there: bool) {
         if let Some((missing, since)) = self.making.remove(&copy)
             && !is_there
         {
             self.resting.insert((missing.object, missing.to), now + self.rate.rest);
-            // What was counted for it and cannot have been copied yet is there for others: a large one that fails at once must not keep them waiting.
+            // Other copies may use the bytes that were reserved for this one and cannot have been copied yet.
+            // Otherwise a large copy that fails at once would keep them waiting.
             let copied = self.earned(now.since(since)).min(u128::from(missing.len));
             let back = u128::from(missing.len) - copied;
             self.credit = self.credit.saturating_add(i128::try_from(back).unwrap_or(i128::MAX)).min(self.most());
         }
     }
 
-    /// Goes on.
+    /// Starts the copies that are due, and ends those that are silent.
     pub fn tick(&mut self, now: Time, out: &mut Vec<CopyEffect>) {
         let lost: Vec<CopyId> = self
             .making
@@ -179,8 +183,8 @@ impl Copying {
         }
     }
 
-    /// Has copies made as far as the rate allows, of those that were found: when one is done as well, as small ones take less time than passes between
-    /// two ticks.
+    /// Starts copies from those found, as far as the rate allows. It also runs when a copy ends, because small
+    /// copies take less time than passes between two ticks.
     pub fn go_on(&mut self, now: Time, out: &mut Vec<CopyEffect>) {
         self.count(now);
         while self.credit > 0 && self.making.len() < self.rate.at_once {
@@ -196,17 +200,18 @@ impl Copying {
         }
     }
 
-    /// What was not used is kept for a second at most: a pause is not made good by a storm.
+    /// Adds the bytes that the time since the last call allows. Unused bytes are kept for at most a second, so that
+    /// a pause is not followed by a burst.
     fn count(&mut self, now: Time) {
         let rate = u128::from(self.rate.bytes_per_second.max(1));
         let earned = self.earned(now.since(self.counted));
-        // What is left of a byte is counted the next time.
+        // A rest below one byte is counted the next time.
         let counted = u64::try_from(earned.saturating_mul(1_000_000_000) / rate).unwrap_or(u64::MAX);
         self.counted = self.counted + Duration::from_nanos(counted);
         self.credit = self.credit.saturating_add(i128::try_from(earned).unwrap_or(i128::MAX)).min(self.most());
     }
 
-    /// Bytes that may be copied in that time.
+    /// The bytes that may be copied in this time.
     fn earned(&self, time: Duration) -> u128 {
         u128::from(self.rate.bytes_per_second.max(1)).saturating_mul(time.as_nanos()) / 1_000_000_000
     }
@@ -274,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_twice_at_a_time_and_what_fails_rests() {
+    fn no_copy_runs_twice_at_a_time_and_a_failed_one_waits() {
         let mut copying = Copying::new(at(0), rate(1 << 30, 2));
         let mut out = Vec::new();
         copying.tick(at(0), &mut out);
@@ -289,14 +294,14 @@ mod tests {
         assert_eq!(out, [CopyEffect::Make(CopyId(3), missing(3, 10))]);
         copying.done(at(30), CopyId(3), true);
         out.clear();
-        // It is looked again after a while, and finds what failed and what is still being made.
+        // The next search finds the failed copy, and the one still under way.
         copying.tick(at(5000), &mut out);
         assert_eq!(out, [CopyEffect::Look(None)]);
         copying.found(at(5000), page(vec![missing(1, 10), missing(2, 10)], None));
         out.clear();
         copying.tick(at(5010), &mut out);
         assert_eq!(out, []);
-        // Soon again, while there is something that can be made.
+        // The next search comes soon, because something can be copied.
         copying.tick(at(5200), &mut out);
         assert_eq!(out, [CopyEffect::Look(None)]);
         copying.found(at(5200), page(vec![missing(1, 10)], None));
@@ -307,7 +312,7 @@ mod tests {
         out.clear();
         copying.tick(at(10_030), &mut out);
         assert_eq!(out, [CopyEffect::Make(CopyId(4), missing(1, 10))]);
-        // One of which nothing is heard is taken for lost.
+        // A silent copy is treated as failed.
         out.clear();
         copying.tick(at(60_010), &mut out);
         assert_eq!(copying.making(), 1);
@@ -315,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_one_that_fails_at_once_keeps_no_other_waiting() {
+    fn a_large_copy_that_fails_at_once_delays_no_other() {
         let mut copying = Copying::new(at(0), rate(1000, 8));
         let mut out = Vec::new();
         copying.tick(at(1000), &mut out);
@@ -334,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_one_may_take_its_time() {
+    fn a_large_copy_gets_more_time() {
         let mut copying = Copying::new(at(0), rate(1 << 40, 8));
         let mut out = Vec::new();
         copying.tick(at(1000), &mut out);
@@ -350,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_which_nothing_can_be_copied_keeps_nobody_behind_it_waiting() {
+    fn a_page_without_possible_copies_does_not_delay_the_next_page() {
         let mut copying = Copying::new(at(0), rate(1000, 8));
         let mut out = Vec::new();
         let end = (GroupId(2), ObjectId(99));
@@ -362,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_not_made_good_by_a_storm() {
+    fn a_pause_is_not_followed_by_a_burst() {
         let mut copying = Copying::new(at(0), rate(1000, 1000));
         let mut out = Vec::new();
         copying.tick(at(3_600_000), &mut out);

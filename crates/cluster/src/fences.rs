@@ -1,6 +1,10 @@
-//! Fences: before a replica gets another primary, or a store is left out that could show an old content, that one has surely stopped: it has said so, or
-//! its session has ended. Until what the fence was for is written down, nobody is confirmed as that replica's primary: one whose session has ended may have
-//! another by then. Nor does anybody get a new permission to read it.
+//! Fences. Before a replica gets another primary, the old primary must have stopped. The same holds for a store
+//! that is left out and could show old bytes. Such a store has stopped when it says so, or when its session has
+//! ended.
+//!
+//! Until the manager has recorded the change that the fence protects, it confirms no primary of that replica,
+//! because a node whose session has ended may get another one by then. Nor does it give a new capability to read
+//! the replica.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,25 +14,26 @@ use types::{NodeId, ReplicaId, SessionId, StoreId};
 use crate::replication::Epoch;
 use crate::{Sessions, Time};
 
-/// One fence.
+/// The number of a fence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct FenceId(pub u64);
 
-/// What a node is told: nobody with a lower epoch may answer for this replica. It answers with the same when that is so, and stays so for the session that
-/// the manager has in mind: one that does not know yet that it has that session would forget the fence with it.
+/// The message to a node: no lower epoch may answer for this replica. The node answers with the same message when
+/// the fence holds. The fence then holds for the session that the manager named. A node that does not know that
+/// session yet would forget the fence when it learns of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Fence {
-    /// Its number.
+    /// The number of the fence.
     pub fence: FenceId,
-    /// Whom it is told.
+    /// The node that gets the message.
     pub node: NodeId,
-    /// Which of its stores.
+    /// The store on that node.
     pub store: StoreId,
-    /// The session that the manager has given it; `None`: none in this run.
+    /// The session that the manager has given to the node; `None`: none since the manager started.
     pub session: Option<SessionId>,
-    /// Of what.
+    /// The replica.
     pub replica: ReplicaId,
-    /// The lowest epoch that is left.
+    /// The lowest epoch that may still answer.
     pub epoch: Epoch,
 }
 
@@ -39,18 +44,18 @@ struct Pending {
     is_there: bool,
 }
 
-/// Fences that are needed now.
+/// The fences that are needed now.
 #[derive(Clone, Debug, Default)]
 pub struct Fences {
     given: u64,
     pending: BTreeMap<FenceId, Pending>,
 }
 
-/// How often a node is told again.
+/// How often an unanswered message is repeated.
 const AGAIN: Duration = Duration::from_millis(500);
 
 impl Fences {
-    /// Begins one; what is to be told goes to `tell`.
+    /// Starts a fence. Adds the messages that must be sent to `tell`.
     pub fn begin(
         &mut self,
         now: Time,
@@ -61,7 +66,7 @@ impl Fences {
         tell: &mut Vec<Fence>,
     ) -> FenceId {
         self.given += 1;
-        // Of one whose session has just run out this tells that at once.
+        // This also ends the session at once if its lease has just run out.
         let session = sessions.session(now, node);
         let fence = Fence { fence: FenceId(self.given), node, store, session, replica, epoch };
         self.pending.insert(fence.fence, Pending { fence, told: now, is_there: false });
@@ -69,7 +74,8 @@ impl Fences {
         fence.fence
     }
 
-    /// A node has said that it is so; whether that is news. Of a manager that was here before there may have been another fence with this number.
+    /// A node has answered. Returns whether the answer is new. An earlier manager may have used the same number for
+    /// another fence.
     pub fn answered(&mut self, fence: &Fence) -> bool {
         let pending = self.pending.get_mut(&fence.fence);
         let Some(pending) = pending.filter(|pending| pending.fence == *fence && !pending.is_there) else {
@@ -79,19 +85,21 @@ impl Fences {
         true
     }
 
-    /// What it was for is written down, or given up.
+    /// Ends a fence: the manager has recorded the change, or abandoned it.
     pub fn end(&mut self, fence: FenceId) {
         self.pending.remove(&fence);
     }
 
-    /// Whether somebody is about to become this replica's primary, or to be left out. Meanwhile nobody is confirmed, and nobody gets a new permission to
-    /// read it: one whose session has ended may have another, in which it would show what is old by then.
+    /// Whether a fence protects this replica, because a store is about to become its primary or to be left out.
+    /// Meanwhile the manager confirms no primary and gives no new capability to read. A store whose session has
+    /// ended may have another one, in which it would show old bytes.
     #[must_use]
     pub fn guards(&self, replica: ReplicaId) -> bool {
         self.pending.values().any(|pending| pending.fence.replica == replica)
     }
 
-    /// Those that are there by now because the node's session has ended; and whom to tell again.
+    /// Returns the fences that hold now because the node's session has ended. Adds the messages that must be
+    /// repeated to `tell`.
     pub fn look(&mut self, now: Time, sessions: &Sessions, tell: &mut Vec<Fence>) -> Vec<FenceId> {
         let mut done = Vec::new();
         for (fence, pending) in self.pending.iter_mut().filter(|(_, pending)| !pending.is_there) {
@@ -121,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_is_there_when_the_node_says_so_or_its_session_has_ended() {
+    fn a_fence_holds_when_the_node_confirms_it_or_its_session_has_ended() {
         let terms = LeaseTerms { term: Duration::from_secs(4), drift_ppm: 0, renew_every: Duration::from_secs(1) };
         let mut sessions = Sessions::new(terms, SessionId(1), at(0), []);
         let register = |process_epoch| Register {
@@ -154,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_manager_waits_for_the_sessions_of_the_one_before() {
+    fn a_new_manager_waits_for_the_sessions_of_its_predecessor() {
         let sessions = Sessions::new(LeaseTerms::default(), SessionId(1), at(0), []);
         let (mut fences, mut tell) = (Fences::default(), Vec::new());
         let fence =

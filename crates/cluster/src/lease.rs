@@ -1,37 +1,40 @@
-//! Leases: for how long a disk server may answer without having heard of the manager, and when the manager may be sure that it does not any more.
+//! Leases: how long a disk server may answer without hearing from the manager, and when the manager may be sure
+//! that it has stopped.
 //!
-//! The server counts from the moment in which it *sent* the request that was granted, the manager from the moment in which it *answered*; the server
-//! stops early and the manager waits longer, by what their clocks may differ. So whatever the network and the clocks do within the stated bound,
-//! a server has stopped when the manager takes it for stopped.
+//! The server counts from the moment at which it *sent* the request that was granted. The manager counts from the
+//! moment at which it *answered*. The server stops earlier and the manager waits longer, by the stated bound on the
+//! drift of clocks. So whatever the network and the clocks do within that bound, a server has stopped when the
+//! manager takes it for stopped.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::Time;
 
-/// What both sides of a lease have to agree on. A manager tells its servers.
+/// The terms of a lease. Both sides must use the same; the manager sends them to its servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct LeaseTerms {
-    /// How long a lease is.
+    /// The length of a lease.
     pub term: Duration,
-    /// How much faster or slower than true time any node's clock may run, in millionths.
+    /// The bound on how much faster or slower than true time any node's clock runs, in millionths.
     pub drift_ppm: u32,
-    /// How often a server asks for a new one.
+    /// How often a server renews its lease.
     pub renew_every: Duration,
 }
 
 impl Default for LeaseTerms {
-    /// A server that is cut off stops within 5 s; a clock that is wrong by 1 % (14 minutes a day) is none.
+    /// A server that is cut off stops within 5 s. The drift of 1 % (14 minutes a day) is more than any working
+    /// clock has.
     fn default() -> Self {
         Self { term: Duration::from_secs(5), drift_ppm: 10_000, renew_every: Duration::from_secs(1) }
     }
 }
 
 impl LeaseTerms {
-    /// Clocks that differ by more are no clocks.
+    /// The highest drift that terms may allow, in millionths.
     pub const DRIFT_PPM_MAX: u32 = 100_000;
 
-    /// Whether a server can live with them: a term that ends before it can be renewed is none.
+    /// Whether a server can use these terms: a lease must not end before it can be renewed.
     #[must_use]
     pub fn are_sound(&self) -> bool {
         self.drift_ppm <= Self::DRIFT_PPM_MAX
@@ -39,15 +42,15 @@ impl LeaseTerms {
             && self.renew_every.saturating_mul(2) <= self.at_server()
     }
 
-    /// How long it is by the server's clock, from when it asked. If true time passes at 1, the server's clock runs at no less than `1 - drift`: it
-    /// sees `term * (1 - drift)` pass in at most `term`.
+    /// Returns the lease's length on the server's clock, from the request. If true time passes at 1, the server's
+    /// clock runs at no less than `1 - drift`: it sees `term * (1 - drift)` pass in at most `term`.
     #[must_use]
     pub fn at_server(&self) -> Duration {
         self.term.saturating_sub(self.part(self.term))
     }
 
-    /// How long the manager waits by its own clock, from when it answered. That clock runs at no more than `1 + drift`: `term * (1 + drift)` on it
-    /// are at least `term`.
+    /// Returns how long the manager waits on its own clock, from its answer. That clock runs at no more than `1 +
+    /// drift`: `term * (1 + drift)` on it are at least `term`.
     #[must_use]
     pub fn at_manager(&self) -> Duration {
         self.term.saturating_add(self.part(self.term)).saturating_add(Duration::from_micros(1))
@@ -59,32 +62,32 @@ impl LeaseTerms {
     }
 }
 
-/// Requests under way that a server remembers; an older one's answer is of no use.
+/// The number of unanswered requests that a server remembers. The answer to an older one is useless.
 const ASKED_MAX: usize = 16;
 
-/// A disk server's side.
+/// The disk server's side of a lease.
 #[derive(Clone, Debug)]
 pub struct Lease {
     terms: LeaseTerms,
-    /// Requests that were sent and not answered: their numbers and when.
+    /// Unanswered requests: their numbers, and when they were sent.
     asked: VecDeque<(u64, Time)>,
     next: u64,
     until: Option<Time>,
 }
 
 impl Lease {
-    /// None yet.
+    /// Starts without a lease.
     #[must_use]
     pub fn new(terms: LeaseTerms) -> Self {
         Self { terms, asked: VecDeque::new(), next: 1, until: None }
     }
 
-    /// What the manager says that leases are. Those that are there stay as they are.
+    /// Sets the manager's terms. A lease that was granted before keeps its length.
     pub fn set_terms(&mut self, terms: LeaseTerms) {
         self.terms = terms;
     }
 
-    /// The number of a request that is being sent now.
+    /// Returns the number of a request that is being sent now.
     pub fn ask(&mut self, now: Time) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -101,13 +104,14 @@ impl Lease {
         self.asked.iter().any(|(asked, _)| *asked == number)
     }
 
-    /// Request `number` was granted, in another session than before: what was granted in that one is worth nothing. When it was sent.
-    pub fn granted_anew(&mut self, number: u64) -> Option<Time> {
+    /// Request `number` was granted in a new session. Leases of the earlier session no longer count. Returns when
+    /// the request was sent.
+    pub fn granted_in_new_session(&mut self, number: u64) -> Option<Time> {
         self.until = None;
         self.verified(number)
     }
 
-    /// Request `number` was granted. When it was sent; an answer that nobody waits for any more changes nothing.
+    /// Request `number` was granted. Returns when it was sent. An answer that nobody waits for changes nothing.
     pub fn verified(&mut self, number: u64) -> Option<Time> {
         let location = self.asked.iter().position(|(asked, _)| *asked == number)?;
         let (_, sent) = self.asked[location];
@@ -118,19 +122,19 @@ impl Lease {
         Some(sent)
     }
 
-    /// The session is another one, or over: what was granted is worth nothing, and what is still to come neither.
+    /// The session has changed or ended. The lease is over, and answers that are still on their way do not count.
     pub fn end(&mut self) {
         self.until = None;
         self.asked.clear();
     }
 
-    /// Until when it lasts, if there is one.
+    /// Returns the end of the lease, if there is one.
     #[must_use]
     pub fn until(&self) -> Option<Time> {
         self.until
     }
 
-    /// Whether the server may answer.
+    /// Whether the server may answer now.
     #[must_use]
     pub fn is_valid(&self, now: Time) -> bool {
         self.until.is_some_and(|until| now < until)
@@ -154,7 +158,7 @@ mod tests {
         let second = lease.ask(at(2000));
         lease.verified(second);
         assert!(lease.is_valid(at(11_999)) && !lease.is_valid(at(12_000)));
-        // The answer to an older request, late, takes nothing back and gives nothing.
+        // A late answer to an older request neither shortens nor extends the lease.
         lease.verified(first);
         assert_eq!(lease.until().map(|until| until.0.as_millis()), Some(11_999));
         let third = lease.ask(at(3000));
@@ -169,7 +173,7 @@ mod tests {
             let terms = LeaseTerms { term: Duration::from_secs(5), drift_ppm, ..LeaseTerms::default() };
             assert!(terms.are_sound());
             let drift = f64::from(drift_ppm) / 1e6;
-            // The slowest clock at the server, the fastest one at the manager, and an answer that took no time.
+            // The slowest clock at the server, the fastest at the manager, and an answer that took no time.
             let server_stops = terms.at_server().as_secs_f64() / (1.0 - drift);
             let manager_knows = terms.at_manager().as_secs_f64() / (1.0 + drift);
             assert!(server_stops < manager_knows, "{drift_ppm}: {server_stops} {manager_knows}");

@@ -1,22 +1,23 @@
-//! What a cluster decides, as synchronous machines. Time, randomness and the results of I/O are handed in; what must be done comes out. This crate knows
-//! no sockets, no clocks and no disks, so the simulator and the real node run the same code.
+//! The decisions of a cluster, as synchronous machines. They take time, randomness and the results of I/O as
+//! arguments, and return the actions that the caller must take. This crate has no sockets, no clocks and no disks,
+//! so the simulator and the real node run the same code.
 //!
 //! | module | decides |
 //! | --- | --- |
 //! | [`placement`] | which stores a new object gets: a pure function of map, policy, client's location and seed |
 //! | `lease`, `sessions` | how long a disk server may answer, and when the manager may be sure that it has stopped |
-//! | `fences` | who must have stopped before a change takes effect |
+//! | `fences` | which store must have stopped before a change takes effect |
 //! | [`replication`] | the order of a write, and when it is answered |
 //! | [`server`] | what one disk server may write, show and refuse |
-//! | `reopening` | who continues a write when its client comes back |
-//! | [`backfill`] | how another store takes the place of one that leaves a group |
+//! | `reopening` | which store continues an open write when its client returns |
+//! | [`backfill`] | how another store replaces one that leaves a group |
 //! | `copying` | which missing replica is made next, at a bounded rate |
 //!
 //! # Invariants
 //!
 //! - A change is answered when every in-sync replica has applied it, under a lease that is valid after the I/O.
 //! - A replica is left out only after the manager has recorded that.
-//! - Whoever takes over knows everything that was answered, and the old primary has stopped.
+//! - A store that takes over knows everything that was answered, and the old primary has stopped.
 //! - A replica counts when the namespace has recorded it, never earlier.
 //!
 //! `docs/explanation/cluster.md` has the reasons and the cases.

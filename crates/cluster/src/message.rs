@@ -1,7 +1,8 @@
-//! What the nodes of a cluster tell each other: plain data. How it becomes bytes, and on which connection it goes, is the shell's affair.
+//! The messages between the nodes of a cluster, as plain data. The shell decides how they become bytes and which
+//! connection carries them.
 //!
-//! All of it may be lost, come late or twice. Who sends it is known from the connection: a manager compares the node and the store in a message with
-//! that. Bytes of contents are never in a message; they go beside it.
+//! Any message may be lost, late or repeated. The connection tells who sends it; a manager compares that with the
+//! node and the store in the message. The bytes of an object are never in a message. They travel beside it.
 
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, GroupId, InSyncReplica, NodeId, ReplicaId, SessionId, StoreId, Timestamp, WriterToken};
@@ -9,25 +10,25 @@ use types::{ErrorCode, GroupId, InSyncReplica, NodeId, ReplicaId, SessionId, Sto
 use crate::replication::{Epoch, FromReplica, ObjectDigest, ToReplica};
 use crate::{CopyId, Fence, LeaseTerms, Register, Registered};
 
-/// Pieces that one [`ToStore::Delete`] or [`FromStore::Deleted`] may name.
+/// The most replicas that one [`ToStore::Delete`] or [`FromStore::Deleted`] names.
 pub const REPLICAS_MAX: usize = 256;
 
-/// What a copy is made of, and has to be.
+/// What a copy must be equal to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Original {
-    /// A content that is whole.
+    /// A complete object.
     ObjectDigest(ObjectDigest),
-    /// What was kept of a content when its writer went away: so many bytes, of which no checksum is known.
+    /// The bytes that were kept of an object when its writer went away. Their checksum is not known.
     Kept {
-        /// Bytes.
+        /// Their number.
         len: u64,
-        /// It was whole, and was being changed in place.
+        /// The object was complete, and was being changed in place.
         was_whole: bool,
     },
 }
 
 impl Original {
-    /// How long it is, in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
@@ -43,45 +44,46 @@ impl Original {
     }
 }
 
-/// Who ends a writing.
+/// Who closes an open write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ClosedBy {
-    /// The client closed.
+    /// The client.
     Client,
-    /// The server did, at the end of the grace period: all that was announced is there, and the client may believe that it has closed.
+    /// The server, at the end of the grace period. All announced bytes are there, and the client may believe that
+    /// it has closed the file.
     GraceEnd,
 }
 
-/// What a disk server tells the manager.
+/// A message from a disk server to the manager.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToManager {
-    /// It wants a session.
+    /// The node asks for a session.
     Register(Register),
-    /// It wants to keep its session.
+    /// The node asks to keep its session.
     Renew {
-        /// Who.
+        /// The node.
         node: NodeId,
-        /// Which.
+        /// Its session.
         session: SessionId,
         /// The number of this request.
         number: u64,
     },
-    /// One of its stores says something.
+    /// A message from one of the node's stores.
     OfStore {
-        /// Which.
+        /// The store.
         store: StoreId,
-        /// What.
+        /// The message.
         message: FromStore,
     },
 }
 
-/// What a store tells the manager.
+/// A message from a store to the manager.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromStore {
-    /// These take part in the writing, and no others: to be written down durably, if the writer's epoch still is this one, `session` is the present one
-    /// of the node, and nobody is about to take over.
+    /// The in-sync replicas of the open write. The manager records them durably if three things hold: the writer's
+    /// epoch is still this one, `session` is the node's present session, and no store is about to take over.
     Place {
-        /// The session in which it asks.
+        /// The session in which the store asks.
         session: SessionId,
         /// The replica.
         replica: ReplicaId,
@@ -92,7 +94,7 @@ pub enum FromStore {
         /// The number of this request.
         request: u64,
     },
-    /// What was written is to become the file. Asked for again, it is answered again.
+    /// The written object becomes the file's content. The manager answers a repeated request again.
     Commit {
         /// The replica.
         replica: ReplicaId,
@@ -100,63 +102,63 @@ pub enum FromStore {
         group: GroupId,
         /// The writer.
         writer: WriterToken,
-        /// What there is.
+        /// The digest of the object.
         whole: ObjectDigest,
         /// The stores that have it durably.
         holders: Vec<StoreId>,
-        /// When it was changed, if the client said so.
+        /// The modification time, if the client set it.
         mtime: Option<Timestamp>,
-        /// Who closed it.
+        /// Who closed the file.
         by: ClosedBy,
         /// The number of this request.
         request: u64,
     },
-    /// Its writer has gone: what there is is kept, and marked.
+    /// The writer has gone. The written bytes are kept, and the file is marked interrupted.
     Interrupt {
         /// The replica.
         replica: ReplicaId,
         /// The writer.
         writer: WriterToken,
-        /// How much is kept, in bytes.
+        /// The number of bytes kept.
         kept_len: u64,
-        /// The stores that have it durably.
+        /// The stores that have them durably.
         holders: Vec<StoreId>,
         /// The number of this request.
         request: u64,
     },
-    /// It is as the fence says.
+    /// The fence holds.
     Fenced(Fence),
-    /// A copy is there, or could not be made.
+    /// A copy has ended.
     Copied {
-        /// The session in which it was ordered: managers number their orders anew.
+        /// The session in which it was ordered. Each manager starts its own numbers.
         session: SessionId,
-        /// Which.
+        /// The copy.
         copy: CopyId,
-        /// Whether it is there, durably.
+        /// Whether the replica exists, durably.
         is_there: bool,
     },
-    /// These are deleted, durably; or were not there.
+    /// These replicas are deleted durably, or did not exist.
     Deleted {
         /// At most [`REPLICAS_MAX`].
         replicas: Vec<ReplicaId>,
     },
 }
 
-/// What the manager tells a disk server.
+/// A message from the manager to a disk server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToServer {
-    /// It has a session.
+    /// The node has a session.
     Registered {
-        /// Which.
+        /// The session.
         registered: Registered,
-        /// What leases are.
+        /// The terms of leases.
         terms: LeaseTerms,
-        /// The manager's time of day, by which permissions end.
+        /// The manager's time of day, by which capabilities expire.
         wall: Timestamp,
     },
-    /// It keeps its session.
+    /// The node keeps its session.
     Renewed {
-        /// Which.
+        /// The session.
         session: SessionId,
         /// The number of the request.
         number: u64,
@@ -165,19 +167,19 @@ pub enum ToServer {
     },
     /// That session is over.
     NoSession {
-        /// Which.
+        /// The session.
         session: SessionId,
     },
-    /// One of its stores is told something.
+    /// A message to one of the node's stores.
     ToStore {
-        /// Which.
+        /// The store.
         store: StoreId,
-        /// What.
+        /// The message.
         message: ToStore,
     },
 }
 
-/// What the manager tells a store.
+/// A message from the manager to a store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToStore {
     /// The answer to [`FromStore::Place`].
@@ -188,7 +190,7 @@ pub enum ToStore {
         epoch: Epoch,
         /// The number of the request.
         request: u64,
-        /// What came of it.
+        /// The result.
         result: Result<(), ErrorCode>,
     },
     /// The answer to [`FromStore::Commit`] and to [`FromStore::Interrupt`].
@@ -199,76 +201,77 @@ pub enum ToStore {
         epoch: Epoch,
         /// The number of the request.
         request: u64,
-        /// What came of it.
+        /// The result.
         result: Result<(), ErrorCode>,
     },
-    /// Nobody with a lower epoch may answer for this replica.
+    /// No lower epoch may answer for this replica.
     Fence(Fence),
-    /// It is owed a copy, and is to fetch it.
+    /// The store must fetch a missing replica.
     Copy {
-        /// Which.
+        /// The copy.
         copy: CopyId,
-        /// The server's session, in which alone this counts.
+        /// The server's session. The order is valid in this one only.
         session: SessionId,
         /// The replica.
         replica: ReplicaId,
-        /// The epoch of the content's last writer.
+        /// The epoch of the object's last writer.
         epoch: Epoch,
-        /// What it has to be.
+        /// What the copy must be equal to.
         original: Original,
-        /// Who has it.
+        /// The store that has it.
         from: StoreId,
     },
-    /// Nobody needs these any more. They are deleted whatever is done with them.
+    /// These replicas are no longer needed. The store deletes them even if they are in use.
     Delete {
         /// At most [`REPLICAS_MAX`].
         replicas: Vec<ReplicaId>,
     },
 }
 
-/// What stores tell each other.
+/// A message between stores.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum BetweenStores {
-    /// A primary tells a replica; a change goes beside it.
+    /// A primary to a secondary. A change travels beside it.
     ToReplica {
         /// The primary's store.
         from: StoreId,
         /// The replica.
         replica: ReplicaId,
-        /// What.
+        /// The message.
         told: ToReplica,
     },
-    /// A replica tells its primary.
+    /// A secondary to its primary.
     FromReplica {
         /// The replica's store.
         from: StoreId,
         /// The replica.
         replica: ReplicaId,
-        /// What.
+        /// The message.
         said: FromReplica,
     },
-    /// A part of a content is wanted.
+    /// A store asks for a part of an object.
     Fetch {
         /// The store that wants it.
         to: StoreId,
-        /// For which copy.
+        /// The copy that needs it.
         copy: CopyId,
         /// The replica.
         replica: ReplicaId,
-        /// What it has to be.
+        /// What the replica must be equal to.
         original: Original,
-        /// From where on, in bytes.
+        /// The start of the part, in bytes.
         offset: u64,
-        /// How many bytes, unless it ends before.
+        /// The length of the part in bytes. It is shorter at the end of the object.
         len: u32,
     },
-    /// That part goes beside this, as a change that writes it; nothing goes beside it: it cannot be had here.
+    /// The answer to [`Self::Fetch`]. The part travels beside it as a change that writes it. Without one, the store
+    /// does not have it.
     Fetched {
-        /// For which copy.
+        /// The copy that needs it.
         copy: CopyId,
         /// The replica.
         replica: ReplicaId,
-        /// From where on, in bytes.
+        /// The start of the part, in bytes.
         offset: u64,
     },
 }
@@ -281,7 +284,7 @@ mod tests {
     use crate::replication::{Seq, Stream};
     use crate::{FenceId, ProcessEpoch};
 
-    fn there_and_back<T: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug>(messages: Vec<T>) {
+    fn round_trip<T: Serialize + for<'a> Deserialize<'a> + PartialEq + std::fmt::Debug>(messages: Vec<T>) {
         for message in messages {
             let bytes = postcard::to_allocvec(&message).unwrap();
             assert_eq!(postcard::from_bytes::<T>(&bytes).unwrap(), message);
@@ -291,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_go_there_and_back() {
+    fn messages_survive_encoding_and_decoding() {
         let (node, store, session, request) = (NodeId(7), StoreId(u64::MAX), SessionId(9 << 40), 300);
         let replica = ReplicaId::first(ObjectId(u64::MAX));
         let writer = WriterToken { key: WriterKey(u64::MAX), object: replica.object, epoch: 4 };
@@ -300,7 +303,7 @@ mod tests {
         let fence = Fence { fence: FenceId(2), node, store, session: Some(SessionId(3)), replica, epoch: Epoch(5) };
         let (copy, mtime, by) = (CopyId(70_000), Some(Timestamp(-1)), ClosedBy::GraceEnd);
         let of_store = |message| ToManager::OfStore { store, message };
-        there_and_back(vec![
+        round_trip(vec![
             ToManager::Register(Register { node, process_epoch: ProcessEpoch(3), boot: BootId(u128::MAX), number: 1 }),
             ToManager::Renew { node, session, number: 2 },
             of_store(FromStore::Place { session, replica, writer, in_sync, request }),
@@ -322,7 +325,7 @@ mod tests {
         let to_store = |message| ToServer::ToStore { store, message };
         let (epoch, result) = (Epoch(u32::MAX), Err(ErrorCode::Stale));
         let registered = Registered { session, boot_generation: BootGeneration(2), number: 1 };
-        there_and_back(vec![
+        round_trip(vec![
             ToServer::Registered { registered, terms: LeaseTerms::default(), wall: Timestamp(i64::MAX) },
             ToServer::Renewed { session, number: 2, wall: Timestamp(-1) },
             ToServer::NoSession { session },
@@ -341,7 +344,7 @@ mod tests {
         ]);
         let stream = Stream { epoch, process_epoch: ProcessEpoch(2), number: 3 };
         let told = ToReplica::Begin { stream, boot_generation: BootGeneration(1), from: Seq(1), may_make: true };
-        there_and_back(vec![
+        round_trip(vec![
             BetweenStores::ToReplica { from: store, replica, told },
             BetweenStores::FromReplica { from: store, replica, said: FromReplica::Completed { stream, whole } },
             BetweenStores::Fetch {

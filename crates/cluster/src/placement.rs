@@ -1,19 +1,19 @@
-//! Which stores a new content goes to, who takes a lost member's place, and where a reader goes first: pure functions
-//! of the cluster's [`Map`], a policy, the client's place and a seed.
+//! Which stores get a new object, which store replaces a lost member of a group, and where a reader goes first.
+//! These are pure functions of the cluster's [`Map`], a policy, the client's location and a seed.
 //!
-//! How: each store, as primary, has about ten possible groups, which follow from the stores' numbers and places alone
-//! (`table`). So a lost store's load and repair spread over some ten others at least, while not every set of stores
-//! shares data; and when a store comes or goes, nearly all groups stay what they were. How often each is used
-//! follows from free space and load: primaries in proportion to them, and among a primary's groups so that the other
-//! members get their proportion as well.
+//! Each store is the primary of about ten possible groups. They follow from the stores' numbers and locations alone
+//! (`table`). So the load and the repair of a lost store spread over at least ten others, while not every set of
+//! stores shares data. When a store comes or goes, nearly all groups stay as they were. Free space and load decide
+//! how often each group is used. Primaries are chosen in proportion to them. Among a primary's groups the chances
+//! are such that the other members get their proportion as well.
 //!
-//! Where the first copy goes, in this order, each only if it can be had:
+//! The first replica goes to the first of these that is possible:
 //! 1. with `near=client`: the client's host, its rack, its site;
-//! 2. with `prefer=`: that place;
-//! 3. anywhere.
+//! 2. with `prefer=`: that location;
+//! 3. any location.
 //!
-//! What a policy demands (`spread`, `class`) is kept strictly: if it cannot be, nothing is placed, and the error says
-//! why. `near` and `prefer` are wishes.
+//! The demands of a policy (`spread`, `class`) are strict. If they cannot be met, nothing is placed, and the error
+//! says why. `near` and `prefer` are wishes.
 
 mod choose;
 mod error;

@@ -1,34 +1,37 @@
-//! A client comes back for a file that it was writing: who is to go on?
+//! Decides which store continues an open write when its client returns.
 
 use types::{BootGeneration, InSyncReplica, StoreId};
 
 use crate::Presence;
 
-/// How a store stands, as far as the manager knows.
+/// The state of a store, as far as the manager knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing {
-    /// Its node.
+    /// Whether its node is there.
     pub presence: Presence,
-    /// Its node's era.
+    /// The boot generation of its node.
     pub boot_generation: BootGeneration,
-    /// It was given up for good, and may go at any moment.
+    /// The store is removed as lost, and may disappear at any moment.
     pub is_removed_as_lost: bool,
 }
 
-/// What is to be done.
+/// How the open write continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reopening {
-    /// The primary goes on.
+    /// The primary continues.
     Same(StoreId),
-    /// This one takes over, alone, once the primary is fenced; and all the others, too, where what is changed is a file that they hold and could show as it was.
+    /// This store takes over alone, once the primary is fenced. If an existing file is being changed, the other
+    /// holders must be fenced too, because they could show its old bytes.
     TakeOver(InSyncReplica),
-    /// Those who know all that was answered are away; they may come back.
+    /// The stores that know everything that was acknowledged are away, and may return.
     Wait,
-    /// Nobody has surely kept all that was answered: the machines have begun anew. The client has to write again.
+    /// No store has surely kept everything that was acknowledged, because the nodes have a new boot generation. The
+    /// client must write the file again.
     Lost,
 }
 
-/// Decides. `in_sync`: of the writing, its primary first. `tried`: those that the client could not reach.
+/// Decides. `in_sync` holds the in-sync replicas of the open write, the primary first. `tried` holds the stores
+/// that the client could not reach.
 #[must_use]
 pub fn reopening(
     in_sync: &[InSyncReplica],
@@ -47,14 +50,15 @@ pub fn reopening(
     let can = |one: &&InSyncReplica| knows_all(one) && is_online(one);
     let is_removed_as_lost =
         |one: &InSyncReplica| standing(one.store).is_some_and(|standing| standing.is_removed_as_lost);
-    // Whoever takes over is alone with it. As long as somebody knows all who is to stay, that is nobody who is to go.
+    // The store that takes over is the only one. A leaving store takes over only if no remaining store knows
+    // everything.
     let somebody_stays = in_sync.iter().any(|one| knows_all(one) && !is_removed_as_lost(one));
     let takes = |one: &&InSyncReplica| can(one) && !(somebody_stays && is_removed_as_lost(one));
     let mut others = in_sync[1..].iter().filter(takes);
     if let Some(another) = others.clone().find(|one| !tried.contains(&one.store)) {
         return Reopening::TakeOver(*another);
     }
-    // The client may be wrong, or its way may be mended by now.
+    // The client may be wrong, or its connection may work again.
     if can(&primary) {
         return Reopening::Same(primary.store);
     }
@@ -94,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_has_all_that_was_answered() {
+    fn the_store_that_continues_has_everything_acknowledged() {
         use Presence::{Away, Online, Suspect};
         let two = |tried: &[u64], first, second| decide(tried, &[first, second]);
         let over = Reopening::TakeOver(InSyncReplica { store: StoreId(1), boot_generation: BootGeneration(1) });
@@ -115,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_given_up_takes_over_only_what_nobody_else_knows() {
+    fn a_store_removed_as_lost_takes_over_only_if_no_other_can() {
         use Presence::{Away, Online, Suspect};
         let over = Reopening::TakeOver(InSyncReplica { store: StoreId(1), boot_generation: BootGeneration(1) });
         let second_goes = |tried: &[u64], first| decide_where(&[1], tried, &[first, (Online, 1)]);

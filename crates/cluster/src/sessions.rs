@@ -1,4 +1,5 @@
-//! The manager's knowledge of its disk servers: who is there, whose lease may still run, and who has surely stopped.
+//! The manager's knowledge of its disk servers: which are there, whose lease may still run, and which have surely
+//! stopped.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,42 +8,43 @@ use types::{BootGeneration, BootId, NodeId, NodeRecord, SessionId};
 
 use crate::{LeaseTerms, Time};
 
-/// One run of a node's process, counted durably by the node itself: of two runs it is known which is the later one, and one begins only when that
-/// before it has ended (the node's directory is locked).
+/// The number of one run of a node's process. The node counts its runs durably, so that of two runs the later one
+/// is known. A run starts only when the earlier one has ended, because the node's directory is locked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct ProcessEpoch(pub u64);
 
-/// How a node stands.
+/// The state of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Presence {
-    /// It was heard of within the time in which it has to.
+    /// The manager has heard from it recently.
     Online,
-    /// Nothing was heard of it for some time; its lease may still run.
+    /// The manager has not heard from it for some time. Its lease may still run.
     Suspect,
-    /// Its lease has run out, or it has never been here: it answers nobody.
+    /// Its lease has run out, or it has never been here. It answers nobody.
     Away,
 }
 
-/// A node wants a session.
+/// A node's request for a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Register {
-    /// Who.
+    /// The node.
     pub node: NodeId,
-    /// The run of its process.
+    /// The process epoch of the node.
     pub process_epoch: ProcessEpoch,
-    /// Its kernel's boot, as the logs of its disks have it (`journal::Journal::boot`): another one also when a disk has lost what was not synced.
+    /// The boot of its kernel, as the journals of its disks record it (`journal::Journal::boot`). It also changes
+    /// when a disk has lost unsynced bytes.
     pub boot: BootId,
-    /// The number of its request, by which its lease counts.
+    /// The number of the request. The lease counts from it.
     pub number: u64,
 }
 
-/// What came of that.
+/// The manager's answer to [`Register`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Registered {
     /// Its session.
     pub session: SessionId,
-    /// Its era.
+    /// Its boot generation.
     pub boot_generation: BootGeneration,
     /// The number of the request.
     pub number: u64,
@@ -62,27 +64,29 @@ struct Session {
     expires: Time,
 }
 
-/// Sessions of all disk servers. Those of a manager that was here before are not known: for a full term from its start each node may have one.
+/// The sessions of all disk servers. This manager does not know the sessions of an earlier one. So for a full term
+/// from its start, each node may have such a session.
 #[derive(Clone, Debug)]
 pub struct Sessions {
     terms: LeaseTerms,
-    /// Sessions of this run are numbered upwards from here.
+    /// The lowest session number of this run.
     first: u64,
     given: u64,
-    /// Until when somebody may hold a lease of the manager that was here before.
+    /// The latest moment at which a node may hold a lease of an earlier manager.
     others_until: Time,
     nodes: BTreeMap<NodeId, Node>,
-    /// The highest era that was given, or is to be.
+    /// The highest boot generation that was given, or will be.
     last_boot_generation: BootGeneration,
-    /// What was said to be kept of nodes, and is not yet.
+    /// Records of nodes that are not durable yet.
     being_kept: BTreeMap<NodeId, NodeRecord>,
 }
 
-/// Sessions that one run of a manager can give.
+/// The number of sessions that one run of a manager can give.
 pub const SESSIONS_PER_RUN: u64 = 1 << 40;
 
 impl Sessions {
-    /// A manager that begins now. `run`: the number of this run, higher than that of all before; `known`: the nodes that there are, and that there were.
+    /// Starts a manager. `run` is the number of this run, higher than that of all earlier ones. `known` holds all
+    /// present and former nodes.
     #[must_use]
     pub fn new(terms: LeaseTerms, run: SessionId, now: Time, known: impl IntoIterator<Item = NodeRecord>) -> Self {
         let nodes: BTreeMap<_, _> =
@@ -98,14 +102,15 @@ impl Sessions {
         }
     }
 
-    /// What leases are.
+    /// Returns the terms of leases.
     #[must_use]
     pub fn terms(&self) -> LeaseTerms {
         self.terms
     }
 
-    /// What has to be kept of a node before it may [`Self::register`], where that is new: [`NodeRecord`]s are kept durably first, since they say what a
-    /// node may have forgotten. Asked for again before it is kept ([`Self::kept`]), it is the same.
+    /// Returns the record of a node that must be durable before the node may [`Self::register`], if it is new. The
+    /// record says what a node may have forgotten. Until the caller has confirmed it with [`Self::kept`], a
+    /// repeated call returns the same record.
     pub fn to_keep(&mut self, request: &Register) -> Option<NodeRecord> {
         let is_late = |node: &Node| node.session.is_some_and(|session| session.process_epoch > request.process_epoch);
         let is_kept = |node: &Node| is_late(node) || node.record.boot == request.boot;
@@ -121,7 +126,7 @@ impl Sessions {
         Some(record)
     }
 
-    /// What [`Self::to_keep`] said is durable.
+    /// Confirms that the record from [`Self::to_keep`] is durable.
     pub fn kept(&mut self, record: NodeRecord) {
         self.nodes.entry(record.node).or_insert(Node { record, session: None }).record = record;
         if self.being_kept.get(&record.node) == Some(&record) {
@@ -129,8 +134,8 @@ impl Sessions {
         }
     }
 
-    /// Gives a session. The same run of a process keeps its session; `None` to one that has ended, whose request comes late, and to one of whom nothing
-    /// was kept.
+    /// Gives a session. The same run of a process keeps its session. Returns `None` to a run that has ended, whose
+    /// request is late, and to a node without a durable record.
     pub fn register(&mut self, now: Time, request: &Register) -> Option<Registered> {
         let node = self.nodes.get_mut(&request.node)?;
         if node.session.is_some_and(|session| session.process_epoch > request.process_epoch) {
@@ -150,11 +155,12 @@ impl Sessions {
         Some(Registered { session: id, boot_generation: node.record.boot_generation, number: request.number })
     }
 
-    /// Prolongs a session; `false`: it is over, or of another manager, and the node has to register again.
+    /// Extends a session. Returns `false` if the session is over or belongs to another manager; then the node must
+    /// register again.
     pub fn renew(&mut self, now: Time, node: NodeId, session: SessionId) -> bool {
         let expires = now + self.terms.at_manager();
         let Some(current) = self.nodes.get_mut(&node).and_then(|node| node.session.as_mut()) else { return false };
-        // One that has run out stays so: others may have been told.
+        // A session that has run out stays so, because others may have been told.
         if current.id != session || now >= current.expires {
             return false;
         }
@@ -162,34 +168,35 @@ impl Sessions {
         true
     }
 
-    /// A node is none of the cluster's any more. Whoever calls this has seen that it is away, and gives it no session from then on. Its era stays known:
-    /// what its stores may have forgotten is asked until another node has brought them.
+    /// Forgets a node that has left the cluster. The caller has seen that it is away, and gives it no session from
+    /// then on. Its boot generation stays known: the question of what its stores may have forgotten stays open
+    /// until another node has brought them.
     pub fn removed(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.session = None;
         }
     }
 
-    /// The session of a node that may be valid there.
+    /// Returns the session of a node that may be valid there.
     #[must_use]
     pub fn session(&self, now: Time, node: NodeId) -> Option<SessionId> {
         let session = self.nodes.get(&node)?.session.as_ref()?;
         (now < session.expires).then_some(session.id)
     }
 
-    /// Whether this manager has begun so lately that a node may not have come to it yet.
+    /// Whether this manager has started so recently that a node may not have registered yet.
     #[must_use]
     pub fn is_new(&self, now: Time) -> bool {
         now < self.others_until
     }
 
-    /// A node's era; `None`: nobody has heard of it.
+    /// Returns a node's boot generation; `None`: the node is unknown.
     #[must_use]
     pub fn boot_generation(&self, node: NodeId) -> Option<BootGeneration> {
         self.nodes.get(&node).map(|node| node.record.boot_generation)
     }
 
-    /// How a node stands.
+    /// Returns the state of a node.
     #[must_use]
     pub fn presence(&self, now: Time, node: NodeId) -> Presence {
         let Some(session) = self.nodes.get(&node).and_then(|node| node.session.as_ref()) else {
@@ -205,19 +212,20 @@ impl Sessions {
         }
     }
 
-    /// Whether a node may be back soon: it has a session, or had one that ended less than `patience` ago; or it has not come to this manager yet, which
-    /// has not waited so long for it.
+    /// Whether a node may return soon. That is so if it has a session, or had one that ended less than `patience`
+    /// ago. It is also so if the node has not registered with this manager, which started less than that time ago.
     #[must_use]
     pub fn may_return(&self, now: Time, node: NodeId, patience: Duration) -> bool {
         let session = self.nodes.get(&node).and_then(|node| node.session.as_ref());
         now < session.map_or(self.others_until, |session| session.expires) + patience
     }
 
-    /// Whether nobody at `node` answers by the session that it had when `seen` was its session (`None`: by one of a manager before this one).
+    /// Whether `node` has surely stopped answering in the session `seen`. `None` means the sessions of an earlier
+    /// manager.
     #[must_use]
     pub fn has_ended(&self, now: Time, node: NodeId, seen: Option<SessionId>) -> bool {
         match (self.nodes.get(&node).and_then(|node| node.session.as_ref()), seen) {
-            // A new session is given to a new run of the process, or to one whose lease had run out and that knows.
+            // A new session is given to a new run of the process, or to one that knows that its lease has run out.
             (Some(session), Some(seen)) => session.id != seen || now >= session.expires,
             (Some(_), None) => true,
             (None, _) => now >= self.others_until,
@@ -258,14 +266,14 @@ mod tests {
         assert!(sessions.has_ended(at(7010), NODE, Some(first.session)));
         assert!(!sessions.renew(at(7010), NODE, first.session), "what has run out is not woken again");
         assert_eq!(sessions.presence(at(7010), NODE), Presence::Away);
-        // The same process registers again: it knows that its lease had run out.
+        // The same process registers again. It knows that its lease has run out.
         let second = register(&mut sessions, at(8000), 1, 1);
         assert!(second.session > first.session && second.boot_generation == first.boot_generation);
         assert!(!sessions.renew(at(8001), NODE, first.session));
     }
 
     #[test]
-    fn who_went_lately_may_return() {
+    fn a_node_that_left_recently_may_return() {
         let patience = Duration::from_secs(3);
         let mut sessions = Sessions::new(terms(), SessionId(5), at(0), []);
         // A term is 4,004 ms and 1 us here.
@@ -314,7 +322,7 @@ mod tests {
             boot: BootId(1),
             boot_generation: BootGeneration(boot_generation),
         };
-        // The second one is not in the cluster any more, for example.
+        // For example, the second node is no longer in the cluster.
         let mut sessions = Sessions::new(terms(), SessionId(6), at(0), [record(3, 4), record(4, 9)]);
         let request =
             |node, boot| Register { node: NodeId(node), process_epoch: ProcessEpoch(1), boot: BootId(boot), number: 1 };

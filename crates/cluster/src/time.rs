@@ -1,15 +1,16 @@
-//! A node's own clock, handed in.
+//! A node's own clock, as an argument.
 
 use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-/// A moment on one node's monotonic clock. Those of different nodes say nothing of each other, and may run differently fast.
+/// A moment on one node's monotonic clock. Moments of different nodes cannot be compared, and their clocks may run
+/// at different speeds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub Duration);
 
 impl Time {
-    /// How long it is since `earlier`; nothing if that is later.
+    /// Returns the time since `earlier`, or zero if that is later.
     #[must_use]
     pub fn since(self, earlier: Time) -> Duration {
         self.0.saturating_sub(earlier.0)

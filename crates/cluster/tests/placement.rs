@@ -51,7 +51,7 @@ fn is_allowed(map: &Map, policy: &Policy, group: &[StoreId]) -> bool {
         && infos.iter().all(|info| info.state == StoreState::Online && info.room() > 0)
 }
 
-/// Whether any set of stores with those chosen is allowed, by trying all.
+/// Whether the policy allows any set of stores that contains the chosen ones. It tries all.
 fn any_allowed(map: &Map, policy: &Policy, chosen: &mut Vec<StoreId>, from: usize) -> bool {
     if chosen.len() == usize::from(policy.layout().replicas()) {
         return is_allowed(map, policy, chosen);
@@ -69,7 +69,7 @@ fn any_allowed(map: &Map, policy: &Policy, chosen: &mut Vec<StoreId>, from: usiz
 }
 
 #[test]
-fn on_any_small_cluster_groups_are_as_demanded_and_refusals_are_right() {
+fn on_any_small_cluster_groups_meet_the_demands_and_refusals_are_right() {
     let (mut placed, mut refused) = (0, HashMap::<_, u32>::new());
     for seed in 0..4_000 {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -124,7 +124,7 @@ fn on_any_small_cluster_groups_are_as_demanded_and_refusals_are_right() {
 }
 
 #[test]
-fn every_store_that_can_be_first_is() {
+fn every_possible_primary_is_chosen() {
     // The only store of class t1 lies on site a; so the others on site a cannot hold the first copy.
     let stores = vec![store(1, "a/r/h1", "t1"), store(2, "a/r/h2", ""), store(3, "b/r/h3", ""), store(4, "c/r/h4", "")];
     let map = map(stores);
@@ -135,7 +135,7 @@ fn every_store_that_can_be_first_is() {
 }
 
 #[test]
-fn a_policy_that_cannot_be_met_is_refused_with_what_would_help() {
+fn a_policy_that_cannot_be_met_is_refused_with_advice() {
     let why = |stores: Vec<StoreInfo>, text: &str| {
         let map = map(stores);
         let error = can_be_met(&map, &policy(text)).unwrap_err();
@@ -173,7 +173,7 @@ fn a_policy_that_cannot_be_met_is_refused_with_what_would_help() {
 }
 
 #[test]
-fn a_map_refuses_what_cannot_be() {
+fn a_map_refuses_invalid_lists() {
     let twice = vec![store(1, "a/r/h1", ""), store(1, "b/r/h2", "")];
     assert_eq!(Map::new(twice).unwrap_err(), MapError::Twice(StoreId(1)));
     let many = (0..=STORES_MAX as u64).map(|id| store(id, "a/r/h", "")).collect();
@@ -213,7 +213,7 @@ fn stripes_use_different_hosts_then_different_stores_then_all_evenly() {
                 *hosts.entry(map.store(group[0]).unwrap().location.clone()).or_insert(0) += 1;
             }
             assert!(*stores.values().max().unwrap() <= most_on_a_store, "{n} stores, seed {seed}: {stores:?}");
-            // By draws, so that a large cluster needs no search: nearly always.
+            // Large clusters are placed by random draws without a search, so this holds nearly always.
             assert!(*hosts.values().max().unwrap() <= most_on_a_host + 1, "{n} stores, seed {seed}: {hosts:?}");
             if n == 40 {
                 assert_eq!(hosts.len(), 8, "seed {seed}: {hosts:?}");
@@ -223,7 +223,7 @@ fn stripes_use_different_hosts_then_different_stores_then_all_evenly() {
 }
 
 #[test]
-fn near_the_client_falls_back_from_host_to_rack_to_site_to_the_preferred_place_to_any() {
+fn near_the_client_falls_back_from_host_to_rack_to_site_to_the_preferred_location_to_any() {
     let text = policy("replica(2) near=client prefer=b");
     let stores = vec![
         store(1, "a/r1/h1", ""),
@@ -231,7 +231,7 @@ fn near_the_client_falls_back_from_host_to_rack_to_site_to_the_preferred_place_t
         store(3, "a/r2/h3", ""),
         store(4, "b/r1/h4", ""),
         store(5, "c/r1/h5", ""),
-        // Beside the client's: in the order of texts one before `a/`, one after.
+        // Beside the client's site: in text order, one before `a/` and one after.
         store(6, "a-b/r1/h6", ""),
         store(7, "ab/r1/h7", ""),
     ];
@@ -276,7 +276,7 @@ fn a_stripe_near_the_client_comes_from_a_range_with_enough_stores() {
 }
 
 #[test]
-fn a_content_goes_where_it_has_room() {
+fn an_object_goes_where_it_has_room() {
     let mut stores = even(40, 4);
     for info in &mut stores[..38] {
         info.free = info.reserve + (2 << 30);
@@ -293,9 +293,9 @@ fn a_content_goes_where_it_has_room() {
     let error = choose_stores(&map, &policy("replica(2)"), None, 100 << 30, 1).unwrap_err();
     assert_eq!(error, PlacementError::NoRoom { bytes: 100 << 30 });
     assert_eq!(error.code(), ErrorCode::NoSpace);
-    // A stripe needs a part of it on each.
+    // A stripe needs only a part of it on each store.
     assert!(choose_stores(&map, &policy("stripe(64, 1MiB) replica(2)"), None, 100 << 30, 1).is_ok());
-    // Near, as long as there is room.
+    // Near the client, as long as there is room.
     let near = policy("replica(1) near=client");
     let client = map.store(StoreId(1000)).unwrap().location.clone();
     assert_eq!(choose_stores(&map, &near, Some(&client), 1 << 30, 1).unwrap().first, First::NearClient(Shared::Host));
@@ -304,7 +304,7 @@ fn a_content_goes_where_it_has_room() {
 }
 
 #[test]
-fn sizes_that_nobody_has_do_not_overflow() {
+fn unrealistic_sizes_do_not_overflow() {
     let mut stores = even(6, 3);
     stores.iter_mut().for_each(|info| (info.capacity, info.free, info.reserve) = (u64::MAX, u64::MAX, 0));
     stores[5].reserve = u64::MAX;

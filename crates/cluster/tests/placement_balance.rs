@@ -17,7 +17,7 @@ use cluster::placement::{Load, Map, StoreInfo, StoreState, choose_stores, groups
 use stores::{TIB, drawn, even, location_of, map, policy, uneven};
 use types::StoreId;
 
-/// Mean of (got - expected)² / expected: about 1 for draws that are right, and more the further they are from it.
+/// Mean of (got - expected)² / expected: about 1 for correct draws, and more the further they are from that.
 fn misfit(pairs: impl Iterator<Item = (f64, f64)>) -> f64 {
     let (mut sum, mut n) = (0.0, 0.0);
     for (got, expected) in pairs {
@@ -72,7 +72,7 @@ fn further_copies_follow_free_space_too() {
         if n < 100 {
             assert!(worst < 0.15, "{n} stores, {text}: {worst}");
         } else {
-            // Some 80 draws for each: chance alone gives 1.
+            // Some 80 draws for each. Chance alone gives 1.
             assert!(misfit < 1.5, "{n} stores, {text}: {misfit}");
         }
     }
@@ -83,7 +83,7 @@ fn the_reserve_is_left_and_loaded_stores_get_less() {
     let mut stores = even(4, 1);
     stores[0].free = stores[0].reserve; // nothing above the reserve
     stores[1].load = Load::from_permille(1000);
-    stores[2].load = Load::from_permille(65_535); // what nobody should report counts as 1000
+    stores[2].load = Load::from_permille(65_535); // a value outside the range counts as 1000
     let map = map(stores.clone());
     let got = drawn(&map, &policy("replica(1)"), 30_000);
     let of = |at: usize| got[&stores[at].store].0 as f64 / 30_000.0;
@@ -111,7 +111,7 @@ fn groups_are_few_and_everybody_has_about_ten_partners() {
         assert!(groups.len() as u64 <= n * 10, "{n} stores, {text}: {} groups", groups.len());
         assert_eq!(partners.len() as u64, n, "everybody shares data with somebody");
         assert!(*least >= 10.min(n as usize / 3) && *most <= 70, "{n} stores, {text}: {least} to {most} partners");
-        // And nothing is placed on any other set.
+        // No object is placed on any other set.
         let known: BTreeSet<_> = groups.into_iter().collect();
         for seed in 0..1_000 {
             let placed = choose_stores(&map, &policy(text), None, 0, seed).unwrap();
@@ -138,7 +138,7 @@ fn most_groups_stay_when_a_store_comes_or_goes() {
             let mut fewer = all.clone();
             let removed = fewer.remove(gone).store;
             let without = set(fewer);
-            // Coming and going are the same step, seen from two sides.
+            // Adding and removing a store are the same step, seen from two sides.
             let moved = with.iter().filter(|group| !group.contains(&removed) && !without.contains(*group)).count();
             let new = without.difference(&with).count();
             println!("{n} stores, {text}: {moved} of {} groups moved, {new} new", with.len());
@@ -164,7 +164,7 @@ fn one_placement_over_10_000_stores_is_quick() {
 
 #[test]
 #[ignore = "prints figures: cargo test -p weir-cluster --release -- --ignored --nocapture how_quick"]
-fn how_quick() {
+fn print_placement_times() {
     let start = Instant::now();
     let map = map(uneven(10_000, 20));
     println!("a map of 10,000 stores: {:?}", start.elapsed());

@@ -1,4 +1,4 @@
-//! After a content was placed: whom a reader asks first, and who takes a lost member's place.
+//! After an object was placed: where a reader goes first, and which store replaces a lost member.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
@@ -30,7 +30,7 @@ fn the_nearest_copy_is_tried_first() {
 }
 
 #[test]
-fn loaded_draining_and_suspect_ones_come_later_and_lost_or_unknown_ones_not_at_all() {
+fn busy_draining_and_suspect_stores_come_later_and_lost_or_unknown_ones_never() {
     let mut stores = holders();
     stores[0].state = StoreState::Suspect;
     stores[1].load = Load::from_permille(950);
@@ -112,7 +112,7 @@ fn the_groups_of_a_lost_store_go_to_many_others() {
 }
 
 #[test]
-fn without_anybody_right_a_replacement_is_refused() {
+fn without_a_suitable_store_a_replacement_is_refused() {
     let mut stores = even(8, 2);
     let (here, there) = (stores[0].store, stores[2].store);
     let text = policy("replica(2) spread=site");
@@ -122,14 +122,15 @@ fn without_anybody_right_a_replacement_is_refused() {
     let error = replacement(&map(stores.clone()), &text, &[here], there, &[]).unwrap_err();
     assert_eq!(error, PlacementError::NoReplacement { lost: there, spread: Spread::Site, class: None });
     assert!(error.to_string().contains("on another site"), "{error}");
-    // With one store back on the other site, it is that one; never the lost one, even if it answers again.
+    // One store on the other site is online again, so it is chosen. The lost store never is, even if it answers
+    // again.
     stores[3].state = StoreState::Online;
     let back = stores[3].store;
     assert_eq!(replacement(&map(stores.clone()), &text, &[here], there, &[]), Ok(back));
     stores[2].state = StoreState::Online;
     stores[3].state = StoreState::Lost;
     assert!(replacement(&map(stores), &text, &[here], there, &[]).is_err());
-    // Nobody is of the class that is missing.
+    // No store is of the missing class.
     let text = policy("replica(2) class=t1:1");
     let error = replacement(&map(even(8, 2)), &text, &[here], there, &[]).unwrap_err();
     assert!(error.to_string().contains("add a store of class t1 on another host"), "{error}");

@@ -1,5 +1,5 @@
-//! A federation of reliable sites (T1) and less reliable ones (Tn): where the copies of its four placement scenarios
-//! land. The policies are those of docs/how-to/policies.md.
+//! A federation of reliable sites (T1) and less reliable ones (Tn): where the replicas of its four placement
+//! scenarios go. The policies are those of docs/how-to/policies.md.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -13,7 +13,7 @@ use types::{Location, Policy, Shared, StoreId};
 
 const DOCUMENT: &str = include_str!("../../../docs/how-to/policies.md");
 
-/// Two reliable sites and four others; 3 hosts of 2 stores each on every one.
+/// Two reliable sites and four others, each with 3 hosts of 2 stores.
 fn federation() -> Vec<StoreInfo> {
     let sites = [("cern", "t1"), ("jinr", "t1"), ("desy", "tn"), ("itep", "tn"), ("mephi", "tn"), ("spbsu", "tn")];
     let mut stores = Vec::new();
@@ -40,12 +40,12 @@ fn site(map: &Map, store: StoreId) -> String {
     map.store(store).unwrap().location.site().to_owned()
 }
 
-/// What became of `n` contents written by a client at `client`.
+/// The placements of `n` objects written by a client at `client`.
 fn written(map: &Map, policy: &Policy, client: Option<&Location>, n: u64) -> Vec<Placed> {
     (0..n).map(|seed| choose_stores(map, policy, client, 1 << 30, seed).unwrap()).collect()
 }
 
-/// How many contents have the copy `at` on which site.
+/// The number of objects with replica `at` on each site.
 fn sites(map: &Map, placed: &[Placed], at: usize) -> BTreeMap<String, usize> {
     let mut sites = BTreeMap::new();
     for one in placed {
@@ -54,7 +54,7 @@ fn sites(map: &Map, placed: &[Placed], at: usize) -> BTreeMap<String, usize> {
     sites
 }
 
-/// All sites, each with about as many as the others.
+/// Checks that all sites have about the same number.
 fn evenly(sites: &BTreeMap<String, usize>, n: usize) {
     assert_eq!(sites.len(), n, "{sites:?}");
     let sum: usize = sites.values().sum();
@@ -171,7 +171,7 @@ fn precious_data_has_a_copy_on_a_reliable_site_whatever_happens_to_the_others() 
 }
 
 #[test]
-fn more_sites_than_there_are_is_refused_as_documented() {
+fn a_demand_for_too_many_sites_is_refused_as_documented() {
     let mut stores = federation();
     stores.retain(|info| ["cern", "desy"].contains(&info.location.site()));
     let error = choose_stores(&map(stores), &policy("replica(3) spread=site"), None, 0, 1).unwrap_err().to_string();

@@ -1,25 +1,27 @@
-//! A batch: many small requests in one frame, and their answers in one. A request of weir's own, not of XRootD's: a server that
-//! knows it says so when it is asked for its configuration under [`CONFIG_KEY`], and nobody else is sent one.
+//! A batch: many small requests in one frame, and their answers in one. This request is weir's own, not XRootD's. A
+//! server that supports it says so in its configuration under [`CONFIG_KEY`]. Clients send batches to such servers
+//! only.
 //!
-//! Behind the request's header ([`crate::request::Batch`]) stand the list of entries, then the contents of those that have one, in the
-//! same order, one directly behind the other. An entry of the list: 16 bytes, then its path.
+//! The list of entries follows the request's header ([`crate::request::Batch`]). The data of all entries follow the
+//! list, in the same order and without gaps. An entry of the list has 16 bytes, then its path.
 //!
 //! ```text
 //! 0  op        1 byte   1 create, 2 stat, 3 remove, 4 open
-//! 1  flags     1 byte   create, open: bit 0, it may replace what is there
+//! 1  flags     1 byte   create, open: bit 0, it may replace an existing file
 //! 2  mode      2 bytes  create, open: permission bits
 //! 4  path_len  2 bytes
 //! 6  0         2 bytes
-//! 8  data_len  4 bytes  create: bytes of its content
-//! 12 value     4 bytes  create: CRC32C of its content; open: how long its content will be
+//! 8  data_len  4 bytes  create: length of its data
+//! 12 value     4 bytes  create: CRC32C of its data; open: length of its future data
 //! 16 path               path_len bytes, `path?key=value` as everywhere
 //! ```
 //!
-//! The body of the answer is one ordinary response for each entry, in any order, whose stream id is the entry's number (from 0). So one
-//! entry that is refused does not fail the others. Entries of one batch have no order among themselves.
+//! The body of the answer holds one ordinary response for each entry, in any order. Its stream id is the entry's
+//! number, from 0. So one refused entry does not fail the others. The entries of a batch have no order among
+//! themselves.
 //!
-//! In a cluster a new file takes two batches. The manager is asked to *open* it, and answers with a redirect; the server that it names gets
-//! the *create*, with what the redirect says behind the path.
+//! In a cluster a new file takes two batches. The client asks the manager to *open* it, and gets a redirect. It
+//! sends the *create* to the server of the redirect, with the redirect's words behind the path.
 
 use std::ops::Range;
 
@@ -27,36 +29,36 @@ use crate::reader::Reader;
 use crate::request::Batch;
 use crate::{RESPONSE_HEADER_LEN, Response, ResponseHeader, StreamId, WireError};
 
-/// The version that is spoken here. Another one is refused, and the refusal names this one.
+/// The version of this format. A server refuses another version, and names this one.
 pub const VERSION: u8 = 1;
-/// Asked for with a config query, answered with [`Limits::to_text`] by a server that takes batches.
+/// The key of the config query. A server that takes batches answers it with [`Limits::to_text`].
 pub const CONFIG_KEY: &str = "weir.batch";
-/// Most entries of one batch.
+/// The most entries of one batch.
 pub const ENTRIES_MAX: u32 = 512;
-/// Most bytes of one batch, behind its header.
+/// The most bytes of one batch, behind its header.
 pub const BYTES_MAX: u32 = 4 << 20;
-/// Longest content of one entry.
+/// The most data bytes of one entry.
 pub const DATA_MAX: u32 = 256 << 10;
 
-/// Bytes of an entry before its path.
+/// The bytes of an entry before its path.
 const ENTRY_HEADER: usize = 16;
-/// The bit of a create that may replace.
+/// The flag of an entry that may replace an existing file.
 const REPLACE: u8 = 1;
 
 /// How a server takes new files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Takes {
-    /// Whole: it has names and contents.
+    /// Complete: the server has names and objects.
     Whole,
-    /// It has the names alone: each is opened, and the answer says who takes the content.
+    /// Names only. The client opens each file, and the answer names the server that takes its bytes.
     Names,
-    /// The contents alone, with what the manager's redirect has said.
+    /// Bytes only, with the words of the manager's redirect.
     Contents,
 }
 
 impl Takes {
-    /// The word that a server says. None for one that takes them whole, as before there was another way: who does not know the others takes such
-    /// a server for one that takes no batches.
+    /// The server's word for it. For complete files it is empty, as in the first version. A client that does not
+    /// know the other words treats such a server as one without batches.
     fn word(self) -> &'static str {
         match self {
             Self::Whole => "",
@@ -66,26 +68,26 @@ impl Takes {
     }
 }
 
-/// What a server takes.
+/// The batches that a server takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Entries of one batch.
+    /// The most entries of one batch.
     pub entries: u32,
-    /// Bytes of one batch behind its header.
+    /// The most bytes of one batch, behind its header.
     pub bytes: u32,
     /// How it takes new files.
     pub takes: Takes,
 }
 
 impl Limits {
-    /// As a server says it: version, entries, bytes, and how it takes new files.
+    /// Returns the text that a server sends: version, entries, bytes, and how it takes new files.
     #[must_use]
     pub fn to_text(self) -> String {
         format!("{VERSION} {} {}{}", self.entries, self.bytes, self.takes.word())
     }
 
-    /// What a server has said; `None`: it takes no batches of this version, or none that is worth sending. Never more than the
-    /// protocol allows.
+    /// Parses a server's text. `None`: the server takes no batches of this version, or only useless ones. The
+    /// result never exceeds the protocol's limits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let known = [Takes::Names, Takes::Contents];
@@ -102,57 +104,58 @@ impl Limits {
     }
 }
 
-/// What an entry asks for.
+/// The operation of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// A new file with all its content. Answered when it is durable, with an empty body.
+    /// Create a file with all its data. The answer comes when the file is durable, with an empty body.
     Create {
-        /// May it replace what is there?
+        /// Whether it may replace an existing file.
         replace: bool,
         /// Permission bits.
         mode: u16,
-        /// CRC32C of the content.
+        /// CRC32C of its data.
         crc32c: u32,
     },
-    /// Attributes. Answered with [`crate::response::StatReply`].
+    /// Return the attributes, as [`crate::response::StatReply`].
     Stat,
-    /// Removes a file or an empty directory. Answered when it is durable, with an empty body.
+    /// Remove a file or an empty directory. The answer comes when that is durable, with an empty body.
     Remove,
-    /// A new file whose content goes elsewhere. Answered with a redirect.
+    /// Open a new file whose bytes go to another server. The answer is a redirect.
     Open {
-        /// May it replace what is there?
+        /// Whether it may replace an existing file.
         replace: bool,
         /// Permission bits.
         mode: u16,
-        /// How long its content will be.
+        /// The length of its data in bytes.
         len: u32,
     },
-    /// None that this version knows; for the server to refuse.
+    /// An operation that this version does not know. The server refuses it.
     Unknown(u8),
 }
 
-/// An entry, as places in what stands behind the batch's header. They lie within that.
+/// An entry. Its ranges are within the bytes behind the batch's header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// What it asks for.
+    /// Its operation.
     pub op: Op,
-    /// Its path, perhaps with an opaque part; not checked yet.
+    /// Its path, perhaps with an opaque part. It is not checked yet.
     pub path: Range<usize>,
-    /// Its content.
+    /// Its data.
     pub data: Range<usize>,
 }
 
-/// Finds the entries in what stands behind a batch's header.
+/// Finds the entries in the bytes behind a batch's header.
 ///
 /// # Errors
-/// The lengths do not fit together: then nothing of the batch makes sense. What is wrong with single paths or operations is not looked at.
+/// The lengths do not fit together, so the whole batch is invalid. Single paths and operations are not checked
+/// here.
 pub fn entries(batch: &Batch, behind: &[u8]) -> Result<Vec<Entry>, WireError> {
     const WHAT: &str = "list of a batch";
     let short = |missing| WireError::TooShort { what: WHAT, missing };
     let list_len = usize::try_from(batch.list_len).unwrap_or(usize::MAX);
     let list = behind.get(..list_len).ok_or_else(|| short(list_len.saturating_sub(behind.len())))?;
     let mut reader = Reader::new(WHAT, list);
-    // Bounded when the header was decoded.
+    // The number was bounded when the header was decoded.
     let mut entries = Vec::with_capacity(usize::try_from(batch.entries.min(ENTRIES_MAX)).unwrap_or(0));
     let mut data_at = list_len;
     for _ in 0..batch.entries {
@@ -187,7 +190,7 @@ pub fn entries(batch: &Batch, behind: &[u8]) -> Result<Vec<Entry>, WireError> {
     Ok(entries)
 }
 
-/// A list in the making. The contents stay where they are; whoever sends the batch sends them behind it.
+/// A list that is being built. It does not hold the data; the sender of the batch appends them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct List {
     bytes: Vec<u8>,
@@ -196,16 +199,16 @@ pub struct List {
 }
 
 impl List {
-    /// Bytes that an entry adds to a batch.
+    /// Returns the bytes that an entry adds to a batch.
     #[must_use]
     pub fn cost(path_len: usize, data_len: usize) -> usize {
         ENTRY_HEADER.saturating_add(path_len).saturating_add(data_len)
     }
 
-    /// Adds an entry for `path`, with `data_len` bytes of content.
+    /// Adds an entry for `path`, with `data_len` bytes of data.
     ///
     /// # Errors
-    /// The batch is full, or the entry cannot be sent in any. The list is as it was.
+    /// The batch is full, or no batch can hold the entry. The list is unchanged.
     pub fn push(&mut self, op: Op, path: &[u8], data_len: usize) -> Result<(), WireError> {
         let cannot = |why| WireError::Unsendable { what: "an entry of a batch", why };
         let path_len = u16::try_from(path.len()).map_err(|_| cannot("its path is too long"))?;
@@ -235,24 +238,24 @@ impl List {
         Ok(())
     }
 
-    /// The request; [`List::bytes`] and the contents go behind it.
+    /// Returns the request. [`List::bytes`] and the data follow it.
     #[must_use]
     pub fn request(&self) -> Batch {
         let list_len = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         Batch { entries: self.entries, list_len, len: list_len.saturating_add(self.data_len) }
     }
 
-    /// The list itself.
+    /// Returns the bytes of the list.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// Takes the answer to a batch of `count` entries apart: one response for each, in the order of the entries.
+/// Splits the answer to a batch of `count` entries into one response for each, in the order of the entries.
 ///
 /// # Errors
-/// An entry has no answer, or two; or one that is no whole answer by itself.
+/// An entry has no answer or two, or an incomplete one.
 pub fn answers(body: &[u8], count: usize) -> Result<Vec<Response>, WireError> {
     const WHAT: &str = "answer to a batch";
     let malformed = |why| WireError::Malformed { what: WHAT, why };
@@ -274,7 +277,7 @@ pub fn answers(body: &[u8], count: usize) -> Result<Vec<Response>, WireError> {
     answers.into_iter().map(|answer| answer.ok_or(malformed("an entry has no answer"))).collect()
 }
 
-/// What an entry's answer names as its stream: the entry's number, below [`ENTRIES_MAX`].
+/// Returns the stream id in an entry's answer: the entry's number, below [`ENTRIES_MAX`].
 #[must_use]
 pub fn stream_of(entry: usize) -> StreamId {
     StreamId(u16::try_from(entry).unwrap_or(u16::MAX).to_be_bytes())
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_with_their_paths_and_contents() {
+    fn entries_keep_their_paths_and_data() {
         let mut list = List::default();
         list.push(CREATE, b"/a?weir.mtime=5", 3).unwrap();
         list.push(Op::Stat, b"/b", 0).unwrap();
@@ -339,7 +342,7 @@ mod tests {
         ] {
             assert!(entries(&changed, &bytes).is_err(), "{changed:?}");
         }
-        // A content that would end far behind the frame, and one that is longer than any may be.
+        // Data that would end far behind the frame, and data longer than the limit.
         for len in [u32::MAX, DATA_MAX, DATA_MAX + 1] {
             let mut bytes = bytes.clone();
             bytes[8..12].copy_from_slice(&len.to_be_bytes());
@@ -390,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_sent_what_it_says_that_it_takes() {
+    fn limits_survive_encoding_and_decoding() {
         let limits = Limits { entries: 100, bytes: 1 << 20, takes: Takes::Whole };
         assert_eq!(limits.to_text(), "1 100 1048576");
         let (names, contents) = (Limits { takes: Takes::Names, ..limits }, Limits { takes: Takes::Contents, ..limits });
@@ -400,7 +403,7 @@ mod tests {
         }
         let most = Limits { entries: ENTRIES_MAX, bytes: BYTES_MAX, takes: Takes::Whole };
         assert_eq!(Limits::parse("1 100000 4294967295"), Some(most));
-        // What a server says that does not know the key, one of another version, and nonsense.
+        // The answer of a server that does not know the key, one of another version, and nonsense.
         for other in
             ["weir.batch", "", "2 100 1048576", "1", "1 100", "1 100 x", "1 100 1048576 7", "1 1 1048576", "1 -1 5"]
         {

@@ -1,42 +1,42 @@
-//! What can be wrong with bytes from the other side, and with what our own code asked to have encoded.
+//! Errors in received bytes, and in data that our own code wants to encode.
 
 use crate::{ErrorNumber, RequestKind};
 
-/// Why bytes were not understood, or data could not be put into bytes.
+/// Why bytes could not be decoded, or data not encoded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WireError {
-    /// The first bytes of the connection are not XRootD's.
+    /// The connection does not begin with XRootD's handshake.
     #[error("the connection does not begin with the XRootD handshake but with {}", first.escape_ascii())]
     NotXrootd {
-        /// What came.
+        /// The received bytes.
         first: [u8; 20],
     },
-    /// A payload length below zero.
+    /// A negative payload length.
     #[error("{} request with payload length {dlen}", kind.name())]
     NegativeLength {
-        /// Of which request.
+        /// The request.
         kind: RequestKind,
-        /// As it came.
+        /// The received length.
         dlen: i32,
     },
-    /// More payload than this request may have.
+    /// The payload is longer than this request allows.
     #[error("{} request with {len} bytes of payload; {limit} is the limit", kind.name())]
     PayloadTooLong {
-        /// Of which request.
+        /// The request.
         kind: RequestKind,
-        /// Announced bytes.
+        /// The announced length in bytes.
         len: u32,
         /// The limit in bytes.
         limit: u32,
     },
-    /// A list or text longer than it may be.
+    /// A list or text is longer than allowed.
     #[error("{what}: {count} given, {limit} is the limit")]
     TooMany {
-        /// Of what.
+        /// The list or text.
         what: &'static str,
-        /// How many came.
+        /// The received number.
         count: usize,
-        /// How many may.
+        /// The largest allowed number.
         limit: usize,
     },
     /// The bytes end too early.
@@ -44,7 +44,7 @@ pub enum WireError {
     TooShort {
         /// What was being read.
         what: &'static str,
-        /// How many bytes are missing at least.
+        /// The least number of missing bytes.
         missing: usize,
     },
     /// Bytes are left over.
@@ -52,68 +52,68 @@ pub enum WireError {
     Trailing {
         /// What was being read.
         what: &'static str,
-        /// How many are left over.
+        /// Their number.
         extra: usize,
     },
-    /// A number below zero, or past what the field may hold.
+    /// A number is negative, or exceeds its field.
     #[error("{what} {value} is out of range")]
     OutOfRange {
-        /// Which number.
+        /// The number's name.
         what: &'static str,
-        /// As it came.
+        /// Its received value.
         value: i64,
     },
-    /// Something that has to be there is empty.
+    /// A required part is empty.
     #[error("{what} is missing")]
     Missing {
-        /// What.
+        /// The part.
         what: &'static str,
     },
-    /// Anything else that does not fit the protocol.
+    /// Another violation of the protocol.
     #[error("{what}: {why}")]
     Malformed {
         /// What was being read.
         what: &'static str,
-        /// What does not fit.
+        /// What is wrong.
         why: &'static str,
     },
     /// A checksum inside a frame does not match the frame.
     #[error("{what}: checksum {found:08x} where {expected:08x} was computed")]
     Checksum {
-        /// Of what.
+        /// The part with the checksum.
         what: &'static str,
-        /// Computed from the bytes.
+        /// The checksum computed from the bytes.
         expected: u32,
-        /// As it came.
+        /// The received checksum.
         found: u32,
     },
-    /// So many pages of a pgwrite do not match their checksums that the whole of it is to be refused.
+    /// So many pages of a pgwrite have wrong checksums that the server must refuse the whole request.
     #[error("more than {limit} pages do not match their checksums")]
     TooManyBadPages {
-        /// How many may.
+        /// The largest allowed number.
         limit: usize,
     },
-    /// Our own code wants something sent that the protocol cannot carry.
+    /// Our own code wants to send what the protocol cannot carry.
     #[error("{what} cannot be sent: {why}")]
     Unsendable {
-        /// What.
+        /// The part.
         what: &'static str,
-        /// Why not.
+        /// What is wrong.
         why: &'static str,
     },
 }
 
-/// Whose fault it was.
+/// The side that caused an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The other side sent what the protocol does not allow.
+    /// The peer sent what the protocol does not allow.
     Peer,
-    /// Our own code asked for what cannot be done.
+    /// Our own code asked for the impossible.
     Caller,
 }
 
 impl WireError {
-    /// Whose fault it was.
+    /// Returns the side that caused it.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
@@ -122,8 +122,9 @@ impl WireError {
         }
     }
 
-    /// Is the place of the next request unknown or not worth reaching? Then answer (if the stream is known) and close.
-    /// Otherwise answer with [`WireError::number`] and go on.
+    /// Whether the connection must be closed, because the start of the next request is unknown or not worth
+    /// reaching. Then answer (if the stream is known) and close. Otherwise answer with [`WireError::number`] and
+    /// continue.
     #[must_use]
     pub fn closes(&self) -> bool {
         matches!(
@@ -132,7 +133,7 @@ impl WireError {
         )
     }
 
-    /// The number to answer with.
+    /// Returns the error number for the answer.
     #[must_use]
     pub fn number(&self) -> ErrorNumber {
         match self {

@@ -1,8 +1,8 @@
-//! The protocol's error numbers, and which of them tells a client about each of weir's own codes.
+//! The protocol's error numbers, and their mapping from weir's own codes.
 
 use types::ErrorCode;
 
-/// A number of `XErrorCode`, as it stands on the wire. Numbers that this version does not know are kept.
+/// A number of `XErrorCode` on the wire. Numbers that this version does not know are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ErrorNumber(pub u32);
 
@@ -11,7 +11,7 @@ macro_rules! numbers {
         impl ErrorNumber {
             $($(#[$doc])* pub const $name: ErrorNumber = ErrorNumber($number);)*
 
-            /// The protocol's name, without `kXR_`.
+            /// Returns the protocol's name, without `kXR_`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self.0 {
@@ -24,21 +24,21 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// The argument makes no sense.
+    /// Invalid argument.
     ARG_INVALID = 3000 "ArgInvalid",
-    /// An argument is needed and not there.
+    /// Missing argument.
     ARG_MISSING = 3001 "ArgMissing",
-    /// Longer than it may be.
+    /// Argument too long.
     ARG_TOO_LONG = 3002 "ArgTooLong",
-    /// Somebody else holds the file.
+    /// Another client holds the file.
     FILE_LOCKED = 3003 "FileLocked",
-    /// No such handle.
+    /// Unknown file handle.
     FILE_NOT_OPEN = 3004 "FileNotOpen",
-    /// The file system refused, for a reason without a number of its own.
+    /// The file system refused, for a reason without its own number.
     FS_ERROR = 3005 "FSError",
-    /// No such request, or not now.
+    /// Unknown request, or not allowed now.
     INVALID_REQUEST = 3006 "InvalidRequest",
-    /// The disk failed.
+    /// Disk error.
     IO_ERROR = 3007 "IOError",
     /// Out of memory.
     NO_MEMORY = 3008 "NoMemory",
@@ -48,59 +48,59 @@ numbers! {
     NOT_AUTHORIZED = 3010 "NotAuthorized",
     /// No such file.
     NOT_FOUND = 3011 "NotFound",
-    /// The server failed.
+    /// Server error.
     SERVER_ERROR = 3012 "ServerError",
-    /// Not offered here.
+    /// Not supported.
     UNSUPPORTED = 3013 "Unsupported",
     /// No server can do it.
     NO_SERVER = 3014 "noserver",
-    /// A file was needed (or, for the stock server, the path's parent is not a directory).
+    /// The target is not a file (or, for the stock server, the path's parent is not a directory).
     NOT_FILE = 3015 "NotFile",
-    /// A file was needed, and it is a directory.
+    /// The target is a directory.
     IS_DIRECTORY = 3016 "isDirectory",
-    /// Stopped on request.
+    /// Cancelled on request.
     CANCELLED = 3017 "Cancelled",
-    /// The name is taken.
+    /// The name exists.
     EXISTS = 3018 "ItExists",
     /// Bytes do not match their checksum.
     CHECKSUM = 3019 "ChkSumErr",
     /// Already under way.
     IN_PROGRESS = 3020 "inProgress",
-    /// Over a quota.
+    /// Quota exceeded.
     OVER_QUOTA = 3021 "overQuota",
-    /// A request's signature is wrong.
+    /// Wrong signature of a request.
     SIGNATURE = 3022 "SigVerErr",
     /// Decryption failed.
     DECRYPT = 3023 "DecryptErr",
-    /// Too much to do.
+    /// Server overloaded.
     OVERLOADED = 3024 "Overloaded",
     /// Read-only.
     FS_READ_ONLY = 3025 "fsReadOnly",
-    /// The payload is wrong.
+    /// Wrong payload.
     BAD_PAYLOAD = 3026 "BadPayload",
-    /// No such extended attribute.
+    /// Unknown extended attribute.
     ATTR_NOT_FOUND = 3027 "AttrNotFound",
-    /// Only over TLS.
+    /// TLS required.
     TLS_REQUIRED = 3028 "TLSRequired",
-    /// No other copy is left to try.
+    /// No other replica is left to try.
     NO_REPLICAS = 3029 "noReplicas",
     /// Authentication failed.
     AUTH_FAILED = 3030 "AuthFailed",
-    /// Cannot be done at all.
+    /// Impossible operation.
     IMPOSSIBLE = 3031 "Impossible",
-    /// Against something else that is under way.
+    /// Conflict with another operation.
     CONFLICT = 3032 "Conflict",
     /// Too many errors.
     TOO_MANY_ERRORS = 3033 "TooManyErrs",
-    /// The time is over.
+    /// Request timed out.
     TIMED_OUT = 3034 "ReqTimedOut",
-    /// A timer has run out (protocol 5.2.0; proxies say it).
+    /// Timer expired (protocol 5.2.0; used by proxies).
     TIMER_EXPIRED = 3035 "TimerExpired",
 }
 
-/// Which number tells an XRootD client about each of weir's own codes. The one place; beside each the reason where it is
-/// not plain. XrdCl shows number and text, maps the number to an errno for FUSE and Python, and retries some of them:
-/// see the note at each.
+/// The only mapping of weir's own codes to XRootD's numbers, with a reason where it is not obvious. XrdCl shows
+/// number and text, maps the number to an errno for FUSE and Python, and retries some of them. See the note at
+/// each.
 impl From<ErrorCode> for ErrorNumber {
     fn from(code: ErrorCode) -> Self {
         match code {
@@ -118,7 +118,7 @@ impl From<ErrorCode> for ErrorNumber {
             // rename between trees cannot be done by rename
             ErrorCode::CrossTree => Self::UNSUPPORTED,
             ErrorCode::Busy => Self::FILE_LOCKED,
-            // whoever wants whole files has to come again later
+            // a client that wants complete files must try again later
             ErrorCode::Interrupted => Self::IN_PROGRESS,
             ErrorCode::Stale => Self::FILE_NOT_OPEN,
             ErrorCode::NoSpace => Self::NO_SPACE,

@@ -1,4 +1,4 @@
-//! Bit sets of the protocol: a newtype that keeps unknown bits as they came.
+//! Bit sets of the protocol: newtypes that keep unknown bits.
 
 macro_rules! flags {
     ($(#[$doc:meta])* $name:ident($inner:ty) { $($(#[$bit_doc:meta])* $bit:ident = $value:expr;)* }) => {
@@ -7,23 +7,23 @@ macro_rules! flags {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// No bit set.
+            /// No bits.
             pub const NONE: Self = Self(0);
             $($(#[$bit_doc])* pub const $bit: Self = Self($value);)*
 
-            /// Are all bits of `other` set?
+            /// Whether all bits of `other` are set.
             #[must_use]
             pub const fn has(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// With the bits of `other` too.
+            /// Returns the set with the bits of `other`.
             #[must_use]
             pub const fn with(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }
 
-            /// Without the bits of `other`.
+            /// Returns the set without the bits of `other`.
             #[must_use]
             pub const fn without(self, other: Self) -> Self {
                 Self(self.0 & !other.0)

@@ -1,4 +1,4 @@
-//! The client's stream of bytes cut into requests, for callers that get bytes in pieces of any size.
+//! Splits a client's byte stream into requests, for callers that receive bytes in parts of any size.
 
 use crate::planted::{self, Bug};
 use crate::request::{Chkpoint, ChkpointOp};
@@ -7,42 +7,43 @@ use crate::{
     WireError,
 };
 
-/// What [`ServerDecoder::next`] found.
+/// An event in the stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<'a> {
-    /// The connection begins as it should. Answer with [`crate::HandshakeReply`].
+    /// The connection has begun correctly. Answer with [`crate::HandshakeReply`].
     Handshake(Handshake),
-    /// A request. If [`Request::following`] is not 0, its data comes as [`Event::Data`], or the caller takes it from
-    /// the connection itself and says so with [`ServerDecoder::took`].
+    /// A request. If [`Request::following`] is not 0, its data come as [`Event::Data`]. Alternatively the caller
+    /// reads them from the connection itself, and reports that with [`ServerDecoder::took`].
     Request {
-        /// To be repeated in the answer.
+        /// The stream id for the answer.
         stream: StreamId,
-        /// What is asked.
+        /// The request.
         request: Request,
     },
-    /// A request that was not understood; the next one can be. Answer with [`WireError::number`]. File data that
-    /// belongs to it still comes as [`Event::Data`].
+    /// A request that could not be decoded. The next one can be. Answer with [`WireError::number`]. File data of
+    /// this request still come as [`Event::Data`].
     Malformed {
-        /// As it came.
+        /// Its header.
         header: RequestHeader,
-        /// Why.
+        /// The reason.
         error: WireError,
     },
-    /// Some of the data that the last request announced.
+    /// Part of the data that the last request announced.
     Data {
-        /// The bytes, out of the caller's own input.
+        /// The bytes, borrowed from the caller's input.
         bytes: &'a [u8],
-        /// How many are still to come after these.
+        /// The number of bytes still to come after these.
         left: u64,
     },
 }
 
-/// Cuts a client's stream into requests. Holds at most one request's header and payload ([`Limits`]); never file data.
+/// Splits a client's stream into requests. It holds at most one request's header and payload ([`Limits`]), and
+/// never file data.
 #[derive(Debug)]
 pub struct ServerDecoder {
     limits: Limits,
     state: State,
-    /// What has come of the part that `state` waits for.
+    /// The received bytes of the part that `state` waits for.
     held: Vec<u8>,
     header: Option<RequestHeader>,
 }
@@ -57,16 +58,16 @@ enum State {
 }
 
 impl ServerDecoder {
-    /// At the beginning of a connection.
+    /// Starts at the beginning of a connection.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { limits, state: State::Handshake, held: Vec::new(), header: None }
     }
 
-    /// Takes bytes off the front of `input` until an event is complete; `None` means that `input` is used up.
+    /// Takes bytes off the front of `input` until an event is complete. `None` means that `input` is used up.
     ///
-    /// After an error (negative or too large length, no handshake) the stream cannot be followed any further and every
-    /// later call gives the same error; [`ServerDecoder::last_header`] tells which request to answer.
+    /// After an error (negative or too large length, no handshake) the stream cannot be followed. Every later call
+    /// returns the same error. [`ServerDecoder::last_header`] tells which request to answer.
     #[allow(clippy::should_implement_trait)] // lends from its argument, which no Iterator can
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, WireError> {
         loop {
@@ -86,7 +87,7 @@ impl ServerDecoder {
                 }
                 State::Handshake => {
                     let Some(bytes) = self.collect::<HANDSHAKE_LEN>(input) else {
-                        // no need to wait for 20 bytes of something else
+                        // do not wait for 20 bytes of another protocol
                         if !Handshake::may_begin_with(&self.held) {
                             let mut first = [0; HANDSHAKE_LEN];
                             first[..self.held.len()].copy_from_slice(&self.held);
@@ -114,7 +115,7 @@ impl ServerDecoder {
                 }
                 State::Payload(header, len) => {
                     let (header, len) = (*header, *len);
-                    // the whole of it may stand in the input already; otherwise it is put together as it comes
+                    // the input may already hold all of it; otherwise it is collected
                     let decoded = if self.held.is_empty() && input.len() >= len {
                         let (payload, rest) = input.split_at(len);
                         *input = rest;
@@ -143,7 +144,7 @@ impl ServerDecoder {
         }
     }
 
-    /// Bytes of file data that the caller may take from the connection itself.
+    /// Returns how many bytes of file data the caller may read from the connection itself.
     #[must_use]
     pub fn data_left(&self) -> u64 {
         match self.state {
@@ -152,8 +153,8 @@ impl ServerDecoder {
         }
     }
 
-    /// The caller took `bytes` of the announced data from the connection itself: at most [`ServerDecoder::data_left`],
-    /// which is asserted.
+    /// The caller has read `bytes` of the announced data from the connection itself. They must not exceed
+    /// [`ServerDecoder::data_left`]; this is asserted.
     pub fn took(&mut self, bytes: u64) {
         let left = self.data_left();
         assert!(bytes <= left, "{bytes} bytes taken where {left} were announced");
@@ -162,17 +163,18 @@ impl ServerDecoder {
         }
     }
 
-    /// The header of the request that was read last.
+    /// Returns the header of the last request.
     #[must_use]
     pub fn last_header(&self) -> Option<&RequestHeader> {
         self.header.as_ref()
     }
 
-    /// Data that follows the payload. A `writev` or checkpoint that does not decode leaves it unknown how much follows:
-    /// that ends the connection.
+    /// The length of the data that follow the payload. If a `writev` or checkpoint cannot be decoded, that length
+    /// is unknown, and the connection ends.
     fn following(&mut self, header: &RequestHeader, decoded: &Result<Request, WireError>) -> Result<u64, WireError> {
         match decoded {
-            // an inner writev has a list and then data: nobody gets to execute that without reading the list first
+            // an inner writev has a list and then data, so a server must read the list before it executes the
+            // request
             Ok(Request::Chkpoint(Chkpoint { op: ChkpointOp::Execute(inner), .. }))
                 if inner.kind == RequestKind::Writev =>
             {
@@ -190,7 +192,7 @@ impl ServerDecoder {
         error
     }
 
-    /// `N` bytes, put together over several calls if need be.
+    /// Collects `N` bytes, over several calls if necessary.
     fn collect<const N: usize>(&mut self, input: &mut &[u8]) -> Option<[u8; N]> {
         if self.held.is_empty()
             && let Some((bytes, rest)) = input.split_first_chunk::<N>()

@@ -2,13 +2,13 @@
 
 use crate::WireError;
 
-/// Bytes in the client's first message.
+/// The length of the client's first message in bytes.
 pub const HANDSHAKE_LEN: usize = 20;
-/// Bytes in the server's answer to it.
+/// The length of the server's answer in bytes.
 pub const HANDSHAKE_REPLY_LEN: usize = 16;
 
-/// The client's first 20 bytes. They hold nothing but the proof that XRootD is spoken; a `protocol` request may
-/// follow in the same packet.
+/// The client's first 20 bytes. They only show that the client speaks XRootD. A `protocol` request may follow in
+/// the same packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handshake;
 
@@ -20,14 +20,14 @@ impl Handshake {
         if *bytes == BYTES { Ok(Self) } else { Err(WireError::NotXrootd { first: *bytes }) }
     }
 
-    /// Could a connection that begins with `bytes` (any number of them) be XRootD? For telling it from other
-    /// protocols on one port.
+    /// Whether a connection that begins with `bytes` (any number of them) can be XRootD. This distinguishes it from
+    /// other protocols on one port.
     #[must_use]
     pub fn may_begin_with(bytes: &[u8]) -> bool {
         bytes.iter().zip(BYTES.iter()).all(|(a, b)| a == b)
     }
 
-    /// The 20 bytes.
+    /// Returns the 20 bytes.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; HANDSHAKE_LEN] {
         BYTES
@@ -39,15 +39,15 @@ impl Handshake {
 pub struct HandshakeReply {
     /// The server's protocol version, [`crate::PROTOCOL_VERSION`].
     pub version: u32,
-    /// 1 for a data server, 0 for a manager (old clients only; new ones look at the `protocol` answer).
+    /// 1 for a data server, 0 for a manager. Only old clients read it; new ones use the `protocol` answer.
     pub server_type: u32,
 }
 
 impl HandshakeReply {
-    /// What a data server of this version says.
+    /// The answer of a data server of this version.
     pub const DATA_SERVER: Self = Self { version: crate::PROTOCOL_VERSION, server_type: 1 };
 
-    /// The 16 bytes: an `ok` response to stream 0 with two numbers.
+    /// Returns the 16 bytes: an `ok` response to stream 0 with two numbers.
     #[must_use]
     pub fn to_bytes(self) -> [u8; HANDSHAKE_REPLY_LEN] {
         let mut bytes = [0; HANDSHAKE_REPLY_LEN];
@@ -57,7 +57,7 @@ impl HandshakeReply {
         bytes
     }
 
-    /// Reads the 16 bytes.
+    /// Parses the 16 bytes.
     pub fn decode(bytes: &[u8; HANDSHAKE_REPLY_LEN]) -> Result<Self, WireError> {
         let [0, 0, 0, 0, 0, 0, 0, 8, v0, v1, v2, v3, t0, t1, t2, t3] = *bytes else {
             return Err(WireError::Malformed {

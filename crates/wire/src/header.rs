@@ -1,22 +1,22 @@
-//! The 24 bytes before every request, and how long what follows may be.
+//! The 24 bytes before every request, and the limits of the payload that follows.
 
 use std::fmt;
 
 use crate::WireError;
 use crate::planted::{self, Bug};
 
-/// Bytes in a request's header.
+/// The length of a request's header in bytes.
 pub const REQUEST_HEADER_LEN: usize = 24;
 
-/// The client's name for a request; the answer carries it back. Two requests under way have different ones.
+/// The client's id of a request. The answer repeats it. Two requests under way have different ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId(pub [u8; 2]);
 
-/// An open file of a connection, as the server numbered it.
+/// The server's number of an open file, within a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct FileHandle(pub [u8; 4]);
 
-/// What the server's login answer called the session; `endsess` and `bind` name sessions by it.
+/// The server's id of a session, from the login answer. `endsess` and `bind` use it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SessionId(pub [u8; 16]);
 
@@ -36,15 +36,15 @@ macro_rules! kinds {
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum RequestKind {
             $($(#[$doc])* $kind,)*
-            /// A code that neither a protocol up to 5.2.0 nor weir has.
+            /// A code that neither protocol 5.2.0 nor weir has.
             Unknown(u16),
         }
 
         impl RequestKind {
-            /// All that are known.
+            /// All known kinds.
             pub const ALL: &'static [RequestKind] = &[$(RequestKind::$kind,)*];
 
-            /// From the wire.
+            /// Returns the kind of a code on the wire.
             #[must_use]
             pub const fn from_code(code: u16) -> Self {
                 match code {
@@ -53,7 +53,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// To the wire.
+            /// Returns the code on the wire.
             #[must_use]
             pub const fn code(self) -> u16 {
                 match self {
@@ -62,7 +62,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The name as the protocol's documents write it, without `kXR_`.
+            /// Returns the name in the protocol's documents, without `kXR_`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -77,19 +77,19 @@ macro_rules! kinds {
 kinds! {
     /// Credentials, after login.
     Auth = 3000 "auth",
-    /// Questions: checksum, space, configuration, …
+    /// Queries: checksum, space, configuration, …
     Query = 3001 "query",
     /// Permission bits of a path.
     Chmod = 3002 "chmod",
-    /// Gives a handle back.
+    /// Closes a handle.
     Close = 3003 "close",
     /// Lists a directory.
     Dirlist = 3004 "dirlist",
-    /// Get or put a whole file; nobody uses it.
+    /// Get or put a whole file; not used in practice.
     Gpfile = 3005 "gpfile",
     /// Versions and capabilities.
     Protocol = 3006 "protocol",
-    /// Who the client says it is.
+    /// Login under a user name.
     Login = 3007 "login",
     /// Makes a directory.
     Mkdir = 3008 "mkdir",
@@ -97,7 +97,7 @@ kinds! {
     Mv = 3009 "mv",
     /// Opens a file.
     Open = 3010 "open",
-    /// Are you there?
+    /// A check that the server is alive.
     Ping = 3011 "ping",
     /// Checkpoints of an open file.
     Chkpoint = 3012 "chkpoint",
@@ -107,7 +107,7 @@ kinds! {
     Rm = 3014 "rm",
     /// Removes a directory.
     Rmdir = 3015 "rmdir",
-    /// Makes what was written durable.
+    /// Makes written bytes durable.
     Sync = 3016 "sync",
     /// Attributes of a path or handle, or of the file system.
     Stat = 3017 "stat",
@@ -125,11 +125,11 @@ kinds! {
     Endsess = 3023 "endsess",
     /// Ties this connection to a session as a further data stream.
     Bind = 3024 "bind",
-    /// Reads from several places.
+    /// Reads several ranges.
     Readv = 3025 "readv",
     /// Writes pages with checksums.
     Pgwrite = 3026 "pgwrite",
-    /// Where is it?
+    /// Asks where a file is.
     Locate = 3027 "locate",
     /// Sets the length of a path or handle.
     Truncate = 3028 "truncate",
@@ -137,43 +137,44 @@ kinds! {
     Sigver = 3029 "sigver",
     /// Reads pages with checksums.
     Pgread = 3030 "pgread",
-    /// Writes to several places.
+    /// Writes several ranges.
     Writev = 3031 "writev",
     /// Copies ranges of open files into another one, on the server (protocol 5.2.0).
     Clone = 3032 "clone",
-    /// Many small requests in one: weir's own ([`crate::batch`]). The code is far from those that XRootD gives out: `we` as bytes.
+    /// Many small requests in one: weir's own ([`crate::batch`]). The code is far from those of XRootD: the bytes
+    /// `we`.
     Batch = 0x7765 "batch",
 }
 
 impl RequestKind {
-    /// Does file data follow whose length stands in the payload? Then a request of this kind that does not decode
-    /// leaves it unknown where the next one begins: answer and close, whatever [`WireError::closes`] says.
+    /// Whether file data follow whose length is in the payload. If such a request cannot be decoded, the start of
+    /// the next one is unknown. Then answer and close, whatever [`WireError::closes`] returns.
     #[must_use]
     pub const fn closes_if_malformed(self) -> bool {
         matches!(self, RequestKind::Writev | RequestKind::Chkpoint)
     }
 }
 
-/// A request's header as it stands on the wire. Nothing in it is checked yet but the request code's name.
+/// A request's header as received. Only the request code is decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestHeader {
-    /// To be repeated in the answer.
+    /// The stream id for the answer.
     pub stream: StreamId,
-    /// What is asked.
+    /// The kind of request.
     pub kind: RequestKind,
     /// 16 bytes whose meaning depends on `kind`.
     pub params: [u8; 16],
-    /// Bytes that follow, as the client wrote it: may be negative. [`RequestHeader::payload`] checks it.
+    /// The payload length as the client sent it, perhaps negative. [`RequestHeader::payload`] checks it.
     pub dlen: i32,
 }
 
-/// What follows a request's header.
+/// The payload that follows a request's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Payload {
-    /// That many bytes (may be 0), to be read and handed to [`crate::Request::decode`].
+    /// This many bytes (perhaps 0). Read them and pass them to [`crate::Request::decode`].
     Buffer(u32),
-    /// That many bytes of file data. The request decodes from the header alone (hand `&[]` to
-    /// [`crate::Request::decode`]); the data goes where the server wants it.
+    /// This many bytes of file data. The request decodes from the header alone (pass `&[]` to
+    /// [`crate::Request::decode`]). The server receives the data where it wants them.
     Stream(u32),
 }
 
@@ -190,7 +191,7 @@ impl RequestHeader {
         }
     }
 
-    /// The 24 bytes.
+    /// Returns the 24 bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; REQUEST_HEADER_LEN] {
         let mut bytes = [0; REQUEST_HEADER_LEN];
@@ -201,8 +202,8 @@ impl RequestHeader {
         bytes
     }
 
-    /// What follows this header, if its length is allowed. An error here means that the stream cannot be followed any
-    /// further: answer and close ([`WireError::closes`]).
+    /// Returns the payload that follows this header, if its length is allowed. After an error the stream cannot be
+    /// followed: answer and close ([`WireError::closes`]).
     pub fn payload(&self, limits: &Limits) -> Result<Payload, WireError> {
         let len =
             u32::try_from(self.dlen).map_err(|_| WireError::NegativeLength { kind: self.kind, dlen: self.dlen })?;
@@ -220,8 +221,8 @@ impl RequestHeader {
     }
 }
 
-/// How many payload bytes are read into memory for a request, by kind. [`Limits::default`] holds what the protocol
-/// and the stock client need.
+/// The most payload bytes that are read into memory for a request, by kind. [`Limits::default`] has what the
+/// protocol and the stock client need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// One path with its opaque part (which may carry a token): 4096 + 16 KiB.
@@ -234,7 +235,7 @@ pub struct Limits {
     pub fattr: u32,
     /// `query` and `set`: free text.
     pub text: u32,
-    /// Requests that are only decoded to be refused.
+    /// Requests that are decoded only so that the server can refuse them.
     pub other: u32,
 }
 

@@ -1,22 +1,24 @@
-//! The XRootD protocol as bytes and as plain data: requests of clients, responses of servers, both ways.
+//! The XRootD protocol as bytes and as plain data: requests of clients and responses of servers, in both
+//! directions.
 //!
-//! Pure: bytes in, bytes out. This crate knows no socket, no clock and no namespace, and keeps no session. The
-//! authority is `XProtocol.hh` of xrootd (protocol 5.2.0, announced as `0x520`) and, where it is silent, what the
-//! stock client and server 5.5.3 put on the wire (`docs/reference/xrootd-wire.md`, `tests/frames/`).
+//! This crate takes bytes and returns bytes. It has no sockets, no clock and no namespace, and keeps no session.
+//! The authority is `XProtocol.hh` of xrootd (protocol 5.2.0, announced as `0x520`). Where that is silent, it
+//! follows what the stock client and server 5.5.3 send (`docs/reference/xrootd-wire.md`, `tests/frames/`).
 //!
-//! What it promises:
+//! Promises:
 //!
-//! - Nothing that comes from the other side makes it panic, and no length from outside is used before it is bounded.
-//! - Trailing bytes are an error; reserved bytes are ignored when read and zero when written.
-//! - [`WireError`] says whose fault it was, with which number to answer, and whether the connection can go on.
-//! - Bulk data (`write`, `pgwrite`, `writev`) never passes through this crate's memory: a request's header says how
+//! - No input makes it panic, and it checks every received length before it uses it.
+//! - Trailing bytes are an error. Reserved bytes are ignored when read and zero when written.
+//! - [`WireError`] says which side caused the error, which number to answer, and whether the connection can
+//!   continue.
+//! - Bulk data (`write`, `pgwrite`, `writev`) never pass through this crate's memory. A request's header says how
 //!   many payload bytes follow, and the server receives them where it wants them.
 //!
-//! A server with blocking reads uses [`Handshake::decode`], then for each request [`RequestHeader::parse`] on 24
-//! bytes, [`RequestHeader::payload`] for what follows, and [`Request::decode`]. A server with an event loop (and the
-//! fuzzer) uses [`ServerDecoder`], which is built from the same parts. Answers are made with [`reply`].
+//! A server with blocking reads uses [`Handshake::decode`]. For each request it uses [`RequestHeader::parse`] on 24
+//! bytes, [`RequestHeader::payload`] for the payload, and [`Request::decode`]. A server with an event loop (and the
+//! fuzzer) uses [`ServerDecoder`], which is built from the same parts. [`reply`] makes the answers.
 //!
-//! What it leaves to others: what a path may be (`types`), what a handle means, order and flow control, TLS.
+//! Other crates decide which paths are valid (`types`), what a handle means, and about order, flow control and TLS.
 
 #[macro_use]
 mod flags;
@@ -47,6 +49,6 @@ pub use opaque::{OPAQUE_PAIRS_MAX, Opaque, PathArg};
 pub use request::Request;
 pub use response::{RESPONSE_HEADER_LEN, Response, ResponseHeader, ResponseStatus};
 
-/// The protocol version that weir announces: 5.2.0, as xrootd 6 does. From this one on XrdCl 6 asks for `clone` and for the open options
-/// `dup` and `samefs`; older clients (0x511 and below) compare it with what they need, which is less, and see no change.
+/// The protocol version that weir announces: 5.2.0, like xrootd 6. From this version on, XrdCl 6 uses `clone` and
+/// the open options `dup` and `samefs`. Older clients (0x511 and below) need less, and see no change.
 pub const PROTOCOL_VERSION: u32 = 0x0000_0520;

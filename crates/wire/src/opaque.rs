@@ -1,36 +1,38 @@
-//! Paths as requests carry them: `path?key=value&key=value`.
+//! Paths in requests: `path?key=value&key=value`.
 
 use std::fmt;
 
 use crate::WireError;
 
-/// Pairs that an opaque part may hold.
+/// The most pairs of an opaque part.
 pub const OPAQUE_PAIRS_MAX: usize = 256;
 
-/// A path with the opaque part that came with it. Neither is checked against the rules of names (`types` does that).
+/// A path with its opaque part. Neither is checked against the rules for names; `types` does that.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct PathArg {
     /// The bytes before the first `?`.
     pub path: Vec<u8>,
-    /// What follows the first `?`, if there is one.
+    /// The bytes after the first `?`, if there is one.
     pub opaque: Option<Opaque>,
 }
 
-/// Keys and values behind a path's `?`. The bytes are kept as they came.
+/// The keys and values behind a path's `?`. The bytes are kept as received.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Opaque {
     raw: Vec<u8>,
 }
 
 impl PathArg {
-    /// A path without an opaque part.
+    /// Makes a path without an opaque part.
     #[must_use]
     pub fn plain(path: &[u8]) -> Self {
         Self { path: path.to_vec(), opaque: None }
     }
 
-    /// Splits a request's argument. Trailing NULs are dropped (old clients send one); an empty path, a NUL inside and
-    /// more than [`OPAQUE_PAIRS_MAX`] pairs are errors.
+    /// Splits a request's argument. Trailing NULs are dropped, because old clients send one.
+    ///
+    /// # Errors
+    /// The path is empty, contains a NUL, or has more than [`OPAQUE_PAIRS_MAX`] pairs.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
         let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
         let bytes = &bytes[..end];
@@ -47,13 +49,13 @@ impl PathArg {
         Ok(Self { path: path.to_vec(), opaque })
     }
 
-    /// The first value of `key` in the opaque part.
+    /// Returns the first value of `key` in the opaque part.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.opaque.as_ref()?.get(key)
     }
 
-    /// Back to `path?opaque`, at the end of `out`.
+    /// Appends `path?opaque` to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.path);
         if let Some(opaque) = &self.opaque {
@@ -64,7 +66,7 @@ impl PathArg {
 }
 
 impl Opaque {
-    /// Takes `key=value&…` without the `?`. Empty parts between two `&` are allowed and skipped.
+    /// Parses `key=value&…` without the `?`. Empty parts between two `&` are skipped.
     pub fn parse(raw: &[u8]) -> Result<Self, WireError> {
         let opaque = Self { raw: raw.to_vec() };
         let count = opaque.pairs().count();
@@ -74,14 +76,14 @@ impl Opaque {
         Ok(opaque)
     }
 
-    /// The bytes as they came.
+    /// Returns the bytes as received.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.raw
     }
 
-    /// Keys and values in their order; a part without `=` is a key with an empty value. Nothing is unescaped: the
-    /// protocol has no escapes here.
+    /// Returns keys and values in order. A part without `=` is a key with an empty value. Nothing is unescaped,
+    /// because the protocol has no escapes here.
     pub fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.raw.split(|&b| b == b'&').filter(|part| !part.is_empty()).map(|part| {
             match part.iter().position(|&b| b == b'=') {
@@ -91,7 +93,7 @@ impl Opaque {
         })
     }
 
-    /// The first value of `key`.
+    /// Returns the first value of `key`.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.pairs().find(|(name, _)| *name == key).map(|(_, value)| value)

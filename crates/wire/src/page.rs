@@ -1,23 +1,23 @@
-//! The framing of pgread's and pgwrite's data: pages of 4096 bytes, each behind its own CRC32C.
+//! The format of pgread's and pgwrite's data: pages of 4096 bytes, each behind its own CRC32C.
 //!
-//! Pages lie on multiples of 4096 in the *file*: data that begins inside a page has a short first page, data that
-//! ends inside one a short last page. On the wire each page is 4 bytes of CRC32C (big-endian, over that page's data
-//! as far as it is sent) and then its data.
+//! Pages begin at multiples of 4096 in the *file*. Data that begin inside a page have a short first page; data that
+//! end inside one have a short last page. On the wire each page consists of 4 bytes of CRC32C (big-endian, over the
+//! sent data of that page) and its data.
 
 use types::{Crc32c, PAGE_SIZE};
 
 use crate::WireError;
 use crate::planted::{self, Bug};
 
-/// Bytes of a page's checksum on the wire.
+/// The length of a page's checksum on the wire, in bytes.
 pub const SUM_LEN: usize = 4;
-/// Bytes of a full page on the wire.
+/// The length of a full page on the wire, in bytes.
 pub const UNIT_LEN: usize = PAGE_SIZE + SUM_LEN;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 const SUM: u64 = SUM_LEN as u64;
 
-/// How a run of data is cut into pages.
+/// How a range of data is divided into pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     offset: u64,
@@ -27,18 +27,18 @@ pub struct Layout {
 /// One page of a [`Layout`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Page {
-    /// Where in the file its first byte is.
+    /// The offset of its first byte in the file.
     pub offset: u64,
     /// Bytes of data, 1 to 4096.
     pub len: usize,
-    /// Where in the wire form its checksum begins; the data is 4 bytes behind.
+    /// The offset of its checksum in the wire form. The data begin 4 bytes later.
     pub wire_at: u64,
-    /// Where in the data without checksums it begins.
+    /// The offset of its data in the data without checksums.
     pub data_at: u64,
 }
 
 impl Layout {
-    /// Of `len` bytes of data from `offset` in the file on. The data must end below 2^63.
+    /// The layout of `len` bytes of data from `offset` in the file. The data must end below 2^63.
     pub fn of_data(offset: u64, len: u64) -> Result<Self, WireError> {
         match offset.checked_add(len) {
             Some(end) if i64::try_from(end).is_ok() => Ok(Self { offset, len }),
@@ -46,8 +46,8 @@ impl Layout {
         }
     }
 
-    /// Of `wire_len` bytes in wire form whose first data byte belongs at `offset`. A checksum without any data is an
-    /// error.
+    /// The layout of `wire_len` bytes in wire form whose data begin at `offset` in the file. A checksum without
+    /// data is an error.
     pub fn of_wire(offset: u64, wire_len: u64) -> Result<Self, WireError> {
         const WHAT: &str = "pages";
         let first = PAGE - offset % PAGE + SUM;
@@ -64,31 +64,31 @@ impl Layout {
         Self::of_data(offset, wire_len - sums * SUM)
     }
 
-    /// Where in the file the data begins.
+    /// Returns the offset of the data in the file.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Bytes of data.
+    /// Returns the number of data bytes.
     #[must_use]
     pub fn data_len(&self) -> u64 {
         self.len
     }
 
-    /// Bytes in wire form.
+    /// Returns the number of bytes in wire form.
     #[must_use]
     pub fn wire_len(&self) -> u64 {
         self.len + self.count() * SUM
     }
 
-    /// Pages.
+    /// Returns the number of pages.
     #[must_use]
     pub fn count(&self) -> u64 {
         if self.len == 0 { 0 } else { (self.offset % PAGE + self.len).div_ceil(PAGE) }
     }
 
-    /// The pages in order.
+    /// Returns the pages in order.
     pub fn pages(&self) -> impl Iterator<Item = Page> + use<> {
         let Self { offset: start, len } = *self;
         let end = start + len;
@@ -109,26 +109,26 @@ impl Layout {
     }
 }
 
-/// A page as it came: its place, its data, the checksum that came with it.
+/// A received page: its offset, its data, and its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received<'a> {
-    /// Where in the file its first byte belongs.
+    /// The offset of its first byte in the file.
     pub offset: u64,
     /// 1 to 4096 bytes.
     pub data: &'a [u8],
-    /// As it came.
+    /// The received checksum.
     pub sum: Crc32c,
 }
 
 impl Received<'_> {
-    /// Does the checksum match the data?
+    /// Whether the checksum matches the data.
     #[must_use]
     pub fn is_good(&self) -> bool {
         Crc32c::of(self.data) == self.sum || planted::is(Bug::PageSumNotCompared)
     }
 }
 
-/// The pages of `wire`, whose first data byte belongs at `offset`.
+/// Returns the pages of `wire`, whose data begin at `offset` in the file.
 pub fn received(offset: u64, wire: &[u8]) -> Result<impl Iterator<Item = Received<'_>>, WireError> {
     let layout = Layout::of_wire(offset, wire.len() as u64)?;
     let mut left = wire;
@@ -140,8 +140,8 @@ pub fn received(offset: u64, wire: &[u8]) -> Result<impl Iterator<Item = Receive
     }))
 }
 
-/// The pages of `wire` whose checksum does not match, in the form of a pgwrite's answer. More than
-/// [`crate::response::BadPages::MAX`] are an error: the whole write is to be refused.
+/// Returns the pages of `wire` whose checksum does not match, in the form of a pgwrite's answer. More than
+/// [`crate::response::BadPages::MAX`] are an error; then the server refuses the whole write.
 pub fn verify(offset: u64, wire: &[u8]) -> Result<crate::response::BadPages, WireError> {
     let mut bad = crate::response::BadPages::default();
     for page in received(offset, wire)?.filter(|page| !page.is_good()) {
@@ -150,7 +150,7 @@ pub fn verify(offset: u64, wire: &[u8]) -> Result<crate::response::BadPages, Wir
     Ok(bad)
 }
 
-/// `data` in wire form at the end of `out`.
+/// Appends `data` in wire form to `out`.
 pub fn encode(offset: u64, data: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
     let layout = Layout::of_data(offset, data.len() as u64)?;
     out.reserve(usize::try_from(layout.wire_len()).unwrap_or(0));

@@ -1,34 +1,34 @@
-//! Bugs on purpose, by name. The tests switch each on and have to notice; without the feature `planted` nothing here can
-//! be switched on and the compiler removes the questions.
+//! Deliberate bugs, by name. Tests switch each of them on and must notice it. Without the feature `planted` none
+//! can be switched on, and the compiler removes the checks for them.
 
-/// What is broken while it is planted (in this thread).
+/// A deliberate bug, active in this thread only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Bug {
-    /// `mv` cuts at the first blank even if the client said where the first path ends.
+    /// `mv` splits at the first blank even if the client sent the length of the first path.
     MvCutsAtBlank,
-    /// Bytes that are left over are not noticed.
+    /// Left-over bytes are not noticed.
     TrailingBytesTaken,
-    /// The data of a `writev` is taken for the next request.
+    /// The data of a `writev` are treated as the next request.
     WritevDataForgotten,
     /// The CRC of a status response does not cover the file offset.
     StatusSumTooShort,
-    /// The first page is cut as if the data began on a page's boundary.
+    /// The first page is cut as if the data began at a page boundary.
     FirstPageNotAligned,
-    /// A payload that comes in two pieces loses its first piece.
+    /// A payload that arrives in two parts loses its first part.
     SplitPayloadLost,
-    /// The limits of payload lengths are not looked at.
+    /// The limits of payload lengths are not checked.
     LengthNotBounded,
-    /// Offsets below zero wrap to very large ones.
+    /// Negative offsets wrap to very large ones.
     NegativeOffsetTaken,
-    /// A page's checksum is believed.
+    /// A page's checksum is not checked.
     PageSumNotCompared,
     /// The last page of a listing keeps its line end.
     ListingNotEnded,
 }
 
 impl Bug {
-    /// All of them.
+    /// All bugs.
     pub const ALL: &'static [Bug] = &[
         Bug::MvCutsAtBlank,
         Bug::TrailingBytesTaken,
@@ -52,7 +52,7 @@ mod switch {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// Runs `what` with `bug` in place (in this thread), and takes it out again.
+    /// Runs `what` with `bug` active in this thread, and removes the bug afterwards.
     pub fn with<R>(bug: Bug, what: impl FnOnce() -> R) -> R {
         struct Out;
         impl Drop for Out {

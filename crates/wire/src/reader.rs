@@ -1,9 +1,9 @@
-//! A cursor over bytes from outside that never reads past their end.
+//! A cursor over received bytes that never reads past their end.
 
 use crate::planted::{self, Bug};
 use crate::{FileHandle, WireError};
 
-/// Reads numbers and slices from the front; every read says what was being read when the bytes end too early.
+/// Reads numbers and slices from the front. If the bytes end too early, the error says what was being read.
 pub(crate) struct Reader<'a> {
     what: &'static str,
     left: &'a [u8],
@@ -58,13 +58,13 @@ impl<'a> Reader<'a> {
         self.array().map(|&bytes| u64::from_be_bytes(bytes))
     }
 
-    /// A signed number of four bytes that has to be 0 or more.
+    /// A signed number of four bytes that must not be negative.
     pub(crate) fn u31(&mut self, what: &'static str) -> Result<u32, WireError> {
         let value = self.i32()?;
         u32::try_from(value).map_err(|_| WireError::OutOfRange { what, value: i64::from(value) })
     }
 
-    /// A signed number of eight bytes that has to be 0 or more.
+    /// A signed number of eight bytes that must not be negative.
     pub(crate) fn u63(&mut self, what: &'static str) -> Result<u64, WireError> {
         let value = i64::from_be_bytes(*self.array()?);
         if planted::is(Bug::NegativeOffsetTaken) {
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         self.array().map(|&bytes| FileHandle(bytes))
     }
 
-    /// The bytes up to the next NUL, which is taken too.
+    /// The bytes up to the next NUL. The NUL is skipped.
     pub(crate) fn until_nul(&mut self) -> Result<&'a [u8], WireError> {
         let Some(at) = self.left.iter().position(|&b| b == 0) else {
             return Err(WireError::TooShort { what: self.what, missing: 1 });
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.left)
     }
 
-    /// Nothing may be left.
+    /// Fails if bytes are left.
     pub(crate) fn end(self) -> Result<(), WireError> {
         if self.left.is_empty() || planted::is(Bug::TrailingBytesTaken) {
             Ok(())
@@ -107,7 +107,7 @@ pub(crate) fn without_trailing_nuls(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// Text: trailing NULs are dropped; a NUL inside is refused, so that what is shown is all there is.
+/// Text without its trailing NULs. A NUL inside is refused, so that nothing is hidden behind it.
 pub(crate) fn text<'a>(what: &'static str, bytes: &'a [u8]) -> Result<&'a [u8], WireError> {
     let text = without_trailing_nuls(bytes);
     if text.contains(&0) {
@@ -116,7 +116,7 @@ pub(crate) fn text<'a>(what: &'static str, bytes: &'a [u8]) -> Result<&'a [u8], 
     Ok(text)
 }
 
-/// A decimal number, as the texts of stat, space and others hold it.
+/// A decimal number, as in the texts of stat and space.
 pub(crate) fn decimal(what: &'static str, bytes: &[u8]) -> Result<i64, WireError> {
     let text = std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty() && text.len() <= 20);
     text.and_then(|text| text.parse().ok()).ok_or(WireError::Malformed { what, why: "it is not a decimal number" })

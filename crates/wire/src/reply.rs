@@ -1,9 +1,10 @@
-//! A server's answers as bytes at the end of a buffer, ready to be sent.
+//! A server's answers as bytes at the end of a buffer, ready for sending.
 //!
-//! Functions rather than a type: a server makes millions of these, most of them 8 to 200 bytes long, and appends them to a
-//! connection's outgoing buffer. Where bulk data goes out from elsewhere, `*_header` gives the bytes before it.
+//! These are functions, not a type: a server makes millions of answers, most of them 8 to 200 bytes long, and
+//! appends them to a connection's outgoing buffer. If bulk data are sent from elsewhere, `*_header` returns the
+//! bytes before them.
 //!
-//! Lengths here come from our own code. A body of 2 GiB or more cannot be sent; the functions assert it.
+//! Lengths here come from our own code. A body of 2 GiB or more cannot be sent; the functions assert that.
 
 use crate::response::{BadPages, PgreadHeader, Redirect, ResultKind, Status, StatusInfo};
 use crate::{ErrorNumber, RESPONSE_HEADER_LEN, Response, ResponseHeader, ResponseStatus, StreamId, WireError};
@@ -20,13 +21,13 @@ fn frame(out: &mut Vec<u8>, stream: StreamId, status: ResponseStatus, body: &[u8
     out.extend_from_slice(body);
 }
 
-/// Done, with a result.
+/// Success, with a result.
 pub fn ok(out: &mut Vec<u8>, stream: StreamId, body: &[u8]) {
     frame(out, stream, ResponseStatus::Ok, body);
 }
 
-/// Done, with a result that `write` appends: saves a copy. `write` gets the buffer with the header in it and must only
-/// append.
+/// Success, with a result that `write` appends, which saves a copy. `write` gets the buffer with the header in it
+/// and must only append.
 pub fn ok_with(out: &mut Vec<u8>, stream: StreamId, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     frame(out, stream, ResponseStatus::Ok, &[]);
@@ -35,24 +36,24 @@ pub fn ok_with(out: &mut Vec<u8>, stream: StreamId, write: impl FnOnce(&mut Vec<
     out[start + 4..start + 8].copy_from_slice(&body_len.to_be_bytes());
 }
 
-/// The header of a result whose `body_len` bytes are sent from elsewhere.
+/// Returns the header of a result whose `body_len` bytes are sent from elsewhere.
 #[must_use]
 pub fn ok_header(stream: StreamId, body_len: u32) -> [u8; RESPONSE_HEADER_LEN] {
     ResponseHeader { stream, status: ResponseStatus::Ok, dlen: body_len }.to_bytes()
 }
 
-/// Part of a result; more follows.
+/// A part of a result; more follows.
 pub fn oksofar(out: &mut Vec<u8>, stream: StreamId, body: &[u8]) {
     frame(out, stream, ResponseStatus::OkSoFar, body);
 }
 
-/// The header of part of a result.
+/// Returns the header of a part of a result.
 #[must_use]
 pub fn oksofar_header(stream: StreamId, body_len: u32) -> [u8; RESPONSE_HEADER_LEN] {
     ResponseHeader { stream, status: ResponseStatus::OkSoFar, dlen: body_len }.to_bytes()
 }
 
-/// Refused or failed. The text is for people: cut at 4095 bytes, NULs replaced.
+/// An error. The text is for people: it is cut at 4095 bytes, and NULs are replaced.
 pub fn error(out: &mut Vec<u8>, stream: StreamId, number: ErrorNumber, text: &str) {
     let start = out.len();
     frame(out, stream, ResponseStatus::Error, &number.0.to_be_bytes());
@@ -62,12 +63,12 @@ pub fn error(out: &mut Vec<u8>, stream: StreamId, number: ErrorNumber, text: &st
     out[start + 4..start + 8].copy_from_slice(&body_len.to_be_bytes());
 }
 
-/// Ask there.
+/// A redirect to another server.
 pub fn redirect(out: &mut Vec<u8>, stream: StreamId, to: Redirect) -> Result<(), WireError> {
     Response::Redirect(to).encode(stream, out)
 }
 
-/// Ask again after `seconds`. XrdCl waits as long as it is told and then repeats the request.
+/// The client must repeat the request after `seconds`. XrdCl waits for exactly that time.
 pub fn wait(out: &mut Vec<u8>, stream: StreamId, seconds: u32, text: &str) {
     let start = out.len();
     frame(out, stream, ResponseStatus::Wait, &seconds.to_be_bytes());
@@ -76,16 +77,16 @@ pub fn wait(out: &mut Vec<u8>, stream: StreamId, seconds: u32, text: &str) {
     out[start + 4..start + 8].copy_from_slice(&body_len.to_be_bytes());
 }
 
-/// The answer comes later, by [`late`], within about `seconds`.
+/// The answer will come later, through [`late`], within about `seconds`.
 pub fn waitresp(out: &mut Vec<u8>, stream: StreamId, seconds: u32) {
     frame(out, stream, ResponseStatus::WaitResp, &seconds.to_be_bytes());
 }
 
-/// The answer that [`waitresp`] announced: `write` appends one whole response for `stream` (with any function of this
-/// module).
+/// The answer that [`waitresp`] announced. `write` appends one whole response for `stream`, with any function of
+/// this module.
 pub fn late(out: &mut Vec<u8>, stream: StreamId, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
-    // 5008: a response of its own inside; the outer stream is 0 because nobody waits for it
+    // 5008: a complete response inside; the outer stream is 0 because no request waits for it
     frame(out, StreamId([0, 0]), ResponseStatus::Attn, &[0, 0, 0x13, 0x90, 0, 0, 0, 0]);
     write(out);
     let inner = &out[start + RESPONSE_HEADER_LEN + 8..];
@@ -94,18 +95,19 @@ pub fn late(out: &mut Vec<u8>, stream: StreamId, write: impl FnOnce(&mut Vec<u8>
     out[start + 4..start + 8].copy_from_slice(&body_len.to_be_bytes());
 }
 
-/// More credentials are wanted.
+/// The client must send more credentials.
 pub fn authmore(out: &mut Vec<u8>, stream: StreamId, data: &[u8]) {
     frame(out, stream, ResponseStatus::AuthMore, data);
 }
 
-/// What stands before the pages of a pgread's answer: 32 bytes at the end of `out`. `wire_len` counts checksums and
-/// data, as [`crate::page::Layout::wire_len`] does. Past the end of the file it is 0 and `offset` the request's.
+/// Appends the 32 bytes before the pages of a pgread's answer to `out`. `wire_len` counts checksums and data, like
+/// [`crate::page::Layout::wire_len`]. Past the end of the file it is 0 and `offset` is the request's.
 pub fn pgread_header(out: &mut Vec<u8>, stream: StreamId, offset: u64, wire_len: u32, result: ResultKind) {
     PgreadHeader { result, offset, wire_len }.encode(stream, out);
 }
 
-/// The answer to a pgwrite at `offset`: all written (`bad` is empty), or these pages have to come again.
+/// The answer to a pgwrite at `offset`. If `bad` is empty, everything is written. Otherwise the client must send
+/// those pages again.
 pub fn pgwrite(out: &mut Vec<u8>, stream: StreamId, offset: u64, bad: &BadPages) {
     let mut data = Vec::new();
     bad.encode(&mut data);

@@ -1,4 +1,4 @@
-//! Single rules, with the bytes written out.
+//! Single rules, with explicit bytes.
 
 #![allow(clippy::unwrap_used)] // in the tests' helpers
 
@@ -49,7 +49,7 @@ fn the_longest_payload_depends_on_the_request() {
 }
 
 #[test]
-fn mv_needs_to_know_where_the_first_path_ends() {
+fn mv_splits_at_the_given_length_or_at_the_first_blank() {
     let mv = |len: i16, payload: &[u8]| -> Result<(PathArg, PathArg), WireError> {
         let mut params = [0; 16];
         params[14..].copy_from_slice(&len.to_be_bytes());
@@ -111,7 +111,7 @@ fn a_request_without_a_path_is_about_the_handle() {
 }
 
 #[test]
-fn places_past_the_largest_file_are_refused() {
+fn ranges_past_the_largest_file_are_refused() {
     let read = |offset: i64, len: i32| {
         let params = [&b"hand"[..], &offset.to_be_bytes(), &len.to_be_bytes()].concat();
         (decode(RequestKind::Read, &params, b"").is_ok(), decode(RequestKind::Pgread, &params, b"").is_ok())
@@ -155,7 +155,7 @@ fn after_a_malformed_request_the_next_one_is_read() {
     let mut bytes = Handshake.to_bytes().to_vec();
     bytes.extend_from_slice(&header(RequestKind::Rm, &[], 3).to_bytes());
     bytes.extend_from_slice(b"/\0x");
-    // a write to a place that cannot be: its data is passed over
+    // a write at an impossible offset: its data are skipped
     bytes.extend_from_slice(&header(RequestKind::Write, b"hand\xff\0\0\0\0\0\0\0", 5).to_bytes());
     bytes.extend_from_slice(b"12345");
     bytes.extend_from_slice(&header(RequestKind::Ping, &[], 0).to_bytes());
@@ -189,7 +189,7 @@ fn a_caller_may_take_file_data_itself() {
 }
 
 #[test]
-fn a_stream_that_cannot_be_followed_ends() {
+fn an_error_in_the_framing_ends_the_stream() {
     for (first, stays) in [
         (header(RequestKind::Stat, &[], 1 << 30), false),
         (RequestHeader { dlen: -5, ..header(RequestKind::Ping, &[], 0) }, false),
@@ -278,7 +278,7 @@ fn more_than_128_bad_pages_are_too_many() {
 }
 
 #[test]
-fn a_listing_leaves_out_what_its_lines_cannot_hold() {
+fn a_listing_omits_names_with_line_ends() {
     let mut body = DirlistBody::new(false);
     body.push(b"a b", None, None).unwrap();
     for name in [&b"a\nb"[..], b"", b"a\0b"] {
@@ -306,7 +306,7 @@ fn unsendable_requests_are_the_callers_fault() {
 }
 
 #[test]
-fn every_code_of_ours_has_a_number_of_theirs() {
+fn every_weir_code_has_an_xrootd_number() {
     use types::ErrorCode as C;
     for (code, number) in [
         (C::NotFound, 3011),
@@ -326,7 +326,7 @@ fn every_code_of_ours_has_a_number_of_theirs() {
 }
 
 #[test]
-fn texts_do_not_hide_anything_behind_a_nul() {
+fn texts_with_an_inner_nul_are_refused() {
     assert_eq!(
         ChecksumReply::decode(b"adler32 0a1b2c3d\0"),
         Ok(ChecksumReply { algorithm: b"adler32".into(), value: b"0a1b2c3d".into() })
@@ -338,7 +338,7 @@ fn texts_do_not_hide_anything_behind_a_nul() {
 }
 
 #[test]
-fn a_clone_names_whole_ranges_that_can_be_in_a_file() {
+fn a_clone_has_complete_and_possible_ranges() {
     let range = |offset: u64, len: u64, to: u64| {
         [&[0, 0, 0, 7, 0, 0, 0, 0][..], &offset.to_be_bytes(), &len.to_be_bytes(), &to.to_be_bytes()].concat()
     };

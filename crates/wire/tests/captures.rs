@@ -1,12 +1,12 @@
-//! Frames recorded from the stock client and server 5.5.3 (how: `frames/README.md`): understood to the last byte, made
-//! again to the last byte, and the same however the stream is cut.
+//! Frames recorded from the stock client and server 5.5.3 (how: `frames/README.md`). The tests decode them
+//! completely, encode them to the same bytes, and get the same result however the stream is divided.
 
 mod common;
 
 use common::captures;
 
 #[test]
-fn recordings_are_understood_and_made_again() {
+fn recordings_survive_decoding_and_encoding() {
     let names = captures::names();
     assert!(names.len() >= 12, "the recordings are there: {names:?}");
     for name in names {
@@ -19,19 +19,19 @@ fn recordings_are_understood_and_made_again() {
 fn recordings_may_be_cut_anywhere() {
     for name in captures::names() {
         let lines = captures::load(&name);
-        for piece in [1, 7, 24, 25, 1000, usize::MAX / 2] {
-            // byte by byte takes long for megabytes
-            if piece < 1000 && lines.iter().any(|line| matches!(line, captures::Line::Data(len, _) if *len > 1_000_000))
+        for part in [1, 7, 24, 25, 1000, usize::MAX / 2] {
+            // dividing megabytes into single bytes takes too long
+            if part < 1000 && lines.iter().any(|line| matches!(line, captures::Line::Data(len, _) if *len > 1_000_000))
             {
                 continue;
             }
-            captures::in_pieces(&lines, piece).unwrap_or_else(|error| panic!("{name} by {piece}: {error}"));
+            captures::in_parts(&lines, part).unwrap_or_else(|error| panic!("{name} by {part}: {error}"));
         }
     }
 }
 
 #[test]
-fn recordings_hold_what_they_are_kept_for() {
+fn recordings_hold_the_expected_messages() {
     let all: Vec<_> = captures::names().iter().flat_map(|name| captures::load(name)).collect();
     let statuses: Vec<_> = all.iter().filter_map(captures::status_of).collect();
     for status in [0, 4000, 4001, 4003, 4006, 4007].map(wire::ResponseStatus::from_code) {

@@ -1,5 +1,5 @@
-//! Each bug that is planted by name is noticed by a check that the other tests run, and without it the same check is
-//! content.
+//! For each deliberate bug, a check that the other tests also run notices it. Without the bug, the same check
+//! succeeds.
 
 mod common;
 

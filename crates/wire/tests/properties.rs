@@ -1,4 +1,4 @@
-//! What holds for all requests, responses and pages: nothing is lost on the way, nothing panics, nothing is left over.
+//! Properties of all requests, responses and pages: nothing is lost, nothing panics, nothing is left over.
 
 mod common;
 
@@ -10,7 +10,7 @@ use wire::{
     Opaque, PathArg, Request, RequestHeader, RequestKind, Response, ResponseHeader, ResponseStatus, StreamId, page,
 };
 
-/// `WEIR_SEEDS=n` runs n cases of each instead of a few.
+/// `WEIR_SEEDS=n` runs n cases of each property.
 fn cases() -> ProptestConfig {
     let cases = std::env::var("WEIR_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(512);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
@@ -20,7 +20,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn requests_come_back(request in requests::any_request()) {
+    fn requests_survive_encoding_and_decoding(request in requests::any_request()) {
         common::round_trip(&request).map_err(TestCaseError::fail)?;
     }
 
@@ -51,7 +51,7 @@ proptest! {
         };
         let payload = if matches!(header.kind, RequestKind::Write | RequestKind::Pgwrite | RequestKind::Batch) { &[][..] } else { &payload };
         if let Ok(request) = Request::decode(&header, payload) {
-            // what was understood can be said again, and means the same
+            // a decoded request can be encoded again, with the same meaning
             let mut bytes = Vec::new();
             if request.encode(header.stream, &mut bytes).is_ok() {
                 let (header, payload) = common::split(&bytes);
@@ -69,7 +69,7 @@ proptest! {
         let len = u32::try_from(behind.len()).unwrap();
         let batch = wire::request::Batch { entries, list_len, len };
         if let Ok(found) = wire::batch::entries(&batch, &behind) {
-            // all of it belongs to some entry, and nothing to two
+            // each byte belongs to exactly one entry
             let data: usize = found.iter().map(|entry| behind[entry.data.clone()].len()).sum();
             let list: usize = found.iter().map(|entry| 16 + behind[entry.path.clone()].len()).sum();
             prop_assert_eq!((list, list + data), (list_len as usize, behind.len()));
@@ -81,16 +81,16 @@ proptest! {
     fn any_stream_ends_without_a_panic(bytes in vec(any::<u8>(), 0..300), lengths in vec(1..30usize, 0..20), skip in any::<bool>()) {
         let mut stream = if skip { Vec::new() } else { wire::Handshake.to_bytes().to_vec() };
         stream.extend_from_slice(&bytes);
-        let whole = common::decode_in_pieces(&stream, &[]);
-        let pieces = common::decode_in_pieces(&stream, &lengths);
-        // a wrong handshake is told from as many bytes as there are, so its error differs; nothing else does
+        let whole = common::decode_in_parts(&stream, &[]);
+        let parts = common::decode_in_parts(&stream, &lengths);
+        // the error of a wrong handshake shows the bytes received so far, so it may differ; nothing else may
         if !skip {
-            prop_assert_eq!(whole, pieces);
+            prop_assert_eq!(whole, parts);
         }
     }
 
     #[test]
-    fn responses_come_back(response in responses::any_response()) {
+    fn responses_survive_encoding_and_decoding(response in responses::any_response()) {
         responses::round_trip(&response).map_err(TestCaseError::fail)?;
     }
 
@@ -113,20 +113,20 @@ proptest! {
     }
 
     #[test]
-    fn stat_lines_come_back(stat in responses::stat()) {
+    fn stat_lines_survive_encoding_and_decoding(stat in responses::stat()) {
         let mut body = Vec::new();
         stat.encode(&mut body);
         prop_assert_eq!(StatReply::decode(&body), Ok(stat));
     }
 
     #[test]
-    fn listings_come_back(plain in responses::entries(false), full in responses::entries(true), page_len in 0..500usize) {
+    fn listings_survive_encoding_and_decoding(plain in responses::entries(false), full in responses::entries(true), page_len in 0..500usize) {
         responses::listing_round_trip(false, &plain, page_len).map_err(TestCaseError::fail)?;
         responses::listing_round_trip(true, &full, page_len).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn attribute_answers_come_back(got in responses::fattr_results(true), set in responses::fattr_results(false)) {
+    fn attribute_answers_survive_encoding_and_decoding(got in responses::fattr_results(true), set in responses::fattr_results(false)) {
         for (reply, with_values) in [(got, true), (set, false)] {
             let mut body = Vec::new();
             reply.encode(&mut body).unwrap();

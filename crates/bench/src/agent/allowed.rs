@@ -1,23 +1,24 @@
-//! What a campaign may use of an agent's machine besides the trial's own folder: nothing, unless whoever starts the agent says so.
+//! What a campaign may use of an agent's machine besides the trial's own folder. That is nothing, unless the person
+//! who starts the agent allows more.
 
 use std::path::{Path, PathBuf};
 
 use crate::workload::{LocalFile, Workload};
 
-/// What is allowed.
+/// The permissions of an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Allowed {
-    /// Directories in which ROOT files and recordings may be read, and copies be kept for as long as a job takes.
+    /// Directories in which jobs may read ROOT files and recordings, and keep copies while they run.
     pub files: Vec<PathBuf>,
-    /// Whether fio, xrdcp and iperf3 may be run.
+    /// Whether jobs may run fio, xrdcp and iperf3.
     pub tools: bool,
 }
 
 impl Allowed {
-    /// Whether `phase` keeps within it; says what would have to be allowed otherwise.
+    /// Checks that `phase` needs no more than this. The error says what would have to be allowed.
     pub(super) fn check(&self, phase: &dyn Workload) -> Result<(), String> {
         if phase.runs_a_tool() && !self.tools {
-            return Err("it would run another program; the agent allows that with --tools".to_owned());
+            return Err("the phase runs another program; start the agent with --tools to allow that".to_owned());
         }
         for file in phase.local_files() {
             let (path, also) = match &file {
@@ -26,7 +27,7 @@ impl Allowed {
             };
             if !self.files.iter().chain(&also).any(|allowed| is_below(path, allowed)) {
                 return Err(format!(
-                    "{}: no file there may be used; the agent allows that with --files DIRECTORY",
+                    "{}: the agent may not use files there; start it with --files DIRECTORY to allow that",
                     path.display()
                 ));
             }
@@ -35,7 +36,7 @@ impl Allowed {
     }
 }
 
-/// With all links followed, so that none leads out of it.
+/// Resolves all links, so that no link leads out of the allowed directory.
 fn is_below(path: &Path, allowed: &Path) -> bool {
     match (path.canonicalize(), allowed.canonicalize()) {
         (Ok(path), Ok(allowed)) => path.starts_with(allowed),

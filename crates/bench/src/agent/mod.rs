@@ -1,8 +1,9 @@
-//! An agent: it calls a coordinator, does the shares of work that it is given, and tells what came of them; or it watches a server and tells
-//! what that does. It ends when the coordinator says so, or is gone.
+//! An agent. It connects to a coordinator, does the shares of work that it gets, and reports the results.
+//! Alternatively it watches a server and reports what that does. It ends when the coordinator says so or is gone.
 //!
-//! It takes typed work alone: a phase of a campaign, in a folder of the campaign's place whose name says that it is a bench's. There is
-//! no way to make it run a command, or to name a file elsewhere, unless whoever starts it allows that ([`Allowed`]).
+//! It takes typed work only: a phase of a campaign, in a folder of the campaign's directory whose name says that it
+//! belongs to a bench. A coordinator cannot make it run a command or open a file elsewhere, unless the person who
+//! starts the agent allows that ([`Allowed`]).
 
 mod allowed;
 mod watch;
@@ -27,82 +28,82 @@ use crate::workload::Known;
 
 pub use allowed::Allowed;
 
-/// How long a coordinator that nobody answers for is called again and again: it may be started after its agents.
+/// How long the agent tries to reach a coordinator. The agents may be started first.
 const CALL_FOR: Duration = Duration::from_secs(120);
 const CALL_AGAIN: Duration = Duration::from_millis(500);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// How often the agent looks whether it is to end.
+/// How often the agent checks whether it must end.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long work that is to end may take to do so when the agent leaves: what hangs in the kernel cannot be ended.
+/// How long the agent waits for its work to stop before it leaves. Work that hangs in the kernel cannot be stopped.
 const END_MAX: Duration = Duration::from_secs(30);
 const QUEUE_MAX: usize = 64;
 
-/// How an agent is set up.
+/// The settings of an agent.
 #[derive(Debug)]
 pub struct Setting {
-    /// The coordinator, `HOST:PORT`.
+    /// The coordinator's address, `HOST:PORT`.
     pub join: String,
-    /// What it has to have, too.
+    /// The token of the measurement.
     pub token: Token,
-    /// What the agent calls itself.
+    /// The name of the agent.
     pub name: String,
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
-    /// For connections to systems; its `stop` is set by the agent.
+    /// For connections to systems. The agent sets its `stop`.
     pub settings: Settings,
-    /// What of this machine a campaign may use besides.
+    /// What a campaign may use of this machine.
     pub allowed: Allowed,
-    /// For flows that have processes of their own.
+    /// Starts a process for each flow that needs one.
     pub program: Program,
-    /// When it is set, the agent ends.
+    /// The agent ends when this is set.
     pub stop: Arc<AtomicBool>,
 }
 
 /// Why an agent ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// The coordinator said so, and why.
+    /// The coordinator said so, with a reason.
     Told(String),
-    /// It was stopped here.
+    /// It was stopped on its own machine.
     Stopped,
 }
 
-/// An agent could not do its work.
+/// Why an agent could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Nobody is there.
+    /// The coordinator cannot be reached.
     #[error("cannot call the coordinator at {join}: {source}")]
     Call {
         /// The address.
         join: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// They did not come together.
+    /// The handshake failed.
     #[error(transparent)]
     Hello(#[from] HelloError),
-    /// The coordinator does not want it.
-    #[error("the coordinator at {join} did not let it in: {why}")]
+    /// The coordinator refuses the agent.
+    #[error("the coordinator at {join} refuses this agent: {why}")]
     Refused {
         /// The address.
         join: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The connection broke.
+    /// The connection is lost.
     #[error("the coordinator is gone: {0}; all work was stopped")]
     Lost(String),
-    /// Something could not be sent at all.
+    /// A message could not be sent.
     #[error(transparent)]
     Frame(#[from] FrameError),
 }
 
-/// The way to the coordinator, for all threads of an agent.
+/// The connection to the coordinator, shared by all threads of an agent.
 #[derive(Clone)]
 struct Line {
     writer: Arc<Mutex<Peer<TcpStream>>>,
     clock: SteadyClock,
-    /// Everything is to end.
+    /// Set when everything must end.
     ends: Arc<AtomicBool>,
 }
 
@@ -111,7 +112,7 @@ impl Line {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).send(tell)
     }
 
-    /// The same; where it fails, everything ends.
+    /// The same. If it fails, everything ends.
     fn tell_or_end(&self, tell: &Tell) {
         if self.tell(tell).is_err() {
             self.ends.store(true, Ordering::Relaxed);
@@ -119,7 +120,7 @@ impl Line {
     }
 }
 
-/// Joins, and does what it is asked for until it is told to leave. `joined` is called when the coordinator has let it in.
+/// Joins, and works until the coordinator tells it to leave. Calls `joined` when the coordinator has accepted it.
 ///
 /// # Errors
 /// [`AgentError`].
@@ -145,20 +146,20 @@ pub fn run(setting: &Setting, joined: &mut dyn FnMut()) -> Result<Ended, AgentEr
     let mut agent = Agent { setting, line, job: None, known: None, watch: None };
     let ended = agent.serve(&asks, joined);
     agent.end();
-    // A coordinator that has told to leave waits for this.
+    // A coordinator that has told the agent to leave waits for this.
     let _ = agent.line.writer.lock().unwrap_or_else(PoisonError::into_inner).stream.shutdown(Shutdown::Both);
-    // It ends with the connection.
+    // This thread ends with the connection.
     drop(asks);
     let _ = hearing.join();
     ended
 }
 
-/// Connects; `None`: was stopped.
+/// Connects; `None`: the agent was stopped.
 fn call(setting: &Setting) -> Result<Option<TcpStream>, AgentError> {
     let end = Instant::now() + CALL_FOR;
     while !setting.stop.load(Ordering::Relaxed) {
         let connect = || {
-            let mut last = io::Error::new(io::ErrorKind::NotFound, "the name stands for no address");
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
             for address in setting.join.to_socket_addrs()? {
                 match TcpStream::connect_timeout(&address, CONNECT_MAX) {
                     Ok(stream) => return Ok(stream),
@@ -178,26 +179,26 @@ fn call(setting: &Setting) -> Result<Option<TcpStream>, AgentError> {
     Ok(None)
 }
 
-/// What comes from the coordinator.
-enum Heard {
+/// A message or event from the coordinator.
+enum FromCoordinator {
     Ask(Ask),
     Alive,
     Gone(String),
 }
 
-/// Answers questions for the clock at once, and hands on the rest.
-fn hear(mut reader: Peer<TcpStream>, line: &Line, to: &SyncSender<Heard>) {
+/// Answers clock requests at once, and passes on everything else.
+fn hear(mut reader: Peer<TcpStream>, line: &Line, to: &SyncSender<FromCoordinator>) {
     loop {
         let heard = match reader.receive() {
             Ok(Ask::Clock { number }) => {
                 let at_us = u64::try_from(line.clock.now().as_micros()).unwrap_or(u64::MAX);
                 line.tell_or_end(&Tell::Clock { number, at_us });
-                Heard::Alive
+                FromCoordinator::Alive
             }
-            Ok(ask) => Heard::Ask(ask),
-            Err(error) => Heard::Gone(error.to_string()),
+            Ok(ask) => FromCoordinator::Ask(ask),
+            Err(error) => FromCoordinator::Gone(error.to_string()),
         };
-        let is_over = matches!(heard, Heard::Gone(_));
+        let is_over = matches!(heard, FromCoordinator::Gone(_));
         if to.send(heard).is_err() || is_over {
             return;
         }
@@ -207,7 +208,7 @@ fn hear(mut reader: Peer<TcpStream>, line: &Line, to: &SyncSender<Heard>) {
 /// Work under way.
 struct Job {
     run: u64,
-    /// When to begin, in this machine's clock; nothing: not at all.
+    /// The start time on this machine's clock. Dropping it calls the work off.
     start: SyncSender<Duration>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -223,14 +224,14 @@ struct Agent<'a> {
 }
 
 impl Agent<'_> {
-    fn serve(&mut self, asks: &Receiver<Heard>, joined: &mut dyn FnMut()) -> Result<Ended, AgentError> {
+    fn serve(&mut self, asks: &Receiver<FromCoordinator>, joined: &mut dyn FnMut()) -> Result<Ended, AgentError> {
         let (mut heard, mut is_in) = (Instant::now(), false);
         loop {
             if self.setting.stop.load(Ordering::Relaxed) {
                 return Ok(Ended::Stopped);
             }
             if self.line.ends.load(Ordering::Relaxed) {
-                return Err(AgentError::Lost("nothing can be sent to it".to_owned()));
+                return Err(AgentError::Lost("messages cannot be sent to it".to_owned()));
             }
             let message = match asks.recv_timeout(LOOK) {
                 Ok(message) => message,
@@ -242,7 +243,7 @@ impl Agent<'_> {
             };
             heard = Instant::now();
             match message {
-                Heard::Alive => {
+                FromCoordinator::Alive => {
                     if !is_in {
                         is_in = true;
                         joined();
@@ -250,12 +251,12 @@ impl Agent<'_> {
                         self.begin_to_watch();
                     }
                 }
-                Heard::Gone(why) => return Err(AgentError::Lost(why)),
-                Heard::Ask(Ask::Leave { why }) if is_in => return Ok(Ended::Told(why)),
-                Heard::Ask(Ask::Leave { why }) => {
+                FromCoordinator::Gone(why) => return Err(AgentError::Lost(why)),
+                FromCoordinator::Ask(Ask::Leave { why }) if is_in => return Ok(Ended::Told(why)),
+                FromCoordinator::Ask(Ask::Leave { why }) => {
                     return Err(AgentError::Refused { join: self.setting.join.clone(), why });
                 }
-                Heard::Ask(ask) => self.ask(ask),
+                FromCoordinator::Ask(ask) => self.ask(ask),
             }
         }
     }
@@ -268,7 +269,7 @@ impl Agent<'_> {
             }
             Ask::Start { run, at_us } => {
                 if let Some(job) = self.job.as_ref().filter(|job| job.run == run) {
-                    // One that has been called off hears nothing any more.
+                    // A job that was called off no longer listens.
                     let _ = job.start.try_send(Duration::from_micros(at_us));
                 }
             }
@@ -294,7 +295,7 @@ impl Agent<'_> {
         settings.stop = client::Stop::when(move || ends.load(Ordering::Relaxed) || stops.load(Ordering::Relaxed));
         let (line, stops) = (self.line.clone(), Arc::clone(&stop));
         let known = self.known(task.home.as_ref());
-        let here = work::Here {
+        let here = work::AgentResources {
             allowed: self.setting.allowed.clone(),
             token: self.setting.token.clone(),
             program: self.setting.program.clone(),
@@ -306,7 +307,7 @@ impl Agent<'_> {
         }
     }
 
-    /// What was learnt of the files in `home` by the phases before; nothing of another trial's.
+    /// Returns what earlier phases learnt of the files in `home`, if it belongs to the same trial.
     fn known(&mut self, home: Option<&Home>) -> Arc<Known> {
         let before = self.known.take().filter(|(before, _)| Some(before) == home);
         let known = before.map_or_else(Arc::default, |(_, known)| known);
@@ -314,7 +315,7 @@ impl Agent<'_> {
         known
     }
 
-    /// Ends the work under way, and waits for that for so long at most.
+    /// Ends the work under way, and waits for that for at most `max`.
     fn end_job(&mut self, max: Duration) {
         let Some(job) = self.job.take() else { return };
         job.stop.store(true, Ordering::Relaxed);

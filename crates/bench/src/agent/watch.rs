@@ -1,4 +1,4 @@
-//! Watching a server: what its machine does, once a second and whenever it is asked.
+//! Watches a server: reports what its machine does once a second, and on request.
 
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -11,14 +11,14 @@ use crate::sampling::Observer;
 const SECOND: Duration = Duration::from_secs(1);
 const QUEUE_MAX: usize = 16;
 
-/// A thread that watches; it ends when this is dropped.
+/// A watching thread. Dropping this ends it.
 pub(super) struct Watching {
     questions: Option<SyncSender<u64>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watching {
-    /// Begins. `None` where there is no thread for it.
+    /// Starts the thread. `None`: no thread could be started.
     pub(super) fn begin(processes: Vec<String>, line: Line) -> Option<Self> {
         let (questions, asked) = sync_channel(QUEUE_MAX);
         let watch = move || {
@@ -40,10 +40,10 @@ impl Watching {
         Some(Self { questions: Some(questions), thread: Some(thread) })
     }
 
-    /// Tells at once what happened since the last time; an answer to question `number`.
+    /// Reports at once what has happened since the last report, as the answer to request `number`.
     pub(super) fn tell_now(&self, number: u64) {
         if let Some(questions) = &self.questions {
-            // Too many questions at a time: the coordinator does without an answer.
+            // With too many requests at a time, the coordinator gets no answer to this one.
             let _ = questions.try_send(number);
         }
     }

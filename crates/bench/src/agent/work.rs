@@ -1,4 +1,5 @@
-//! One share of a phase: get ready, say so, begin when it is time, tell each second, and tell what came of it.
+//! One share of a phase: prepares it, reports that, starts at the given time, reports each second, and reports the
+//! result.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +11,10 @@ use client::Settings;
 
 use super::{Allowed, Line};
 use crate::content::Content;
-use crate::coordinate::message::{FarSide, Home, IDLE_MAX, RoleDone, Task, Tell, short};
+use crate::coordinate::message::{Home, IDLE_MAX, RoleDone, ServerAddress, Task, Tell, short};
 use crate::load::{Crew, Reading};
 use crate::measure::{Measured, measure_at};
-use crate::network::{Far, Program};
+use crate::network::{NetworkServer, Program};
 use crate::peer::Token;
 use crate::phases::empty_caches;
 use crate::result::Caches;
@@ -22,24 +23,24 @@ use crate::sampling::{Sample, machine_settings};
 use crate::target::{Place, RelName, Target};
 use crate::workload::{Known, Site};
 
-/// How often one who is ready looks whether it is called off.
+/// How often a prepared share checks whether it is called off.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Places of one system.
+/// The most directories of one system.
 const PLACES_MAX: usize = 1024;
 
-/// What of the agent its work needs.
-pub(super) struct Here {
+/// The parts of the agent that its work needs.
+pub(super) struct AgentResources {
     pub(super) allowed: Allowed,
-    /// The one by which it has joined.
+    /// The token with which the agent has joined.
     pub(super) token: Token,
     pub(super) program: Program,
 }
 
-/// Does `task`, and tells what came of it.
+/// Does `task`, and reports the result.
 pub(super) fn work(
     task: &Task,
-    here: &Here,
+    here: &AgentResources,
     known: Arc<Known>,
     settings: &Settings,
     line: &Line,
@@ -56,7 +57,8 @@ pub(super) fn work(
     };
     crew.prepare();
     let places = [&task.home, &task.copies].into_iter().flatten().flat_map(|home| &home.places);
-    // How directories are mounted here may be why this machine is slower than another, and what was so at the beginning may be changed by now.
+    // The mounts of these directories may explain why this machine is slower than another. They may have changed
+    // since the agent started.
     let settings = machine_settings(&places.map(|place| (place.as_str(), Path::new(place))).collect::<Vec<_>>());
     line.tell_or_end(&Tell::Settings { settings });
     line.tell_or_end(&Tell::Prepared { run: task.run, caches });
@@ -86,7 +88,7 @@ pub(super) fn work(
         !is_stopped()
     });
     if line.ends.load(Ordering::Relaxed) {
-        // Nobody has asked for what was done by halves: the coordinator is to see that this agent is gone.
+        // A half-done share is useless, so the coordinator must see that this agent is gone.
         return;
     }
     if let Some((_, first)) = measured.first_mut() {
@@ -95,13 +97,23 @@ pub(super) fn work(
     line.tell_or_end(&done(task.run, measured, &told));
 }
 
-/// Workers that are getting ready, where they work, and what could come from a memory.
-fn prepare(task: &Task, here: &Here, known: Arc<Known>, settings: &Settings) -> Result<(Crew, Site, Caches), String> {
+/// Returns the prepared workers, where they work, and what may come from a cache.
+fn prepare(
+    task: &Task,
+    here: &AgentResources,
+    known: Arc<Known>,
+    settings: &Settings,
+) -> Result<(Crew, Site, Caches), String> {
     let phase = task.phase.workload();
     here.allowed.check(phase)?;
     phase.check().map_err(|error| error.to_string())?;
     if task.parts.is_empty() || task.parts.end > phase.parts() {
-        return Err(format!("there are no parts {} to {} of {}", task.parts.start, task.parts.end, phase.title()));
+        return Err(format!(
+            "parts {} to {} are not among the {} of this phase",
+            task.parts.start,
+            task.parts.end,
+            phase.title()
+        ));
     }
     let home = task.home.as_ref().map(|home| system(home, settings)).transpose()?;
     let copies = task.copies.as_ref().map(|copies| system(copies, settings)).transpose()?;
@@ -111,25 +123,26 @@ fn prepare(task: &Task, here: &Here, known: Arc<Known>, settings: &Settings) -> 
     };
     let content = Arc::new(Content::new(task.seed));
     let target = |system: Option<(Vec<Place>, Arc<dyn Target>)>| system.map(|(_, target)| target);
-    for (what, count) in [("far sides", task.peers.len()), ("client_processes", task.client_processes.len())] {
+    for (what, count) in [("network-test servers", task.peers.len()), ("client_processes", task.client_processes.len())]
+    {
         if count > PLACES_MAX {
             return Err(format!("{count} {what}; give at most {PLACES_MAX}"));
         }
     }
-    let far = |FarSide { system, address, iperf3 }: &FarSide| Far {
+    let server = |ServerAddress { system, address, iperf3 }: &ServerAddress| NetworkServer {
         system: system.clone(),
         address: address.clone(),
         iperf3: iperf3.clone(),
         token: here.token.clone(),
         program: here.program.clone(),
     };
-    let peers = task.peers.iter().map(far).collect();
+    let peers = task.peers.iter().map(server).collect();
     let site = Site { target: target(home), copies: target(copies), peers, content, known };
     let crew = phase.crew(&site, task.parts.clone()).map_err(|error| error.to_string())?;
     Ok((crew, site, caches))
 }
 
-/// A system with the trial's folder. No other folder is worked in, whoever asks for it.
+/// Opens a system with the trial's folder. The agent works in no other folder, whatever the coordinator asks.
 fn system(home: &Home, settings: &Settings) -> Result<(Vec<Place>, Arc<dyn Target>), String> {
     if home.places.is_empty() || home.places.len() > PLACES_MAX {
         return Err(format!("{} places; give 1 to {PLACES_MAX}", home.places.len()));
@@ -138,7 +151,7 @@ fn system(home: &Home, settings: &Settings) -> Result<(Vec<Place>, Arc<dyn Targe
     let places = places.map_err(|error| error.to_string())?;
     let folder = RelName::new(home.folder.clone())
         .filter(|folder| folder.as_str().starts_with(FOLDER_BEGINS) && !folder.as_str().contains('/'))
-        .ok_or_else(|| format!("`{:.100}` is no folder of a bench", home.folder.escape_debug()))?;
+        .ok_or_else(|| format!("`{:.100}` is not the name of a trial's folder", home.folder.escape_debug()))?;
     let target = Place::targets(&places, &folder, settings);
     Ok((places, target))
 }
@@ -174,14 +187,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_folder_but_a_trials_own_is_worked_in() {
+    fn an_agent_works_only_in_a_trial_folder() {
         let system = |place: &str, folder: &str| {
             let home = Home { places: vec![place.to_owned()], folder: folder.to_owned() };
             super::system(&home, &Settings::default()).map(|(places, _)| places[0].to_string())
         };
         assert_eq!(system("/mnt", "weir-bench-17-0-0-0"), Ok("/mnt".to_owned()));
         for folder in ["", ".", "home", "../weir-bench-1", "weir-bench-1/../..", "weir-bench-1/x", "/weir-bench-1"] {
-            assert!(system("/mnt", folder).unwrap_err().contains("no folder of a bench"), "{folder}");
+            assert!(system("/mnt", folder).unwrap_err().contains("not the name of a trial's folder"), "{folder}");
         }
         assert!(system("gopher://x", "weir-bench-1").unwrap_err().contains("gopher"));
     }

@@ -1,5 +1,5 @@
-//! The campaign file. Every key has to be known; sizes have units; a parameter may be one value or a list, and all combinations of lists
-//! are done.
+//! The campaign file. Unknown keys are errors, and sizes have units. A parameter may be one value or a list. The
+//! campaign does all combinations of lists.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,126 +15,129 @@ use crate::fault::Fault;
 use crate::target::{Place, PlaceError};
 use crate::workload::{ForeignError, Iperf3Server, WorkError};
 
-/// What is wrong with a campaign.
+/// Why a campaign is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum CampaignError {
-    /// Not TOML, or an unknown key, or a value of a wrong kind.
-    #[error("the campaign cannot be read: {0}")]
+    /// The text is not TOML, a key is unknown, or a value has the wrong type.
+    #[error("cannot read the campaign: {0}")]
     Syntax(#[from] toml::de::Error),
-    /// There is nothing to do.
+    /// The campaign has nothing to do.
     #[error("the campaign has no {0}")]
     Nothing(&'static str),
-    /// Two systems of one name.
-    #[error("two systems are called `{0}`")]
+    /// Two systems have the same name.
+    #[error("two systems have the name `{0}`; give each its own")]
     Twice(String),
-    /// A place that is none.
+    /// A directory of a system is not valid.
     #[error("system `{name}`: {source}")]
     Place {
         /// The system.
         name: String,
-        /// Why.
+        /// The reason.
         source: PlaceError,
     },
-    /// More trials than anybody can mean.
-    #[error("{0} trials; at most {TRIALS_MAX}, so leave out some values or repeats")]
+    /// The campaign has too many trials.
+    #[error("the campaign has {0} trials, and {TRIALS_MAX} are allowed; remove some values or repeats")]
     Many(u64),
-    /// Work that makes no sense.
+    /// The parameters of a work are not valid.
     #[error("work `{name}`: {source}")]
     Work {
         /// The work.
         name: String,
-        /// Why.
+        /// The reason.
         source: WorkError,
     },
-    /// Nothing to break.
+    /// A failure section needs a command that breaks the system, and there is none.
     #[error(
         "system `{0}` has no command that breaks something, which `[[failure]]` needs: give `fail = [\"PROGRAM\", \"ARGUMENT\"]`"
     )]
     NoFail(String),
-    /// A token, or an iperf3, for nobody.
+    /// The system has a token or an iperf3 address, but no network-test server.
     #[error("system `{name}` has `{key}` and no peer; give the HOST:PORT of its `weir bench flows`")]
     NoPeer {
         /// The system.
         name: String,
-        /// What it has.
+        /// The key that it has.
         key: &'static str,
     },
-    /// An address that is none.
+    /// An iperf3 address is not valid.
     #[error("system `{name}`: {source}")]
     Iperf3 {
         /// The system.
         name: String,
-        /// Why.
+        /// The reason.
         source: ForeignError,
     },
-    /// Flows with nobody.
-    #[error("work `{name}` is about flows {}; give systems a `peer`, the HOST:PORT of `weir bench flows` on their machines", if *at_once { "with several systems at once, and fewer than two have a far side" } else { "with systems, and none has a far side" })]
+    /// A network section needs network-test servers, and the systems have too few.
+    #[error("work `{name}` {}; give systems a `peer`, the HOST:PORT of `weir bench flows` on their machines", if *at_once { "tests several systems at once, and fewer than two have a network-test server" } else { "tests the network, and no system has a network-test server" })]
     NoPeers {
         /// The work.
         name: String,
-        /// Whether it needs several.
+        /// Whether it needs several servers.
         at_once: bool,
     },
-    /// Work over more places than any system has.
-    #[error("work `{name}` is to use {targets} places at a time, and no system has so many")]
+    /// A work needs more directories than any system has.
+    #[error("work `{name}` uses {targets} directories, and no system has that many `place` entries")]
     Targets {
         /// The work.
         name: String,
-        /// How many it wants.
+        /// The number that it needs.
         targets: u32,
     },
-    /// A disk that nobody knows.
+    /// The disk of a system names an unknown system.
     #[error(
-        "system `{name}`: its disk is said to be the system `{disk}`, which is not there; name one by a path on the same disk"
+        "system `{name}`: `disk` names the system `{disk}`, which does not exist; add a system with a path on the same disk"
     )]
     NoDisk {
         /// The system.
         name: String,
-        /// What it names.
+        /// The name of the disk.
         disk: String,
     },
 }
 
-/// Most trials of a campaign.
+/// The most trials of a campaign.
 pub const TRIALS_MAX: u64 = 100_000;
-/// Where `iperf3 -s` listens unless it is told otherwise.
+/// The default port of `iperf3 -s`.
 const IPERF3_PORT: u16 = 5201;
 
-/// A system to be measured.
+/// A system that the campaign measures.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct System {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// A directory on it, by path or URL; several where files are to be spread over several servers or disks.
+    /// A directory on it, by path or URL. With several directories, files are spread over several servers or disks.
     pub place: Many<String>,
-    /// The system that is the disk below this one, by its name: what it reaches is this one's ceiling.
+    /// The name of the system that is the disk below this one. Its rate is this system's ceiling.
     pub disk: Option<String>,
-    /// Where `weir bench flows` listens on its machine, as `HOST:PORT`.
+    /// The address of `weir bench flows` on its machine, `HOST:PORT`.
     pub peer: Option<String>,
-    /// Where `iperf3 -s` listens there, as `HOST:PORT`; otherwise on the peer's host, at the port that iperf3 takes by itself.
+    /// The address of `iperf3 -s` there, `HOST:PORT`. The default is the peer's host with iperf3's default port.
     pub iperf3: Option<String>,
-    /// The token that both sides have been given.
+    /// The file with the token that both sides share.
     pub token_file: Option<PathBuf>,
-    /// A command that breaks something of it, for `[[failure]]`: a program and its arguments, run without a shell.
+    /// A command that breaks a part of the system, for `[[failure]]`. It is a program with arguments, run without a
+    /// shell.
     #[serde(default)]
     pub fail: Vec<String>,
-    /// A command that mends it again.
+    /// A command that restores it.
     #[serde(default)]
     pub restore: Vec<String>,
-    /// Names of sites by `HOST` or `HOST:PORT` of the servers that stand there.
+    /// The site names of servers, by their `HOST` or `HOST:PORT`.
     #[serde(default)]
     pub sites: BTreeMap<String, String>,
-    /// Processes of its server on this machine, by their names, if it is on this machine: their CPU time is the server's.
+    /// The names of its server's processes, if the server runs on this machine. Their CPU time counts as the
+    /// server's.
     #[serde(default)]
     pub processes: Vec<String>,
-    /// Processes that do a part of the work on each client, as that of a FUSE mount does, by their names: their CPU time is the client's.
+    /// The names of processes that do a part of the work on each client, such as a FUSE mount. Their CPU time
+    /// counts as the client's.
     #[serde(default)]
     pub client_processes: Vec<String>,
 }
 
 impl System {
-    /// Where it is.
+    /// Returns its directories.
     ///
     /// # Errors
     /// [`CampaignError::Place`].
@@ -143,14 +146,14 @@ impl System {
         self.place.all().iter().map(|place| Place::parse(place).map_err(failed)).collect()
     }
 
-    /// `HOST:PORT` of the iperf3 beside its far side; `None` where it has none.
+    /// Returns the `HOST:PORT` of the iperf3 server beside its network-test server; `None` if it has none.
     #[must_use]
     pub fn iperf3_server(&self) -> Option<String> {
         let (host, _) = self.peer.as_deref()?.rsplit_once(':')?;
         Some(self.iperf3.clone().unwrap_or_else(|| format!("{host}:{IPERF3_PORT}")))
     }
 
-    /// What is broken and mended while `work` is done on it.
+    /// Returns the commands that break and restore the system during `work`.
     #[must_use]
     pub fn faults(&self, work: &Work) -> Vec<Fault> {
         let fault = |what: &str, at_s: Option<u32>, command: &[String]| {
@@ -161,7 +164,7 @@ impl System {
         all.into_iter().flatten().collect()
     }
 
-    /// The site of a server, or the server where nobody knows more.
+    /// Returns the site of a server, or the server itself if its site is not known.
     #[must_use]
     pub fn site_of<'a>(&'a self, server: &'a str) -> &'a str {
         let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
@@ -173,12 +176,12 @@ impl System {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Campaign {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// Seed of contents and orders.
+    /// The seed of contents and orders.
     #[serde(default)]
     pub seed: u64,
-    /// How often each trial is done; at least six give an interval of 95 %.
+    /// How often each trial is done. At least six repeats give an interval of 95 %.
     pub repeats: u32,
     /// The systems.
     #[serde(rename = "system", default)]
@@ -192,16 +195,16 @@ pub struct Campaign {
     /// Data acquisition.
     #[serde(rename = "daq", default)]
     pub daq: Vec<Daq>,
-    /// Jobs with many files of very different kinds.
+    /// Jobs with many files of different sizes.
     #[serde(rename = "repeat", default)]
     pub repeat: Vec<Repeat>,
     /// Very many files of many clients.
     #[serde(rename = "robust", default)]
     pub robust: Vec<Robust>,
-    /// Reading what others wrote, and who served it.
+    /// Reading files that others wrote, with the servers that served them.
     #[serde(rename = "placement", default)]
     pub placement: Vec<Placement>,
-    /// Going on while something is broken.
+    /// Work that continues while something is broken.
     #[serde(rename = "failure", default)]
     pub failure: Vec<Failure>,
     /// Analysis.
@@ -216,7 +219,7 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// Reads a campaign, and checks all that can be known before anything is touched.
+    /// Parses a campaign, and checks everything that can be known before any system is used.
     ///
     /// # Errors
     /// [`CampaignError`].
@@ -282,7 +285,7 @@ impl Campaign {
         }
     }
 
-    /// An address that is given has to be one; one that follows from a peer, where it is needed.
+    /// Checks given iperf3 addresses, and those that follow from a peer if a work needs them.
     fn check_iperf3(&self, works: &[Work]) -> Result<(), CampaignError> {
         let is_by_iperf3 = |phase: &Phase| matches!(phase, Phase::ForeignFlows(_));
         let is_needed = works.iter().any(|work| work.phases.iter().any(is_by_iperf3));
@@ -293,8 +296,8 @@ impl Campaign {
         })
     }
 
-    /// On which systems work is done, one after the other, in the order of `systems`; what needs no system is done under the first one's
-    /// number.
+    /// Returns the systems on which `work` is done, in the order of `systems`. Work without a system gets the
+    /// number of the first one.
     #[must_use]
     pub fn systems_of(&self, work: &Work, systems: &[usize]) -> Vec<usize> {
         if !work.needs_system() {
@@ -305,7 +308,7 @@ impl Campaign {
         systems.iter().copied().filter(|number| self.systems.get(*number).is_some_and(takes_part)).collect()
     }
 
-    /// All sections, in the order in which their rows stand.
+    /// All sections, in the order of their rows in results.
     fn sections(&self) -> impl Iterator<Item = &dyn Section> {
         fn all<S: Section>(sections: &[S]) -> impl Iterator<Item = &dyn Section> {
             sections.iter().map(|section| section as &dyn Section)
@@ -323,7 +326,7 @@ impl Campaign {
         self.sections().map(Section::combinations).fold(0, u64::saturating_add)
     }
 
-    /// All work, in all combinations.
+    /// Returns all works, in all combinations.
     #[must_use]
     pub fn works(&self) -> Vec<Work> {
         self.sections().flat_map(|section| section.works(self.seed)).collect()
@@ -389,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_had_with_those_that_have_a_far_side() {
+    fn flows_run_only_with_systems_that_have_a_server() {
         let network =
             "[[network]]\nname = \"net\"\nprotocols = [\"tcp\", \"udp\"]\nflows = [1, 6]\nat_once = [false, true]\n";
         let with = |text: &str, peers: usize| {
@@ -405,11 +408,11 @@ mod tests {
         let systems: Vec<_> = flows.iter().map(|work| campaign.systems_of(work, &[1, 0])).collect();
         assert_eq!(systems.iter().filter(|systems| **systems == [1, 0]).count(), 4);
         assert_eq!(systems.iter().filter(|systems| **systems == [0]).count(), 4);
-        assert!(with(network, 0).unwrap_err().to_string().contains("none has a far side"));
+        assert!(with(network, 0).unwrap_err().to_string().contains("no system has a network-test server"));
         assert!(with(network, 1).unwrap_err().to_string().contains("fewer than two"));
         let alone = network.replace("[false, true]", "false");
         assert_eq!(with(&alone, 1).unwrap().systems_of(&flows[0], &[1, 0]), [0]);
-        assert!(with(&alone, 0).unwrap_err().to_string().contains("none has a far side"));
+        assert!(with(&alone, 0).unwrap_err().to_string().contains("no system has a network-test server"));
         let beside = with(&format!("{alone}beside = [\"iperf3\"]\n"), 1).unwrap();
         let flows: Vec<Work> = beside.works().into_iter().filter(Work::needs_peers).collect();
         let titles: Vec<_> = flows[0].phases.iter().map(|phase| phase.workload().title()).collect();
@@ -422,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_iperf3_cannot_do_is_said_before_anything_is_touched() {
+    fn work_that_iperf3_cannot_do_is_refused_before_the_start() {
         let with = |system: &str, work: &str| {
             let system = format!("[[system]]\nname = \"a\"\nplace = \"/a\"\n{system}\n");
             let work = format!("[[network]]\nname = \"net\"\nbeside = [\"iperf3\"]\n{work}\n");
@@ -433,7 +436,7 @@ mod tests {
         assert_eq!(server("peer = \"[::1]:1\""), "[::1]:5201");
         assert_eq!(server("peer = \"h:1\"\niperf3 = \"other:7\""), "other:7");
         let wrong = |system: &str, work: &str| with(system, work).unwrap_err().to_string();
-        assert!(wrong("", "").contains("none has a far side"));
+        assert!(wrong("", "").contains("no system has a network-test server"));
         assert!(wrong("iperf3 = \"h:1\"", "").contains("`iperf3` and no peer"));
         assert!(wrong("peer = \"h:1\"\niperf3 = \"h\"", "").contains("`h` is no HOST:PORT"));
         assert!(wrong("peer = \"h:1\"\niperf3 = \"--logfile=x:1\"", "").contains("no HOST:PORT"));
@@ -447,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_stands_beside_what_it_does() {
+    fn a_tool_runs_beside_the_phases_that_it_can_do() {
         let streams = "[[streams]]\nname = \"s\"\nphases = [\"write\"]\nfile = \"1MB\"\nblock = \"64KiB\"\n";
         let with = |work: &str, tool: &str| {
             let system = "[[system]]\nname = \"a\"\nplace = \"/a\"\npeer = \"h:1\"\n";
@@ -463,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_before_anything_is_touched() {
+    fn invalid_campaigns_are_refused_before_the_start() {
         let with = |from: &str, to: &str| Campaign::parse(&CAMPAIGN.replace(from, to)).unwrap_err().to_string();
         assert!(with("block =", "blok =").contains("blok"));
         assert!(with("\"1MiB\"", "\"1\"").contains("64MiB"), "{}", with("\"1MiB\"", "\"1\""));

@@ -1,4 +1,5 @@
-//! Campaigns: systems x work x parameters x repeats, from a TOML file to a list of trials in an order that favours nobody.
+//! Campaigns: systems x work x parameters x repeats. A TOML file becomes a list of trials in an order that favours
+//! no system.
 
 mod file;
 mod order;

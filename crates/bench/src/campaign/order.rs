@@ -1,4 +1,4 @@
-//! In what order trials are done, and how long they take.
+//! The order of trials, and the time that they take.
 
 use std::time::Duration;
 
@@ -9,9 +9,13 @@ use rand::seq::SliceRandom;
 use super::{Campaign, Phase, Trial, Work};
 use crate::workload::Workload;
 
-/// All trials: repeat by repeat, so that a campaign that is cut off has something of everything; within a repeat all work in random order;
-/// and the systems one after the other on the same work, in random order too, so that what the machine does meanwhile meets all alike. What the
-/// client does alone is done once a repeat, under the first system's number.
+/// Returns all trials. The order has three levels:
+/// - One repeat follows another, so that an interrupted campaign has some results of everything.
+/// - Within a repeat, all work comes in random order.
+/// - The systems do the same work one after the other, in random order, so that other load on the machine affects
+///   all of them alike.
+///
+/// Work of the client alone is done once in each repeat, under the first system's number.
 #[must_use]
 pub fn order(campaign: &Campaign) -> Vec<Trial> {
     let mut random = StdRng::seed_from_u64(campaign.seed);
@@ -30,20 +34,20 @@ pub fn order(campaign: &Campaign) -> Vec<Trial> {
     trials
 }
 
-/// What a campaign will take.
+/// The estimate for a campaign.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Estimate {
-    /// Trials.
+    /// The number of trials.
     pub trials: usize,
-    /// Bytes moved in all.
+    /// The bytes moved, in total.
     pub moved: u64,
-    /// Bytes on one system at a time.
+    /// The most bytes on one system at a time.
     pub room: u64,
-    /// How long, if systems are as fast as supposed.
+    /// The duration, if the systems have the assumed rates.
     pub time: Duration,
 }
 
-/// Estimates it from supposed rates: bytes a second, and small operations a second.
+/// Makes an estimate from assumed rates, in bytes a second and small operations a second.
 #[must_use]
 pub fn estimate(campaign: &Campaign, byte_rate: u64, operation_rate: u64) -> Estimate {
     let works = campaign.works();
@@ -96,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn each_trial_is_done_once_and_systems_meet_on_the_same_work() {
+    fn each_trial_is_done_once_and_systems_do_the_same_work_in_turn() {
         let trials = order(&campaign(5));
         let all: BTreeSet<&Trial> = trials.iter().collect();
         assert_eq!((trials.len(), all.len()), (60, 60));
@@ -116,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn more_repeats_begin_the_same() {
+    fn more_repeats_extend_the_same_order() {
         assert_eq!(order(&campaign(7))[..60], order(&campaign(5))[..]);
     }
 

@@ -1,4 +1,4 @@
-//! Work with all its parameters, and a trial of it.
+//! Work with all its parameters, and trials of it.
 
 use super::file::CampaignError;
 use crate::network::NetworkSpec;
@@ -8,31 +8,31 @@ use crate::workload::{
     Names, SmallPhase, SmallSpec, StreamSpec, WorkError, Workload, no_names,
 };
 
-/// What results call the client where it works with no system.
+/// The name in results for work without a system.
 pub const CLIENT_ALONE: &str = "this client";
-/// What results call all systems together.
+/// The name in results for all systems together.
 pub const ALL_AT_ONCE: &str = "all at once";
 
-/// Work that is done in one go, on files of its own.
+/// Work that is done at once, on files of its own.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Work {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// Parameters that set it apart from others of its name, as people read them.
+    /// The parameters that distinguish it from others of its name, as readable text.
     pub parameters: Vec<(String, String)>,
-    /// What is done, in this order.
+    /// The phases in order.
     pub phases: Vec<Phase>,
-    /// A directory on a second system, where copies go.
+    /// A directory on a second system, for copies.
     pub copy_to: Option<String>,
-    /// When the system's command that breaks something is run, in seconds after the start of the phase.
+    /// When the system's `fail` command runs, in seconds after the start of the phase.
     pub fail_at_s: Option<u32>,
-    /// When the command that mends it is.
+    /// When its `restore` command runs.
     pub restore_at_s: Option<u32>,
-    /// Of the system's places so many; otherwise all.
+    /// How many of the system's directories it uses. The default is all.
     pub targets: Option<u32>,
 }
 
-/// A part of work that is measured by itself.
+/// A part of a work that is measured on its own.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -42,15 +42,15 @@ pub enum Phase {
     Small(SmallSpec),
     /// Data acquisition.
     Daq(DaqSpec),
-    /// Many files that come and go.
+    /// Many files that are created and removed.
     Churn(ChurnSpec),
-    /// Going on while something is broken.
+    /// Work that continues while something is broken.
     Failure(FailureSpec),
     /// Another tool on the same work.
     Foreign(ForeignSpec),
     /// The client alone, with no system.
     Client(GenerateSpec),
-    /// The network to the far sides of systems.
+    /// The network between clients and network-test servers.
     Network(NetworkSpec),
     /// Another tool on the same flows.
     ForeignFlows(ForeignFlowsSpec),
@@ -59,7 +59,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// What it is.
+    /// Returns the phase's workload.
     #[must_use]
     pub fn workload(&self) -> &dyn Workload {
         match self {
@@ -76,8 +76,8 @@ impl Phase {
         }
     }
 
-    /// The same where something before it failed, or was cut, that was to write: any content that the files had or were to have may be there.
-    /// One of several agents does not know which files the others have.
+    /// Returns the same phase after an earlier phase that writes has failed or was cut short. The files may then
+    /// have any version of their contents. `by_agents`: an agent does not know which files other agents have.
     #[must_use]
     pub fn of_uncertain(&self, by_agents: bool) -> Self {
         match self {
@@ -87,7 +87,8 @@ impl Phase {
         }
     }
 
-    /// Of a work's parameters its own: a new file is written by one worker, however many chunks there are later.
+    /// Returns the parameters that apply to this phase. For example, a new file has one writer, however many chunks
+    /// later phases use.
     #[must_use]
     pub fn parameters(&self, of_work: &[(String, String)]) -> Vec<(String, String)> {
         let mut parameters = of_work.to_vec();
@@ -98,8 +99,8 @@ impl Phase {
         parameters
     }
 
-    /// Whether it can be done only where all files were written that were to be: who does it does not know how far that came, and would take
-    /// what was never written for something that is gone.
+    /// Whether the phase needs all files of earlier phases to be complete. A worker of such a phase does not know
+    /// how far those phases came, and would report unwritten data as lost.
     #[must_use]
     pub fn needs_whole_files(&self, by_agents: bool) -> bool {
         match self {
@@ -110,7 +111,8 @@ impl Phase {
         }
     }
 
-    /// The same where some who made files before are gone: who looks at all files of a directory cannot expect all of them.
+    /// Returns the same phase after some creators of files are gone. A phase that checks all files of a directory
+    /// cannot expect all of them then.
     #[must_use]
     pub fn of_fewer(&self) -> Self {
         match self {
@@ -124,7 +126,7 @@ impl Phase {
 }
 
 impl Work {
-    /// Work without anything to do yet.
+    /// Makes a work without phases.
     pub(super) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -137,13 +139,13 @@ impl Work {
         }
     }
 
-    /// Whether it can be done on a system with so many places.
+    /// Whether a system with this number of directories can do it.
     #[must_use]
     pub fn fits(&self, places: u64) -> bool {
         self.targets.is_none_or(|targets| u64::from(targets) <= places)
     }
 
-    /// Whether each phase makes sense, and finds the files that it needs.
+    /// Checks each phase and the files that it needs.
     pub(super) fn check(&self) -> Result<(), CampaignError> {
         let wrong = |source| CampaignError::Work { name: self.name.clone(), source };
         let mut made = false;
@@ -157,7 +159,7 @@ impl Work {
         if self.phases.is_empty() { Err(CampaignError::Nothing("phases in one of its works")) } else { Ok(()) }
     }
 
-    /// Reads what it needs on this machine, before anything is done anywhere.
+    /// Reads the files that it needs on this machine, before any work starts.
     ///
     /// # Errors
     /// [`CampaignError::Work`].
@@ -170,13 +172,13 @@ impl Work {
         self.phases.iter().map(Phase::workload)
     }
 
-    /// Directories that have to be there before the first phase.
+    /// Returns the directories that must exist before the first phase.
     #[must_use]
     pub fn directories(&self) -> Vec<RelName> {
         self.workloads().next().map_or_else(Vec::new, Workload::directories)
     }
 
-    /// Files that may be there after the last phase, whatever happened.
+    /// Returns the files that may exist after the last phase, whatever happened.
     pub fn files(&self) -> Names<'_> {
         let ours = self.workloads().next().map_or_else(no_names, Workload::files);
         let others = self.phases.iter().find_map(|phase| match phase {
@@ -186,30 +188,30 @@ impl Work {
         Box::new(ours.chain(others.into_iter().flatten()))
     }
 
-    /// Files that may be on the second system then.
+    /// Returns the files that may exist on the second system then.
     pub fn copies(&self) -> Names<'_> {
         self.workloads().next().filter(|_| self.copy_to.is_some()).map_or_else(no_names, Workload::copies)
     }
 
-    /// Whether it is done on a system, and not by the client alone.
+    /// Whether it is done on a system, not by the client alone.
     #[must_use]
     pub fn needs_system(&self) -> bool {
         self.workloads().any(Workload::needs_system)
     }
 
-    /// Whether it is done in a folder on the system.
+    /// Whether it needs a folder on the system.
     #[must_use]
     pub fn needs_place(&self) -> bool {
         self.workloads().any(Workload::needs_place)
     }
 
-    /// Whether it is done with the far sides of systems.
+    /// Whether it needs network-test servers.
     #[must_use]
     pub fn needs_peers(&self) -> bool {
         self.workloads().any(Workload::needs_peers)
     }
 
-    /// What results call where it is done, for the system called `name`.
+    /// Returns the name in results for the system called `name`.
     #[must_use]
     pub fn system_name<'a>(&self, name: &'a str) -> &'a str {
         match (self.needs_system(), self.needs_peers()) {
@@ -219,13 +221,13 @@ impl Work {
         }
     }
 
-    /// Bytes that it takes at most on the system.
+    /// Returns the most bytes that it needs on the system.
     #[must_use]
     pub fn room(&self) -> u64 {
         self.workloads().map(Workload::room).max().unwrap_or(0)
     }
 
-    /// Its name with its parameters.
+    /// Returns its name with its parameters.
     #[must_use]
     pub fn title(&self) -> String {
         let parameters: Vec<String> = self.parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -233,13 +235,13 @@ impl Work {
     }
 }
 
-/// One piece of work on one system.
+/// One repeat of a work on one system.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Trial {
-    /// Which of the campaign's systems.
+    /// The index of the campaign's system.
     pub system: usize,
-    /// Which of the campaign's works.
+    /// The index of the campaign's work.
     pub work: usize,
-    /// Which repeat, from 0.
+    /// The repeat, from 0.
     pub repeat: u32,
 }

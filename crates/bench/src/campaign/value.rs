@@ -1,4 +1,4 @@
-//! Values as people write them: sizes with units, rates, one value or a list of them.
+//! Values in a readable form: sizes with units, rates, and single values or lists.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -6,14 +6,14 @@ use serde::{Deserialize, Deserializer};
 /// One value or several.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Many<T> {
-    /// One.
+    /// One value.
     One(T),
-    /// Several: each is done.
+    /// Several values, which are all used.
     All(Vec<T>),
 }
 
 impl<T: Clone> Many<T> {
-    /// All of them.
+    /// Returns all values.
     pub fn all(&self) -> Vec<T> {
         match self {
             Self::One(value) => vec![value.clone()],
@@ -21,7 +21,7 @@ impl<T: Clone> Many<T> {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         match self {
             Self::One(_) => 1,
@@ -31,7 +31,7 @@ impl<T: Clone> Many<T> {
 }
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Many<T> {
-    /// By what it looks like, so that the error is that of the value itself.
+    /// Decides by the form of the input, so that an error names the problem of the value itself.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = toml::Value::deserialize(deserializer)?;
         let read = if value.is_array() { value.try_into().map(Self::All) } else { value.try_into().map(Self::One) };
@@ -39,7 +39,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Many<T> {
     }
 }
 
-/// A size as people write it: `4KiB`.
+/// A size in the form `4KiB`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size(pub u64);
 
@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// Bytes a second, or as fast as it goes (`flat-out`).
+/// Bytes a second, or `flat-out` for as fast as possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate(pub Option<u64>);
 

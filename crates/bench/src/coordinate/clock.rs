@@ -1,9 +1,10 @@
-//! One moment for machines whose clocks differ: a clock that never jumps, and how far another machine's is ahead of it.
+//! A common time for machines whose clocks differ: a clock that never jumps, and the offset of another machine's
+//! clock.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Time since 1970 as the machine's clock had it when this one was made, and from then on steady, whoever sets the machine's.
+/// The time since 1970. It starts with the machine's clock and then runs steadily, even if someone sets that clock.
 #[derive(Clone, Copy, Debug)]
 pub struct SteadyClock {
     zero: Instant,
@@ -11,20 +12,20 @@ pub struct SteadyClock {
 }
 
 impl SteadyClock {
-    /// From now on.
+    /// Starts at the machine's time.
     #[must_use]
     pub fn new() -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { zero: Instant::now(), since_1970 }
     }
 
-    /// What it says.
+    /// Returns its time.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.since_1970 + self.zero.elapsed()
     }
 
-    /// When it says `time`; not before it was made, and at most a day from now.
+    /// Returns the moment at which it shows `time`. The result is not before its start, and at most a day from now.
     #[must_use]
     pub fn instant_of(&self, time: Duration) -> Instant {
         const DAY: Duration = Duration::from_secs(86_400);
@@ -38,17 +39,17 @@ impl Default for SteadyClock {
     }
 }
 
-/// How far another clock is ahead, and how sure that is.
+/// The offset of another clock, with its accuracy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offset {
-    /// The other clock less this one, in microseconds.
+    /// The other clock minus this one, in microseconds.
     pub ahead_us: i64,
-    /// The round trip that it was found by: it is right to half of that.
+    /// The round trip of the measurement. The offset is accurate to half of it.
     pub round_trip: Duration,
 }
 
 impl Offset {
-    /// What the other clock says when this one says `here`.
+    /// Returns the other clock's time when this one shows `here`.
     #[must_use]
     pub fn there(self, here: Duration) -> Duration {
         let us = i64::try_from(here.as_micros()).unwrap_or(i64::MAX).saturating_add(self.ahead_us);
@@ -56,17 +57,17 @@ impl Offset {
     }
 }
 
-/// What round trips have told. Clocks drift, so old ones are forgotten.
+/// The measured round trips. Clocks drift, so old ones are forgotten.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Trips {
     latest: VecDeque<Offset>,
 }
 
-/// Trips that are kept: about a minute of them.
+/// The number of trips that are kept: about a minute of them.
 const TRIPS_MAX: usize = 64;
 
 impl Trips {
-    /// A question was sent at `sent` and answered at `received`; the other clock said `told` in between.
+    /// Adds a request that was sent at `sent` and answered at `received`. The other clock showed `told` in between.
     pub fn add(&mut self, sent: Duration, told: Duration, received: Duration) {
         let us = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         let round_trip = received.saturating_sub(sent);
@@ -77,7 +78,7 @@ impl Trips {
         self.latest.push_back(Offset { ahead_us, round_trip });
     }
 
-    /// The offset of the shortest trip: what delayed the others made them less sure.
+    /// Returns the offset of the shortest trip. Delays made the longer ones less accurate.
     #[must_use]
     pub fn best(&self) -> Option<Offset> {
         self.latest.iter().copied().min_by_key(|offset| offset.round_trip)

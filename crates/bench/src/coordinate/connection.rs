@@ -1,4 +1,5 @@
-//! A coordinator's door: it lets in who has the token and the same program, and hands on what they say.
+//! The coordinator's listener. It accepts peers that have the token and the same program, and passes on their
+//! messages.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -13,37 +14,37 @@ use super::message::{Ask, Tell};
 use super::{Introduction, PROGRAM, PeerId};
 use crate::peer::{self, FrameError, Fresh, Hello, Peer, Role, Token};
 
-/// Connections at a time, those that have not said yet who they are among them.
+/// The most connections, including those that have not identified themselves yet.
 const CONNECTIONS_MAX: usize = 4096;
-/// How long one who has the token may take to say who he is.
+/// How long a peer with the token may take to introduce itself.
 const INTRODUCTION_MAX: Duration = Duration::from_secs(10);
-/// How long a message to somebody may wait for room.
+/// How long a message to a peer may wait for room.
 const SEND_MAX: Duration = Duration::from_secs(2);
-/// How often the door looks whether it is to be closed.
+/// How often the listener checks whether it must close.
 const LOOK: Duration = Duration::from_millis(50);
-/// Characters of a name.
+/// The most characters of a name.
 const NAME_MAX: usize = 64;
 
-/// What comes through the door.
+/// An event from the listener.
 #[derive(Debug)]
 pub(super) enum Incoming {
-    /// Somebody is in.
+    /// A peer was accepted.
     Joined(PeerId, Peer<TcpStream>, Introduction),
-    /// He says something; when it came.
+    /// A message from a peer, and when it came.
     Told(PeerId, Box<Tell>, Duration),
-    /// He is gone.
+    /// A peer is gone.
     Gone(PeerId, String),
-    /// Somebody was not let in.
+    /// A peer was refused.
     Refused(String),
-    /// What this side wants.
+    /// A request from this side.
     Wish(super::Input),
 }
 
-/// See the module.
+/// The coordinator's listener. See the module.
 pub(super) struct Door {
     pub(super) listener: TcpListener,
     pub(super) token: Arc<Token>,
-    /// The campaign's.
+    /// The systems of the campaign.
     pub(super) systems: Arc<Vec<String>>,
     pub(super) clock: SteadyClock,
     pub(super) to: SyncSender<Incoming>,
@@ -51,46 +52,46 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Lets in who comes, until it is closed.
+    /// Accepts peers until it is closed.
     pub(super) fn keep(self) {
         let (next, open) = (AtomicU64::new(1), Arc::new(AtomicUsize::new(0)));
         while !self.closed.load(Ordering::Relaxed) {
             let Ok((stream, address)) = self.listener.accept() else {
-                // Nobody is there, or there are too many open files for now.
+                // No peer is waiting, or too many files are open for now.
                 thread::sleep(LOOK);
                 continue;
             };
             if open.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
                 continue;
             }
-            let counted = Counted::new(&open);
+            let counted = CountedConnection::new(&open);
             let (id, token, clock) = (next.fetch_add(1, Ordering::Relaxed), Arc::clone(&self.token), self.clock);
             let (to, name, systems) = (self.to.clone(), address.to_string(), Arc::clone(&self.systems));
             let listen = move || {
                 let _counted = counted;
                 match let_in(stream, name, &token, &systems) {
                     Ok((peer, reader, introduction)) => hear(id, peer, reader, introduction, &clock, &to),
-                    // Who hears of it is gone only when all is over.
+                    // The receiver is gone only when everything is over.
                     Err(why) => drop(to.send(Incoming::Refused(why))),
                 }
             };
-            // Without memory for a thread the connection is dropped, and whoever called calls again.
+            // If there is no memory for a thread, the connection is dropped, and the agent tries again.
             let _ = thread::Builder::new().name("agent".into()).stack_size(256 << 10).spawn(listen);
         }
     }
 }
 
 /// A connection that counts as long as its thread lives.
-struct Counted(Arc<AtomicUsize>);
+struct CountedConnection(Arc<AtomicUsize>);
 
-impl Counted {
+impl CountedConnection {
     fn new(open: &Arc<AtomicUsize>) -> Self {
         open.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(open))
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -98,7 +99,7 @@ impl Drop for Counted {
 
 type LetIn = (Peer<TcpStream>, Peer<TcpStream>, Introduction);
 
-/// Greets a caller; tells why he was refused, if he was.
+/// Greets a peer. Returns the reason if it is refused.
 fn let_in(mut stream: TcpStream, address: String, token: &Token, systems: &[String]) -> Result<LetIn, String> {
     let text = |error: &dyn std::error::Error| error.to_string();
     let io = |error: io::Error| format!("{address}: {error}");
@@ -116,7 +117,7 @@ fn let_in(mut stream: TcpStream, address: String, token: &Token, systems: &[Stri
         && introduction.name.chars().all(|c| !c.is_control());
     let why = if introduction.program != PROGRAM {
         format!(
-            "it is {:.80}, and this is {PROGRAM}; use the same on all machines",
+            "its version is {:.80}, and this is {PROGRAM}; use the same version on all machines",
             introduction.program.escape_debug()
         )
     } else if !is_name {
@@ -124,7 +125,7 @@ fn let_in(mut stream: TcpStream, address: String, token: &Token, systems: &[Stri
     } else if let Some(system) =
         introduction.kind.system().filter(|system| !systems.iter().any(|known| known == system))
     {
-        format!("there is no system `{:.80}` in this campaign; there is {}", system.escape_debug(), systems.join(", "))
+        format!("the campaign has no system `{:.80}`; its systems are {}", system.escape_debug(), systems.join(", "))
     } else {
         reader
             .stream
@@ -133,12 +134,12 @@ fn let_in(mut stream: TcpStream, address: String, token: &Token, systems: &[Stri
             .map_err(|error| error.to_string())?;
         return Ok((writer, reader, introduction));
     };
-    // He may be gone already.
+    // The peer may already be gone.
     let _ = writer.send(&Ask::Leave { why: why.clone() });
-    Err(format!("{} was not let in: {why}", writer.name))
+    Err(format!("{} was refused: {why}", writer.name))
 }
 
-/// Hands on what one who is in says, until he is gone.
+/// Passes on the messages of an accepted peer until it is gone.
 fn hear(
     id: PeerId,
     writer: Peer<TcpStream>,
@@ -160,8 +161,8 @@ fn hear(
                     }
                     other => other.to_string(),
                 };
-                // Who hears it closes the connection: if it were closed here, whoever sends on it meanwhile would tell a reason that explains
-                // nothing.
+                // The receiver closes the connection. Closing it here would give a concurrent sender an error that
+                // explains nothing.
                 let _ = to.send(Incoming::Gone(id, why));
                 return;
             }

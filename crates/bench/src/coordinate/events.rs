@@ -1,8 +1,8 @@
-//! What the machine is told, and what it wants.
+//! The inputs and outputs of the machine.
 
 use std::time::Duration;
 
-use super::message::{Ask, FarSide, Home, Tell};
+use super::message::{Ask, Home, ServerAddress, Tell};
 use super::round::Outcome;
 use super::{Kind, PeerId};
 use crate::campaign::Phase;
@@ -10,116 +10,116 @@ use crate::load::Reading;
 use crate::result::{MachineSettings, ServerRecord};
 use crate::sampling::Sample;
 
-/// A phase that all agents are to do.
+/// A phase that all agents must do.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job {
-    /// What.
+    /// The phase.
     pub phase: Phase,
-    /// Where; `None`: with no system.
+    /// The folder on the system; `None`: the phase needs no system.
     pub home: Option<Home>,
-    /// Where copies go.
+    /// The folder for copies.
     pub copies: Option<Home>,
-    /// Far sides of the flows that it is about.
-    pub peers: Vec<FarSide>,
-    /// Names of processes on a client that do a part of the work there, as that of a FUSE mount does.
+    /// The network-test servers of the phase.
+    pub peers: Vec<ServerAddress>,
+    /// The names of processes that do a part of the work on a client, such as a FUSE mount.
     pub client_processes: Vec<String>,
-    /// Seed of contents.
+    /// The seed of contents.
     pub seed: u64,
-    /// How long it may take.
+    /// The time limit of the phase.
     pub limit: Option<Duration>,
 }
 
-/// What this machine does by itself, for those who watch.
+/// The progress of work that this machine does itself, for display.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Local {
-    /// Done since the phase began.
+    /// Done since the start of the phase.
     pub done: Reading,
     /// Done in the last second.
     pub last: Reading,
-    /// How long ago it began.
+    /// The time since the start.
     pub elapsed: Duration,
-    /// What the machine did.
+    /// The activity of the machine.
     pub sample: Sample,
 }
 
-/// What happens to the machine.
+/// An input of the machine.
 #[derive(Debug)]
 pub enum Input {
-    /// Somebody has proved that he may take part.
+    /// A peer has proved that it may take part.
     Joined {
-        /// His connection.
+        /// Its connection.
         peer: PeerId,
-        /// What he calls himself.
+        /// Its name.
         name: String,
-        /// What he does.
+        /// Its kind.
         kind: Kind,
     },
-    /// Somebody says something.
+    /// A message from a peer.
     Told {
-        /// Who.
+        /// The peer.
         peer: PeerId,
-        /// What.
+        /// The message.
         tell: Box<Tell>,
     },
     /// A connection is gone.
     Gone {
-        /// Whose.
+        /// The peer.
         peer: PeerId,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A trial begins: from now on those who are there have their shares of it.
+    /// A trial begins. The agents that are present now get shares of it.
     Muster,
-    /// A phase of it begins.
+    /// A phase of the trial begins.
     Begin(Box<Job>),
-    /// The work begins that this machine does by itself, while servers are watched.
+    /// Work of this machine itself begins, while servers are watched.
     Gather,
-    /// It is over.
+    /// That work has ended.
     Gathered,
-    /// One second of the work that this machine does by itself.
+    /// One second of that work.
     Local(Box<Local>),
-    /// The phase is to end now.
+    /// The phase must end now.
     Stop,
-    /// All is over.
+    /// All peers must leave. The text is the reason.
     Leave(String),
     /// Time has passed.
     Tick,
 }
 
-/// What the machine wants to be done.
+/// An output of the machine.
 #[derive(PartialEq, Debug)]
 pub enum Output {
-    /// Say this.
+    /// Send this to the peer.
     Send(PeerId, Ask),
     /// Close the connection.
     Close(PeerId),
-    /// Tell people.
+    /// Report this to the user.
     Event(Event),
 }
 
-/// What people want to know.
+/// An event for the user.
 #[derive(PartialEq, Debug)]
 pub enum Event {
-    /// Somebody is there; how many agents there are now.
+    /// A peer has joined.
     Joined {
-        /// His name.
+        /// Its name.
         name: String,
-        /// Whether he works.
+        /// Whether it is an agent.
         is_agent: bool,
-        /// How many who work there are now.
+        /// The present number of agents.
         agents: usize,
     },
-    /// Somebody is lost.
+    /// A peer is lost.
     Lost {
-        /// His name.
+        /// Its name.
         name: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Somebody has told of his machine, for the first time or something new; all that is known of it.
+    /// A machine has reported its settings, for the first time or changed ones. All its settings are in it.
     Settings(MachineSettings),
-    /// A phase is over.
+    /// A phase has ended.
     Finished(Box<Outcome>),
-    /// What servers did while this machine worked by itself.
+    /// What the servers did while this machine worked itself.
     Servers(Vec<ServerRecord>),
 }

@@ -1,4 +1,5 @@
-//! What watched servers do during a phase, from its start to its end to the moment: at both they are asked to tell at once.
+//! The activity of watched servers during a phase, exactly from its start to its end. The coordinator requests a
+//! sample at both moments.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,10 +9,10 @@ use super::message::Ask;
 use crate::result::ServerRecord;
 use crate::sampling::{Sample, Series};
 
-/// How long the answer to a question may take before a server's samples count as incomplete.
+/// How long a server may take to answer before its samples count as incomplete.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Samples of all watched servers during a phase.
+/// The samples of all watched servers during a phase.
 #[derive(Debug)]
 pub(super) struct Gathering {
     first: u64,
@@ -28,7 +29,8 @@ struct Watched {
 }
 
 impl Gathering {
-    /// Begins; `first` and the number after it are the questions. `servers`: who is there, each with a record without samples.
+    /// Starts. `first` and the number after it identify the requests. `servers`: the present servers, each with a
+    /// record without samples.
     pub(super) fn begin(
         first: u64,
         servers: impl Iterator<Item = (PeerId, ServerRecord)>,
@@ -41,7 +43,8 @@ impl Gathering {
         Self { first, servers, ending: None }
     }
 
-    /// Takes a sample in: from the answer to the first question, which is of the time before, to the answer to the second.
+    /// Adds a sample. The samples of the phase are those after the answer to the first request, up to the answer to
+    /// the second.
     pub(super) fn add(&mut self, from: PeerId, number: Option<u64>, sample: Sample) {
         let Some(server) = self.servers.get_mut(&from) else { return };
         if server.begun && !server.ended {
@@ -51,19 +54,19 @@ impl Gathering {
         server.ended |= server.begun && number == Some(self.first + 1);
     }
 
-    /// The phase is over.
+    /// The phase has ended.
     pub(super) fn end(&mut self, now: Duration, mut ask: impl FnMut(PeerId, Ask)) {
         self.ending = Some(now);
         self.servers.keys().for_each(|peer| ask(*peer, Ask::Sample { number: self.first + 1 }));
     }
 
-    /// Whether all have told, or will not any more.
+    /// Whether all servers have answered, or will not answer.
     pub(super) fn is_over(&self, now: Duration, is_there: impl Fn(PeerId) -> bool) -> bool {
         let told = || self.servers.iter().all(|(peer, server)| server.ended || !is_there(*peer));
         self.ending.is_some_and(|since| now.saturating_sub(since) >= PATIENCE || told())
     }
 
-    /// What has been gathered.
+    /// Returns the records.
     pub(super) fn into_records(self) -> Vec<ServerRecord> {
         let record = |server: Watched| ServerRecord {
             is_whole: server.ended,

@@ -1,5 +1,6 @@
-//! The coordinator's decisions: who is there, how far clocks are apart, who does which share, when all start, who is lost, and what the phases
-//! come to. It sees messages and times, and answers with messages and events; sockets are elsewhere.
+//! The coordinator's decisions: which peers are present, how far their clocks are apart, which agent gets which
+//! share, when all start, which peer is lost, and the results of the phases. It takes messages and times, and
+//! returns messages and events. It has no sockets.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,19 +17,19 @@ use crate::load::Reading;
 use crate::result::{MachineSettings, ServerRecord};
 use crate::sampling::{Sample, Settings};
 
-/// Who says nothing for so long is lost.
+/// A peer that is silent for this time is lost.
 pub const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// How often clocks are asked for; the question is a sign of life, too.
+/// How often clocks are requested. The request is also a sign of life.
 const PING_EACH: Duration = Duration::from_secs(1);
-/// Questions that are asked one after the other when somebody comes.
+/// The number of clock requests, one after the other, when a peer joins.
 const FIRST_PINGS: u64 = 8;
-/// Questions without an answer that are remembered.
+/// The number of unanswered requests that are remembered.
 const OPEN_PINGS_MAX: usize = 16;
-/// Samples that are kept of all agents, and of all servers, in one phase; beyond that they become longer.
+/// The most samples of all agents, and of all servers, in one phase. Beyond that, samples become longer.
 const SAMPLES_MAX: usize = 200_000;
-/// The same in all phases of a campaign together: records of them stay in memory to its end.
+/// The same for all phases of a campaign together, because their records stay in memory to its end.
 const SAMPLES_OF_ALL: usize = 2_000_000;
-/// Names of those who are gone that are kept.
+/// The number of names of lost peers that are kept.
 const GONE_MAX: usize = 4096;
 
 #[derive(Debug)]
@@ -45,19 +46,19 @@ struct Peer {
     settings: Settings,
 }
 
-/// See the module.
+/// The coordinator's decisions. See the module.
 #[derive(Debug)]
 pub struct Machine {
     planned: usize,
     peers: BTreeMap<PeerId, Peer>,
-    /// Those who have gone and not come back, and why.
+    /// Peers that have gone and not returned, with the reason.
     gone: BTreeMap<String, String>,
-    /// Whose share is which in this trial; `None`: nobody's any more.
+    /// The agent of each share in this trial; `None`: the agent is lost.
     shares: Vec<Option<PeerId>>,
     runs: u64,
     questions: u64,
     round: Option<Round>,
-    /// The round's start, until servers have been asked.
+    /// The round's start, until the servers have been asked.
     starts: Option<Duration>,
     gathering: Option<Gathering>,
     closing: bool,
@@ -66,7 +67,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// For so many agents, and so many phases.
+    /// Makes a machine for this number of agents and phases.
     #[must_use]
     pub fn new(planned: usize, phases: usize) -> Self {
         Self {
@@ -85,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// Takes in what has happened at `now`, and adds what is to be done to `out`. A `Tick` is wanted ten times a second.
+    /// Handles an input at `now`, and appends the results to `out`. The caller sends a `Tick` ten times a second.
     pub fn handle(&mut self, now: Duration, input: Input, out: &mut Vec<Output>) {
         match input {
             Input::Joined { peer, name, kind } => self.join(now, peer, &name, kind, out),
@@ -98,7 +99,7 @@ impl Machine {
             Input::Gone { peer, why } => self.lose(peer, &why, out),
             Input::Muster => {
                 let mut agents: Vec<_> = self.peers.iter().filter(|(_, peer)| peer.kind == Kind::Agent).collect();
-                // By name, so that in each trial the same machine does the same.
+                // Sorted by name, so that the same machine gets the same share in each trial.
                 agents.sort_by_key(|(_, peer)| &peer.name);
                 self.shares = agents.into_iter().map(|(id, _)| Some(*id)).collect();
             }
@@ -127,7 +128,7 @@ impl Machine {
     fn join(&mut self, now: Duration, id: PeerId, name: &str, kind: Kind, out: &mut Vec<Output>) {
         let agents = self.agents();
         if kind == Kind::Agent && agents >= self.planned {
-            let why = format!("there are {agents} agents already, and that is all that were asked for (--agents)");
+            let why = format!("all {agents} agents that --agents asks for are present already");
             out.extend([Output::Send(id, Ask::Leave { why }), Output::Close(id)]);
             return;
         }
@@ -154,7 +155,7 @@ impl Machine {
     }
 
     fn told(&mut self, now: Duration, id: PeerId, tell: Tell, out: &mut Vec<Output>) -> Result<(), &'static str> {
-        // Who is lost may not know it yet.
+        // A lost peer may not know it yet.
         let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
         peer.heard = now;
         tell.check()?;
@@ -186,8 +187,8 @@ impl Machine {
                 }
                 Ok(())
             }
-            (Kind::Watcher { .. }, _) => Err("told of work, and it only watches"),
-            (Kind::Agent, Tell::Watched { .. }) => Err("told what it watches, and it was to work"),
+            (Kind::Watcher { .. }, _) => Err("reported work, although it only watches"),
+            (Kind::Agent, Tell::Watched { .. }) => Err("reported a watched server, although it is an agent"),
             (Kind::Agent, tell) => {
                 match &tell {
                     Tell::Second { roles, sample, .. } => {
@@ -199,7 +200,7 @@ impl Machine {
                 }
                 match &mut self.round {
                     Some(round) => round.told(id, tell, now),
-                    // The phase was called off, and this is late.
+                    // The phase was called off, and this message is late.
                     None => Ok(()),
                 }
             }
@@ -227,7 +228,7 @@ impl Machine {
         self.runs += 1;
         let parts = job.phase.workload().parts();
         let of = self.shares.len();
-        // Those who were to have parts and are not there.
+        // Agents that should have shares and are absent.
         let planned = self.planned.min(parts as usize).saturating_sub(of);
         let mut missing = planned > 0;
         let mut shares = Vec::new();
@@ -289,7 +290,7 @@ impl Machine {
         }
     }
 
-    /// What follows from what has been told by now.
+    /// Does everything that the present state allows.
     fn go_on(&mut self, now: Duration, out: &mut Vec<Output>) {
         if let Some(round) = &mut self.round {
             let (peers, ask) = (&self.peers, |peer, ask| out.push(Output::Send(peer, ask)));
@@ -328,13 +329,13 @@ impl Machine {
         }
     }
 
-    /// How many who work are there.
+    /// Returns the number of present agents.
     #[must_use]
     pub fn agents(&self) -> usize {
         self.peers.values().filter(|peer| peer.kind == Kind::Agent).count()
     }
 
-    /// What there is to see.
+    /// Returns the state for display.
     #[must_use]
     pub fn view(&self, now: Duration) -> View {
         let started = self.round.as_ref().and_then(Round::started).filter(|start| now >= *start);
@@ -384,7 +385,7 @@ impl Peer {
     }
 }
 
-/// The share `number` of `of` of `parts`: whole parts, one after the other.
+/// Share `number` of `of` shares of `parts`. Each share consists of adjacent parts.
 fn part_of(parts: u32, number: usize, of: usize) -> Range<u32> {
     let cut = |number: usize| {
         let cut = u64::from(parts) * number as u64 / of.max(1) as u64;

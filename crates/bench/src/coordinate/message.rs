@@ -1,5 +1,5 @@
-//! What a coordinator and its agents say to each other: work with all its parameters, and what came of it. There is no message that
-//! names a command, or a path that the campaign does not.
+//! The messages between a coordinator and its agents: work with all its parameters, and its results. No message can
+//! name a command, or a path that the campaign does not name.
 
 use std::ops::Range;
 
@@ -15,21 +15,21 @@ use crate::sampling::{Sample, Settings};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Home {
-    /// The directories that the campaign names, by path or URL; files are spread over several.
+    /// The directories of the campaign, by path or URL. Files are spread over several.
     pub places: Vec<String>,
-    /// The trial's own folder in each.
+    /// The trial's own folder in each of them.
     pub folder: String,
 }
 
-/// The far side of flows. Agents have the token that it asks for: it is the one by which they have joined.
+/// A network-test server. The agents already have its token: the one with which they joined.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FarSide {
-    /// The name of the system that it stands beside.
+pub struct ServerAddress {
+    /// The name of its system.
     pub system: String,
     /// `HOST:PORT`.
     pub address: String,
-    /// `HOST:PORT` of the `iperf3 -s` beside it.
+    /// The `HOST:PORT` of the `iperf3 -s` beside it.
     pub iperf3: String,
 }
 
@@ -37,167 +37,167 @@ pub struct FarSide {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
-    /// Which phase of this campaign it is, counted from 1 by the coordinator.
+    /// The coordinator's number of the phase in this campaign, from 1.
     pub run: u64,
-    /// What is done.
+    /// The phase.
     pub phase: Phase,
     /// The parts that this agent does.
     pub parts: Range<u32>,
-    /// Where; `None`: with no system.
+    /// The folder on the system; `None`: the phase needs no system.
     pub home: Option<Home>,
-    /// Where copies go, if some are made.
+    /// The folder for copies, if the phase makes any.
     pub copies: Option<Home>,
-    /// Far sides of the flows that the phase is about.
-    pub peers: Vec<FarSide>,
-    /// Names of processes on a client that do a part of the work there, as that of a FUSE mount does.
+    /// The network-test servers of the phase.
+    pub peers: Vec<ServerAddress>,
+    /// The names of processes that do a part of the work on a client, such as a FUSE mount.
     pub client_processes: Vec<String>,
-    /// Seed of contents.
+    /// The seed of contents.
     pub seed: u64,
-    /// Seconds that it may take.
+    /// The time limit in seconds.
     pub limit_s: Option<f64>,
 }
 
-/// What a coordinator says.
+/// A message from the coordinator.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ask {
-    /// What does your clock say?
+    /// Send your clock's time.
     Clock {
-        /// Which question.
+        /// The number of the request.
         number: u64,
     },
-    /// Get ready for this.
+    /// Prepare this task.
     Prepare(Box<Task>),
-    /// Begin when your clock says so.
+    /// Start at this time of your clock.
     Start {
-        /// Which phase.
+        /// The phase.
         run: u64,
         /// Microseconds since 1970.
         at_us: u64,
     },
-    /// End what you do, and tell what came of it.
+    /// Stop the work, and send its results.
     Stop {
-        /// Which phase.
+        /// The phase.
         run: u64,
     },
-    /// To one who watches: tell now what happened since you last told.
+    /// To a watcher: send what happened since your last message.
     Sample {
-        /// Which question.
+        /// The number of the request.
         number: u64,
     },
-    /// There is nothing more to do.
+    /// Leave. The work is over.
     Leave {
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
 }
 
-/// What one role of an agent's share came to.
+/// The result of one role of an agent's share.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoleDone {
     /// Its name.
     pub role: String,
-    /// From the common start to the end of its last worker here, in seconds.
+    /// The seconds from the common start to the end of the role's last worker here.
     pub wall_s: f64,
-    /// What its workers did.
+    /// The work of its workers.
     pub tally: Tally,
-    /// Done since the last second that was told of.
+    /// The work since the last reported second.
     pub rest: Reading,
-    /// Workers that did nothing, and why.
+    /// The reasons of workers that did nothing.
     pub idle_workers: Vec<String>,
 }
 
-/// What an agent says.
+/// A message from an agent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tell {
-    /// What its clock says.
+    /// The time of its clock.
     Clock {
-        /// Which question it answers.
+        /// The number of the request.
         number: u64,
         /// Microseconds since 1970.
         at_us: u64,
     },
     /// All workers are ready.
     Prepared {
-        /// Which phase.
+        /// The phase.
         run: u64,
-        /// What could come from a memory.
+        /// Which data may come from a cache.
         caches: Caches,
     },
-    /// It cannot do this.
+    /// The agent cannot do the task.
     Refused {
-        /// Which phase.
+        /// The phase.
         run: u64,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// One second of work.
     Second {
-        /// Which phase.
+        /// The phase.
         run: u64,
-        /// Which second of it, from 0.
+        /// The number of the second, from 0.
         number: u32,
-        /// What was done in it, role by role.
+        /// The work in this second, for each role.
         roles: Vec<(String, Reading)>,
-        /// What the machine did.
+        /// The activity of the machine.
         sample: Sample,
     },
-    /// Its share is done, or was stopped.
+    /// The share is done, or was stopped.
     Done {
-        /// Which phase.
+        /// The phase.
         run: u64,
-        /// Role by role.
+        /// The results of each role.
         roles: Vec<RoleDone>,
-        /// CPU time of its process, user and system, in seconds.
+        /// The user and system CPU time of its process, in seconds.
         cpu_s: f64,
-        /// The system's part of that.
+        /// The system CPU time of its process, in seconds.
         system_s: f64,
-        /// What the machine did since the last second.
+        /// The activity of the machine since the last second.
         sample: Sample,
     },
-    /// Settings of its machine; those that it has told before and does not name are as they were.
+    /// Settings of the agent's machine. Settings that it has sent before and omits now are unchanged.
     Settings {
-        /// What may explain why it is faster or slower than another.
+        /// Settings that may explain why it is faster or slower than another machine.
         settings: Settings,
     },
-    /// One second of a machine that is watched.
+    /// One second of a watched machine.
     Watched {
-        /// The question that it answers; `None`: a second was over.
+        /// The number of the request; `None`: a second has passed.
         number: Option<u64>,
-        /// What the machine did.
+        /// The activity of the machine.
         sample: Sample,
     },
 }
 
-/// Roles of one phase.
+/// The most roles of one phase.
 const ROLES_MAX: usize = 16;
-/// Names of roles, devices and the like.
+/// The most bytes of a name, of a role or device for example.
 const NAME_BYTES_MAX: usize = 128;
-/// Flows of one phase.
+/// The most flows of one phase.
 const FLOWS_MAX: usize = 1 << 16;
-/// Devices of one kind, or processes.
+/// The most devices of one kind, or processes.
 const DEVICES_MAX: usize = 4096;
-/// Settings of one machine: some dozens, and some for each interface, disk and place.
+/// The most settings of one machine: some dozens, and some for each interface, disk and directory.
 const SETTINGS_MAX: usize = 4096;
-/// Texts of workers that did nothing; an agent tells no more.
+/// The most texts about workers that did nothing. An agent sends no more.
 pub(crate) const IDLE_MAX: usize = 20;
-/// Bytes of a text in words.
+/// The most bytes of a readable text.
 pub(crate) const TEXT_BYTES_MAX: usize = 2000;
-/// Beyond this counts are no longer exact as figures.
+/// Larger counts are not exact as floating-point numbers.
 const COUNT_MAX: u64 = 1 << 53;
 /// Ten years.
 const SECONDS_MAX: f64 = 3.2e8;
-/// Processors that a process can use.
+/// The most processors that a process can use.
 const CORES_MAX: f64 = 1e6;
 
 impl Tell {
-    /// Whether an agent can have meant it: the connection carries no more than so many bytes, but what is kept and added up has bounds of
-    /// its own.
+    /// Whether an agent can have meant the message. The connection limits the bytes of a message, but stored and
+    /// summed values have their own limits.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The text says what is wrong.
     pub fn check(&self) -> Result<(), &'static str> {
         match self {
             Self::Clock { .. } | Self::Prepared { .. } => Ok(()),
@@ -250,14 +250,14 @@ impl RoleDone {
     }
 }
 
-/// What is printed of flows, and added up.
+/// Checks the values of flows that are printed and summed.
 fn check_outcome(outcome: &Outcome) -> Result<(), &'static str> {
     let is_name = |name: &String| name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
     let sides = [&outcome.near, &outcome.far];
     let devices = sides.iter().flat_map(|side| side.counts.interfaces.keys().chain([&side.interface]));
     said(devices.clone().count() <= DEVICES_MAX, "too many interfaces")?;
     let mut names = devices.chain([&outcome.system, &outcome.peer]);
-    said(names.all(is_name), "a name of flows that is none")?;
+    said(names.all(is_name), "an invalid name of flows")?;
     let losses = sides.iter().flat_map(|side| side.counts.interfaces.values());
     let losses = losses.flat_map(|one| [one.receive_lost, one.send_lost]);
     let in_sockets = sides.iter().map(|side| side.counts.udp_receive_dropped);
@@ -292,10 +292,10 @@ fn check_sample(sample: &Sample) -> Result<(), &'static str> {
 pub(super) fn check_settings(settings: &Settings) -> Result<(), &'static str> {
     said(settings.len() <= SETTINGS_MAX, "too many settings")?;
     let is_text = |text: &String| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
-    said(settings.iter().all(|(name, value)| is_text(name) && is_text(value)), "a setting that is no short text")
+    said(settings.iter().all(|(name, value)| is_text(name) && is_text(value)), "a setting that is not a short text")
 }
 
-/// A text that is not too long for a message.
+/// Shortens a text to the limit of messages.
 #[must_use]
 pub fn short(text: &str) -> String {
     let end = text.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= TEXT_BYTES_MAX).last();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_mean_is_refused() {
+    fn absurd_values_are_refused() {
         assert_eq!(done(|_| {}).check(), Ok(()));
         let wrong: [(&str, Tell); 7] = [
             ("counts", done(|role| role.tally.bytes = u64::MAX)),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_where_characters_end() {
+    fn texts_are_cut_between_characters() {
         let text = "ä".repeat(1500);
         assert_eq!(short(&text).len(), TEXT_BYTES_MAX);
         assert_eq!(short("a"), "a");

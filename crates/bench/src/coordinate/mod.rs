@@ -1,8 +1,9 @@
-//! Several machines: agents call a coordinator, which gives each a share of every phase, lets all begin at the same moment, follows them second
-//! by second, and puts together what came of it. Servers can be watched meanwhile.
+//! Measurements with several machines. Agents connect to a coordinator. It gives each a share of every phase,
+//! starts all at the same moment, follows them each second, and combines their results. Servers can be watched
+//! meanwhile.
 //!
-//! Who decides is a synchronous machine ([`Machine`]) that sees messages and times alone; connections and threads stand around it
-//! ([`Coordinator`]). An agent is the other side ([`crate::agent`]).
+//! A synchronous machine ([`Machine`]) makes the decisions; it takes only messages and times. Connections and
+//! threads are around it ([`Coordinator`]). An agent is the other side ([`crate::agent`]).
 
 mod clock;
 mod connection;
@@ -25,26 +26,27 @@ pub use round::Outcome;
 pub use shell::{CoordinateError, Coordinator, News, Setting};
 pub use view::{Line, View};
 
-/// A connection.
+/// The number of a connection.
 pub type PeerId = u64;
 
-/// What one who joins does.
+/// The kind of a peer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// It works.
     Agent,
-    /// It tells what a server does.
+    /// It reports the activity of a server.
     Watcher {
         /// The system, by its name in the campaign.
         system: String,
-        /// Processes whose CPU time is the server's, by their names; none: all of the machine.
+        /// The names of the server's processes, whose CPU time is the server's. If empty, all CPU time of the
+        /// machine counts.
         processes: Vec<String>,
     },
 }
 
 impl Kind {
-    /// The system of a server.
+    /// Returns the system of a server.
     #[must_use]
     pub fn system(&self) -> Option<&str> {
         match self {
@@ -54,16 +56,17 @@ impl Kind {
     }
 }
 
-/// The first thing that one who joins says, when both sides have proved that they have the same token.
+/// A peer's first message after both sides have proved that they have the same token.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Introduction {
-    /// The program; it has to be the coordinator's own, as work is described in its own terms.
+    /// Its program. It must be the same as the coordinator's, because messages describe work in the program's own
+    /// types.
     pub program: String,
-    /// What it calls itself.
+    /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
 }
 
-/// The program that this is, as it introduces itself.
+/// The name and version of this program in an introduction.
 pub const PROGRAM: &str = concat!("weir ", env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,4 @@
-//! One phase on all agents: plan, prepared, start, one-second deltas, done; and what it came to.
+//! One phase on all agents: plan, prepared, start, deltas of each second, done; and its result.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,32 +11,32 @@ use crate::measure::Measured;
 use crate::result::{AgentRecord, AgentRole, Caches, ServerRecord};
 use crate::sampling::Series;
 
-/// How long an agent may take to get ready: connections are made meanwhile.
+/// How long an agent may take to prepare. It makes its connections in that time.
 pub(super) const PREPARE_MAX: Duration = Duration::from_secs(300);
-/// How long one may take to end when it is told to.
+/// How long an agent may take to stop.
 pub(super) const STOP_MAX: Duration = Duration::from_secs(60);
-/// Time for the word to reach all before they start, beside what their round trips take.
+/// The time for the start message to reach all agents, in addition to their round trips.
 const LEAD: Duration = Duration::from_millis(100);
 const LEAD_MAX: Duration = Duration::from_secs(2);
-/// Entries of the histories of all members together, of one role: some tens of megabytes.
+/// The most history entries of all members together, for one role: some tens of megabytes.
 const HISTORIES_MAX: usize = 2_000_000;
-/// How many seconds more than have passed an agent may tell of, as nobody's second is exact.
+/// How many seconds an agent may report beyond those that have passed, because its seconds are not exact.
 const EARLY_SECONDS: u64 = 5;
 
-/// What a phase came to.
+/// The result of a phase.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
-    /// Role by role, all agents together.
+    /// The results of each role, all agents together.
     pub roles: Vec<(String, Measured)>,
-    /// What could come from a memory, of any agent's.
+    /// Which data may come from a cache of any agent.
     pub caches: Caches,
-    /// Agent by agent.
+    /// The record of each agent.
     pub agents: Vec<AgentRecord>,
-    /// What servers did meanwhile.
+    /// The activity of servers meanwhile.
     pub servers: Vec<ServerRecord>,
-    /// Agents whose share is not in it, and why.
+    /// The names of agents whose share is missing, with the reason.
     pub missing: Vec<String>,
-    /// Why it could not be done, if that is so.
+    /// Why the phase could not be done, if so.
     pub refused: Option<String>,
 }
 
@@ -57,11 +57,11 @@ struct Done {
 #[derive(Debug)]
 struct Member {
     name: String,
-    /// Parts of the work that it has.
+    /// The number of parts that it does.
     parts: u32,
     prepared: Option<Caches>,
     seconds: u32,
-    /// What it had done at the end of each second, by role, and by now.
+    /// For each role, its work at the end of each second, and its work so far.
     histories: BTreeMap<String, (History, Reading)>,
     series: Series,
     offset: Option<Offset>,
@@ -77,12 +77,12 @@ pub(super) struct Round {
     missing: Vec<String>,
     refused: Option<String>,
     done: Reading,
-    /// Entries of a member's history of one role.
+    /// The most history entries of a member, for one role.
     history_max: usize,
 }
 
 impl Round {
-    /// Gives each its share. `missing`: who should have been there.
+    /// Gives each agent its share. `missing`: agents that should have been present.
     pub(super) fn begin(
         run: u64,
         now: Duration,
@@ -106,10 +106,10 @@ impl Round {
         Self { run, step, members, missing, refused: None, done: Reading::default(), history_max }
     }
 
-    /// Takes in what a member says. What belongs to a phase before this one was late, and is left out.
+    /// Handles a member's message. A late message of an earlier phase is ignored.
     ///
     /// # Errors
-    /// What makes no sense: the agent is not to be trusted with more.
+    /// The message makes no sense. The coordinator must not trust this agent any further.
     pub(super) fn told(&mut self, from: PeerId, tell: Tell, now: Duration) -> Result<(), &'static str> {
         let run = match &tell {
             Tell::Prepared { run, .. }
@@ -127,19 +127,19 @@ impl Round {
             Step::Preparing { .. } => None,
         };
         let Some(member) = self.members.get_mut(&from).filter(|member| run == self.run && member.done.is_none()) else {
-            return Err("told of work that it was not given");
+            return Err("reported work that is not its own");
         };
         match tell {
             Tell::Prepared { caches, .. } if member.prepared.is_none() => member.prepared = Some(caches),
-            Tell::Prepared { .. } => return Err("was ready twice"),
+            Tell::Prepared { .. } => return Err("reported twice that it is ready"),
             Tell::Refused { why, .. } => {
                 let why = format!("{}: {why}", member.name);
                 self.refused.get_or_insert(why);
             }
             Tell::Second { number, roles, sample, .. } => {
-                let passed = passed.ok_or("told of seconds before the start")?;
+                let passed = passed.ok_or("reported seconds before the start")?;
                 if number != member.seconds || u64::from(number) > passed.saturating_add(EARLY_SECONDS) {
-                    return Err("told of a second that was not due");
+                    return Err("reported a second that was not due");
                 }
                 member.series.push(sample);
                 let done: Reading = roles.iter().map(|(_, reading)| *reading).sum();
@@ -147,7 +147,7 @@ impl Round {
                 self.done = [self.done, done].into_iter().sum();
             }
             Tell::Done { roles, cpu_s, system_s, sample, .. } => {
-                passed.ok_or("was done before the start")?;
+                passed.ok_or("reported its end before the start")?;
                 member.series.push(sample);
                 for role in &roles {
                     member.add(&role.role, role.rest, self.history_max);
@@ -160,8 +160,8 @@ impl Round {
         Ok(())
     }
 
-    /// A member is gone, and all that it has told of. What the others do goes on: their files are their own, and what they did is what the
-    /// figure is of.
+    /// A member is lost, with everything that it has reported. The others continue: their files are their own, and
+    /// the result covers their work.
     pub(super) fn lost(&mut self, who: PeerId, why: &str) {
         if self.members.get(&who).is_some_and(|member| member.done.is_none())
             && let Some(member) = self.members.remove(&who)
@@ -170,7 +170,7 @@ impl Round {
         }
     }
 
-    /// Starts all, when all are ready. `offset_of`: how far a member's clock is ahead, if that is known by now.
+    /// Starts all members, when all are prepared. `offset_of` returns how far a member's clock is ahead, if known.
     pub(super) fn start(
         &mut self,
         now: Duration,
@@ -196,7 +196,7 @@ impl Round {
         Some(at)
     }
 
-    /// Ends it early: what the agents have done by then is what it comes to.
+    /// Ends the phase early. The agents' work until then is its result.
     pub(super) fn stop(&mut self, now: Duration, why: &str, mut ask: impl FnMut(PeerId, Ask)) {
         if matches!(self.step, Step::Preparing { .. }) {
             self.refused.get_or_insert_with(|| why.to_owned());
@@ -211,7 +211,7 @@ impl Round {
         }
     }
 
-    /// Whether all that will be told has been told. A phase that somebody refused is called off for all.
+    /// Whether all results have arrived. If an agent refused the phase, it is called off for all.
     pub(super) fn is_over(&self, mut ask: impl FnMut(PeerId, Ask)) -> bool {
         if self.refused.is_some() {
             self.call_off(&mut ask);
@@ -220,7 +220,7 @@ impl Round {
         self.members.values().all(|member| member.done.is_some())
     }
 
-    /// Members that take too long to get ready, or to end.
+    /// Returns members that take too long to prepare or to stop.
     pub(super) fn slow(&self, now: Duration) -> Vec<(PeerId, &'static str)> {
         let late = |since: Duration, max: Duration| now.saturating_sub(since) >= max;
         let is_slow = |member: &Member| match self.step {
@@ -235,12 +235,12 @@ impl Round {
         self.members.iter().filter_map(|(peer, member)| Some((*peer, is_slow(member)?))).collect()
     }
 
-    /// What all have done so far.
+    /// Returns the work of all members so far.
     pub(super) fn done(&self) -> Reading {
         self.done
     }
 
-    /// When the work began.
+    /// Returns when the work began.
     pub(super) fn started(&self) -> Option<Duration> {
         match self.step {
             Step::Starting { at } => Some(at),
@@ -248,7 +248,7 @@ impl Round {
         }
     }
 
-    /// What it came to.
+    /// Returns the result.
     pub(super) fn into_outcome(self, servers: Vec<ServerRecord>) -> Outcome {
         let caches = self.members.values().filter_map(|member| member.prepared);
         let caches = caches.max_by_key(|caches| match caches {
@@ -319,7 +319,7 @@ fn measured_of<'a>(roles: &'a mut Vec<(String, Measured)>, role: &str) -> &'a mu
 }
 
 impl Member {
-    /// Counts what it did in its next second.
+    /// Adds the work of its next second.
     fn second(&mut self, roles: Vec<(String, Reading)>, history_max: usize) {
         for (role, reading) in roles {
             self.add(&role, reading, history_max);
@@ -335,7 +335,7 @@ impl Member {
             *done = [*done, reading].into_iter().sum();
             return;
         }
-        // Of the seconds before this role did anything.
+        // The role did nothing in the seconds before.
         let mut history = History::new(history_max);
         (0..self.seconds).for_each(|_| history.push(Reading::default()));
         self.histories.insert(role.to_owned(), (history, reading));

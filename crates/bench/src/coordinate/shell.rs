@@ -1,5 +1,5 @@
-//! The coordinator: the machine with its connections, on a thread of its own, so that agents hear from it whatever the rest of the
-//! program does just now.
+//! The coordinator: the machine and its connections, on a thread of its own. So agents hear from it whatever the
+//! rest of the program does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,83 +19,83 @@ use crate::peer::{Peer, Token};
 use crate::result::{MachineSettings, ServerRecord};
 use crate::sampling::{Observer, Sample};
 
-/// How often the machine sees that time has passed.
+/// How often the machine gets a tick.
 const TICK: Duration = Duration::from_millis(100);
-/// How often who waits for a phase looks whether to go on.
+/// How often the wait for a phase checks whether to continue.
 const LOOK: Duration = Duration::from_millis(250);
 const SECOND: Duration = Duration::from_secs(1);
-/// How long one who is told to leave may take to close his side.
+/// How long a peer may take to close its side after it was told to leave.
 const LEAVE_MAX: Duration = Duration::from_secs(10);
-/// Messages that wait to be handled; who sends more waits.
+/// The most unhandled messages. After that, senders wait.
 const QUEUE_MAX: usize = 4096;
 
 /// Why there is no coordinator.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinateError {
-    /// Its address cannot be used.
+    /// The address cannot be used.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address.
         address: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Everybody could join.
-    #[error("{0} can be reached from other machines, and without a token everybody could join; give --token-file")]
+    /// Without a token, anyone could join.
+    #[error("{0} is reachable from other machines, and without a token anyone could join; give --token-file")]
     Open(SocketAddr),
-    /// The system has no thread for it.
+    /// The system cannot start a thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-    /// Nobody is left.
-    #[error("all agents are gone; start some again, and this run goes on where it is when it is started again")]
+    /// All agents are lost.
+    #[error("all agents are lost; start some again, and repeat the command to continue this run")]
     NobodyLeft,
     /// The coordinator's own thread has ended.
     #[error("the coordinator has ended")]
     Ended,
 }
 
-/// How a coordinator works.
+/// The settings of a coordinator.
 #[derive(Debug)]
 pub struct Setting {
-    /// Where agents call, `HOST:PORT` (port 0 takes a free one), and what they have to have; `None`: nobody can.
+    /// The address for agents, `HOST:PORT` (port 0 takes a free one), and their token; `None`: no agent can join.
     pub listen: Option<(String, Token)>,
-    /// The systems of the campaign, with the processes of those whose servers are on this machine.
+    /// The systems of the campaign, with the processes of those whose servers run on this machine.
     pub systems: Vec<(String, Vec<String>)>,
-    /// How many there are to be; 0: this machine works by itself, and servers are watched.
+    /// The planned number of agents; 0: this machine works itself, and servers are watched.
     pub agents: usize,
-    /// How many phases there are in all, about: what is kept of each goes by that.
+    /// The approximate number of phases. It limits what is kept of each.
     pub phases: usize,
-    /// How many watchers of servers there are to be, those on this machine not counted.
+    /// The planned number of watchers, without those on this machine.
     pub watchers: usize,
 }
 
-/// See the module. When it is dropped, all agents are told to leave.
+/// The coordinator. See the module. Dropping it tells all agents to leave.
 #[derive(Debug)]
 pub struct Coordinator {
     planned: usize,
-    /// Watchers that there are to be, those on this machine among them.
+    /// The planned number of watchers, including those on this machine.
     watchers: usize,
     address: Option<SocketAddr>,
     wishes: SyncSender<Incoming>,
     results: Mutex<Receiver<Event>>,
     view: Arc<Mutex<View>>,
-    /// Settings that were told since somebody asked last.
+    /// Settings that were reported since the last call of [`Coordinator::settings`].
     settings: Arc<Mutex<Vec<MachineSettings>>>,
     closed: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What a coordinator has to tell.
+/// A report of the coordinator.
 #[derive(PartialEq, Debug)]
 pub enum News {
-    /// Of the machine.
+    /// An event of the machine.
     Event(Event),
-    /// Somebody was not let in.
+    /// A peer was refused.
     Refused(String),
 }
 
 impl Coordinator {
-    /// Opens the door. `hear` is told who comes and goes, by the coordinator's own thread.
+    /// Starts to listen. The coordinator's own thread calls `hear` when peers come and go.
     ///
     /// # Errors
     /// [`CoordinateError`].
@@ -144,25 +144,25 @@ impl Coordinator {
         Ok(coordinator)
     }
 
-    /// Where agents call, if they can.
+    /// Returns the address for agents, if they can join.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// Agents that there are to be.
+    /// Returns the planned number of agents.
     #[must_use]
     pub fn planned(&self) -> usize {
         self.planned
     }
 
-    /// What there is to see just now, for whoever wants to look, whenever.
+    /// Returns the present state for display. It can be read at any time.
     #[must_use]
     pub fn view(&self) -> Arc<Mutex<View>> {
         Arc::clone(&self.view)
     }
 
-    /// What the machines have told of themselves since this was asked last.
+    /// Returns what the machines have reported about themselves since the last call.
     #[must_use]
     pub fn settings(&self) -> Vec<MachineSettings> {
         std::mem::take(&mut *self.settings.lock().unwrap_or_else(PoisonError::into_inner))
@@ -172,7 +172,7 @@ impl Coordinator {
         self.wishes.send(Incoming::Wish(input)).map_err(|_| CoordinateError::Ended)
     }
 
-    /// What came of something, within a quarter of a second.
+    /// Returns an event, if one comes within a quarter of a second.
     fn next(&self) -> Result<Option<Event>, CoordinateError> {
         let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         match results.recv_timeout(LOOK) {
@@ -182,7 +182,8 @@ impl Coordinator {
         }
     }
 
-    /// Waits until all are there. `watch` is called several times a second, and says whether to go on. Tells whether all came.
+    /// Waits until all peers are present. Calls `watch` several times a second, which returns whether to continue.
+    /// Returns whether all came.
     pub fn wait(&self, watch: &mut dyn FnMut() -> bool) -> bool {
         let all_are_there = || {
             let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,13 +198,13 @@ impl Coordinator {
         true
     }
 
-    /// How many who work are there.
+    /// Returns the number of present agents.
     #[must_use]
     pub fn agents(&self) -> usize {
         self.view.lock().unwrap_or_else(PoisonError::into_inner).agents.len()
     }
 
-    /// A trial begins: those who are there have their shares of it.
+    /// Starts a trial. The agents that are present now get shares of it.
     ///
     /// # Errors
     /// [`CoordinateError`].
@@ -214,7 +215,7 @@ impl Coordinator {
         self.wish(Input::Muster)
     }
 
-    /// Does a phase. `watch` is called several times a second; when it says no, the phase is stopped.
+    /// Does a phase. Calls `watch` several times a second. If it returns `false`, the phase is stopped.
     ///
     /// # Errors
     /// [`CoordinateError`].
@@ -233,7 +234,7 @@ impl Coordinator {
         }
     }
 
-    /// This machine begins to work by itself, while servers are watched.
+    /// This machine begins to work itself, while servers are watched.
     ///
     /// # Errors
     /// [`CoordinateError`].
@@ -241,13 +242,13 @@ impl Coordinator {
         self.wish(Input::Gather)
     }
 
-    /// One second of that, for those who watch: what has been done in all, and in this second.
+    /// Shows one second of that work: the total, and the work of this second.
     pub fn show(&self, done: Reading, last: Reading, elapsed: Duration, sample: &Sample) {
-        // Where nobody is there any more to see it, that is told by what comes next.
+        // If the receiver is gone, the next call reports that.
         let _ = self.wish(Input::Local(Box::new(Local { done, last, elapsed, sample: sample.clone() })));
     }
 
-    /// It is done; what servers did meanwhile.
+    /// That work has ended. Returns what the servers did meanwhile.
     ///
     /// # Errors
     /// [`CoordinateError`].
@@ -266,29 +267,29 @@ impl Drop for Coordinator {
         let _ = self.wish(Input::Leave("the campaign is over".to_owned()));
         self.closed.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // What it panicked of has been printed.
+            // Its panic message has been printed.
             let _ = thread.join();
         }
     }
 }
 
-/// What moves the machine.
+/// Drives the machine.
 struct Driver {
     machine: Machine,
     clock: SteadyClock,
     peers: BTreeMap<PeerId, Peer<TcpStream>>,
-    /// Who has been told to leave, and has not closed his side yet.
+    /// Peers that were told to leave and have not closed their side yet.
     leaving: Vec<(Instant, Peer<TcpStream>)>,
-    /// Servers on this machine.
-    here: BTreeMap<PeerId, Here>,
+    /// The servers on this machine.
+    here: BTreeMap<PeerId, LocalServer>,
     results: Sender<Event>,
     hear: Box<dyn FnMut(&News) + Send>,
     view: Arc<Mutex<View>>,
     settings: Arc<Mutex<Vec<MachineSettings>>>,
 }
 
-/// A server on this machine: it is watched as one that somebody watches elsewhere.
-struct Here {
+/// A server on this machine. It is treated like one that a watcher reports.
+struct LocalServer {
     observer: Observer,
     next: Instant,
 }
@@ -306,17 +307,17 @@ fn listen(address: &str, token: &Token) -> Result<TcpListener, CoordinateError> 
 
 impl Driver {
     fn watch_here(&mut self, systems: Vec<(String, Vec<String>)>) {
-        // Connections are counted from 1 up.
+        // Connections are numbered from 1 upwards, these from the top downwards.
         let ids = (0..=PeerId::MAX).rev();
         for (peer, (system, processes)) in ids.zip(systems.into_iter().filter(|(_, processes)| !processes.is_empty())) {
             let observer = Observer::new(processes.clone());
-            self.here.insert(peer, Here { observer, next: Instant::now() + SECOND });
+            self.here.insert(peer, LocalServer { observer, next: Instant::now() + SECOND });
             let kind = Kind::Watcher { system, processes };
             self.handle(self.clock.now(), Input::Joined { peer, name: "this machine".to_owned(), kind });
         }
     }
 
-    /// Tells what a server on this machine has done, when a second is over.
+    /// Reports the activity of the servers on this machine when a second has passed.
     fn look_here(&mut self) {
         let mut seen = Vec::new();
         for (peer, here) in &mut self.here {
@@ -354,7 +355,7 @@ impl Driver {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            // However much comes in, time passes.
+            // Ticks must come, however many messages arrive.
             if Instant::now() >= next {
                 next = Instant::now() + TICK;
                 self.see_off();
@@ -400,7 +401,7 @@ impl Driver {
 
     fn tell(&mut self, now: Duration, event: Event) {
         if matches!(event, Event::Finished(_) | Event::Servers(_)) {
-            // Nobody hears it when the coordinator is being dropped.
+            // There is no receiver while the coordinator is being dropped.
             let _ = self.results.send(event);
             return;
         }

@@ -1,64 +1,65 @@
-//! What there is to see while it goes on: plain data, for a terminal and for a page.
+//! The state of a measurement for display: plain data, for a terminal and for a page.
 
 use serde::Serialize;
 
 use crate::load::Reading;
 use crate::sampling::Sample;
 
-/// One machine in its last second.
+/// The activity of one machine in its last second.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Line {
     /// Its name.
     pub name: String,
-    /// The system that it is a server of; `None`: it works.
+    /// The system whose server it is; `None`: it is an agent.
     pub system: Option<String>,
-    /// Bytes that its workers moved.
+    /// The bytes that its workers moved.
     pub bytes: u64,
-    /// Operations that they did.
+    /// The operations that they did.
     pub operations: u64,
     /// Operations that failed.
     pub failures: u64,
-    /// Share of its processors' time that was used (0 to 1).
+    /// The share of its processors' time that was used (0 to 1).
     pub cpu: f64,
-    /// Share in which they waited for disks.
+    /// The share of time in which they waited for disks.
     pub iowait: f64,
-    /// Bytes a second that its interfaces received, loopback left out where there is another one that moves anything.
+    /// The bytes a second that its interfaces received. The loopback counts only if no other interface moves
+    /// anything.
     pub received: f64,
-    /// Bytes a second that they sent.
+    /// The bytes a second that they sent.
     pub sent: f64,
-    /// TCP segments a second that were sent once more.
+    /// The TCP segments a second that were retransmitted.
     pub retransmitted: f64,
-    /// Packets a second that were lost in its interfaces.
+    /// The packets a second that its interfaces dropped.
     pub dropped: f64,
-    /// Bytes a second that its disks read.
+    /// The bytes a second that its disks read.
     pub disk_read: f64,
-    /// Bytes a second that they wrote.
+    /// The bytes a second that they wrote.
     pub disk_written: f64,
-    /// Share of the time in which its busiest disk was busy.
+    /// The share of time in which its busiest disk was busy.
     pub disk_busy: f64,
-    /// Bytes of memory in use.
+    /// The bytes of memory in use.
     pub memory: u64,
 }
 
 /// All machines.
 #[derive(Clone, PartialEq, Default, Debug, Serialize)]
 pub struct View {
-    /// Agents that there should be.
+    /// The planned number of agents.
     pub planned: usize,
-    /// Seconds since the phase began; 0 before.
+    /// Seconds since the start of the phase; 0 before.
     pub elapsed_s: f64,
-    /// What all have done in it so far.
+    /// The work of all agents in it so far.
     pub done: Reading,
-    /// Machines that work.
+    /// The agents.
     pub agents: Vec<Line>,
-    /// Servers that are watched.
+    /// The watched servers.
     pub servers: Vec<Line>,
-    /// Agents that are lost, and why.
+    /// The lost agents, with the reason.
     pub gone: Vec<String>,
 }
 
 impl Line {
-    /// From what a machine told last.
+    /// Makes a line from a machine's last report.
     #[must_use]
     pub fn new(name: &str, system: Option<&str>, last: Reading, sample: Option<&Sample>) -> Self {
         let nothing = Sample::default();
@@ -89,7 +90,7 @@ impl Line {
 }
 
 impl View {
-    /// What all agents did in their last second.
+    /// Returns the work of all agents in their last second.
     #[must_use]
     pub fn total(&self) -> Reading {
         let reading = |line: &Line| Reading { operations: line.operations, bytes: line.bytes, failures: line.failures };

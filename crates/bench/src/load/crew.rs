@@ -1,4 +1,4 @@
-//! Workers that get ready, start together, and are watched once a second.
+//! Workers that prepare, start together, and are observed once a second.
 
 use std::io;
 use std::ops::Range;
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use super::{HISTORY_MAX, History, Meter, Reading, Tally};
 use crate::target::TargetError;
 
-/// How often the crew is looked at.
+/// How often the crew is observed.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a worker has at hand.
+/// What a worker can use.
 #[derive(Debug)]
 pub struct Worker {
-    /// Its role, by its place in the list of roles.
+    /// The index of its role.
     pub role: usize,
-    /// Which one it is within its role; from 0, unless other machines have the first ones.
+    /// Its number in its role. Numbers start at 0, unless other machines have the first ones.
     pub number: usize,
-    /// Which one it is of all.
+    /// Its number among all workers.
     place: usize,
     shared: Arc<Shared>,
 }
@@ -40,14 +40,15 @@ struct Gate {
     start: Option<Instant>,
     /// When each role began, if not with all others.
     begins: Vec<Option<Instant>>,
-    /// When the last worker of each role that has left so far did so.
+    /// For each role, when its last worker so far ended.
     ends: Vec<Option<Instant>>,
-    /// Roles that have told by themselves how long it took.
+    /// Roles that have reported their own duration.
     told: Vec<bool>,
 }
 
 impl Worker {
-    /// Says that this worker is ready, and waits for all others and for the common start. Everything before costs nobody's time.
+    /// Reports that this worker is ready, and waits for all others and the common start. Time before that does not
+    /// count.
     #[must_use]
     pub fn start(&self) -> Instant {
         let mut gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +64,8 @@ impl Worker {
         }
     }
 
-    /// Says that what this role did took so long from `begin` on, by a clock of its own; for a role of one worker.
+    /// Reports that this role's work took `took` from `begin` on, by another clock. Only for a role with one
+    /// worker.
     pub fn span(&self, begin: Instant, took: Duration) {
         let mut gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
         gate.begins[self.role] = Some(begin);
@@ -71,61 +73,63 @@ impl Worker {
         gate.told[self.role] = true;
     }
 
-    /// Says that this role begins only now: what it does counts from here. The first to say so is heard.
+    /// Reports that this role begins only now, so that its work counts from here. Only the first report of a role
+    /// counts.
     pub fn begin(&self) {
         let mut gate = self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
         gate.begins[self.role].get_or_insert_with(Instant::now);
     }
 
-    /// Where this worker counts.
+    /// Returns this worker's meter.
     #[must_use]
     pub fn meter(&self) -> &Meter {
         &self.shared.meters[self.place]
     }
 
-    /// Whether everything is to end.
+    /// Whether everything must end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.shared.stop.load(Ordering::Relaxed)
     }
 }
 
-/// What the workers of a role did.
+/// The work of one role.
 #[derive(Debug)]
 pub struct Group {
     /// The role's name.
     pub role: &'static str,
-    /// From the common start, or where the role begins later, from there, to the end of its last worker.
+    /// From the common start, or the role's own later begin, to the end of its last worker.
     pub wall: Duration,
-    /// What each worker did, or why it did nothing.
+    /// The work of each worker, or why it did nothing.
     pub workers: Vec<Result<Tally, TargetError>>,
-    /// What they had done at the end of each second, or of each `second_s` seconds, from the start; the last entry is of the end.
+    /// The work done at the end of each second (or of each `second_s` seconds) from the start. The last entry is
+    /// the end.
     pub seconds: Vec<Reading>,
-    /// Seconds between two of these.
+    /// The seconds between two of these entries.
     pub second_s: u32,
 }
 
-/// What a crew did.
+/// The work of a crew.
 #[derive(Debug)]
 pub struct Finished {
     /// From the common start to the end of the last worker.
     pub wall: Duration,
-    /// Role by role.
+    /// The work of each role.
     pub roles: Vec<Group>,
 }
 
 /// The system has no more threads, or no memory for them.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("no more than {started} workers can be started on this machine: {why}")]
+#[error("cannot start more than {started} workers on this machine: {why}")]
 pub struct HireError {
-    /// Workers that were.
+    /// The number of workers that had started.
     pub started: usize,
-    /// What the system says.
+    /// The system's error.
     pub why: String,
 }
 
-/// All that a worker does.
-type Working = dyn FnOnce() -> Result<Tally, TargetError> + Send;
+/// A worker's whole work.
+type WorkerTask = dyn FnOnce() -> Result<Tally, TargetError> + Send;
 
 /// Workers under way.
 #[derive(Debug)]
@@ -136,11 +140,11 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Starts a thread for each worker; `roles`: names, and the numbers of each one's workers. Each gets ready, calls [`Worker::start`], and works. One
-    /// that fails before it was ready ends the others.
+    /// Starts a thread for each worker. `roles` has names, and the numbers of each role's workers. Each worker
+    /// prepares, calls [`Worker::start`], and works. If one fails before it is ready, the others end.
     ///
     /// # Errors
-    /// [`HireError`]: those that were started have ended.
+    /// [`HireError`]. The workers that had started have ended.
     pub fn hire<F>(roles: &[(&'static str, Range<usize>)], work: F) -> Result<Self, HireError>
     where
         F: Fn(&Worker) -> Result<Tally, TargetError> + Send + Sync + 'static,
@@ -148,11 +152,11 @@ impl Crew {
         Self::hire_by(roles, work, |working| thread::Builder::new().spawn(working))
     }
 
-    /// The same by another way to start a thread.
+    /// The same with another way to start a thread.
     fn hire_by<F>(
         roles: &[(&'static str, Range<usize>)],
         work: F,
-        mut spawn: impl FnMut(Box<Working>) -> io::Result<thread::JoinHandle<Result<Tally, TargetError>>>,
+        mut spawn: impl FnMut(Box<WorkerTask>) -> io::Result<thread::JoinHandle<Result<Tally, TargetError>>>,
     ) -> Result<Self, HireError>
     where
         F: Fn(&Worker) -> Result<Tally, TargetError> + Send + Sync + 'static,
@@ -172,7 +176,7 @@ impl Crew {
             let shared = Arc::clone(&crew.shared);
             let (worker, work) = (Worker { role, number, place, shared }, Arc::clone(&work));
             let working = move || {
-                let left = Left(Arc::clone(&worker.shared), role);
+                let left = WorkerEnd(Arc::clone(&worker.shared), role);
                 let result = work(&worker);
                 if result.is_err() {
                     worker.shared.stop.store(true, Ordering::Relaxed);
@@ -200,21 +204,21 @@ impl Crew {
         }
     }
 
-    /// Lets all start as soon as they are ready, and waits for their end. `watch` is called at the end of each second with what all have
-    /// done so far, and says whether to go on; `limit` ends the work as well.
+    /// Starts all workers as soon as they are ready, and waits for their end. Calls `watch` at the end of each
+    /// second with the total work so far. If it returns `false`, or after `limit`, the work is stopped.
     #[must_use]
     pub fn run(self, limit: Option<Duration>, mut watch: impl FnMut(Reading) -> bool) -> Finished {
         self.prepare();
         self.run_at(Instant::now(), limit, |roles| watch(roles.iter().copied().sum()))
     }
 
-    /// Nobody starts.
+    /// Ends the workers without starting them.
     pub fn call_off(self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         let _ = self.run_at(Instant::now(), None, |_| false);
     }
 
-    /// Lets all start at `start`; they have been prepared. `watch` is told what each role has done.
+    /// Starts all prepared workers at `start`. `watch` gets the work of each role.
     #[must_use]
     pub fn run_at(
         self,
@@ -271,22 +275,22 @@ impl Crew {
         Finished { wall: last, roles }
     }
 
-    /// The roles, in their order.
+    /// Returns the names of the roles, in order.
     pub fn roles(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.roles.iter().map(|(role, _)| *role).collect::<Vec<_>>().into_iter()
     }
 
-    /// What each role has done so far.
+    /// Returns the work of each role so far.
     fn read(&self) -> Vec<Reading> {
         let mut meters = self.shared.meters.iter();
         self.roles.iter().map(|(_, workers)| meters.by_ref().take(*workers).map(Meter::read).sum()).collect()
     }
 }
 
-/// Says that a worker has ended, however it did.
-struct Left(Arc<Shared>, usize);
+/// Reports the end of a worker, however it ends.
+struct WorkerEnd(Arc<Shared>, usize);
 
-impl Drop for Left {
+impl Drop for WorkerEnd {
     fn drop(&mut self) {
         let mut gate = self.0.gate.lock().unwrap_or_else(PoisonError::into_inner);
         gate.left += 1;
@@ -304,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_no_thread_can_be_started_those_that_were_end() {
+    fn if_a_thread_cannot_start_the_started_workers_end() {
         let (mut left, worked) = (3, Arc::new(AtomicBool::new(false)));
         let told = Arc::clone(&worked);
         let work = move |worker: &Worker| {
@@ -312,13 +316,13 @@ mod tests {
             told.fetch_or(!worker.is_stopped(), Ordering::Relaxed);
             Ok(Tally::default())
         };
-        let spawn = |working: Box<Working>| {
+        let spawn = |working: Box<WorkerTask>| {
             left -= 1;
             if left > 0 { thread::Builder::new().spawn(working) } else { Err(io::ErrorKind::WouldBlock.into()) }
         };
         let error = Crew::hire_by(&[("", 0..8)], work, spawn).unwrap_err();
         assert!(error.started == 2 && error.to_string().contains("no more than 2 workers"), "{error}");
-        // They have ended, and nobody has begun to work.
+        // They have ended, and none has begun to work.
         assert!(Arc::strong_count(&worked) == 1 && !worked.load(Ordering::Relaxed));
     }
 }

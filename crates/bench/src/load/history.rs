@@ -1,30 +1,31 @@
-//! What had been done second by second, in bounded memory whatever the length of the run.
+//! The work done second by second, in bounded memory whatever the length of the run.
 
 use super::Reading;
 
-/// Most entries: one a second for six hours, then one for each two seconds, and so on.
+/// The most entries: one for each second of six hours, then one for each two seconds, and so on.
 pub const HISTORY_MAX: usize = 6 * 3600;
 
-/// What had been done at the end of each second, and then of each two, four... whenever there are too many entries.
+/// The work done at the end of each second. With too many entries, they become two seconds apart, then four, and so
+/// on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct History {
     entries: Vec<Reading>,
-    /// Most of them: an even number.
+    /// The largest number of entries, which is even.
     max: usize,
-    /// Seconds between two entries.
+    /// The seconds between two entries.
     each_s: u32,
-    /// Seconds since the last entry.
+    /// The seconds since the last entry.
     since: u32,
 }
 
 impl History {
-    /// Of at most `max` entries, and one for the end.
+    /// A history of at most `max` entries, and one for the end.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self { entries: Vec::new(), max: max.max(2).next_multiple_of(2), each_s: 1, since: 0 }
     }
 
-    /// Adds what has been done at the end of the next second.
+    /// Adds the work done at the end of the next second.
     pub fn push(&mut self, done: Reading) {
         self.since += 1;
         if self.since < self.each_s {
@@ -37,7 +38,7 @@ impl History {
         }
     }
 
-    /// Keeps every second entry.
+    /// Drops every other entry.
     fn coarsen(&mut self) {
         let odd = self.entries.len() % 2 == 1;
         if odd {
@@ -47,20 +48,21 @@ impl History {
         self.each_s = self.each_s.saturating_mul(2);
     }
 
-    /// Seconds between two entries.
+    /// Returns the seconds between two entries.
     #[must_use]
     pub fn each_s(&self) -> u32 {
         self.each_s
     }
 
-    /// All entries, with that of the end, `done`, as the last.
+    /// Returns all entries. The last one is the end, `done`.
     #[must_use]
     pub fn ended(mut self, done: Reading) -> Vec<Reading> {
         self.entries.push(done);
         self.entries
     }
 
-    /// What several did together; each with what it had done at its end. Entries are as far apart as the coarsest of them has them.
+    /// Sums several histories, each with its work at the end. The entries are as far apart as in the coarsest
+    /// history.
     #[must_use]
     pub fn together(all: Vec<(Self, Reading)>) -> (Vec<Reading>, u32) {
         let each_s = all.iter().map(|(history, _)| history.each_s).max().unwrap_or(1);
@@ -71,7 +73,7 @@ impl History {
             }
         }
         let entries = all.iter().map(|(history, _)| history.entries.len()).max().unwrap_or(0);
-        // Who has ended has done what it had at its end.
+        // A worker that has ended keeps its last total.
         let at = |place: usize| all.iter().map(|(history, end)| *history.entries.get(place).unwrap_or(end)).sum();
         let mut sums: Vec<Reading> = (0..entries).map(at).collect();
         sums.push(all.iter().map(|(_, end)| *end).sum());
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_exact_however_far_apart_they_are() {
+    fn entries_are_exact_at_any_distance() {
         for (max, seconds) in [(2, 1), (2, 7), (4, 4), (8, 1000), (10, 999), (100, 99), (HISTORY_MAX, 7 * 86_400)] {
             let history = of(max, seconds, 3);
             let each = u64::from(history.each_s());
@@ -110,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_of_the_same_moments() {
-        // One has so much behind it that its entries are two seconds apart; the other ended early.
+    fn sums_combine_the_same_moments() {
+        // One has so many entries that they are two seconds apart. The other ended early.
         let all = vec![(of(8, 9, 10), done(95)), (of(8, 5, 100), done(500))];
         assert_eq!((all[0].0.each_s(), all[1].0.each_s()), (2, 1));
         let (sums, each_s) = History::together(all);

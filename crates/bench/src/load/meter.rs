@@ -1,8 +1,8 @@
-//! What a worker has done so far, for those who watch.
+//! A worker's counters, which others may read at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of one worker, on a cache line of their own.
+/// The counters of one worker, on a cache line of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Meter {
@@ -11,7 +11,7 @@ pub struct Meter {
     failures: AtomicU64,
 }
 
-/// The counters at a moment, of one worker or of several together.
+/// The counters at one moment, of one worker or several together.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Reading {
     /// Operations done.
@@ -29,19 +29,19 @@ impl Meter {
         self.bytes.store(self.bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
     }
 
-    /// Counts one that failed.
+    /// Counts a failed operation.
     pub fn add_failure(&self) {
         self.failures.store(self.failures.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Takes over what another process has counted.
+    /// Sets the counters to those of another process.
     pub fn set(&self, reading: Reading) {
         self.operations.store(reading.operations, Ordering::Relaxed);
         self.bytes.store(reading.bytes, Ordering::Relaxed);
         self.failures.store(reading.failures, Ordering::Relaxed);
     }
 
-    /// The counters now.
+    /// Returns the counters now.
     #[must_use]
     pub fn read(&self) -> Reading {
         Reading {
@@ -53,7 +53,7 @@ impl Meter {
 }
 
 impl Reading {
-    /// What was done between `earlier` and now.
+    /// Returns the work done since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {

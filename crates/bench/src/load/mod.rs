@@ -1,4 +1,4 @@
-//! Load: workers that start together, each on a thread of its own, and what they did.
+//! Load: workers that start together, each on its own thread, and their work.
 
 mod crew;
 mod history;

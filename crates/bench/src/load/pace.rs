@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// The times at which a worker's operations are to begin: at once one after the other, or at fixed times whatever the system does (open
-/// loop), so that a system that stands still is charged for all that waited meanwhile.
+/// The times at which a worker's operations start. Without a rate they follow one another at once. With a rate the
+/// times are fixed whatever the system does (open loop), so that a stalled system is charged for everything that
+/// waited.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     start: Instant,
@@ -12,7 +13,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// From `start` on one operation each `period`; `None`: flat out.
+    /// Plans an operation each `period` from `start`; `None`: as fast as possible.
     #[must_use]
     pub fn new(start: Instant, period: Option<Duration>) -> Self {
         Self { start, period: period.filter(|period| !period.is_zero()), due: 0 }
@@ -25,7 +26,7 @@ impl Pace {
         Self::shared(start, bytes, rate, 1)
     }
 
-    /// The same for one of `workers` that keep the rate together.
+    /// The same for one of `workers` that share the rate.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // a rate
     pub fn shared(start: Instant, bytes: u32, rate: Option<u64>, workers: u32) -> Self {
@@ -33,14 +34,14 @@ impl Pace {
         Self::new(start, rate.map(|rate| Duration::from_secs_f64(period(rate))))
     }
 
-    /// Waits until the next operation is due; tells when that was.
+    /// Waits until the next operation is due. Returns when that was.
     pub fn wait(&mut self) -> Instant {
         let due = self.due();
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         due
     }
 
-    /// When the next operation is due, for those who have something to do until then.
+    /// Returns when the next operation is due, for a worker that has other work until then.
     pub fn due(&mut self) -> Instant {
         self.next(Instant::now())
     }
@@ -51,12 +52,12 @@ impl Pace {
         self.period.is_some()
     }
 
-    /// When the next operation is due; latency counts from there. `now` where there is no pace.
+    /// Returns when the next operation is due; its latency counts from there. Without a rate that is `now`.
     fn next(&mut self, now: Instant) -> Instant {
         let Some(period) = self.period else { return now };
         let due = self.start + period * self.due;
         if self.due == u32::MAX {
-            // `Duration` multiplies by 32 bits: begin to count anew, at the same time.
+            // `Duration` multiplies by 32 bits, so counting starts again at the same time.
             (self.start, self.due) = (due, 0);
         }
         self.due += 1;
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_slow_operation_holds_up_is_due_all_the_same() {
+    fn operations_behind_a_slow_one_keep_their_due_times() {
         let start = Instant::now();
         let mut pace = Pace::new(start, Some(Duration::from_millis(10)));
         let late = start + Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What a worker, or several together, did.
+//! The work of one worker, or of several together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use crate::latency::Latency;
 use crate::network::Outcome;
 use crate::target::{Failure, TargetError};
 
-/// Texts of failures that are kept: the first few say what is wrong, the rest is counted.
+/// The number of failure texts that are kept. The first few show the problem; the rest is only counted.
 const COMPLAINTS_MAX: usize = 10;
 
-/// A failure in words, with the time since the start.
+/// A failure as text.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Complaint {
     /// Seconds after the start.
@@ -19,78 +19,79 @@ pub struct Complaint {
     pub text: String,
 }
 
-/// What was done, and how long it took.
+/// Work, with its latencies and failures.
 #[derive(Clone, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Tally {
     /// Operations done.
     pub operations: u64,
     /// Bytes moved by them.
     pub bytes: u64,
-    /// Bytes that were compared with what had been written.
+    /// Bytes that were compared with the written ones.
     pub verified: u64,
-    /// How long operations took.
+    /// The latencies of operations.
     pub latency: Latency,
-    /// Operations that failed, by what was wrong.
+    /// Failed operations, by kind.
     pub failures: BTreeMap<Failure, u64>,
-    /// Reads that brought wrong data.
+    /// Reads that returned wrong data.
     pub wrong: u64,
-    /// Operations that began later than a detector could have waited.
+    /// Operations that started later than a detector could have waited.
     #[serde(default)]
     pub missed: u64,
-    /// What had been acknowledged and is not there any more.
+    /// Acknowledged files that are missing.
     #[serde(default)]
     pub lost: u64,
-    /// Workers that were ended before they had done all of theirs.
+    /// Workers that were stopped before they had finished.
     #[serde(default)]
     pub cut: u64,
-    /// What was not done because a phase before was cut or has failed there: files, or parts of some, and operations on them.
+    /// Files, parts of files and operations that were left out because an earlier phase was cut short or failed
+    /// there.
     #[serde(default)]
     pub left_out: u64,
-    /// Bytes that each server moved, as `HOST:PORT`, where the protocol tells.
+    /// The bytes that each server moved, by `HOST:PORT`, if the protocol reveals the server.
     #[serde(default)]
     pub served: BTreeMap<String, u64>,
-    /// What flows over the network came to, with each system.
+    /// The results of network tests, with each system.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network: Vec<Outcome>,
-    /// Jobs, each by itself, where workers are jobs.
+    /// Each job, if workers are jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobTally>,
     /// The first failures in words.
     pub complaints: Vec<Complaint>,
 }
 
-/// What a job came to that reads and computes.
+/// The result of a job that reads and computes.
 #[derive(Clone, Copy, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct JobTally {
-    /// From the common start to its end, in seconds.
+    /// The seconds from the common start to its end.
     pub wall_s: f64,
-    /// CPU time, user and system, with that of a thread that reads ahead for it.
+    /// User and system CPU time, including a thread that reads ahead for it.
     pub cpu_s: f64,
-    /// The part of that which reading took.
+    /// The share of that which reading took.
     pub io_cpu_s: f64,
     /// How long it waited for the system.
     pub waited_s: f64,
-    /// Events that it has done.
+    /// The processed events.
     pub events: u64,
-    /// Bytes that it wanted.
+    /// The bytes that it wanted.
     pub asked: u64,
-    /// Bytes that came for that from the system.
+    /// The bytes that the system sent for that.
     pub moved: u64,
-    /// Requests that it took.
+    /// The number of requests.
     pub requests: u64,
-    /// Bytes that it worked on: uncompressed, if it decompresses.
+    /// The bytes that it processed: uncompressed, if it decompresses.
     pub unpacked: u64,
-    /// Processors of its machine.
+    /// The processors of its machine.
     pub cores: u32,
-    /// What it read is made up.
+    /// Its input is synthetic.
     pub synthetic: bool,
-    /// A system that compresses what it stores has what it read in a tenth less, or in even less than that.
+    /// A system that compresses can store its input in at most nine tenths of the space.
     #[serde(default)]
     pub compressible: bool,
 }
 
 impl JobTally {
-    /// The share of its time in which it computed.
+    /// Returns the share of its time in which it computed.
     #[must_use]
     pub fn efficiency(&self) -> f64 {
         if self.wall_s > 0.0 { self.cpu_s / self.wall_s } else { 0.0 }
@@ -98,52 +99,52 @@ impl JobTally {
 }
 
 impl Tally {
-    /// Counts an operation in.
+    /// Adds an operation.
     pub fn add(&mut self, bytes: u64, took: Duration) {
         self.operations += 1;
         self.bytes += bytes;
         self.latency.add(took);
     }
 
-    /// Counts one that failed, `at` after the start.
+    /// Adds a failed operation, `at` after the start.
     pub fn add_failure(&mut self, at: Duration, error: &TargetError) {
         *self.failures.entry(error.failure()).or_default() += 1;
         self.complain(at, error.to_string());
     }
 
-    /// Counts a read that brought wrong data.
+    /// Adds a read that returned wrong data.
     pub fn add_wrong(&mut self, at: Duration, text: String) {
         self.wrong += 1;
         self.complain(at, text);
     }
 
-    /// Counts something in that was acknowledged and is not there any more.
+    /// Adds something acknowledged that is missing.
     pub fn add_lost(&mut self, at: Duration, text: String) {
         self.lost += 1;
         self.complain(at, text);
     }
 
-    /// Counts bytes for the server that moved them, if it is known.
+    /// Adds bytes to the server that moved them, if it is known.
     pub fn add_served(&mut self, server: Option<String>, bytes: u64) {
         if let Some(server) = server {
             *self.served.entry(server).or_default() += bytes;
         }
     }
 
-    /// Keeps what is to be said of something, if there is room.
+    /// Keeps a text, if there is room.
     pub(crate) fn complain(&mut self, at: Duration, text: String) {
         if self.complaints.len() < COMPLAINTS_MAX {
             self.complaints.push(Complaint { at_s: at.as_secs_f64(), text });
         }
     }
 
-    /// Operations that failed.
+    /// Returns the number of failed operations.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failures.values().sum()
     }
 
-    /// Counts all of `other` in.
+    /// Adds all of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.operations += other.operations;
         self.bytes += other.bytes;

@@ -1,5 +1,6 @@
-//! A process of its own for a flow: this program again, with a hidden command. It is told what to do over a socket that is its standard
-//! input, and gets the flow's own socket through that; so only the first process connects and greets, however many there are.
+//! A process of its own for a flow: this program again, with a hidden command. Its standard input is a socket, over
+//! which it gets its orders and the flow's own socket. So only the first process connects and greets, however many
+//! there are.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,7 +18,7 @@ use rustix::net::{
 };
 
 use super::error::NetworkError;
-use super::flow::{At, FlowEnd, FlowWork, move_bytes};
+use super::flow::{FlowContext, FlowEnd, FlowWork, move_bytes};
 use super::line::Line;
 use super::message::{Order, Report};
 use super::movers::Shared;
@@ -26,22 +27,22 @@ use crate::content::Content;
 use crate::load::Meter;
 use crate::peer::{Peer, Timed as _};
 
-/// How a process for a flow is started.
+/// How to start a process for a flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
     /// The program.
     pub path: PathBuf,
-    /// What makes it call [`serve_flow`] with its standard input.
+    /// The arguments that make it call [`serve_flow`] with its standard input.
     pub arguments: Vec<String>,
 }
 
-/// How often a process says how far it is.
+/// How often a process reports its progress.
 const PROGRESS: Duration = Duration::from_millis(250);
-/// How long a process may take to end after it has told its last.
+/// How long a process may take to exit after its last message.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 
 impl Program {
-    /// This program, wherever its file is by now.
+    /// This program, even if its file has been moved.
     #[must_use]
     pub fn this(arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
@@ -49,7 +50,7 @@ impl Program {
     }
 }
 
-/// Lets a process do a flow, and watches it. Called by the flow's thread of the first process.
+/// Lets a process do a flow, and watches it. The flow's thread of the first process calls this.
 pub(super) fn run(program: &Program, work: &FlowWork, line: &Line, shared: &Shared, meter: &Meter) -> FlowEnd {
     let failed = |why: String| FlowEnd {
         number: work.number,
@@ -86,11 +87,11 @@ fn start(
         .stdout(Stdio::null())
         .spawn()
         .map_err(NetworkError::here(format!("start {}", program.path.display())))?;
-    let mut process = Unended(Some(process));
+    let mut process = ChildGuard(Some(process));
     shared.add_child(ours.try_clone().map_err(NetworkError::here("share a socket"))?);
     ours.set_patience(Some(OPENING_MAX)).map_err(NetworkError::here("set a socket's time"))?;
     let mut peer = Peer { stream: ours, name: format!("the process of flow {}", work.number) };
-    // Any content does that cannot be compressed, and is another in each flow.
+    // Any contents that cannot be compressed and differ between flows.
     let seed = work.session ^ u64::from(work.number);
     peer.send(&Order::Prepare { work: work.clone(), seed })?;
     send_socket(&peer.stream, line).map_err(NetworkError::here("hand a socket to a process"))?;
@@ -100,10 +101,10 @@ fn start(
     }
 }
 
-/// A process that is ended when something else goes wrong.
-struct Unended(Option<Child>);
+/// A process that is killed if something else goes wrong.
+struct ChildGuard(Option<Child>);
 
-impl Drop for Unended {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         if let Some(process) = &mut self.0 {
             end_process(process);
@@ -111,7 +112,7 @@ impl Drop for Unended {
     }
 }
 
-/// `None`: the flow is not to begin.
+/// `None`: the flow must not begin.
 fn watch(peer: &mut Peer<UnixStream>, shared: &Shared, meter: &Meter) -> Result<Option<FlowEnd>, NetworkError> {
     if shared.start().is_none() {
         return Ok(None);
@@ -127,12 +128,12 @@ fn watch(peer: &mut Peer<UnixStream>, shared: &Shared, meter: &Meter) -> Result<
     }
 }
 
-/// It ends by itself when its input is closed; one that does not is killed.
+/// The process exits when its input is closed. Otherwise it is killed.
 fn end_process(process: &mut Child) {
     let end = Instant::now() + ENDING_MAX;
     while let Ok(None) = process.try_wait() {
         if Instant::now() >= end {
-            // One that cannot be killed has ended.
+            // A process that cannot be killed has ended.
             let _ = process.kill();
             let _ = process.wait();
             return;
@@ -141,10 +142,10 @@ fn end_process(process: &mut Child) {
     }
 }
 
-/// Does what the other end of `input` says: the hidden command's whole life.
+/// Does what the other end of `input` orders. This is the hidden command's whole life.
 ///
 /// # Errors
-/// When nothing, or something else, comes from there, or the other end goes.
+/// No message or an unexpected one comes, or the other end is gone.
 pub fn serve_flow(input: UnixStream) -> Result<(), NetworkError> {
     let mut parent = Peer { stream: input, name: "the process that started this one".to_owned() };
     let Order::Prepare { work, seed } = parent.receive()? else {
@@ -163,10 +164,10 @@ pub fn serve_flow(input: UnixStream) -> Result<(), NetworkError> {
     let (start, meter, stop) = (Instant::now(), Meter::default(), AtomicBool::new(false));
     let end = std::thread::scope(|scope| {
         let (ended, end) = std::sync::mpsc::sync_channel(1);
-        let at = At { work: &work, content: &content, start, meter: &meter, stop: &stop };
+        let at = FlowContext { work: &work, content: &content, start, meter: &meter, stop: &stop };
         let line = &line;
         scope.spawn(move || {
-            // Nobody waits for it any more when the first process has gone.
+            // If the first process is gone, nobody waits for the result.
             let _ = ended.send(move_bytes(line, &at));
         });
         loop {
@@ -174,12 +175,12 @@ pub fn serve_flow(input: UnixStream) -> Result<(), NetworkError> {
                 Ok(end) => return Ok(end),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    let what = "a flow that ended without a word".to_owned();
+                    let what = "a flow that ended without a result".to_owned();
                     return Err(NetworkError::Unexpected { peer: "this process".to_owned(), what });
                 }
             }
             if let Err(error) = parent.send(&Report::Progress(meter.read())) {
-                // Nobody wants it any more.
+                // The other end is gone, so the flow must stop.
                 stop.store(true, Ordering::Relaxed);
                 line.cut();
                 return Err(error.into());
@@ -190,7 +191,7 @@ pub fn serve_flow(input: UnixStream) -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// The socket goes with a byte, as a message has to have one.
+/// The socket travels with one byte, because a message must not be empty.
 fn send_socket(way: &UnixStream, line: &Line) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);

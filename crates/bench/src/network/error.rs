@@ -1,4 +1,4 @@
-//! Why there is no figure of the network.
+//! Why a network test has no result.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,120 +6,122 @@ use std::net::SocketAddr;
 use super::SpecError;
 use crate::peer::{FrameError, HelloError};
 
-/// Flows did not come about, or broke.
+/// The flows could not be made, or broke.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// A name that nobody knows, or no `HOST:PORT`.
-    #[error("`{peer}` is no address: {source}; give HOST:PORT, as `weir bench flows` says it on the other machine")]
+    /// The name is unknown, or the text is not `HOST:PORT`.
+    #[error(
+        "`{peer}` is not an address: {source}; give the HOST:PORT that `weir bench flows` prints on the other machine"
+    )]
     Address {
         /// The text.
         peer: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Nobody listens there.
+    /// No server listens there.
     #[error("cannot connect to {peer}: {source}; is `weir bench flows` running there, and is the port open?")]
     Connect {
-        /// The far side.
+        /// The server.
         peer: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The two did not come together.
+    /// The handshake failed.
     #[error(transparent)]
     Hello(#[from] HelloError),
-    /// The talk broke.
+    /// The control connection broke.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The far side does not do it.
-    #[error("{peer} does not do that: {why}")]
+    /// The server refuses the test.
+    #[error("{peer} refuses the test: {why}")]
     Refused {
-        /// The far side.
+        /// The server.
         peer: String,
-        /// Why, in its words.
+        /// The reason in the server's words.
         why: String,
     },
-    /// The far side said something that has no place there.
-    #[error("{peer} said something that makes no sense at this point: {what}")]
+    /// The server sent an unexpected message.
+    #[error("{peer} sent an unexpected message: {what}")]
     Unexpected {
-        /// The far side.
+        /// The server.
         peer: String,
-        /// What.
+        /// The message.
         what: String,
     },
-    /// Datagrams do not get through.
-    #[error("no datagram came through between here and {peer}, port {port}; is UDP let through?")]
+    /// Datagrams do not arrive.
+    #[error("no datagram arrived between this machine and {peer}, port {port}; does a firewall block UDP?")]
     NoDatagrams {
-        /// The far side.
+        /// The server.
         peer: String,
         /// Its port.
         port: u16,
     },
     /// Not all flows were opened in time.
-    #[error("only {open} of {flows} flows were there after {seconds} s")]
+    #[error("only {open} of {flows} flows were open after {seconds} s")]
     NotOpened {
-        /// Those that were.
+        /// The number of opened flows.
         open: usize,
-        /// All.
+        /// The number of all flows.
         flows: usize,
-        /// The time that there was.
+        /// The time limit in seconds.
         seconds: u64,
     },
-    /// It took longer than it can take.
+    /// The test takes longer than possible.
     #[error("the flows with {peer} have not ended {seconds} s after their time was over")]
     Endless {
-        /// The far side.
+        /// The server.
         peer: String,
-        /// The time that there was.
+        /// The time limit in seconds.
         seconds: u64,
     },
     /// A flow broke.
     #[error("flows with {peer}: {why}")]
     Broken {
-        /// The far side.
+        /// The server.
         peer: String,
-        /// Which, and why.
+        /// The flow, and the reason.
         why: String,
     },
-    /// It says nothing any more.
-    #[error("nothing from {peer} for {seconds} s, in the middle of its flows; is the machine still there?")]
+    /// The server is silent.
+    #[error("{peer} sent nothing for {seconds} s in the middle of a test; is the machine still running?")]
     Silent {
-        /// The far side.
+        /// The server.
         peer: String,
-        /// The time that it had.
+        /// The time limit in seconds.
         seconds: u64,
     },
-    /// Everybody would be let in.
+    /// The server would accept anyone.
     #[error(
-        "{listen} is not of this machine alone, and without a token everybody could ask for flows; make one with `weir bench token FILE`, and give it with --token-file"
+        "{listen} is reachable from other machines, and without a token anyone could use this server; make a token with `weir bench token FILE`, and give it with --token-file"
     )]
     Open {
         /// The address.
         listen: SocketAddr,
     },
-    /// It cannot be listened there.
+    /// The server cannot listen there.
     #[error("cannot listen on {listen}: {source}")]
     Listen {
         /// The address.
         listen: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Somebody said stop.
+    /// The test was stopped.
     #[error("stopped")]
     Stopped,
-    /// Something on this machine.
+    /// An error on this machine.
     #[error("cannot {what}: {source}")]
     Here {
         /// What was tried.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A flow that did not get ready.
-    #[error("a flow cannot begin: {0}")]
+    /// A flow could not be prepared.
+    #[error("a flow cannot start: {0}")]
     NotReady(String),
-    /// Flows that make no sense.
+    /// The flows' parameters are not valid.
     #[error(transparent)]
     Spec(#[from] SpecError),
 }

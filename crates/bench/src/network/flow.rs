@@ -1,4 +1,4 @@
-//! One end of one flow: what is to be done, and what came of it.
+//! One end of one flow: its task and its result.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use super::{NetworkSpec, Protocol, tcp, udp};
 use crate::content::Content;
 use crate::load::Meter;
 
-/// What one end of a flow does.
+/// The task of one end of a flow.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FlowWork {
-    /// Which flow it is of its session.
+    /// The number of the flow in its session.
     pub(super) number: u32,
-    /// Which session it is: datagrams of others are thrown away.
+    /// The session. Datagrams of other sessions are ignored.
     pub(super) session: u64,
     /// Whether this end sends.
     pub(super) sends: bool,
@@ -27,34 +27,34 @@ pub(super) struct FlowWork {
     pub(super) rate: Option<u64>,
 }
 
-/// What one end of a flow did.
+/// The result of one end of a flow.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FlowEnd {
     pub(super) number: u32,
     pub(super) sends: bool,
-    /// Whether it is a flow of UDP.
+    /// Whether the flow uses UDP.
     pub(super) is_udp: bool,
-    /// Bytes that it sent, or that came.
+    /// The bytes sent or received.
     pub(super) bytes: u64,
-    /// Of a receiver: those of them that came while it was to be sent.
+    /// For a receiver: the bytes received while the sender's time ran.
     pub(super) in_time: u64,
-    /// Calls of TCP; datagrams of UDP, each counted once.
+    /// TCP calls, or UDP datagrams without duplicates.
     pub(super) operations: u64,
-    /// How long it was sent, or until it ended before its time.
+    /// How long it sent, or until it ended early.
     pub(super) seconds: f64,
-    /// Of TCP, where this end sends and the kernel says it.
+    /// The kernel's state of a TCP sender, if the kernel reveals it.
     pub(super) tcp: Option<TcpState>,
-    /// Datagrams that came after one that was sent later.
+    /// Datagrams that arrived after a later one.
     pub(super) reordered: u64,
-    /// Datagrams that came once more.
+    /// Datagrams that arrived again.
     pub(super) duplicates: u64,
     /// Why it ended early, if it did.
     pub(super) failure: Option<String>,
 }
 
-/// What the end of a flow has at hand.
-pub(super) struct At<'a> {
+/// What one end of a flow can use.
+pub(super) struct FlowContext<'a> {
     pub(super) work: &'a FlowWork,
     pub(super) content: &'a Content,
     pub(super) start: Instant,
@@ -62,8 +62,8 @@ pub(super) struct At<'a> {
     pub(super) stop: &'a AtomicBool,
 }
 
-impl At<'_> {
-    /// When sending ends.
+impl FlowContext<'_> {
+    /// Returns when sending ends.
     pub(super) fn end(&self) -> Instant {
         self.start + Duration::from_secs(u64::from(self.work.seconds))
     }
@@ -97,8 +97,8 @@ impl FlowWork {
     }
 }
 
-/// Moves the bytes. Whatever happens it ends, and says what it did.
-pub(super) fn move_bytes(line: &Line, at: &At<'_>) -> FlowEnd {
+/// Moves the bytes. It always ends, and reports its result.
+pub(super) fn move_bytes(line: &Line, at: &FlowContext<'_>) -> FlowEnd {
     match (line, at.work.sends) {
         (Line::Tcp(stream), true) => tcp::send(stream, at),
         (Line::Tcp(stream), false) => tcp::receive(stream, at),

@@ -1,4 +1,4 @@
-//! What carries one flow.
+//! The socket of one flow.
 
 use std::io;
 use std::net::{Shutdown, TcpStream, UdpSocket};
@@ -9,17 +9,17 @@ use rustix::net::{RecvFlags, recv};
 
 use super::Protocol;
 
-/// A socket that is connected to the other side.
+/// A socket connected to the other side.
 #[derive(Debug)]
 pub(super) enum Line {
-    /// A connection.
+    /// A TCP connection.
     Tcp(TcpStream),
-    /// A socket that takes datagrams of its peer only.
+    /// A UDP socket that receives from its peer only.
     Udp(UdpSocket),
 }
 
 impl Line {
-    /// From a descriptor that another process has made.
+    /// Makes it from a descriptor of another process.
     pub(super) fn from_descriptor(descriptor: OwnedFd, protocol: Protocol) -> Self {
         match protocol {
             Protocol::Tcp => Self::Tcp(descriptor.into()),
@@ -34,9 +34,9 @@ impl Line {
         }
     }
 
-    /// Ends it for both sides, whoever waits in it.
+    /// Ends it for both sides, and wakes any thread that waits in it.
     pub(super) fn cut(&self) {
-        // One that is not connected any more is cut already; a waiting `recv` of datagrams looks up by itself.
+        // A connection that is no longer connected needs no cut. A waiting `recv` of datagrams returns by itself.
         if let Self::Tcp(stream) = self {
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -52,18 +52,18 @@ impl AsFd for Line {
     }
 }
 
-/// What there is to be read from a connection.
+/// What can be read from a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pending {
     /// Nothing so far.
     Nothing,
-    /// Something.
+    /// Some bytes.
     Something,
-    /// Nothing, ever again.
+    /// Nothing, and the other side has closed.
     Gone,
 }
 
-/// Looks without waiting, and leaves it there.
+/// Looks at the next bytes without waiting, and leaves them there.
 pub(super) fn pending(stream: &TcpStream) -> Pending {
     let mut byte = [0];
     match recv(stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {

@@ -1,4 +1,5 @@
-//! What the near side and the far side say to each other, and a process to those that it has started for its flows.
+//! The messages between the client and the server of a network test, and between a process and its children for
+//! flows.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,45 +8,45 @@ use super::outcome::Side;
 use super::spec::NetworkSpec;
 use crate::load::Reading;
 
-/// From the near side.
+/// A message from the client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Ask {
-    /// Get ready for these.
+    /// Prepare these flows.
     Plan(NetworkSpec),
-    /// Begin now.
+    /// Start now.
     Start,
-    /// All is known: connections may be closed.
+    /// The client knows everything. Connections may be closed.
     Enough,
 }
 
-/// From the far side.
+/// A message from the server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Tell {
-    /// Flows are waited for.
+    /// The server waits for the flows.
     Prepared {
-        /// What they have to name.
+        /// The session that the flows must name.
         session: u64,
-        /// Of UDP: where each is waited for, in the order of their numbers.
+        /// For UDP: the port of each flow, ordered by number.
         ports: Vec<u16>,
     },
-    /// All flows are there.
+    /// All flows have arrived.
     Ready,
-    /// What has come so far, about once a second.
+    /// The bytes received so far, about once a second.
     Progress(Reading),
-    /// All flows have ended here.
+    /// All flows have ended at the server.
     Finished {
-        /// What this machine counted.
+        /// The counters of this machine.
         side: Side,
-        /// This end of each flow.
+        /// The server's end of each flow.
         ends: Vec<FlowEnd>,
     },
-    /// It cannot be done.
+    /// The server refuses. The text is the reason.
     Refused(String),
 }
 
-/// The first message of a flow of TCP.
+/// The first message of a TCP flow.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Join {
@@ -53,28 +54,28 @@ pub(super) struct Join {
     pub(super) number: u32,
 }
 
-/// To the process of a flow.
+/// A message to the process of a flow.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Order {
-    /// Get ready. The socket follows.
+    /// Prepare. The socket follows.
     Prepare {
-        /// What is to be done.
+        /// The task.
         work: FlowWork,
-        /// Of the content.
+        /// The seed of the contents.
         seed: u64,
     },
-    /// Begin now.
+    /// Start now.
     Start,
 }
 
-/// From the process of a flow.
+/// A message from the process of a flow.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Report {
-    /// It can begin.
+    /// It is ready.
     Ready,
-    /// What it has done so far, some times a second.
+    /// Its work so far, several times a second.
     Progress(Reading),
     /// It has ended.
     Finished(FlowEnd),

@@ -1,4 +1,5 @@
-//! Who moves the bytes of all flows of a side: a thread for each, in this process or with a process of its own behind it.
+//! The movers of all flows of a side: a thread for each flow, in this process or with a process of its own behind
+//! it.
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -9,23 +10,23 @@ use std::time::{Duration, Instant};
 
 use super::child::{self, Program};
 use super::error::NetworkError;
-use super::flow::{At, FlowEnd, FlowWork, move_bytes};
+use super::flow::{FlowContext, FlowEnd, FlowWork, move_bytes};
 use super::line::Line;
 use super::spec::Processes;
 use crate::content::Content;
 use crate::load::{Meter, Reading};
 
-/// All flows of one side.
+/// The movers of all flows of one side.
 #[derive(Debug)]
 pub(super) struct Movers {
     shared: Arc<Shared>,
     works: Vec<FlowWork>,
-    /// The sockets, so that they can be cut, and stay until all is known.
+    /// The sockets, kept so that they can be cut, and until all counters are read.
     lines: Vec<Line>,
     threads: Vec<JoinHandle<FlowEnd>>,
 }
 
-/// What the threads share with who watches them.
+/// State that the threads share with their watcher.
 #[derive(Debug)]
 pub(super) struct Shared {
     meters: Vec<Meter>,
@@ -40,7 +41,7 @@ struct Gate {
     left: usize,
     start: Option<Instant>,
     failure: Option<String>,
-    /// Ways to the processes of flows.
+    /// The sockets to the processes of flows.
     children: Vec<UnixStream>,
 }
 
@@ -49,7 +50,7 @@ impl Shared {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that a flow can begin, and waits until all do; `None`: nothing comes of it.
+    /// Reports that a flow is ready, and waits until all are. `None`: the flows are called off.
     pub(super) fn start(&self) -> Option<Instant> {
         let mut gate = self.gate();
         gate.ready += 1;
@@ -65,14 +66,14 @@ impl Shared {
         }
     }
 
-    /// Remembers the way to a process, so that it can be cut.
+    /// Keeps the socket to a process, so that it can be cut.
     pub(super) fn add_child(&self, way: UnixStream) {
         self.gate().children.push(way);
     }
 }
 
 impl Movers {
-    /// Starts them; each gets ready.
+    /// Starts the movers; each prepares.
     pub(super) fn hire(
         flows: Vec<(FlowWork, Line)>,
         processes: Processes,
@@ -91,7 +92,7 @@ impl Movers {
             movers.works.push(work.clone());
             let (shared, content, program) = (Arc::clone(&movers.shared), Arc::clone(content), program.clone());
             let thread = std::thread::Builder::new().name(format!("flow {}", work.number)).spawn(move || {
-                let left = Left(&shared);
+                let left = FlowEndReport(&shared);
                 let meter = &shared.meters[place];
                 let end = match processes {
                     Processes::One => here(&work, &line, &content, &shared, meter),
@@ -103,13 +104,13 @@ impl Movers {
                 drop(left);
                 end
             });
-            // Dropping the movers ends those that there are.
+            // Dropping the movers ends those that have started.
             movers.threads.push(thread.map_err(NetworkError::here("start a thread"))?);
         }
         Ok(movers)
     }
 
-    /// Waits until all can begin.
+    /// Waits until all are ready.
     pub(super) fn wait_ready(&self, within: Duration) -> Result<(), NetworkError> {
         let (end, mut gate) = (Instant::now() + within, self.shared.gate());
         while gate.ready < self.threads.len() {
@@ -126,13 +127,13 @@ impl Movers {
         Ok(())
     }
 
-    /// Lets all begin.
+    /// Starts all flows.
     pub(super) fn start(&self) {
         self.shared.gate().start = Some(Instant::now());
         self.shared.changed.notify_all();
     }
 
-    /// Waits for at most so long; whether all have ended.
+    /// Waits for at most `within`. Returns whether all have ended.
     pub(super) fn have_ended(&self, within: Duration) -> bool {
         let all = self.threads.len();
         let gate = self.shared.gate();
@@ -140,24 +141,24 @@ impl Movers {
         waited.unwrap_or_else(PoisonError::into_inner).0.left >= all
     }
 
-    /// What has come so far on this side.
+    /// Returns the bytes received so far on this side.
     pub(super) fn received(&self) -> Reading {
         self.works.iter().zip(&self.shared.meters).filter(|(work, _)| !work.sends).map(|(_, meter)| meter.read()).sum()
     }
 
-    /// What each flow did, and their sockets: what the kernel knows of them, and what the other side still reads, is there as long as
-    /// they are.
+    /// Returns the result of each flow, and the sockets. The kernel's counters, and unread bytes of the other side,
+    /// exist as long as the sockets do.
     pub(super) fn finish(mut self) -> (Vec<FlowEnd>, Vec<Line>) {
         (self.join(), std::mem::take(&mut self.lines))
     }
 
-    /// Ends all flows, however far they are.
+    /// Ends all flows.
     fn cut(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.lines.iter().for_each(Line::cut);
         let mut gate = self.shared.gate();
         for way in gate.children.drain(..) {
-            // One that has gone is cut already.
+            // A socket that is gone needs no cut.
             let _ = way.shutdown(Shutdown::Both);
         }
         drop(gate);
@@ -178,27 +179,27 @@ impl Drop for Movers {
         if !self.threads.is_empty() {
             self.cut();
             for thread in self.threads.drain(..) {
-                // Its panic has been printed; two at once would end the process without a word.
+                // Its panic message has been printed. A second panic would abort the process without a message.
                 let _ = thread.join();
             }
         }
     }
 }
 
-/// Says that a flow has ended, however it did.
-struct Left<'a>(&'a Shared);
+/// Reports the end of a flow, however it ends.
+struct FlowEndReport<'a>(&'a Shared);
 
-impl Drop for Left<'_> {
+impl Drop for FlowEndReport<'_> {
     fn drop(&mut self) {
         self.0.gate().left += 1;
         self.0.changed.notify_all();
     }
 }
 
-/// By this thread.
+/// Moves the bytes by this thread.
 fn here(work: &FlowWork, line: &Line, content: &Content, shared: &Shared, meter: &Meter) -> FlowEnd {
     match shared.start() {
-        Some(start) => move_bytes(line, &At { work, content, start, meter, stop: &shared.stop }),
+        Some(start) => move_bytes(line, &FlowContext { work, content, start, meter, stop: &shared.stop }),
         None => FlowEnd { number: work.number, sends: work.sends, ..FlowEnd::default() },
     }
 }

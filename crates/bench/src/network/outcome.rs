@@ -1,4 +1,4 @@
-//! What came of flows: what arrived, and how.
+//! The results of a network test.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,38 +6,39 @@ use super::flow::FlowEnd;
 use super::kernel::{Counts, TcpState};
 use crate::statistics::median;
 
-/// Flows with one system.
+/// The result of the flows with one system.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// The system's name.
     pub system: String,
-    /// Where its far side listens.
+    /// The address of its server.
     pub peer: String,
-    /// This machine.
+    /// The client's machine.
     pub near: Side,
-    /// The other.
+    /// The server's machine.
     pub far: Side,
     /// One direction, or both.
     pub ways: Vec<Way>,
 }
 
-/// What a machine counted while bytes flowed; others' traffic is in it.
+/// A machine's counters while bytes flowed, including other traffic.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Side {
-    /// The interface by which it reaches the other; those below it are among the counts. Empty where the kernel does not say.
+    /// The interface on the route to the other machine. The counters include those of interfaces below it. Empty if
+    /// the kernel does not reveal it.
     pub interface: String,
     /// The kernel's counters.
     pub counts: Counts,
-    /// CPU time of all processes of the flows, user and system, in seconds.
+    /// User and system CPU time of all processes of the flows, in seconds.
     pub cpu_s: f64,
 }
 
 /// All flows of one direction.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Way {
-    /// Whether they go to the system; from it otherwise.
+    /// Whether the bytes go to the system, not from it.
     pub to: bool,
-    /// Each.
+    /// The flows.
     pub flows: Vec<Flow>,
 }
 
@@ -46,50 +47,50 @@ pub struct Way {
 pub struct Flow {
     /// Its number.
     pub number: u32,
-    /// Bytes that arrived while it was to be sent.
+    /// Bytes that arrived while the sender's time ran.
     pub bytes: u64,
-    /// All that arrived, with what was under way at the end.
+    /// All bytes that arrived, including those under way at the end.
     pub arrived: u64,
-    /// Calls of TCP that brought them; datagrams of UDP.
+    /// The TCP calls that received them, or UDP datagrams.
     pub operations: u64,
-    /// How long it was sent, or until it ended before its time.
+    /// How long it was sent, or until it ended early.
     pub seconds: f64,
-    /// Bytes that were sent.
+    /// The sent bytes.
     pub sent: u64,
-    /// Its sender's end, where the kernel tells.
+    /// The kernel's state of its TCP sender, if known.
     pub tcp: Option<TcpState>,
-    /// Its datagrams.
+    /// Its datagrams, for UDP.
     pub datagrams: Option<Datagrams>,
-    /// Why it ended early, if it did: the ends do not say the same of it.
+    /// Why it ended early, if it did. The two ends may give different reasons.
     pub failures: Vec<String>,
 }
 
-/// Datagrams of a flow, counted by their numbers.
+/// The datagrams of a flow, counted by their numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Datagrams {
     /// Sent.
     pub sent: u64,
     /// Arrived, each counted once.
     pub received: u64,
-    /// Arrived after one that had been sent later.
+    /// Arrived after a later one.
     pub reordered: u64,
-    /// Arrived once more.
+    /// Arrived again.
     pub duplicates: u64,
 }
 
-/// The slowest, the middle and the fastest flow, in bytes a second.
+/// The slowest, the median and the fastest flow, in bytes a second.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Spread {
     /// The slowest.
     pub min: f64,
-    /// The middle one.
+    /// The median.
     pub median: f64,
     /// The fastest.
     pub max: f64,
 }
 
 impl Datagrams {
-    /// Those that did not arrive.
+    /// Returns the number that did not arrive.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.received)
@@ -97,7 +98,7 @@ impl Datagrams {
 }
 
 impl Flow {
-    /// Bytes a second; 0 of nothing.
+    /// Returns bytes a second; 0 without time.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // a rate
     pub fn rate(&self) -> f64 {
@@ -106,7 +107,7 @@ impl Flow {
 }
 
 impl Outcome {
-    /// Puts together what both ends say of each flow. A flow of which an end says nothing has failed.
+    /// Combines the results of both ends of each flow. A flow without a result from one end has failed.
     pub(super) fn of(system: &str, peer: &str, near: (Side, Vec<FlowEnd>), far: (Side, Vec<FlowEnd>)) -> Self {
         let mut ways: Vec<Way> = Vec::new();
         for here in &near.1 {
@@ -120,30 +121,30 @@ impl Outcome {
         Self { system: system.to_owned(), peer: peer.to_owned(), near: near.0, far: far.0, ways }
     }
 
-    /// All flows.
+    /// Returns all flows.
     pub fn flows(&self) -> impl Iterator<Item = &Flow> {
         self.ways.iter().flat_map(|way| &way.flows)
     }
 
-    /// Bytes that arrived in time, both directions together.
+    /// Returns the bytes that arrived in time, of both directions together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.flows().map(|flow| flow.bytes).sum()
     }
 
-    /// Calls or datagrams that brought them.
+    /// Returns the calls or datagrams that received them.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.flows().map(|flow| flow.operations).sum()
     }
 
-    /// How long the longest was sent.
+    /// Returns the duration of the longest flow in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.flows().map(|flow| flow.seconds).fold(0.0, f64::max)
     }
 
-    /// Bytes a second of all flows.
+    /// Returns the bytes a second of all flows.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // a rate
     pub fn rate(&self) -> f64 {
@@ -151,20 +152,20 @@ impl Outcome {
         if seconds > 0.0 { self.bytes() as f64 / seconds } else { 0.0 }
     }
 
-    /// How far flows are apart; `None` of none.
+    /// Returns the spread of the flows' rates; `None` without flows.
     #[must_use]
     pub fn spread(&self) -> Option<Spread> {
         Spread::of(&self.flows().map(Flow::rate).collect::<Vec<_>>())
     }
 
-    /// The first failure of each flow that failed.
+    /// Returns the first failure of each failed flow.
     pub fn failures(&self) -> impl Iterator<Item = String> + '_ {
         self.flows().filter_map(|flow| Some(format!("flow {}: {}", flow.number, flow.failures.first()?)))
     }
 }
 
 impl Spread {
-    /// Of such rates; `None` of none.
+    /// Returns the spread of `rates`; `None` if there are none.
     #[must_use]
     pub fn of(rates: &[f64]) -> Option<Self> {
         let (min, max) = rates.iter().fold((f64::INFINITY, 0.0), |(min, max), rate| (rate.min(min), rate.max(max)));
@@ -174,16 +175,16 @@ impl Spread {
 
 fn flow(here: &FlowEnd, there: Option<&FlowEnd>) -> Flow {
     let mut failures = Vec::new();
-    // Who receives knows better what went wrong with what did not come.
+    // The receiver knows better why bytes did not arrive.
     let (sender, receiver) = if here.sends { (Some(here), there) } else { (there, Some(here)) };
     failures.extend([receiver, sender].into_iter().flatten().filter_map(|end| end.failure.clone()));
     if there.is_none() {
-        failures.push("the other side knows nothing of it".to_owned());
+        failures.push("the other side has no result of it".to_owned());
     }
     if let (Some(sender), Some(receiver), true) = (sender, receiver, failures.is_empty() && !here.is_udp)
         && sender.bytes != receiver.bytes
     {
-        failures.push(format!("{} bytes were sent, and {} came", sender.bytes, receiver.bytes));
+        failures.push(format!("{} bytes were sent, and {} arrived", sender.bytes, receiver.bytes));
     }
     let datagrams = here.is_udp.then(|| Datagrams {
         sent: sender.map_or(0, |end| end.operations),
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrived_is_what_counts() {
+    fn only_arrived_bytes_count() {
         let near = vec![end(0, true, 800, 1.0), end(1, true, 1000, 1.0), end(2, false, 500, 2.0)];
         let far = vec![end(2, true, 500, 1.0), end(0, false, 800, 2.0), end(1, false, 1000, 1.0)];
         let outcome = Outcome::of("s", "h:1", (Side::default(), near), (Side::default(), far));
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_what_was_sent_and_did_not_come() {
+    fn loss_is_the_number_of_sent_datagrams_that_did_not_arrive() {
         let sender = FlowEnd { is_udp: true, ..end(0, true, 1000, 1.0) };
         let receiver = FlowEnd { is_udp: true, operations: 7, reordered: 2, duplicates: 1, ..end(0, false, 700, 1.0) };
         let outcome = Outcome::of("s", "h:1", (Side::default(), vec![sender]), (Side::default(), vec![receiver]));
@@ -234,14 +235,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_tcp_that_did_not_come_are_a_failure() {
+    fn tcp_bytes_that_did_not_arrive_are_a_failure() {
         let (near, far) = (vec![end(0, true, 1000, 1.0)], vec![end(0, false, 900, 1.0)]);
         let outcome = Outcome::of("s", "h:1", (Side::default(), near), (Side::default(), far));
         assert_eq!(outcome.failures().collect::<Vec<_>>(), ["flow 0: 1000 bytes were sent, and 900 came"]);
     }
 
     #[test]
-    fn a_flow_that_one_side_does_not_know_has_failed() {
+    fn a_flow_without_a_result_from_one_side_has_failed() {
         let outcome = Outcome::of("s", "h:1", (Side::default(), vec![end(0, true, 5, 1.0)]), (Side::default(), vec![]));
         assert_eq!((outcome.bytes(), outcome.failures().count()), (0, 1));
     }

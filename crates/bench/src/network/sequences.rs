@@ -1,14 +1,14 @@
-//! Which of a flow's datagrams came, by their numbers.
+//! Tracks which of a flow's datagrams have arrived, by their numbers.
 
-/// How far back a datagram is still told from one that came already, in numbers.
+/// How far back a repeated datagram is recognised, in numbers.
 const WINDOW: u64 = 1 << 16;
 
-/// Counts datagrams that are numbered from 0 on.
+/// Counts datagrams that are numbered from 0.
 #[derive(Debug)]
 pub(super) struct Sequences {
-    /// One bit for each of the last [`WINDOW`] numbers below `next`: it came.
+    /// One bit for each of the last [`WINDOW`] numbers below `next`: it has arrived.
     came: Vec<u64>,
-    /// One more than the highest number that came.
+    /// The highest number so far, plus one.
     next: u64,
     received: u64,
     reordered: u64,
@@ -21,10 +21,11 @@ impl Sequences {
         Self { came: vec![0; words], next: 0, received: 0, reordered: 0, duplicates: 0 }
     }
 
-    /// Counts the datagram of a number. One that comes so late that nobody knows any more whether it came before counts as a first one.
+    /// Counts the datagram with this number. If it is too old to tell whether it arrived before, it counts as the
+    /// first one.
     pub(super) fn add(&mut self, number: u64) {
         if number >= self.next {
-            // What lies between has not come yet; further back than the window nothing has to be forgotten.
+            // The numbers in between have not arrived yet. Bits older than the window need no clearing.
             let from = self.next.max(number.saturating_sub(WINDOW - 1));
             (from..=number).for_each(|between| self.mark(between, false));
             self.next = number.saturating_add(1);
@@ -41,17 +42,17 @@ impl Sequences {
         }
     }
 
-    /// Datagrams that came, each counted once.
+    /// Returns the number of datagrams, without duplicates.
     pub(super) fn received(&self) -> u64 {
         self.received
     }
 
-    /// Those of them that came after one with a higher number.
+    /// Returns how many of them arrived after a higher number.
     pub(super) fn reordered(&self) -> u64 {
         self.reordered
     }
 
-    /// Those that came once more.
+    /// Returns the number of duplicates.
     pub(super) fn duplicates(&self) -> u64 {
         self.duplicates
     }
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn order_loss_and_duplicates_are_told_apart() {
+    fn order_loss_and_duplicates_are_counted_separately() {
         assert_eq!(counted(0..100_000), (100_000, 0, 0));
         assert_eq!(counted([0, 1, 5, 6]), (4, 0, 0));
         assert_eq!(counted([0, 2, 1, 3]), (4, 1, 0));
@@ -98,8 +99,8 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_forgets_what_lay_before() {
-        // The same bit of the window stands for another number now.
+    fn a_leap_forgets_older_numbers() {
+        // The same bit of the window now stands for another number.
         assert_eq!(counted([0, 1, WINDOW, WINDOW + 1]), (4, 0, 0));
         assert_eq!(counted([0, 10 * WINDOW, 10 * WINDOW - 1, 10 * WINDOW - 1]), (3, 1, 1));
         assert_eq!(counted([u64::MAX, 7, u64::MAX - 1, u64::MAX - 1]), (3, 2, 1));

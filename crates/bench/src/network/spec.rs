@@ -1,8 +1,8 @@
-//! What flows are asked for.
+//! The parameters of a network test.
 
 use serde::{Deserialize, Serialize};
 
-/// What carries the bytes.
+/// The protocol of the flows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
@@ -12,19 +12,19 @@ pub enum Protocol {
     Udp,
 }
 
-/// Where bytes go, as seen from here.
+/// The direction of the bytes, as seen from the client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// To the system.
     To,
-    /// From it.
+    /// From the system.
     From,
-    /// Both at once, with as many flows each.
+    /// Both at once, with equally many flows each.
     Both,
 }
 
-/// Who moves them, on each side.
+/// The processes that move the bytes on each side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Processes {
@@ -34,44 +34,44 @@ pub enum Processes {
     Each,
 }
 
-/// Flows between here and the far side.
+/// Flows between a client and a network-test server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkSpec {
-    /// What carries the bytes.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Where they go.
+    /// The direction.
     pub direction: Direction,
-    /// Flows, of each direction.
+    /// The number of flows in each direction.
     pub flows: u32,
-    /// Who moves them.
+    /// The processes that move the bytes.
     pub processes: Processes,
-    /// With all systems at once; otherwise with one after the other.
+    /// Whether all systems are tested at once, not one after the other.
     pub at_once: bool,
-    /// For how long they are sent, in seconds.
+    /// How long the flows send, in seconds.
     pub seconds: u32,
-    /// Bytes of each call; of UDP, of each datagram.
+    /// The bytes of each TCP call, or of each UDP datagram.
     pub block_bytes: u32,
-    /// Bytes a second of each flow; as fast as it goes otherwise.
+    /// The rate of each flow in bytes a second; `None`: as fast as possible.
     pub rate: Option<u64>,
 }
 
-/// Flows that make no sense.
+/// The parameters are not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SpecError {
-    /// Out of bounds.
+    /// A value is out of bounds.
     #[error("{what} is {value}; give {least} to {most}")]
     Bounds {
-        /// What.
+        /// Its name.
         what: &'static str,
-        /// What was asked for.
+        /// The value.
         value: u64,
-        /// The least.
+        /// The smallest allowed value.
         least: u64,
-        /// The most.
+        /// The largest allowed value.
         most: u64,
     },
-    /// Nearly nothing flows.
+    /// The flow is so slow that it would look broken.
     #[error(
         "at {rate} bytes a second a block of {block} takes longer than {PERIOD_SECONDS_MAX} s; give a higher rate, or smaller blocks"
     )]
@@ -83,20 +83,20 @@ pub enum SpecError {
     },
 }
 
-/// Most flows of each direction.
+/// The most flows of each direction.
 pub const FLOWS_MAX: u32 = 256;
-/// Most bytes that fit into a datagram over IPv4.
+/// The most bytes of a datagram over IPv4.
 const DATAGRAM_MAX: u32 = 65_507;
 const BLOCK_MAX: u32 = 64 << 20;
 const DAY: u32 = 86_400;
-/// A flow in which nothing moves for longer looks like a broken one.
+/// If a flow moves nothing for longer than this, it looks broken.
 const PERIOD_SECONDS_MAX: u64 = 2;
 
 impl NetworkSpec {
-    /// Whether it makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// What does not.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), SpecError> {
         let (block, least, most) = match self.protocol {
             Protocol::Tcp => ("block", 1, BLOCK_MAX),
@@ -121,7 +121,7 @@ impl NetworkSpec {
         }
     }
 
-    /// In words, for whoever runs the far side.
+    /// A description for the user who runs the server.
     pub(super) fn words(&self) -> String {
         let protocol = match self.protocol {
             Protocol::Tcp => "TCP",
@@ -135,7 +135,7 @@ impl NetworkSpec {
         format!("{} flows of {protocol} {direction}, for {} s", self.flows, self.seconds)
     }
 
-    /// All flows with their numbers: `true` for those to the far side.
+    /// Returns all flows with their numbers; `true` for those to the server.
     pub fn all_flows(&self) -> impl Iterator<Item = (u32, bool)> + use<> {
         let (to, from) = match self.direction {
             Direction::To => (self.flows, 0),
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_parameters_are_refused() {
         let right = NetworkSpec {
             protocol: Protocol::Tcp,
             direction: Direction::Both,

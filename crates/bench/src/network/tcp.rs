@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
-use super::flow::{At, FlowEnd};
+use super::flow::{FlowContext, FlowEnd};
 use super::kernel::TcpState;
 use super::{DRAINING_MAX, SILENCE_MAX};
 use crate::content::FileKey;
@@ -12,18 +12,19 @@ use crate::load::Pace;
 use crate::memory::Memory;
 use crate::peer::Timed as _;
 
-/// What the receiver says when the last byte has come.
+/// The receiver's message when the last byte has arrived.
 const ALL_CAME: u8 = 1;
 
-/// Sends until the time is over, and waits until all has come: only then what was sent again is counted in full.
-pub(super) fn send(mut stream: &TcpStream, at: &At<'_>) -> FlowEnd {
+/// Sends until the time is over, and waits until all bytes have arrived. Only then are retransmissions counted
+/// completely.
+pub(super) fn send(mut stream: &TcpStream, at: &FlowContext<'_>) -> FlowEnd {
     let mut end = FlowEnd::default();
     let failure = send_all(&mut stream, at, &mut end).err();
     let tcp = TcpState::of(stream);
     FlowEnd { bytes: end.bytes, operations: end.operations, tcp, failure, ..at.finished() }
 }
 
-fn send_all(stream: &mut &TcpStream, at: &At<'_>, done: &mut FlowEnd) -> Result<(), String> {
+fn send_all(stream: &mut &TcpStream, at: &FlowContext<'_>, done: &mut FlowEnd) -> Result<(), String> {
     let block = at.work.block_bytes as usize;
     let mut memory = at.content.memory(block).map_err(|error| error.to_string())?;
     let key = FileKey { file: u64::from(at.work.number), generation: 0 };
@@ -46,23 +47,25 @@ fn send_all(stream: &mut &TcpStream, at: &At<'_>, done: &mut FlowEnd) -> Result<
     stream.set_patience(Some(DRAINING_MAX)).map_err(|error| error.to_string())?;
     match stream.read_exact(&mut said) {
         Ok(()) if said == [ALL_CAME] => Ok(()),
-        Ok(()) => Err("the receiver said something that makes no sense".to_owned()),
-        Err(error) if is_silence(&error) => Err(format!("not all had come {} s after its end", DRAINING_MAX.as_secs())),
-        Err(error) => Err(format!("the receiver went before all had come: {error}")),
+        Ok(()) => Err("the receiver sent an unexpected byte".to_owned()),
+        Err(error) if is_silence(&error) => {
+            Err(format!("{} s after its end, some bytes had not arrived", DRAINING_MAX.as_secs()))
+        }
+        Err(error) => Err(format!("the receiver closed before all bytes had arrived: {error}")),
     }
 }
 
 /// Receives until the sender has ended.
-pub(super) fn receive(mut stream: &TcpStream, at: &At<'_>) -> FlowEnd {
+pub(super) fn receive(mut stream: &TcpStream, at: &FlowContext<'_>) -> FlowEnd {
     let (mut bytes, mut operations) = (0, 0);
-    // What comes later was under way at the end: on a slow link that is many seconds' worth.
+    // Later bytes were under way at the end. On a slow link they last many seconds.
     let mut in_time = None;
     let mut all = || -> Result<(), String> {
         let mut memory = Memory::new(at.work.block_bytes as usize).map_err(|error| error.to_string())?;
         stream.set_patience(Some(SILENCE_MAX)).map_err(|error| error.to_string())?;
         while !at.is_stopped() {
             match stream.read(&mut memory) {
-                // Whether it was too early the sender knows.
+                // The sender knows whether it ended too early.
                 Ok(0) => break,
                 Ok(read) => {
                     if in_time.is_none() && Instant::now() >= at.end() {
@@ -80,8 +83,8 @@ pub(super) fn receive(mut stream: &TcpStream, at: &At<'_>) -> FlowEnd {
     };
     let failure = all().err();
     let end = FlowEnd { bytes, in_time: in_time.unwrap_or(bytes), operations, failure, ..at.finished() };
-    // The sender waits for it; one that has gone does not need it. The connection stays until the session ends, so that the kernel keeps
-    // what it counted.
+    // The sender waits for this, unless it is gone. The connection stays open until the session ends, so that the
+    // kernel keeps its counters.
     let _ = stream.write_all(&[ALL_CAME]);
     end
 }

@@ -1,29 +1,31 @@
-//! Moving datagrams. Each has a head of 24 bytes, big-endian: session (8), flow (4), kind (4), number (8); the rest is filling.
+//! Moves bytes over UDP. Each datagram has a header of 24 bytes, big-endian: session (8), flow (4), kind (4),
+//! number (8). The rest is filler.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::flow::{At, FlowEnd};
+use super::flow::{FlowContext, FlowEnd};
 use super::sequences::Sequences;
 use crate::load::Pace;
 
 const HEAD_BYTES: usize = 24;
-/// A part of the flow.
+/// A datagram with data.
 const DATA: u32 = 0;
-/// Nothing more follows.
+/// The end of the flow.
 const END: u32 = 1;
-/// Before the flow: it opens the way, and is answered with the same.
+/// A datagram before the flow that opens the route. The answer is the same datagram.
 const OPENING: u32 = 2;
-/// How often the end is said: it may be lost as well.
+/// How often the end is sent, because a datagram may be lost.
 const ENDS: u32 = 10;
-/// What a socket may keep while its reader does not run. The kernel gives less where it is told to (`net.core.rmem_max`).
+/// The receive buffer of a socket, for times when its reader does not run. The kernel may give less
+/// (`net.core.rmem_max`).
 const BUFFER_BYTES: usize = 4 << 20;
-/// How long a reader waits before it looks whether it is over.
+/// How long a reader waits before it checks whether the flow is over.
 const LOOK: Duration = Duration::from_millis(100);
-/// After an end nothing more is waited for when nothing came for so long.
+/// After an end, the reader stops when nothing has arrived for this time.
 const QUIET: Duration = Duration::from_millis(200);
-/// How long after its time a flow of which no end came is waited for.
+/// How long after its time a flow without an end is waited for.
 const LATE_MAX: Duration = Duration::from_secs(2);
 
 fn head(session: u64, flow: u32, kind: u32, number: u64) -> [u8; HEAD_BYTES] {
@@ -35,7 +37,7 @@ fn head(session: u64, flow: u32, kind: u32, number: u64) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// Kind and number of a datagram of this flow; `None`: it is somebody else's.
+/// Returns kind and number of a datagram of this flow; `None`: it belongs to another one.
 fn of_flow(datagram: &[u8], session: u64, flow: u32) -> Option<(u32, u64)> {
     let head = datagram.get(..HEAD_BYTES)?;
     let word = |at: usize| Some(u32::from_be_bytes(head.get(at..at + 4)?.try_into().ok()?));
@@ -44,18 +46,19 @@ fn of_flow(datagram: &[u8], session: u64, flow: u32) -> Option<(u32, u64)> {
     Some((word(12)?, long(16)?))
 }
 
-/// Gives a new socket room for what comes while its reader does not run.
+/// Sets the receive buffer of a new socket.
 pub(super) fn make_room(socket: &UdpSocket) {
-    // A wish: with less room more is lost, and that is counted.
+    // Only a wish: with a smaller buffer more is lost, and that is counted.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(socket, BUFFER_BYTES);
 }
 
-/// Opens the way from the near side: says who is there until it is answered, or the time is over. Whether it was.
-pub(super) fn open_near(socket: &UdpSocket, session: u64, flow: u32, within: Duration) -> io::Result<bool> {
+/// Opens the route from the client: sends openings until one is answered, or the time is over. Returns whether it
+/// was answered.
+pub(super) fn open_from_client(socket: &UdpSocket, session: u64, flow: u32, within: Duration) -> io::Result<bool> {
     socket.set_read_timeout(Some(LOOK))?;
     let (end, mut answer) = (Instant::now() + within, [0; HEAD_BYTES]);
     while Instant::now() < end {
-        // Where nobody listens yet the kernel says so at the next call.
+        // If no server listens yet, the kernel reports that at the next call.
         let _ = socket.send(&head(session, flow, OPENING, 0));
         match socket.recv(&mut answer) {
             Ok(_) if of_flow(&answer, session, flow) == Some((OPENING, 0)) => return Ok(true),
@@ -65,10 +68,10 @@ pub(super) fn open_near(socket: &UdpSocket, session: u64, flow: u32, within: Dur
     Ok(false)
 }
 
-/// The same on the far side: waits for it from any port of `near`, and takes datagrams from there alone from then on.
-pub(super) fn open_far(
+/// The same on the server: waits for an opening from any port of `client`, and then receives from that port only.
+pub(super) fn open_at_server(
     socket: &UdpSocket,
-    near: SocketAddr,
+    client: SocketAddr,
     session: u64,
     flow: u32,
     within: Duration,
@@ -77,7 +80,7 @@ pub(super) fn open_far(
     let (end, mut first) = (Instant::now() + within, [0; HEAD_BYTES]);
     while Instant::now() < end {
         match socket.recv_from(&mut first) {
-            Ok((_, from)) if from.ip() == near.ip() && of_flow(&first, session, flow) == Some((OPENING, 0)) => {
+            Ok((_, from)) if from.ip() == client.ip() && of_flow(&first, session, flow) == Some((OPENING, 0)) => {
                 socket.connect(from)?;
                 socket.send(&first)?;
                 return Ok(true);
@@ -89,7 +92,7 @@ pub(super) fn open_far(
 }
 
 /// Sends until the time is over.
-pub(super) fn send(socket: &UdpSocket, at: &At<'_>) -> FlowEnd {
+pub(super) fn send(socket: &UdpSocket, at: &FlowContext<'_>) -> FlowEnd {
     let mut end = FlowEnd::default();
     let failure = send_all(socket, at, &mut end).err();
     let finished = FlowEnd { bytes: end.bytes, operations: end.operations, failure, ..at.finished() };
@@ -100,10 +103,11 @@ pub(super) fn send(socket: &UdpSocket, at: &At<'_>) -> FlowEnd {
     finished
 }
 
-fn send_all(socket: &UdpSocket, at: &At<'_>, done: &mut FlowEnd) -> Result<(), String> {
+fn send_all(socket: &UdpSocket, at: &FlowContext<'_>, done: &mut FlowEnd) -> Result<(), String> {
     let block = at.work.block_bytes as usize;
     let mut memory = at.content.memory(block).map_err(|error| error.to_string())?;
-    // Datagrams lie side by side in the filling, always at the same places, so that their heads do not come to cover it all.
+    // Datagrams are adjacent in the filler, always at the same offsets, so that their headers do not overwrite all
+    // of it.
     let places = (crate::content::TABLE_BYTES / block).max(1) as u64;
     let (end, mut pace) = (at.end(), Pace::of_bytes(at.start, at.work.block_bytes, at.work.rate));
     while pace.wait() < end && Instant::now() < end && !at.is_stopped() {
@@ -119,19 +123,19 @@ fn send_all(socket: &UdpSocket, at: &At<'_>, done: &mut FlowEnd) -> Result<(), S
                 done.bytes += block as u64;
                 done.operations += 1;
             }
-            // The interface's queue is full: it was not sent.
+            // The interface's queue is full, so the datagram was not sent.
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
                 std::thread::sleep(Duration::from_micros(100));
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(format!("a datagram of {block} bytes was not taken: {error}")),
+            Err(error) => return Err(format!("cannot send a datagram of {block} bytes: {error}")),
         }
     }
     Ok(())
 }
 
 /// Receives until the sender has ended.
-pub(super) fn receive(socket: &UdpSocket, at: &At<'_>) -> FlowEnd {
+pub(super) fn receive(socket: &UdpSocket, at: &FlowContext<'_>) -> FlowEnd {
     let (mut sequences, mut bytes, mut in_time, mut last) = (Sequences::new(), 0, 0, at.start);
     let mut all = || -> Result<(), String> {
         let mut memory = vec![0; 1 << 16];
@@ -175,7 +179,7 @@ pub(super) fn receive(socket: &UdpSocket, at: &At<'_>) -> FlowEnd {
     }
 }
 
-/// Whether it says nothing of the flow: nothing came, or the other side had not opened its socket when something was sent.
+/// Whether the error says nothing about the flow: nothing arrived, or the other side had not opened its socket yet.
 fn is_brief(error: &io::Error) -> bool {
     use io::ErrorKind as E;
     matches!(error.kind(), E::WouldBlock | E::TimedOut | E::Interrupted | E::ConnectionRefused)
@@ -186,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_comes_back_and_others_are_told_apart() {
+    fn a_header_is_recognised_and_others_are_refused() {
         let bytes = head(7, 3, DATA, 1 << 40);
         assert_eq!(of_flow(&bytes, 7, 3), Some((DATA, 1 << 40)));
         assert_eq!((of_flow(&bytes, 8, 3), of_flow(&bytes, 7, 4), of_flow(&bytes[..23], 7, 3)), (None, None, None));

@@ -1,10 +1,10 @@
-//! Flows as work of a campaign.
+//! Network tests as work of a campaign.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::near::{Far, Session};
+use super::client::{NetworkServer, Session};
 use super::spec::NetworkSpec;
 use super::{NetworkError, Outcome};
 use crate::content::Content;
@@ -67,7 +67,7 @@ impl Workload for NetworkSpec {
         self.flows
     }
 
-    /// One worker for each far side; all begin together.
+    /// One worker for each server; all start together.
     fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
         self.check()?;
         if site.peers.is_empty() {
@@ -76,15 +76,20 @@ impl Workload for NetworkSpec {
         let spec = Self { flows: parts.end.saturating_sub(parts.start), ..self.clone() };
         let (peers, content) = (site.peers.clone(), Arc::clone(&site.content));
         Ok(Crew::hire(&[("", 0..peers.len())], move |worker| match peers.get(worker.number) {
-            Some(far) => flows(&spec, far, &content, worker),
+            Some(server) => flows(&spec, server, &content, worker),
             None => Ok(Tally::default()),
         })?)
     }
 }
 
-fn flows(spec: &NetworkSpec, far: &Far, content: &Arc<Content>, worker: &Worker) -> Result<Tally, TargetError> {
+fn flows(
+    spec: &NetworkSpec,
+    server: &NetworkServer,
+    content: &Arc<Content>,
+    worker: &Worker,
+) -> Result<Tally, TargetError> {
     let failed = |error: NetworkError| TargetError::Network(Box::new(error));
-    let session = Session::prepare(far, spec, content).map_err(failed)?;
+    let session = Session::prepare(server, spec, content).map_err(failed)?;
     let start = worker.start();
     let ran = session.run(|received| {
         worker.meter().set(received);
@@ -93,7 +98,7 @@ fn flows(spec: &NetworkSpec, far: &Far, content: &Arc<Content>, worker: &Worker)
     let mut tally = Tally::default();
     match ran {
         Ok(outcome) => count(&mut tally, outcome, start.elapsed()),
-        // What was done until then is known.
+        // The work done until then is known.
         Err(NetworkError::Stopped) => {
             let done = worker.meter().read();
             (tally.bytes, tally.operations) = (done.bytes, done.operations);

@@ -1,24 +1,24 @@
-//! Messages between peers: the length in four bytes, the lowest first, and then so many bytes of JSON.
+//! Messages between peers: the length in four bytes, little-endian, and then that many bytes of JSON.
 
 use std::io::{self, Read, Write};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Most bytes of a message.
+/// The most bytes of a message.
 pub const FRAME_BYTES_MAX: u32 = 16 << 20;
 
-/// A message did not come or go; each says with whom.
+/// Why a message could not be sent or received. Each names the peer.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// The connection broke, or its time was over.
+    /// The connection broke, or the time was over.
     #[error("{what} {peer}: {source}")]
     Io {
         /// What was tried.
         what: &'static str,
         /// The peer.
         peer: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The peer has closed the connection, between two messages.
@@ -27,48 +27,46 @@ pub enum FrameError {
         /// The peer.
         peer: String,
     },
-    /// The peer has gone within a message.
-    #[error("{peer} has gone within a message: {received} of {length} bytes had come")]
+    /// The peer has closed the connection within a message.
+    #[error("{peer} has closed the connection within a message: {received} of {length} bytes had arrived")]
     CutOff {
         /// The peer.
         peer: String,
-        /// Bytes that came.
+        /// The received bytes.
         received: usize,
-        /// Bytes that were to come.
+        /// The expected bytes.
         length: u32,
     },
-    /// A length that no message has.
-    #[error(
-        "a message of {length} bytes {direction} {peer}; there are none of more than {FRAME_BYTES_MAX}, and none that are empty"
-    )]
+    /// A length that no message can have.
+    #[error("a message of {length} bytes {direction} {peer}; messages have 1 to {FRAME_BYTES_MAX} bytes")]
     Length {
         /// The peer.
         peer: String,
-        /// From or to it.
+        /// Whether the message came from the peer or goes to it.
         direction: &'static str,
         /// The length.
         length: u64,
     },
-    /// Something else than the message that has its place here.
-    #[error("a message from {peer} that makes no sense here: {source}; are both sides of the same version?")]
+    /// The message is not the expected one.
+    #[error("an unexpected message from {peer}: {source}; do both sides have the same version?")]
     Nonsense {
         /// The peer.
         peer: String,
-        /// Why.
+        /// The reason.
         source: serde_json::Error,
     },
-    /// A message that cannot be written as JSON.
-    #[error("a message to {peer} cannot be written: {source}")]
+    /// The message cannot be written as JSON.
+    #[error("cannot write a message to {peer}: {source}")]
     Unwritable {
         /// The peer.
         peer: String,
-        /// Why.
+        /// The reason.
         source: serde_json::Error,
     },
 }
 
 impl FrameError {
-    /// Whether nothing came in the time that there was, so that the peer may still be there.
+    /// Whether nothing came in the given time, so that the peer may still be there.
     #[must_use]
     pub fn is_silence(&self) -> bool {
         let silent = |kind| matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
@@ -76,12 +74,12 @@ impl FrameError {
     }
 }
 
-/// Somebody to exchange messages with.
+/// A peer for exchanging messages.
 #[derive(Debug)]
 pub struct Peer<S> {
-    /// What carries them.
+    /// The stream.
     pub stream: S,
-    /// What errors call it.
+    /// Its name in errors.
     pub name: String,
 }
 
@@ -89,7 +87,7 @@ impl<S> Peer<S> {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`FrameError`]; nothing more can be sent then.
+    /// [`FrameError`]. Nothing more can be sent then.
     pub fn send<T: Serialize>(&mut self, message: &T) -> Result<(), FrameError>
     where
         S: Write,
@@ -100,7 +98,7 @@ impl<S> Peer<S> {
     /// Waits for a message.
     ///
     /// # Errors
-    /// [`FrameError`]; nothing more can be received then, except after silence before a message's first byte.
+    /// [`FrameError`]. Nothing more can be received then, except after silence before a message's first byte.
     pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T, FrameError>
     where
         S: Read,
@@ -129,7 +127,7 @@ pub fn send<T: Serialize>(stream: &mut impl Write, peer: &str, message: &T) -> R
     })
 }
 
-/// Waits for a message of `peer`. Memory is taken as bytes come, not as a length promises them.
+/// Waits for a message from `peer`. It allocates memory as bytes arrive, not by the announced length.
 ///
 /// # Errors
 /// [`FrameError`].
@@ -186,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_arrive_as_they_were() {
+    fn messages_arrive_unchanged() {
         let two = [bytes(), bytes()].concat();
         let mut peer = Peer { stream: &two[..], name: "a".into() };
         assert_eq!(peer.receive::<Message>().unwrap(), message());
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_is_told_with_the_peers_name() {
+    fn each_error_names_the_peer() {
         let whole = bytes();
         for cut in 1..whole.len() {
             let error = received(&whole[..cut]).unwrap_err();
@@ -230,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_do_no_harm(bytes: Vec<u8>) {
+        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
             let _ = received(&bytes);
         }
     }

@@ -1,16 +1,18 @@
-//! How a connection begins: both sides say what they are, and prove that they have the same token, without showing it.
+//! The handshake of a connection. Both sides say what they are, and prove that they have the same token without
+//! showing it.
 //!
 //! | from | bytes | |
 //! | --- | --- | --- |
-//! | who connects | 44 | greeting: `weirpeer`, version (2, the lowest byte first), role, whether it has a token, 32 random bytes |
-//! | who accepts | 44 | greeting |
-//! | who connects | 32 | proof: a hash, keyed by the secret, of both greetings and of the direction |
-//! | who accepts | 1 + 32 | verdict, and its proof |
-//! | who connects | 1 | verdict |
+//! | connecting side | 44 | greeting: `weirpeer`, version (2, little-endian), role, whether it has a token, 32 random bytes |
+//! | accepting side | 44 | greeting |
+//! | connecting side | 32 | proof: a hash, keyed by the secret, of both greetings and of the direction |
+//! | accepting side | 1 + 32 | verdict, and its proof |
+//! | connecting side | 1 | verdict |
 //!
-//! The random bytes of both sides are in both proofs, so that an overheard one is worth nothing again; the direction is, so that none is
-//! worth anything when it is sent back. All of it is of fixed length and within a time, so a stranger costs little. The greeting keeps its first
-//! 10 bytes and its length in all versions: whoever is older or newer is told so.
+//! The random bytes of both sides are in both proofs, so an overheard proof cannot be used again. The direction is
+//! in it, so a proof cannot be sent back. Everything has a fixed length and a time limit, so a stranger costs
+//! little. The first 10 bytes of the greeting and its length are the same in all versions. So an older or newer
+//! peer is told the reason.
 
 mod error;
 
@@ -27,59 +29,60 @@ pub use error::{HelloError, Refusal};
 use super::Token;
 use super::token::Secret;
 
-/// The version of everything that peers say to each other. 1: the first.
+/// The version of all messages between peers. 1: the first.
 pub const VERSION: u16 = 1;
-/// Bytes of a greeting.
+/// The length of a greeting in bytes.
 pub const GREETING_BYTES: usize = 44;
 const PROOF_BYTES: usize = 32;
 const MAGIC: &[u8; 8] = b"weirpeer";
-/// What the hash is keyed with: not the secret itself but what is derived from it for this alone.
+/// The context of the key: the hash uses not the secret itself but a key that is derived from it for this purpose
+/// only.
 const CONTEXT: &str = "weir bench 2026 peers' proofs";
 
-/// What a peer is for.
+/// The role of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Role {
-    /// It says what is done, and gathers results.
+    /// It gives out work, and gathers results.
     Coordinator = 1,
     /// It works for a coordinator.
     Agent = 2,
-    /// It asks for flows.
-    FlowsNear = 3,
-    /// It is the far side of flows.
-    FlowsFar = 4,
-    /// One flow of those that were asked for.
+    /// It is the client of a network test.
+    NetworkClient = 3,
+    /// It is the server of a network test.
+    NetworkServer = 4,
+    /// It is one flow of a network test.
     Flow = 5,
 }
 
-/// Who we are, and whom we expect.
+/// Our own role and token, and the roles that we accept.
 #[derive(Clone, Copy, Debug)]
 pub struct Hello<'a> {
     /// Our role.
     pub role: Role,
-    /// Roles that the peer may have.
+    /// The roles that the peer may have.
     pub wanted: &'a [Role],
-    /// What both of us have been given.
+    /// The token that both sides share.
     pub token: &'a Token,
 }
 
-/// What is new with each connection.
+/// Values that are new for each connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Fresh {
     /// Random bytes, never used before.
     pub nonce: [u8; 32],
-    /// Now, in seconds since 1970.
+    /// The present time in seconds since 1970.
     pub now: i64,
-    /// How long the peer may take for all of it.
+    /// How long the handshake may take.
     pub within: Duration,
 }
 
-/// A stream whose reads and writes can be told how long to wait.
+/// A stream with time limits for reads and writes.
 pub trait Timed {
-    /// From now on each waits for so long at most; `None`: for ever.
+    /// Limits each read and write to `patience`; `None`: no limit.
     ///
     /// # Errors
-    /// Of the kernel.
+    /// The kernel refuses.
     fn set_patience(&self, patience: Option<Duration>) -> io::Result<()>;
 }
 
@@ -99,7 +102,7 @@ impl Timed for UnixStream {
 
 impl Role {
     fn from_number(number: u8) -> Option<Self> {
-        [Self::Coordinator, Self::Agent, Self::FlowsNear, Self::FlowsFar, Self::Flow]
+        [Self::Coordinator, Self::Agent, Self::NetworkClient, Self::NetworkServer, Self::Flow]
             .into_iter()
             .find(|role| *role as u8 == number)
     }
@@ -110,18 +113,18 @@ impl fmt::Display for Role {
         f.write_str(match self {
             Self::Coordinator => "a coordinator",
             Self::Agent => "an agent",
-            Self::FlowsNear => "somebody who asks for flows",
-            Self::FlowsFar => "the far side of flows",
+            Self::NetworkClient => "the client of a network test",
+            Self::NetworkServer => "the server of a network test",
             Self::Flow => "a flow",
         })
     }
 }
 
 impl Fresh {
-    /// From the kernel's randomness and the machine's clock, with ten seconds.
+    /// Takes the kernel's randomness, the machine's clock, and ten seconds.
     ///
     /// # Errors
-    /// When the kernel has no randomness.
+    /// The kernel has no randomness.
     pub fn draw() -> io::Result<Self> {
         let mut nonce = [0; 32];
         rand::rngs::OsRng.try_fill_bytes(&mut nonce).map_err(io::Error::other)?;
@@ -129,10 +132,10 @@ impl Fresh {
     }
 }
 
-/// Greets whom we have connected to; tells its role. The stream waits for ever afterwards.
+/// Greets the peer that we connected to. Returns its role. Afterwards the stream has no time limit.
 ///
 /// # Errors
-/// [`HelloError`]; the connection is of no use then.
+/// [`HelloError`]. The connection is useless then.
 pub fn connect<S: Read + Write + Timed>(
     stream: &mut S,
     peer: &str,
@@ -162,10 +165,10 @@ pub fn connect<S: Read + Write + Timed>(
     Ok(role)
 }
 
-/// Greets who has connected to us; tells its role. The stream waits for ever afterwards.
+/// Greets a peer that connected to us. Returns its role. Afterwards the stream has no time limit.
 ///
 /// # Errors
-/// [`HelloError`]; the connection is of no use then.
+/// [`HelloError`]. The connection is useless then.
 pub fn accept<S: Read + Write + Timed>(
     stream: &mut S,
     peer: &str,
@@ -175,7 +178,7 @@ pub fn accept<S: Read + Write + Timed>(
     let mut line = Line::new(stream, peer, fresh.within);
     let theirs = line.read::<GREETING_BYTES>()?;
     if !theirs.starts_with(MAGIC) {
-        // Nothing is said to strangers.
+        // A stranger gets no answer.
         return Err(HelloError::Stranger { peer: peer.to_owned() });
     }
     let ours = greeting(hello, fresh);
@@ -212,7 +215,7 @@ pub fn accept<S: Read + Write + Timed>(
     Ok(role)
 }
 
-/// The verdict that is none of [`Refusal`].
+/// The verdict without a [`Refusal`].
 const WELCOME: u8 = 0;
 
 fn greeting(hello: Hello<'_>, fresh: &Fresh) -> [u8; GREETING_BYTES] {
@@ -225,7 +228,7 @@ fn greeting(hello: Hello<'_>, fresh: &Fresh) -> [u8; GREETING_BYTES] {
     bytes
 }
 
-/// What both sides find in each other's greeting, so that both can say it.
+/// Checks the peer's greeting. Both sides make the same checks, so both can report the reason.
 fn check(theirs: &[u8; GREETING_BYTES], hello: Hello<'_>, peer: &str) -> Result<(), HelloError> {
     let peer = || peer.to_owned();
     if !theirs.starts_with(MAGIC) {
@@ -251,7 +254,7 @@ fn check_role(theirs: &[u8; GREETING_BYTES], hello: Hello<'_>, peer: &str) -> Re
     })
 }
 
-/// What each side has to show. They are compared in constant time.
+/// The proofs of both sides. They are compared in constant time.
 struct Proofs {
     connects: blake3::Hash,
     accepts: blake3::Hash,
@@ -269,7 +272,7 @@ impl Proofs {
     }
 }
 
-/// A stream with the time by which all has to be said.
+/// A stream with the deadline of the handshake.
 struct Line<'a, S> {
     stream: &'a mut S,
     peer: &'a str,
@@ -293,7 +296,7 @@ impl<'a, S: Read + Write + Timed> Line<'a, S> {
         }
     }
 
-    /// The time that is left, however slowly bytes drip.
+    /// Sets the remaining time, however slowly bytes arrive.
     fn wait_no_longer(&self) -> Result<(), HelloError> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {

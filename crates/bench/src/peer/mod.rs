@@ -1,8 +1,9 @@
-//! How the processes of one measurement speak with each other, on one machine or on many: a secret that all of them have been given
-//! ([`Token`]), a greeting in which both sides prove it ([`connect`], [`accept`]), and messages of bounded length ([`Peer`]).
+//! The connections between the processes of one measurement, on one machine or many: a shared secret ([`Token`]), a
+//! handshake in which both sides prove that they know it ([`connect`], [`accept`]), and messages of bounded length
+//! ([`Peer`]).
 //!
-//! It says who may take part. It hides nothing: messages are not encrypted, so they hold no secrets, and networks that are not trusted want a
-//! tunnel around them.
+//! It controls which processes take part. It does not encrypt messages, so they contain no secrets. Networks that
+//! are not trusted need a tunnel.
 
 mod frame;
 mod hello;

@@ -1,5 +1,5 @@
-//! What all processes of a measurement have been given: a secret and the moment from which on it is worth nothing, in a small text file that
-//! nobody else may read.
+//! The token that all processes of a measurement share: a secret and its expiry, in a small text file that only its
+//! owner can read.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use rand::TryRngCore as _;
 
-/// Bytes of a secret.
+/// The bytes of a secret.
 pub const SECRET_BYTES: usize = 32;
-/// A file that is longer is none of ours.
+/// The largest token file. A longer file is not a token.
 const FILE_BYTES_MAX: u64 = 4096;
 const FIRST_LINE: &str = "weir bench token 1";
 
-/// Random bytes that only the processes of a measurement know. It is shown to nobody.
+/// Random bytes that only the processes of a measurement know. They are never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; SECRET_BYTES]);
 
-/// A secret with the end of its time.
+/// A secret with its expiry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Token {
     secret: Secret,
@@ -28,22 +28,22 @@ pub struct Token {
     is_open: bool,
 }
 
-/// A token could not be had.
+/// Why a token could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The file could not be read or made.
+    /// The file could not be read or created.
     #[error("cannot {what} the token file {}: {source}", path.display())]
     Io {
         /// What was tried.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Others may read it.
+    /// Other users can read the file.
     #[error(
-        "the token file {} may be read by others (its mode is {mode:03o}), so it is no secret; make a new one with `weir bench token FILE`, or `chmod 600` it if nobody has read it",
+        "other users can read the token file {} (its mode is {mode:03o}); make a new one with `weir bench token FILE`, or `chmod 600` it if nobody has read it",
         path.display()
     )]
     Readable {
@@ -52,45 +52,45 @@ pub enum TokenError {
         /// Its permissions.
         mode: u32,
     },
-    /// Something else than a file.
-    #[error("{} is no plain file, so it is no token; make one with `weir bench token FILE`", .0.display())]
+    /// The path is not a file.
+    #[error("{} is not a plain file; make a token with `weir bench token FILE`", .0.display())]
     NoFile(PathBuf),
-    /// Something else is in it.
-    #[error("{} is no token: {why}; make one with `weir bench token FILE`", path.display())]
+    /// The file contains something else.
+    #[error("{} is not a token: {why}; make one with `weir bench token FILE`", path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong.
         why: &'static str,
     },
-    /// Its time is over.
-    #[error("the token {} has expired {ago} ago by this machine's clock; make a new one with `weir bench token FILE`, and give it to all", path.display())]
+    /// The token has expired.
+    #[error("the token {} expired {ago} ago by this machine's clock; make a new one with `weir bench token FILE`, and copy it to all machines", path.display())]
     Expired {
         /// The file.
         path: PathBuf,
-        /// How long ago, as people read it.
+        /// How long ago, as readable text.
         ago: String,
     },
 }
 
 impl Secret {
-    /// These bytes, which nobody else may know.
+    /// Makes a secret from bytes that nobody else may know.
     #[must_use]
     pub fn new(bytes: [u8; SECRET_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// Bytes that the kernel draws.
+    /// Draws random bytes from the kernel.
     ///
     /// # Errors
-    /// When it has no randomness.
+    /// The kernel has no randomness.
     pub fn draw() -> io::Result<Self> {
         let mut bytes = [0; SECRET_BYTES];
         rand::rngs::OsRng.try_fill_bytes(&mut bytes).map_err(io::Error::other)?;
         Ok(Self(bytes))
     }
 
-    /// The bytes, as a key of a hash.
+    /// Returns the bytes, as the key of a hash.
     pub(super) fn key(&self) -> &[u8; SECRET_BYTES] {
         &self.0
     }
@@ -103,15 +103,15 @@ impl fmt::Debug for Secret {
 }
 
 impl Token {
-    /// A token that is good for `lifetime` from `now` (seconds since 1970) on.
+    /// Makes a token that is valid for `lifetime` from `now` (seconds since 1970).
     #[must_use]
     pub fn new(secret: Secret, now: i64, lifetime: Duration) -> Self {
         let lifetime = i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX);
         Self { secret, expires: now.saturating_add(lifetime), is_open: false }
     }
 
-    /// The token of those that have been given none: everybody knows it, so it is for one machine alone. Whoever listens with it has to
-    /// listen on loopback addresses only.
+    /// The token of processes that share none. Everybody knows it, so it is for one machine only: a process that
+    /// listens with it must listen on loopback addresses only.
     #[must_use]
     pub fn open() -> Self {
         Self { secret: Secret([0; SECRET_BYTES]), expires: i64::MAX, is_open: true }
@@ -123,7 +123,7 @@ impl Token {
         self.is_open
     }
 
-    /// Whether its time is over at `now`, in seconds since 1970.
+    /// Whether it has expired at `now`, in seconds since 1970.
     #[must_use]
     pub fn is_expired(&self, now: i64) -> bool {
         now >= self.expires
@@ -133,10 +133,10 @@ impl Token {
         &self.secret
     }
 
-    /// Writes it into a new file that only its owner may read.
+    /// Writes it into a new file that only its owner can read.
     ///
     /// # Errors
-    /// When there is a file already, or it cannot be made.
+    /// The file exists, or cannot be created.
     pub fn write(&self, path: &Path) -> Result<(), TokenError> {
         let failed = |source| TokenError::Io { what: "make", path: path.to_owned(), source };
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
@@ -146,10 +146,10 @@ impl Token {
     /// Reads it from a file; `now` is in seconds since 1970.
     ///
     /// # Errors
-    /// When others may read it, too, when it is no token, and when it has expired.
+    /// Other users can read the file, it is not a token, or the token has expired.
     pub fn read(path: &Path, now: i64) -> Result<Self, TokenError> {
         let failed = |source| TokenError::Io { what: "read", path: path.to_owned(), source };
-        // A name of a pipe would be waited for.
+        // Opening a named pipe would wait.
         if !std::fs::metadata(path).map_err(failed)?.is_file() {
             return Err(TokenError::NoFile(path.to_owned()));
         }
@@ -189,11 +189,11 @@ impl Token {
             .next()
             .and_then(|line| line.strip_prefix("expires "))
             .and_then(|seconds| seconds.parse().ok())
-            .ok_or("its third line does not say when it expires, in seconds since 1970")?;
+            .ok_or("its third line is not its expiry in seconds since 1970")?;
         if lines.next().is_some() {
-            return Err("there is something behind its third line");
+            return Err("it has more than three lines");
         }
-        // The secret of `Token::open` is known to everybody.
+        // The secret of `Token::open` is public.
         if secret == [0; SECRET_BYTES] {
             return Err("its secret is all zeros");
         }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_comes_back_from_its_file_until_it_expires() {
+    fn a_token_can_be_read_from_its_file_until_it_expires() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         token().write(&path).unwrap();
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(Token::read(&path, 1000 + 86_399).unwrap(), token());
         let late = Token::read(&path, 1000 + 86_400 + 7200).unwrap_err().to_string();
         assert!(late.contains("expired 120 min 0 s ago") && late.contains("weir bench token"), "{late}");
-        // What is there is not overwritten: somebody else may be using it.
+        // An existing file is not overwritten, because it may be in use.
         assert!(token().write(&path).unwrap_err().to_string().contains("exists"));
     }
 
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn a_file_that_is_not_a_token_is_refused() {
         let right = token().text();
         assert_eq!(Token::parse(&right), Ok(token()));
         for (from, to) in [

@@ -1,5 +1,5 @@
-//! What bounds a figure from below the system: what the client can make or check by itself, what the network to the system carries, and what
-//! the disk below the system does. Each stage is the ceiling of those that go through it.
+//! The ceilings of a figure: what the client can make or check alone, what the network to the system carries, and
+//! what the disk below the system does. Each stage limits the figures of work that goes through it.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::network::{Direction, NetworkSpec, Protocol};
 use crate::target::Place;
 use crate::workload::{ClientWork, GenerateSpec, StreamSpec};
 
-/// A stage on the way to the disk.
+/// A stage between the client and the disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
@@ -21,19 +21,19 @@ pub enum Stage {
     Disk,
 }
 
-/// What a stage reached by itself, on the same work.
+/// The result of a stage alone, on the same work.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Ceiling {
     /// The stage.
     pub stage: Stage,
-    /// What it reached: bytes a second.
+    /// Its rate in bytes a second.
     pub rate: f64,
-    /// The figure's share of that.
+    /// The figure's share of that rate.
     pub share: f64,
 }
 
 impl Stage {
-    /// As people read it.
+    /// Returns its readable name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,15 +44,15 @@ impl Stage {
     }
 }
 
-/// Where a row stands in its campaign.
-pub(super) struct At<'a> {
-    /// What was done; `None` where the campaign is not known.
+/// A row with its position in the campaign.
+pub(super) struct PlacedRow<'a> {
+    /// The phase; `None`: the campaign does not have it.
     pub(super) phase: Option<&'a Phase>,
     pub(super) row: Row,
 }
 
-/// Puts its ceilings to each figure, the lowest first.
-pub(super) fn put(rows: &mut [At<'_>], campaign: &Campaign) {
+/// Adds the ceilings to each figure, the lowest first.
+pub(super) fn put(rows: &mut [PlacedRow<'_>], campaign: &Campaign) {
     let alone: Vec<(GenerateSpec, f64)> = rows
         .iter()
         .filter_map(|at| match at.phase {
@@ -74,7 +74,7 @@ pub(super) fn put(rows: &mut [At<'_>], campaign: &Campaign) {
             let Some(system) = campaign.systems.iter().find(|system| system.name == cell.system) else { continue };
             let is_root = system.places().is_ok_and(|places| matches!(places[..], [Place::Root(_), ..]));
             let disk = system.disk.as_ref().and_then(|disk| figures.iter().find(|(name, _)| name == disk)?.1);
-            // What is mounted may take other ways than flows to a peer do.
+            // A mount may use other routes than flows to a peer.
             let network = if is_root { network(&flows, spec, &system.name) } else { None };
             let found =
                 [(Stage::Client, client(&alone, spec, is_root)), (Stage::Network, network), (Stage::Disk, disk)];
@@ -83,19 +83,19 @@ pub(super) fn put(rows: &mut [At<'_>], campaign: &Campaign) {
     }
 }
 
-/// The figures of a row that may be used, by the names of their systems.
+/// The usable figures of a row, by the names of their systems.
 type BySystem = Vec<(String, Option<f64>)>;
 
 fn by_system(row: &Row) -> BySystem {
     row.cells.iter().map(|cell| (cell.system.clone(), cell.usable())).collect()
 }
 
-/// What as many flows of TCP as there are streams reached with the system alone, in the direction of its bytes; the best of several.
+/// Returns the best rate of equally many TCP flows with the system alone, in the direction of its bytes.
 fn network(flows: &[(NetworkSpec, BySystem)], spec: &StreamSpec, system: &str) -> Option<f64> {
     let direction = match (spec.access.reads(), spec.access.writes()) {
         (true, false) => Direction::From,
         (false, true) => Direction::To,
-        // What goes both ways is bound by neither alone.
+        // Work in both directions is limited by neither alone.
         _ => return None,
     };
     let fits = |flows: &NetworkSpec| {
@@ -114,10 +114,10 @@ fn set(cell: &mut Cell, found: [(Stage, Option<f64>); 3]) {
     cell.ceilings = ceilings;
 }
 
-/// What this machine reached with as many threads as the streams have workers, and the same blocks.
+/// Returns the rate of this machine with as many threads as the streams have workers, and the same blocks.
 fn client(alone: &[(GenerateSpec, f64)], spec: &StreamSpec, sums: bool) -> Option<f64> {
     let work = match (spec.access.reads(), sums) {
-        // What is not verified is not looked at: nothing of it bounds anything.
+        // Data that are not verified cost no check, so this is no limit.
         (true, _) if !spec.verify => return None,
         (true, true) => ClientWork::CheckAndSum,
         (true, false) => ClientWork::Check,

@@ -1,4 +1,4 @@
-//! Two runs side by side: what surely differs, and which settings of the machines may explain it.
+//! Compares two runs: the certain differences, and the settings of the machines that may explain them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -12,12 +12,12 @@ use super::{Cell, Flag, Row, Summary, Unit};
 use crate::sampling::Settings;
 use crate::statistics::{Comparison, compare};
 
-/// What sets two runs apart.
+/// The differences of two runs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Difference {
-    /// Rows that both have, in the order of the first.
+    /// Rows of both runs, in the order of the first.
     pub rows: Vec<RowDifference>,
-    /// Rows of the first that the second lacks, in words.
+    /// Rows of the first that the second lacks, as text.
     pub only_first: Vec<String>,
     /// Rows of the second that the first lacks.
     pub only_second: Vec<String>,
@@ -36,19 +36,19 @@ pub struct RowDifference {
     pub phase: String,
     /// The system.
     pub system: String,
-    /// What the figures count.
+    /// The unit of the figures.
     pub unit: Unit,
-    /// The figure of the first run; `None` where it must not be used.
+    /// The figure of the first run; `None`: it must not be used.
     pub first: Option<f64>,
     /// The figure of the second run.
     pub second: Option<f64>,
     /// The second, divided by the first.
     pub ratio: Option<Comparison>,
-    /// What speaks against either.
+    /// The flags of either figure.
     pub flags: BTreeSet<Flag>,
 }
 
-/// A setting that is not the same.
+/// A setting that differs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SettingDifference {
     /// Its name.
@@ -60,20 +60,20 @@ pub struct SettingDifference {
 }
 
 impl RowDifference {
-    /// Whether the second is surely slower.
+    /// Whether the second is certainly slower.
     #[must_use]
     pub fn is_slower(&self) -> bool {
         self.ratio.is_some_and(|ratio| ratio.differs() == Some(true) && ratio.ratio < 1.0)
     }
 
-    /// Whether the second is surely faster.
+    /// Whether the second is certainly faster.
     #[must_use]
     pub fn is_faster(&self) -> bool {
         self.ratio.is_some_and(|ratio| ratio.differs() == Some(true) && ratio.ratio > 1.0)
     }
 }
 
-/// What makes two figures comparable: work, parameters, phase and system.
+/// The key by which figures are compared: work, parameters, phase and system.
 type Key<'a> = (&'a str, &'a [(String, String)], &'a str, &'a str);
 
 fn key<'a>(row: &'a Row, cell: &'a Cell) -> Key<'a> {
@@ -84,7 +84,7 @@ fn keyed(summary: &Summary) -> impl Iterator<Item = (Key<'_>, &Row, &Cell)> {
     summary.rows.iter().flat_map(|row| row.cells.iter().map(move |cell| (key(row, cell), row, cell)))
 }
 
-/// Compares two runs, and the machines that they were made from.
+/// Compares two runs, and the machines that made them.
 #[must_use]
 pub fn difference(first: (&Summary, &Settings), second: (&Summary, &Settings)) -> Difference {
     let mut others: BTreeMap<Key<'_>, VecDeque<(&Row, &Cell)>> = BTreeMap::new();
@@ -99,7 +99,7 @@ pub fn difference(first: (&Summary, &Settings), second: (&Summary, &Settings)) -
             None => only_first.push(words(row, cell)),
         }
     }
-    // In the order of the second, not of the map.
+    // In the order of the second run, not of the map.
     let left: BTreeSet<*const Cell> = others.values().flatten().map(|(_, cell)| std::ptr::from_ref(*cell)).collect();
     let only_second = keyed(second.0)
         .filter(|(_, _, cell)| left.contains(&std::ptr::from_ref(*cell)))
@@ -128,13 +128,13 @@ fn of_row(row: &Row, first: &Cell, second: &Cell) -> RowDifference {
 }
 
 impl Difference {
-    /// Whether anything is surely slower in the second run.
+    /// Whether anything is certainly slower in the second run.
     #[must_use]
     pub fn is_slower(&self) -> bool {
         self.rows.iter().any(RowDifference::is_slower)
     }
 
-    /// The table for a terminal.
+    /// Returns the table for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();
@@ -173,7 +173,7 @@ impl Difference {
             }
         }
         if !self.settings.is_empty() {
-            let _ = writeln!(out, "\nSettings of the machines that differ, and may explain it:");
+            let _ = writeln!(out, "\nMachine settings that differ and may explain it:");
             for setting in &self.settings {
                 let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "not there".to_owned());
                 let _ = writeln!(out, "  {}: {} -> {}", setting.name, shown(&setting.first), shown(&setting.second));
@@ -186,7 +186,7 @@ impl Difference {
         if self.rows.is_empty() {
             let _ = writeln!(
                 out,
-                "The two runs have no row in common: rows belong together by work, parameters, phase and system."
+                "The two runs have no row in common. Rows are compared if work, parameters, phase and system are the same."
             );
             return;
         }
@@ -197,7 +197,7 @@ impl Difference {
         let tried = self.rows.iter().filter(|row| row.ratio.is_some_and(|ratio| ratio.differs().is_some())).count();
         let _ = writeln!(
             out,
-            "\nOf {} rows {slower} are surely slower and {faster} surely faster in the second run.",
+            "\nOf {} rows {slower} are certainly slower and {faster} certainly faster in the second run.",
             self.rows.len()
         );
         #[allow(clippy::cast_precision_loss)] // numbers of rows
@@ -214,10 +214,10 @@ impl Difference {
 
 fn says(ratio: Comparison) -> String {
     let sure = match ratio.differs() {
-        Some(true) if ratio.ratio > 1.0 => ", surely faster",
-        Some(true) => ", surely slower",
+        Some(true) if ratio.ratio > 1.0 => ", certainly faster",
+        Some(true) => ", certainly slower",
         Some(false) => ", maybe no difference",
-        None => ", too few repeats to say",
+        None => ", too few repeats",
     };
     let range =
         ratio.interval.map(|interval| format!(" ({:.2} to {:.2})", interval.low, interval.high)).unwrap_or_default();
@@ -275,7 +275,7 @@ mod tests {
     const HIGH: [f64; 6] = [198e6, 199e6, 200e6, 201e6, 202e6, 203e6];
 
     #[test]
-    fn what_surely_differs_is_told_with_what_may_explain_it() {
+    fn certain_differences_are_shown_with_possible_explanations() {
         let before = summary(&[("write", &LOW), ("read", &HIGH), ("stat", &LOW), ("bad", &LOW), ("list", &LOW)]);
         let after = summary(&[("read", &LOW), ("write", &HIGH), ("stat", &LOW), ("bad", &HIGH), ("remove", &LOW)]);
         let machine = settings(&[("kernel", "6.1"), ("cpu scaling governor", "performance"), ("memory", "1 GiB")]);
@@ -295,13 +295,13 @@ mod tests {
         let text = found.text();
         for part in [
             "101.0 MB/s -> 201.0 MB/s",
-            "surely faster",
-            "surely slower",
+            "certainly faster",
+            "certainly slower",
             "maybe no difference",
             "no figure",
             "performance -> powersave",
             "memory: 1 GiB -> not there",
-            "1 are surely slower and 1 surely faster",
+            "1 are certainly slower and 1 certainly faster",
             "Only in the first:",
         ] {
             assert!(text.contains(part), "{part}: {text}");
@@ -309,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn few_repeats_and_nothing_in_common_are_said() {
+    fn few_repeats_and_disjoint_runs_are_reported() {
         let (before, after) = (summary(&[("write", &LOW[..2])]), summary(&[("write", &HIGH[..2])]));
         let none = Settings::new();
         let found = difference((&before, &none), (&after, &none));
         assert!(!found.is_slower() && found.text().contains("too few repeats"));
         let found = difference((&before, &none), (&Summary::default(), &none));
         assert!(found.text().contains("no row in common"), "{}", found.text());
-        // The same row twice is compared in its order.
+        // A repeated row is compared in order.
         let twice = summary(&[("read", &LOW), ("read", &HIGH)]);
         assert!(difference((&twice, &none), (&twice, &none)).rows.iter().all(|row| row.first == row.second));
     }

@@ -1,4 +1,4 @@
-//! Figures as people read them.
+//! Figures as readable text.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ pub(crate) fn rate(value: f64, unit: Unit) -> String {
     }
 }
 
-/// A latency, to two digits where it is short.
+/// A latency, with two digits if it is short.
 pub(super) fn took(us: u64) -> String {
     types::units::show_duration(Duration::from_micros(us))
 }
 
-/// The work of a row with its parameters.
+/// The name of a row's work with its parameters.
 pub(super) fn title_of(row: &Row) -> String {
     titled(&row.work, &row.parameters)
 }
@@ -31,14 +31,14 @@ pub(super) fn titled(work: &str, parameters: &[(String, String)]) -> String {
     format!("{work}: {}", parameters.join(", "))
 }
 
-/// Why there is no figure, with what was said first.
+/// The reason why a figure is missing, with the first complaint.
 pub(super) fn why_not(cell: &Cell) -> String {
     let why: Vec<String> = cell.flags.iter().filter(|flag| flag.is_fatal()).map(Flag::to_string).collect();
     let first = cell.complaint.as_ref().map(|text| format!(": {}", plain(text))).unwrap_or_default();
     format!("no figure: {}{first}", why.join("; "))
 }
 
-/// What the client's CPU was spent on: a text with its unit.
+/// The client's CPU cost, as a text with its unit.
 pub(super) fn client_cpu(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Bytes | Unit::Efficiency => format!("{value:.2} s CPU/GB"),
@@ -59,23 +59,23 @@ fn of_jobs(jobs: &Jobs) -> String {
     )
 }
 
-/// Of an outlier: settings that are named.
+/// The most settings that are named for an outlier.
 const APART_MAX: usize = 4;
 
-/// The machines that a figure's flags are about, and what may explain them.
+/// The machines that a figure's flags concern, with possible explanations.
 pub(super) fn of_machines(cell: &Cell) -> Vec<String> {
     let missing = cell.missing.iter().map(|who| format!("without the agent {who}"));
     let outlier = |one: &Outlier| {
         let mut apart: Vec<String> = one.apart.iter().take(APART_MAX).map(Apart::words).collect();
         let more = one.apart.len().saturating_sub(APART_MAX);
-        apart.extend((more > 0).then(|| format!("{more} settings more")));
+        apart.extend((more > 0).then(|| format!("{more} more settings")));
         let unlike = if apart.is_empty() { String::new() } else { format!("; unlike them, {}", apart.join(", ")) };
         format!("agent {}: x {:.2} of the others on {}{unlike}", one.agent, one.ratio, cell.system)
     };
     missing.chain(cell.outliers.iter().map(outlier)).collect()
 }
 
-/// What is to be said of a figure besides its numbers.
+/// The notes of a figure.
 pub(super) fn notes(cell: &Cell, unit: Unit) -> Vec<String> {
     let share = |of: f64| format!("{:.0} %", 100.0 * of);
     let mut notes: Vec<String> =
@@ -98,7 +98,7 @@ pub(super) fn notes(cell: &Cell, unit: Unit) -> Vec<String> {
     notes.extend(cell.jobs.as_ref().map(of_jobs));
     notes.extend(cell.ours.map(|ours| {
         let range = ours.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high)).unwrap_or_default();
-        format!("our own is x {:.2}{range} of it", ours.ratio)
+        format!("the bench's own figure is x {:.2}{range} of it", ours.ratio)
     }));
     if cell.left_out > 0 {
         let repeats = if cell.left_out == 1 { "1 repeat that" } else { &format!("{} repeats that", cell.left_out) };

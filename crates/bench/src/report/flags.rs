@@ -1,59 +1,59 @@
-//! What speaks against a figure.
+//! Flags: the doubts about a figure.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::ceiling::At;
+use super::ceiling::PlacedRow;
 use super::summary::Cell;
 use super::verdict::{Way, mount_kind, way_to};
 use crate::campaign::Campaign;
 use crate::result::{Caches, RunHead, TrialRecord};
 use crate::target::{Durability, Place};
 
-/// A reason for which a figure may not be what it seems.
+/// A reason why a figure may be misleading.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flag {
-    /// Reads brought wrong data.
+    /// Reads returned wrong data.
     WrongData,
-    /// What was acknowledged is not there any more.
+    /// Acknowledged data are missing.
     Lost,
     /// Operations failed.
     Failures,
     /// The system, or its protocol, cannot do this.
     Unsupported,
-    /// A trial ended before all of it was done.
+    /// A trial ended before it was complete.
     EndedEarly,
-    /// What was read may have come from this machine's memory, or the server's.
+    /// The data may have come from the cache of this machine or the server.
     MaybeCached,
-    /// What was moved fits into this machine's memory, which nothing emptied.
+    /// The data fit into this machine's memory, which was not emptied.
     FitsMemory,
-    /// Systems of one row need not have made durable what they were given.
+    /// The systems of the row may differ in durability.
     UnequalDurability,
     /// There are too few repeats for an interval.
     FewRepeats,
     /// The interval is wider than a tenth of the figure to each side.
     Scattered,
-    /// There was a trend to the end of the runs.
+    /// The rate still had a trend at the end of the runs.
     NotSteady,
-    /// Blocks were begun later than a detector could have waited.
+    /// Blocks started later than a detector could have waited.
     MissedDeadlines,
-    /// What was read is made up.
+    /// The input is synthetic.
     Synthetic,
-    /// What was read can be compressed.
+    /// The input can be compressed.
     Compressible,
-    /// Jobs waited for each other's processors.
+    /// Jobs competed for processors.
     ManyJobs,
-    /// The mount's own process has done work for the client that is in nobody's CPU time.
+    /// The CPU time of the mount's own process is not known, although it worked for the client.
     PartialClientCpu,
-    /// Machines that were to take part did not, or not to the end: the figure is of what the others did.
+    /// Some planned machines did not take part, or not to the end. The figure covers the others.
     LostAgents,
-    /// A machine's own rate was far from the others'.
+    /// A machine's rate was far from the others'.
     OutlierAgents,
 }
 
 impl Flag {
-    /// The letter that stands beside a figure.
+    /// Returns the letter beside a figure.
     #[must_use]
     pub fn letter(self) -> char {
         match self {
@@ -78,7 +78,7 @@ impl Flag {
         }
     }
 
-    /// Its name in JSON and CSV.
+    /// Returns its name in JSON and CSV.
     #[must_use]
     pub fn name(self) -> String {
         crate::workload::word_of(self)
@@ -94,35 +94,35 @@ impl Flag {
 impl fmt::Display for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::WrongData => "reads brought wrong data",
-            Self::Lost => "what was acknowledged is not there any more",
+            Self::WrongData => "reads returned wrong data",
+            Self::Lost => "acknowledged data are missing",
             Self::Failures => "operations failed",
-            Self::Unsupported => "the system or its protocol cannot do this",
-            Self::EndedEarly => "ended before all was done",
-            Self::MaybeCached => "what was read may have come from a memory: this machine's caches were not emptied, or the server's could not be",
-            Self::FitsMemory => "the data fits into this machine's memory, which was not emptied: the figure may be the memory's, not the system's",
-            Self::UnequalDurability => "durability may be unequal: nothing had to be on a disk, and servers put there what they like; or HTTP, which does not say, beside what does",
-            Self::FewRepeats => "too few repeats for an interval of 95 %: six are needed",
-            Self::Scattered => "the repeats scatter by more than a tenth to each side",
-            Self::NotSteady => "no steady state: there was a trend to the end",
-            Self::Synthetic => "synthetic: what jobs read is made up, and says little of real ones",
-            Self::Compressible => "what jobs read, and was put there for them, can be compressed by a tenth and more: systems that compress gain by it",
-            Self::ManyJobs => "more jobs than this machine has processors: they waited for each other, too",
+            Self::Unsupported => "the system or its protocol does not support this",
+            Self::EndedEarly => "ended before all work was done",
+            Self::MaybeCached => "the data may have come from a cache: this machine's caches were not emptied, or the server's could not be",
+            Self::FitsMemory => "the data fit into this machine's memory, which was not emptied: the figure may be that of the memory, not of the system",
+            Self::UnequalDurability => "durability may differ: nothing had to be durable, and each server decides itself; or HTTP, which does not report durability, is beside a protocol that does",
+            Self::FewRepeats => "too few repeats for an interval of 95 %, which needs six",
+            Self::Scattered => "the repeats vary by more than a tenth to each side",
+            Self::NotSteady => "no steady state: the rate had a trend to the end",
+            Self::Synthetic => "synthetic: the jobs read generated data, which say little about real jobs",
+            Self::Compressible => "the jobs' data can be compressed by a tenth or more, which favours systems that compress",
+            Self::ManyJobs => "more jobs than this machine has processors, so they also waited for each other",
             Self::MissedDeadlines => "deadlines were missed: a detector would have lost data",
-            Self::PartialClientCpu => "by a mount of FUSE: the client's CPU time is without that of the mount's own process",
-            Self::LostAgents => "agents were lost: the figure is of what the others did",
+            Self::PartialClientCpu => "by a FUSE mount: the client's CPU time does not include the mount's own process",
+            Self::LostAgents => "agents were lost: the figure covers the others",
             Self::OutlierAgents => "an agent was far slower or faster than the others",
         })
     }
 }
 
-/// Puts the flags to each figure that follow from how the work was done, and on what machine.
-pub(super) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) {
+/// Adds the flags that follow from how the work was done, and on which machine.
+pub(super) fn put(rows: &mut [PlacedRow<'_>], trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) {
     let of_work = |row: &super::Row| (row.work.clone(), row.parameters.clone());
-    let has = |at: &&At<'_>| at.row.cells.iter().any(|cell| cell.flags.contains(&Flag::Compressible));
+    let has = |at: &&PlacedRow<'_>| at.row.cells.iter().any(|cell| cell.flags.contains(&Flag::Compressible));
     let compressible: BTreeSet<_> = rows.iter().filter(has).map(|at| of_work(&at.row)).collect();
     for at in rows {
-        // What jobs read was put there before, and gained as much.
+        // The jobs' input was put there before, and is equally compressible.
         if compressible.contains(&of_work(&at.row)) {
             at.row.cells.iter_mut().for_each(|cell| cell.flags.extend([Flag::Compressible]));
         }
@@ -137,7 +137,7 @@ pub(super) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campai
             }
         }
         let Some(manner) = work.manner() else { continue };
-        // What has to be on the disk within the timing is not only in a memory.
+        // Data that must be durable within the timing are not only in a cache.
         let lazy = work.writes() && manner.durability == Durability::None;
         let memory_bytes = head.memory_bytes;
         let fits = work.moved() > 0 && work.room() < memory_bytes && !manner.direct && (lazy || !work.writes());
@@ -150,11 +150,11 @@ pub(super) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campai
             !places.is_empty() && places.iter().all(|place| matches!(place, Place::Path(_)))
         };
         let is_http = |cell: &Cell| places(&cell.system).iter().any(|place| matches!(place, Place::Http(_)));
-        // An answer of HTTP says nothing of a disk, also where others have made it durable.
+        // An HTTP answer says nothing about durability, even if the other systems are durable.
         let https = at.row.cells.iter().filter(|cell| is_http(cell)).count();
         let unlike =
             work.writes() && manner.durability == Durability::Close && (1..at.row.cells.len()).contains(&https);
-        // What a server keeps in its memory can only be known of one on this machine.
+        // A server's cache can be known only on this machine.
         let is_elsewhere = |place: &Place| way_to(&place.to_string()) == Way::Network;
         let reads = work.moved() > 0 && !work.writes();
         let may_be_held = |name: &str| work.room() < memory_bytes || places(name).iter().any(is_elsewhere);

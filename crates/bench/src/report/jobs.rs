@@ -1,4 +1,4 @@
-//! What jobs came to that read and compute.
+//! Sums up jobs that read and compute.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,33 +8,33 @@ use crate::statistics::median;
 /// All jobs of a cell, of all repeats.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Jobs {
-    /// CPU efficiency (CPU time / wall time) of single jobs: median, least, most.
+    /// The CPU efficiency (CPU time / wall time) of single jobs: median, least, most.
     pub efficiency: [f64; 3],
-    /// Events a second of all jobs of a repeat together, the median over the repeats.
+    /// The events a second of all jobs of a repeat together; the median of the repeats.
     pub event_rate: f64,
-    /// The share of CPU time that reading took.
+    /// The share of CPU time for reading.
     pub io_cpu_share: f64,
     /// The share of their time that jobs waited for the system.
     pub waited_share: f64,
-    /// Bytes that jobs wanted, in all.
+    /// The bytes that jobs wanted.
     pub asked: u64,
-    /// Bytes that came for that.
+    /// The bytes that the system sent for that.
     pub moved: u64,
-    /// Requests that it took.
+    /// The number of requests.
     pub requests: u64,
 }
 
-/// CPU efficiency of a repeat's jobs: their median.
+/// Returns the median CPU efficiency of a repeat's jobs.
 pub(super) fn efficiency(jobs: &[JobTally]) -> f64 {
     median(&jobs.iter().map(JobTally::efficiency).collect::<Vec<_>>()).unwrap_or(0.0)
 }
 
-/// Whether jobs had to wait for each other's processors.
+/// Whether jobs competed for processors.
 pub(super) fn are_many(jobs: &[JobTally]) -> bool {
     jobs.first().is_some_and(|job| jobs.len() > usize::try_from(job.cores).unwrap_or(usize::MAX))
 }
 
-/// Sums up jobs, repeat by repeat with the wall time of each; `None` of none.
+/// Sums up jobs, repeat by repeat with the wall time of each; `None` without jobs.
 #[allow(clippy::cast_precision_loss)] // counts and shares
 pub(super) fn sum(repeats: &[(&[JobTally], f64)]) -> Option<Jobs> {
     let all: Vec<&JobTally> = repeats.iter().flat_map(|(jobs, _)| jobs.iter()).collect();

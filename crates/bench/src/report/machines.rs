@@ -1,4 +1,4 @@
-//! What results say of the machines that took part: servers' CPU time, and agents that were unlike the others.
+//! The machines of a result: servers' CPU time, and agents that differ from the others.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use crate::result::PhaseRecord;
 use crate::statistics::{median, outliers as places};
 use crate::workload::Unit;
 
-/// How far from the others a machine is to be before it is told of, as a share of their median.
+/// The least distance of an outlier from the median, as a share of the median.
 const AWAY_MIN: f64 = 0.1;
 
-/// CPU time of the servers in all repeats; `None` where any of it is not known.
+/// Returns the CPU time of the servers in all repeats; `None` if a part of it is unknown.
 pub(super) fn server_cpu_s(records: &[&PhaseRecord]) -> Option<f64> {
     let mut sum = 0.0;
     for record in records {
@@ -24,12 +24,12 @@ pub(super) fn server_cpu_s(records: &[&PhaseRecord]) -> Option<f64> {
     Some(sum)
 }
 
-/// Agents whose own rate, in the median over the repeats, is far from that of the others that had as many parts of the work.
+/// Returns the agents whose rate, in the median of the repeats, is far from that of the others with as many parts.
 pub(super) fn outliers(records: &[&PhaseRecord], unit: Unit) -> Vec<Outlier> {
     let mut alike: BTreeMap<u32, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
     for record in records {
         for agent in &record.machines.agents {
-            // The first role: the one whose record it is.
+            // The record belongs to the first role.
             let Some(role) = agent.roles.first().filter(|role| role.wall_s > 0.0) else { continue };
             #[allow(clippy::cast_precision_loss)] // a rate
             let done = match unit {
@@ -42,7 +42,7 @@ pub(super) fn outliers(records: &[&PhaseRecord], unit: Unit) -> Vec<Outlier> {
     alike.into_values().flat_map(among).collect()
 }
 
-/// The outliers among agents that did as much.
+/// Returns the outliers among agents with as many parts.
 fn among(rates: BTreeMap<&str, Vec<f64>>) -> Vec<Outlier> {
     let (names, rates): (Vec<&str>, Vec<f64>) =
         rates.into_iter().filter_map(|(name, rates)| Some((name, median(&rates)?))).unzip();
@@ -109,14 +109,14 @@ mod tests {
         let once = [with_agents(&slow), with_agents(&usual), with_agents(&usual)];
         assert_eq!(outliers(&once.iter().collect::<Vec<_>>(), Unit::Bytes), []);
         assert_eq!(outliers(&[&with_agents(&[])], Unit::Bytes), []);
-        // Who has twice the work of the others is none for that.
+        // An agent with twice the work is not an outlier for that.
         let mut more = with_agents(&[100, 100, 100, 100, 100, 200]);
         more.machines.agents[5].parts = 2;
         assert_eq!(outliers(&[&more], Unit::Bytes), []);
     }
 
     #[test]
-    fn servers_cpu_is_told_only_where_all_of_it_is_known() {
+    fn server_cpu_is_reported_only_if_all_of_it_is_known() {
         let of = |records: &[PhaseRecord]| server_cpu_s(&records.iter().collect::<Vec<_>>());
         assert_eq!(of(&[with_servers(&[(0.25, true), (0.5, true)]), with_servers(&[(0.25, true)])]), Some(8.0));
         assert_eq!(of(&[with_servers(&[(0.25, true)]), with_servers(&[])]), None);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_were_never_there_used_nothing_that_is_known() {
+    fn the_cpu_time_of_missing_processes_is_unknown() {
         let mut record = with_servers(&[(0.25, true)]);
         let server = &mut record.machines.servers[0];
         server.processes = vec!["weir".into()];

@@ -1,4 +1,5 @@
-//! What results say: one row for each phase of each work, systems side by side, with how sure it is and what speaks against it.
+//! Reports: one row for each phase of each work, with all systems, the certainty of the figures, and doubts about
+//! them.
 
 mod ceiling;
 mod difference;

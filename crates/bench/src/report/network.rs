@@ -1,4 +1,4 @@
-//! What is said of flows besides their rate.
+//! Details of network tests besides their rate.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,33 +11,33 @@ use crate::statistics::median;
 /// All repeats of flows together.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct NetworkDetails {
-    /// Rates of single flows, where there are several: bytes a second.
+    /// The rates of single flows, if there are several, in bytes a second.
     pub flow_rates: Option<Spread>,
-    /// Rates with each system, where there are several at once: the median over the repeats.
+    /// The rate of each system, if there are several at once; the median of the repeats.
     pub systems: Vec<(String, f64)>,
-    /// TCP segments sent more than once, as the senders' kernels count them for these connections.
+    /// Retransmitted TCP segments of these connections, by the senders' kernels.
     pub retransmitted: u64,
-    /// TCP segments sent.
+    /// All sent TCP segments.
     pub segments: u64,
-    /// Datagrams of UDP.
+    /// UDP datagrams.
     pub datagrams: Option<Datagrams>,
-    /// Datagrams that came and found no room in a socket, on both machines; others' are among them.
+    /// Datagrams that found no room in a socket, on both machines. Other traffic is included.
     pub no_room: u64,
-    /// Packets that interfaces on the way dropped, on both machines.
+    /// Packets that the interfaces dropped, on both machines.
     pub interface_drops: u64,
-    /// The interfaces that flows took on this machine.
+    /// The interfaces of the flows on this machine.
     pub interfaces: Vec<String>,
 }
 
 impl NetworkDetails {
-    /// Of all repeats, each with what every machine of clients had of every system; `None` where nothing flowed.
+    /// Combines all repeats, each with the outcomes of every client machine and system. `None`: nothing flowed.
     #[must_use]
     pub fn of(repeats: &[&[Outcome]]) -> Option<Self> {
         let outcomes: Vec<&Outcome> = repeats.iter().copied().flatten().collect();
         let first = repeats.iter().find(|outcomes| !outcomes.is_empty())?;
         let flows = || outcomes.iter().flat_map(|outcome| outcome.flows());
         let rates: Vec<f64> = flows().map(Flow::rate).collect();
-        // In the campaign's order, as each repeat has them.
+        // In the campaign's order, which each repeat keeps.
         let mut names: Vec<&str> = Vec::new();
         for outcome in &outcomes {
             if !names.contains(&outcome.system.as_str()) {
@@ -63,7 +63,7 @@ impl NetworkDetails {
         let drops =
             |counts: &Counts| -> u64 { counts.interfaces.values().map(|one| one.receive_lost + one.send_lost).sum() };
         let no_room = |counts: &Counts| counts.udp_receive_dropped;
-        // A far side with which several machines have flows counts the same for each of them.
+        // If several machines test with one server, each of them has the server's same counters.
         let on_both = |count: &dyn Fn(&Counts) -> u64| -> u64 {
             let of_repeat = |outcomes: &&[Outcome]| {
                 let mut far = BTreeMap::<&str, u64>::new();
@@ -93,7 +93,7 @@ impl NetworkDetails {
         })
     }
 
-    /// As people read it, to stand behind a rate.
+    /// Returns a text to follow a rate.
     #[must_use]
     pub fn text(&self, rate: impl Fn(f64) -> String) -> String {
         let mut out = String::new();
@@ -104,7 +104,7 @@ impl NetworkDetails {
             let _ = write!(out, ", {name} {}", rate(*figure));
         }
         if self.segments > 0 {
-            let _ = write!(out, ", {} of {} segments sent again", self.retransmitted, self.segments);
+            let _ = write!(out, ", {} of {} segments retransmitted", self.retransmitted, self.segments);
         }
         if let Some(datagrams) = self.datagrams {
             let _ = write!(out, ", {:.3} % lost", 100.0 * share(datagrams.lost(), datagrams.sent));
@@ -168,21 +168,21 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_told_apart_and_what_was_sent_again_is_told() {
+    fn flow_rates_and_retransmissions_are_shown() {
         let (first, second) = (outcome("a", &[1, 5, 9], None), outcome("a", &[5, 6, 7], None));
-        assert_eq!(text(&[&[first], &[second]]), ", flows 1 / 5.5 / 9, 18 of 600 segments sent again, by eth0");
-        assert_eq!(text(&[&[outcome("a", &[1], None)]]), ", 3 of 100 segments sent again, by eth0");
+        assert_eq!(text(&[&[first], &[second]]), ", flows 1 / 5.5 / 9, 18 of 600 segments retransmitted, by eth0");
+        assert_eq!(text(&[&[outcome("a", &[1], None)]]), ", 3 of 100 segments retransmitted, by eth0");
         assert_eq!(NetworkDetails::of(&[]), None);
     }
 
     #[test]
-    fn systems_at_once_are_told_apart() {
+    fn systems_at_once_are_shown_separately() {
         let all = [outcome("b", &[4], None), outcome("a", &[8], None)];
-        assert_eq!(text(&[&all, &all]), ", b 4, a 8, 12 of 400 segments sent again, by eth0");
+        assert_eq!(text(&[&all, &all]), ", b 4, a 8, 12 of 400 segments retransmitted, by eth0");
     }
 
     #[test]
-    fn of_several_machines_the_rates_are_added_and_the_far_sides_counts_are_not() {
+    fn rates_of_several_clients_are_added_and_the_servers_counters_are_not() {
         let counted = |near: u64, far: u64| {
             let mut outcome = outcome("a", &[4], Some(Datagrams { sent: 9, received: 9, ..Datagrams::default() }));
             (outcome.near.counts.udp_receive_dropped, outcome.far.counts.udp_receive_dropped) = (near, far);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_a_share_of_what_was_sent() {
+    fn loss_is_a_share_of_the_sent_datagrams() {
         let datagrams = Datagrams { sent: 1000, received: 990, reordered: 2, duplicates: 0 };
         assert_eq!(text(&[&[outcome("a", &[1], Some(datagrams))]]), ", 1.000 % lost, 2 reordered, by eth0");
     }

@@ -1,11 +1,11 @@
-//! What is to be said of trials beside their figures: why one ended early, and what it could not remove.
+//! Remarks on trials: why one ended early, and what it could not remove.
 
 use serde::{Deserialize, Serialize};
 
 use super::figures::titled;
 use crate::result::TrialRecord;
 
-/// Of one trial.
+/// A remark on one trial.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Remark {
     /// The system.
@@ -14,16 +14,16 @@ pub struct Remark {
     pub work: String,
     /// Its parameters.
     pub parameters: Vec<(String, String)>,
-    /// Which repeat, from 0.
+    /// The repeat, from 0.
     pub repeat: u32,
-    /// What happened.
+    /// The text.
     pub text: String,
-    /// Whether something of the trial was not done for it; otherwise its figures are as good as any.
+    /// Whether a part of the trial was not done because of it. Otherwise its figures are valid.
     pub not_done: bool,
 }
 
 impl Remark {
-    /// All that is to be said of a trial.
+    /// Returns all remarks on a trial.
     pub(super) fn of(trial: &TrialRecord) -> impl Iterator<Item = Self> {
         let remark = |text: &String, not_done| Self {
             system: trial.system.clone(),
@@ -37,7 +37,7 @@ impl Remark {
         ended.into_iter().chain(trial.left.as_ref().map(|text| remark(text, false)))
     }
 
-    /// On one line.
+    /// Returns the remark as one line.
     #[must_use]
     pub fn line(&self) -> String {
         let what = if self.not_done { "ended early: " } else { "" };
@@ -46,10 +46,10 @@ impl Remark {
     }
 }
 
-/// Most characters of what a system, or a tool, has said.
+/// The most characters of a system's or tool's text.
 const CHARACTERS_MAX: usize = 300;
 
-/// Text of others on one line: nothing in it moves the cursor.
+/// Makes one line of foreign text, without control characters.
 pub(super) fn plain(text: &str) -> String {
     text.chars().take(CHARACTERS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

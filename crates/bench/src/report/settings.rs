@@ -1,4 +1,4 @@
-//! What the settings of a run's machines may explain: why one agent is slower than the others, why figures scatter.
+//! Machine settings that may explain why an agent is slower than the others, or why figures scatter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,49 +9,49 @@ use super::summary::Row;
 use crate::result::{KnownSettings, MachineSettings, RunHead, TrialRecord, known_settings};
 use crate::sampling::{MOUNT, Settings};
 
-/// A setting that is not the same on all agents, or on all servers of a system.
+/// A setting that differs among agents, or among the servers of a system.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Unlike {
-    /// The system whose servers they are; `None`: agents.
+    /// The system whose servers these are; `None`: agents.
     pub system: Option<String>,
     /// The setting's name.
     pub name: String,
-    /// Its values, the one that most have first.
+    /// Its values, the most frequent one first.
     pub values: Vec<Having>,
 }
 
-/// The machines that have a value of a setting.
+/// The machines with one value of a setting.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Having {
-    /// `None`: they do not show it.
+    /// The value; `None`: the machines do not show it.
     pub value: Option<String>,
     /// Their names.
     pub machines: Vec<String>,
 }
 
-/// A setting that was changed while the run went on.
+/// A setting that changed during the run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Changed {
     /// The machine; empty: the one that keeps the records.
     pub machine: String,
     /// The setting's name.
     pub name: String,
-    /// Before.
+    /// The earlier value.
     pub before: Option<String>,
-    /// Afterwards.
+    /// The later value.
     pub after: Option<String>,
-    /// The first trial that was recorded after it was found: its line in `trials.jsonl`, from 0.
+    /// The first trial recorded after the change was found: its line in `trials.jsonl`, from 0.
     pub trial: usize,
 }
 
-/// What sets an outlier apart: its value of a setting, and the one that most of the others have.
+/// A setting in which an outlier differs from most of the others.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Apart {
     /// The setting's name.
     pub name: String,
-    /// The outlier's.
+    /// The outlier's value.
     pub own: Option<String>,
-    /// That of most of the others.
+    /// The value of most of the others.
     pub others: Option<String>,
 }
 
@@ -60,7 +60,7 @@ fn shown(value: Option<&String>) -> &str {
 }
 
 impl Apart {
-    /// In words.
+    /// Returns a readable text.
     #[must_use]
     pub fn words(&self) -> String {
         format!("{} is {} instead of {}", self.name, shown(self.own.as_ref()), shown(self.others.as_ref()))
@@ -68,22 +68,22 @@ impl Apart {
 }
 
 impl Changed {
-    /// In words.
+    /// Returns a readable text.
     #[must_use]
     pub fn words(&self) -> String {
         let whose = if self.machine.is_empty() { "this machine" } else { &self.machine };
         let (before, after) = (shown(self.before.as_ref()), shown(self.after.as_ref()));
-        format!("{} of {whose} was changed from {before} to {after}", self.name)
+        format!("{} of {whose} changed from {before} to {after}", self.name)
     }
 }
 
-/// Settings that are not the same on all machines that do the same.
+/// Returns settings that differ among machines with the same task.
 pub(super) fn unlike(known: &KnownSettings) -> Vec<Unlike> {
     let mut found = Vec::new();
     for (system, machines) in by_system(known) {
         for name in names(&machines) {
             let mut values = having(&machines, name);
-            // Who does not tell of a place has nothing to do with it.
+            // A machine that does not report a directory's mount does not use that directory.
             values.retain(|having| having.value.is_some() || !name.starts_with(MOUNT));
             if values.len() > 1 {
                 found.push(Unlike { system: system.clone(), name: name.clone(), values });
@@ -93,7 +93,7 @@ pub(super) fn unlike(known: &KnownSettings) -> Vec<Unlike> {
     found
 }
 
-/// Settings that were changed from trial to trial.
+/// Returns settings that changed between trials.
 pub(super) fn changed(head: &RunHead, trials: &[TrialRecord]) -> Vec<Changed> {
     let mut known = known_settings(head, &[]);
     let mut found = Vec::new();
@@ -115,7 +115,7 @@ pub(super) fn changed(head: &RunHead, trials: &[TrialRecord]) -> Vec<Changed> {
     found
 }
 
-/// Says of each outlier what sets it apart from the agents beside it that are none.
+/// Adds to each outlier the settings in which it differs from the other agents of its group.
 pub(super) fn put<'a>(rows: impl Iterator<Item = &'a mut Row>, trials: &[TrialRecord], known: &KnownSettings) {
     for cell in rows.flat_map(|row| &mut row.cells).filter(|cell| !cell.outliers.is_empty()) {
         let phases = cell.sources.iter().filter_map(|source| trials.get(source.trial)?.phases.get(source.phase));
@@ -136,8 +136,8 @@ pub(super) fn put<'a>(rows: impl Iterator<Item = &'a mut Row>, trials: &[TrialRe
     }
 }
 
-/// The settings by which two runs can be compared: of the machine that keeps the records, and what most agents, and most servers of each
-/// system, have.
+/// Returns the settings by which two runs are compared: those of the machine that keeps the records, and those of
+/// most agents and of most servers of each system.
 #[must_use]
 pub fn settings_of_run(head: &RunHead, trials: &[TrialRecord]) -> Settings {
     let mut all = head.machine.clone();
@@ -148,7 +148,7 @@ pub fn settings_of_run(head: &RunHead, trials: &[TrialRecord]) -> Settings {
     all
 }
 
-/// Settings that are not the same.
+/// Returns the settings that differ.
 pub(super) fn differing(first: &Settings, second: &Settings) -> Vec<SettingDifference> {
     let names: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     let differs = |name: &&String| first.get(*name) != second.get(*name);
@@ -160,12 +160,12 @@ pub(super) fn differing(first: &Settings, second: &Settings) -> Vec<SettingDiffe
     names.into_iter().filter(differs).map(of).collect()
 }
 
-/// Of a place with which one of them has nothing to do there is nothing to compare.
+/// If one machine does not use a directory, its mount cannot be compared.
 fn is_told_by_both(difference: &SettingDifference) -> bool {
     !difference.name.starts_with(MOUNT) || (difference.first.is_some() && difference.second.is_some())
 }
 
-/// The machines besides the one that keeps the records, by what they do.
+/// Groups the machines by their task, without the one that keeps the records.
 fn by_system(known: &KnownSettings) -> BTreeMap<Option<String>, Vec<&MachineSettings>> {
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for machine in known.values().filter(|machine| !machine.name.is_empty()) {
@@ -189,7 +189,7 @@ fn having(machines: &[&MachineSettings], name: &str) -> Vec<Having> {
     values
 }
 
-/// What most of them have.
+/// Returns the most frequent values.
 fn usual(machines: &[&MachineSettings]) -> Settings {
     let value = |name: &String| Some((name.clone(), having(machines, name).swap_remove(0).value?));
     names(machines).into_iter().filter_map(value).collect()
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agents_have_in_common_is_left_out_and_what_they_have_not_is_told_of_both_sides() {
+    fn only_settings_that_differ_are_shown_for_both_groups() {
         let all = known(&[
             machine("", &[("kernel", "5"), ("governor", "none")]),
             machine("a", &[("kernel", "6"), ("governor", "performance")]),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_with_the_trial_that_found_it() {
+    fn a_change_is_shown_with_the_trial_that_found_it() {
         let head = RunHead { machine: machine("", &[("kernel", "6")]).settings, ..RunHead::default() };
         let trial = |settings: Vec<MachineSettings>| TrialRecord { settings, ..TrialRecord::default() };
         let trials = [

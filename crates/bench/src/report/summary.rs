@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::ceiling::{At, Ceiling, put};
+use super::ceiling::{Ceiling, PlacedRow, put};
 use super::flags::{self, Flag};
 use super::jobs::{self, Jobs};
 use super::settings::{self, Apart, Changed, Unlike};
@@ -19,19 +19,19 @@ use crate::statistics::{Comparison, Interval, Recovery, compare, median, median_
 use crate::target::Failure;
 use crate::workload::{Unit, Workload};
 
-/// Confidence of all intervals.
+/// The confidence of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
-/// How wide an interval may be to each side before it is told of.
+/// The largest width of an interval to each side without a flag.
 const WIDTH_MAX: f64 = 0.1;
-/// Wall time under which a phase has no steady state to speak of.
+/// The shortest phase that is examined for a steady state.
 const STEADY_SECONDS_MIN: usize = 30;
 
-/// Where a figure comes from.
+/// The source of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Source {
-    /// Line of `trials.jsonl`, from 0.
+    /// The line in `trials.jsonl`, from 0.
     pub trial: usize,
-    /// Place in its phases, from 0.
+    /// The index among its phases, from 0.
     pub phase: usize,
 }
 
@@ -42,77 +42,77 @@ pub struct Cell {
     pub system: String,
     /// The figure of each repeat.
     pub values: Vec<f64>,
-    /// Where each of these is recorded.
+    /// The source of each value.
     pub sources: Vec<Source>,
     /// Their median.
     pub median: f64,
-    /// Where the true median lies.
+    /// The interval of the true median.
     pub interval: Option<Interval>,
-    /// Against the first system of the row.
+    /// The ratio to the first system of the row.
     pub against_first: Option<Comparison>,
-    /// Of another tool's figure: our own on the same work against it.
+    /// For another tool's figure: the ratio of the bench's own figure on the same work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ours: Option<Comparison>,
-    /// Latencies of all repeats: 50, 99 and 99.9 % in microseconds.
+    /// The latencies of all repeats: 50, 99 and 99.9 %, in microseconds.
     pub latency_us: Option<[u64; 3]>,
-    /// CPU seconds of the client for each GB, or for each million operations.
+    /// The client's CPU seconds for each GB, or for each million operations.
     pub client_cpu: Option<f64>,
-    /// CPU seconds of its server for each GB, or for each million operations; of watched servers that told all of it.
+    /// The same for its server, if watched servers reported all of it.
     pub server_cpu: Option<f64>,
-    /// Agents whose share is not in it, and why.
+    /// The agents whose share is missing, with the reason.
     pub missing: Vec<String>,
-    /// Agents whose own rate was far from the others', with their median rates against the median of all.
+    /// The agents whose rate was far from the others', with their median rates relative to the median of all.
     pub outliers: Vec<Outlier>,
-    /// Operations that began later than a detector could have waited, in all repeats.
+    /// Operations that started later than a detector could have waited, in all repeats.
     pub missed: u64,
-    /// What was acknowledged and is not there any more, in all repeats.
+    /// Acknowledged data that are missing, in all repeats.
     pub lost: u64,
-    /// Operations that failed, in all repeats: of work during which something is broken they may.
+    /// Failed operations, in all repeats. They are allowed while something is broken on purpose.
     pub failed: u64,
-    /// Share of the bytes that each server moved, or each site, where the protocol tells.
+    /// The share of bytes that each server or site moved, if the protocol reveals the server.
     pub served: BTreeMap<String, f64>,
-    /// Of a job: elapsed, user and system time in seconds, the median of the repeats.
+    /// For a job: elapsed, user and system time in seconds, the median of the repeats.
     pub times_s: Option<[f64; 3]>,
-    /// What a failure did to the rate, of each repeat.
+    /// The effect of a failure on the rate, for each repeat.
     pub recoveries: Vec<Recovery>,
-    /// Seconds at the beginning that its figures leave out, in the repeat that has most of them.
+    /// The seconds at the start that the figures leave out, in the repeat with most of them.
     pub warm_up_s: u32,
-    /// What its jobs came to, where workers are jobs.
+    /// Its jobs, if workers are jobs.
     #[serde(default)]
     pub jobs: Option<Jobs>,
-    /// What the stages below it reached by themselves, the lowest first.
+    /// The rates of the stages below it, the lowest first.
     pub ceilings: Vec<Ceiling>,
-    /// Of flows: what else came of them.
+    /// For network tests: further results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkDetails>,
-    /// What bounded it; `None` where it must not be used.
+    /// The bottleneck; `None`: the figure must not be used.
     pub verdict: Option<Verdict>,
-    /// Repeats that ended before this was done, or within it: they are not in the figure, if there are others.
+    /// Repeats that ended before or within this phase. They are left out if there are others.
     #[serde(default)]
     pub left_out: u32,
-    /// What went wrong first, where that is why there is no figure.
+    /// The first error, if it is the reason why there is no figure.
     #[serde(default)]
     pub complaint: Option<String>,
-    /// What speaks against it.
+    /// The doubts about the figure.
     pub flags: BTreeSet<Flag>,
 }
 
 impl Cell {
-    /// The figure, if it may be used.
+    /// Returns the figure, if it may be used.
     #[must_use]
     pub fn usable(&self) -> Option<f64> {
         (!self.flags.iter().any(|flag| flag.is_fatal())).then_some(self.median)
     }
 }
 
-/// A machine that is unlike the others.
+/// A machine that differs from the others.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Outlier {
     /// Its name.
     pub agent: String,
-    /// Its rate against the median of all agents'.
+    /// Its rate relative to the median of all agents.
     pub ratio: f64,
-    /// Settings that most of the others do not have: what may explain it.
+    /// Settings in which it differs from most of the others, as possible explanations.
     #[serde(default)]
     pub apart: Vec<Apart>,
 }
@@ -126,7 +126,7 @@ pub struct Row {
     pub parameters: Vec<(String, String)>,
     /// The phase.
     pub phase: String,
-    /// What its figures count.
+    /// The unit of its figures.
     pub unit: Unit,
     /// The systems, in the campaign's order.
     pub cells: Vec<Cell>,
@@ -137,19 +137,19 @@ pub struct Row {
 pub struct Summary {
     /// In the campaign's order.
     pub rows: Vec<Row>,
-    /// What is to be said of trials.
+    /// Remarks on trials.
     #[serde(default)]
     pub remarks: Vec<Remark>,
-    /// Settings that are not the same on machines that do the same.
+    /// Settings that differ among machines with the same task.
     #[serde(default)]
     pub unlike: Vec<Unlike>,
-    /// Settings that were changed while the run went on.
+    /// Settings that changed during the run.
     #[serde(default)]
     pub changed: Vec<Changed>,
 }
 
 impl Summary {
-    /// Whether all that was to be measured was, and nothing is wrong with it.
+    /// Whether everything was measured without an error.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let usable = self.rows.iter().flat_map(|row| &row.cells).all(|cell| cell.usable().is_some());
@@ -157,27 +157,27 @@ impl Summary {
     }
 }
 
-/// Where a row stands: its work, the phase's place in that, and the role's place in the phase.
+/// The key of a row: its work, the phase's index in it, and the role's index in the phase.
 type Place = (usize, usize, usize);
-/// A phase that was recorded.
+/// A recorded phase.
 type Recorded<'a> = (Source, &'a TrialRecord, &'a PhaseRecord);
 
-/// What one system did there.
+/// The repeats of one system.
 struct Repeats<'a> {
     /// Its name.
     system: &'a str,
-    /// Repeats that went to the end of the phase.
+    /// Repeats that completed the phase.
     whole: Vec<Recorded<'a>>,
-    /// Those that ended within it.
+    /// Repeats that ended within it.
     partial: Vec<Recorded<'a>>,
-    /// How many did not do it, or not to its end.
+    /// The number of repeats that did not do it, or not completely.
     left_out: u32,
 }
 
-/// All systems there, in the campaign's order.
+/// All systems, in the campaign's order.
 type BySystem<'a> = BTreeMap<usize, Repeats<'a>>;
 
-/// Sums the trials of a campaign up; `head` has what is known of the machine that measured.
+/// Sums up the trials of a campaign. `head` describes the machine that measured.
 #[must_use]
 pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) -> Summary {
     let works = campaign.works();
@@ -186,9 +186,9 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) ->
     let at = |(place, cells): (&Place, &BySystem<'_>)| {
         let work = works.get(place.0);
         let phase = work.and_then(|work: &Work| work.phases.get(place.1));
-        Some(At { phase, row: row(cells, work?, phase, campaign)? })
+        Some(PlacedRow { phase, row: row(cells, work?, phase, campaign)? })
     };
-    let mut rows: Vec<At<'_>> = all.iter().filter_map(at).collect();
+    let mut rows: Vec<PlacedRow<'_>> = all.iter().filter_map(at).collect();
     put(&mut rows, campaign);
     put_beside_tools(&mut rows);
     flags::put(&mut rows, trials, campaign, head);
@@ -200,8 +200,8 @@ pub fn summarise(trials: &[TrialRecord], campaign: &Campaign, head: &RunHead) ->
     Summary { rows: rows.into_iter().map(|at| at.row).collect(), remarks, unlike, changed }
 }
 
-/// Puts our own figure in relation to that of another tool on the same work, beside the tool's.
-fn put_beside_tools(rows: &mut [At<'_>]) {
+/// Adds to each tool's figure the ratio of the bench's own figure on the same work.
+fn put_beside_tools(rows: &mut [PlacedRow<'_>]) {
     if !rows.iter().any(is_of_a_tool) {
         return;
     }
@@ -218,11 +218,11 @@ fn put_beside_tools(rows: &mut [At<'_>]) {
     }
 }
 
-fn is_of_a_tool(at: &At<'_>) -> bool {
+fn is_of_a_tool(at: &PlacedRow<'_>) -> bool {
     at.phase.is_some_and(|phase| phase.workload().runs_a_tool())
 }
 
-/// The phases of all trials, those that were not done among them.
+/// Groups the phases of all trials, including those that were not done.
 fn by_place<'a>(works: &[Work], latest: &[(usize, &'a TrialRecord)]) -> BTreeMap<Place, BySystem<'a>> {
     let mut all: BTreeMap<Place, BySystem<'a>> = BTreeMap::new();
     fn of<'b, 'a>(cells: &'b mut BySystem<'a>, trial: &'a TrialRecord) -> &'b mut Repeats<'a> {
@@ -243,7 +243,7 @@ fn by_place<'a>(works: &[Work], latest: &[(usize, &'a TrialRecord)]) -> BTreeMap
         }
     }
     for (_, trial) in latest {
-        // Of records that do not say which phases were not done, those that are there.
+        // Old records do not say which phases were not done; then only the recorded ones are whole.
         let recorded = trial.phases.iter().map(|phase| phase.number).filter(|number| !trial.is_whole(*number));
         for number in trial.not_done.iter().copied().chain(recorded).collect::<BTreeSet<_>>() {
             let work = same_phase(works, trial.trial.work, number);
@@ -256,8 +256,8 @@ fn by_place<'a>(works: &[Work], latest: &[(usize, &'a TrialRecord)]) -> BTreeMap
     all
 }
 
-/// The first work that has the very same phase: a new file has one writer, so works that differ in chunks alone write theirs alike, and what
-/// they do there are repeats of one figure.
+/// Returns the first work with the same phase. A new file has one writer, so works that differ only in chunks write
+/// their files in the same way, and those phases are repeats of one figure.
 fn same_phase(works: &[Work], work: usize, number: usize) -> usize {
     let Some(this) = works.get(work) else { return work };
     if !matches!(this.phases.get(number), Some(Phase::Stream(spec)) if spec.makes_files()) {
@@ -274,7 +274,7 @@ fn row(cells: &BySystem<'_>, work: &Work, of: Option<&Phase>, campaign: &Campaig
     let unit = of.map_or(Unit::Operations, |of| of.workload().unit());
     let recorded = cells.values().flat_map(|of| of.whole.iter().chain(&of.partial)).next();
     let title = recorded.map(|(_, _, phase)| phase.phase.clone()).or_else(|| Some(of?.workload().title()))?;
-    // Of what another tool does nobody knows a second by itself: where one stands beside, all have their whole time.
+    // The single seconds of another tool are unknown. So if a tool is beside it, all figures use the whole time.
     let is_beside_a_tool = work.phases.iter().any(|phase| phase.workload().runs_a_tool());
     let made = |(system, some): (&usize, &Repeats<'_>)| {
         Some(cell(some, of?.workload(), is_beside_a_tool, campaign.systems.get(*system)))
@@ -291,14 +291,14 @@ fn row(cells: &BySystem<'_>, work: &Work, of: Option<&Phase>, campaign: &Campaig
 /// The figure of one repeat.
 struct Figure {
     rate: f64,
-    /// What of the beginning it leaves out.
+    /// The seconds at the start that it leaves out.
     warm_up_s: u32,
-    /// Whether nothing shows that it went on changing.
+    /// Whether no trend is visible.
     is_steady: bool,
 }
 
-/// From the common start to the end of the last worker; of a long phase without its warm-up. What is done at its end, such as making durable, is
-/// always in it.
+/// The rate from the common start to the end of the last worker; for a long phase without its warm-up. Work at the
+/// end, such as a sync, is always included.
 #[allow(clippy::cast_precision_loss)] // counts and times
 fn figure(measured: &Measured, of: &dyn Workload, has_whole_time: bool) -> Figure {
     let unit = of.unit();
@@ -309,8 +309,8 @@ fn figure(measured: &Measured, of: &dyn Workload, has_whole_time: bool) -> Figur
     };
     let whole = Figure { rate, warm_up_s: 0, is_steady: true };
     let series = measured.series(unit);
-    // What is broken on purpose has no steady state, and nobody leaves that out.
-    // A job's efficiency is that of the whole job.
+    // A phase with a deliberate failure has no steady state, and keeps its start. A job's efficiency is that of the
+    // whole job.
     let each = measured.second_s.max(1) as usize;
     let is_short = series.len() * each < STEADY_SECONDS_MIN;
     if has_whole_time || is_short || of.expects_failures() || unit == Unit::Efficiency {
@@ -339,7 +339,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
     let mut complaint = None;
     for (_, _, phase) in repeats.whole.iter().chain(&repeats.partial) {
         let tally = &phase.measured.tally;
-        // What is wrong, or gone, is so whether the repeat went on or not.
+        // Wrong or missing data count even if the repeat did not end.
         flags.extend((tally.wrong > 0).then_some(Flag::WrongData));
         flags.extend((tally.lost > 0).then_some(Flag::Lost));
         let said = tally.complaints.first().map(|first| first.text.clone());
@@ -374,7 +374,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
             Unit::Operations => measured.tally.operations as f64 / 1e6,
         };
         let at = |fault: &FaultRecord| (fault.what == "fail").then(|| fault.at_s.round() as usize);
-        // The faults stand with the first role; what checks afterwards has not met them.
+        // The faults are recorded with the first role. A role that checks afterwards was not affected.
         let failed_at = trial.phases.iter().filter(|other| other.number == phase.number);
         let failed_at = failed_at.flat_map(|other| &other.faults).find_map(at).filter(|_| phase.phase != "check");
         recoveries.extend(failed_at.and_then(|at_s| recovered(measured, at_s)));
@@ -424,7 +424,7 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
         against_first: None,
         ours: None,
         latency_us: (latency.count() > 0).then(|| [us(0.5), us(0.99), us(0.999)]),
-        // Of several roles the first has it all.
+        // If there are several roles, the first has all of it.
         client_cpu: (amount > 0.0 && cpu > 0.0).then(|| cpu / amount),
         server_cpu: machines::server_cpu_s(&records).filter(|_| amount > 0.0).map(|cpu| cpu / amount),
         missing: missing.into_iter().cloned().collect(),
@@ -446,7 +446,8 @@ fn cell(repeats: &Repeats<'_>, of: &dyn Workload, has_whole_time: bool, system: 
     }
 }
 
-/// What a failure did to the rate of a phase, up to that phase's own end: its series goes on until all roles have ended.
+/// Returns the effect of a failure on the rate, up to the end of the role's own work. The series continues until
+/// all roles have ended.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // some seconds
 fn recovered(measured: &Measured, at_s: usize) -> Option<Recovery> {
     let each = measured.second_s.max(1) as usize;
@@ -457,7 +458,7 @@ fn recovered(measured: &Measured, at_s: usize) -> Option<Recovery> {
     Some(Recovery { still_s: found.still_s * each, back_after_s, ..found })
 }
 
-/// Of the whole.
+/// Returns shares of the total.
 fn shares(mut served: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let all: f64 = served.values().sum();
     served.values_mut().for_each(|bytes| *bytes /= all.max(1.0));

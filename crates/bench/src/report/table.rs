@@ -3,7 +3,7 @@
 use super::figures::{rate, title_of, took};
 use super::{Cell, Row, Summary, Unit};
 
-/// Columns of the CSV, in their order.
+/// The columns of the CSV, in order.
 pub const COLUMNS: [&str; 21] = [
     "work",
     "parameters",
@@ -28,8 +28,8 @@ pub const COLUMNS: [&str; 21] = [
     "flags",
 ];
 
-/// The table as CSV (RFC 4180): a line for each system of each row, numbers in plain units. A figure that must not be used is left empty; its
-/// flags say why.
+/// Returns the table as CSV (RFC 4180): a line for each system of each row, with numbers in plain units. A figure
+/// that must not be used is empty; its flags say why.
 #[must_use]
 pub fn csv(summary: &Summary) -> String {
     let mut out = COLUMNS.join(",") + "\r\n";
@@ -96,7 +96,7 @@ fn unit(unit: Unit) -> &'static str {
 
 const TITLES: [&str; 8] = ["phase", "system", "median", "95 % interval", "ratio", "p50", "p99", "n"];
 
-/// What stands in a line of a table for people.
+/// The fields of a line in a readable table.
 fn words(row: &Row, cell: &Cell) -> [String; TITLES.len()] {
     let letters: String = cell.flags.iter().map(|flag| flag.letter()).collect();
     let notes = if letters.is_empty() { String::new() } else { format!(" [{letters}]") };
@@ -114,7 +114,7 @@ fn words(row: &Row, cell: &Cell) -> [String; TITLES.len()] {
     ]
 }
 
-/// The table in Markdown, one for each work.
+/// Returns the tables in Markdown, one for each work.
 #[must_use]
 pub fn markdown(summary: &Summary) -> String {
     let escape = |text: &str| text.replace('\\', "\\\\").replace('|', "\\|").replace('\n', " ").replace('<', "&lt;");
@@ -136,7 +136,7 @@ pub fn markdown(summary: &Summary) -> String {
     out
 }
 
-/// The table in LaTeX: one `tabular`, with the rules of the package booktabs.
+/// Returns the table in LaTeX: one `tabular`, with the rules of the package booktabs.
 #[must_use]
 pub fn latex(summary: &Summary) -> String {
     let line = |cells: &[String]| format!("{} \\\\\n", cells.join(" & "));
@@ -167,7 +167,7 @@ fn escape_latex(text: &str) -> String {
             'µ' => out.push_str("\\textmu{}"),
             '–' => out.push_str("--"),
             '\n' => out.push(' '),
-            // Square brackets at the beginning of a line would be an argument of the line before.
+            // A square bracket at the start of a line would be an argument of the previous line.
             '[' => out.push_str("{[}"),
             c => out.push(c),
         }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_csv_has_figures_only_where_they_may_be_used() {
+    fn the_csv_has_only_usable_figures() {
         let csv = csv(&summary());
         let lines: Vec<&str> = csv.split_terminator("\r\n").collect();
         assert_eq!(lines[0].split(',').count(), COLUMNS.len());

@@ -6,10 +6,10 @@ use std::fmt::Write;
 use super::figures::{client_cpu, notes, of_machines, rate, title_of, took, why_not};
 use super::{Bound, Cell, Row, Summary, Unit};
 
-/// Remarks that are printed.
+/// The most remarks that are printed.
 const REMARKS_MAX: usize = 40;
 
-/// Rows as text. A figure that must not be used is not printed: there is the reason in its place.
+/// Returns the rows as text. In place of a figure that must not be used, it prints the reason.
 #[must_use]
 pub fn text(summary: &Summary) -> String {
     let mut out = String::new();
@@ -39,17 +39,17 @@ pub fn text(summary: &Summary) -> String {
         let _ = writeln!(out, "{}", remark.line());
     }
     if summary.remarks.len() > REMARKS_MAX {
-        let _ = writeln!(out, "and {} remarks more, in summary.json", summary.remarks.len() - REMARKS_MAX);
+        let _ = writeln!(out, "and {} more remarks in summary.json", summary.remarks.len() - REMARKS_MAX);
     }
     if !summary.unlike.is_empty() {
         let _ = writeln!(
             out,
-            "{} settings are not the same on all machines that did the same; report.html lists them",
+            "{} settings differ among machines with the same task; report.html lists them",
             summary.unlike.len()
         );
     }
     for changed in summary.changed.iter().take(REMARKS_MAX) {
-        let _ = writeln!(out, "while the run went on, {}", changed.words());
+        let _ = writeln!(out, "during the run, {}", changed.words());
     }
     for flag in flags {
         let _ = writeln!(out, "[{}] {flag}", flag.letter());
@@ -57,7 +57,7 @@ pub fn text(summary: &Summary) -> String {
     out
 }
 
-/// What bounded the figures of a row, in few words; `None` if that is not known of any.
+/// Returns the verdicts of a row in few words; `None` if none is known.
 fn bounds(row: &Row) -> Option<String> {
     let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
     for cell in &row.cells {
@@ -96,7 +96,7 @@ fn figure(cell: &Cell, unit: Unit) -> String {
         let sure = match against.differs() {
             Some(true) => "",
             Some(false) => ", maybe none",
-            None => ", too few to say",
+            None => ", too few repeats",
         };
         let _ = write!(out, ", x {:.2}{sure}", against.ratio);
     }

@@ -1,4 +1,5 @@
-//! The folder of a run: `run.json` (what all trials have in common) and `trials.jsonl` (a line for each trial, added when it is done).
+//! The folder of a run: `run.json` has the common data of all trials, and `trials.jsonl` a line for each trial,
+//! added when it is done.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -9,32 +10,32 @@ use super::record::{RunHead, TrialRecord, VERSION};
 const HEAD: &str = "run.json";
 const TRIALS: &str = "trials.jsonl";
 
-/// What can be wrong with a folder of results.
+/// Why a folder of results cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Of the file system.
+    /// A file system error.
     #[error("{what} {path}: {source}")]
     Io {
         /// What was tried.
         what: &'static str,
-        /// With what.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// Somebody else's.
+    /// The folder belongs to something else.
     #[error("{path} is not empty and holds no run of `weir bench`; give a new folder")]
     NotOurs {
         /// The folder.
         path: PathBuf,
     },
-    /// Of another campaign.
+    /// The folder is of another campaign.
     #[error("{path} holds a run of another campaign, or of this one before it was changed; give a new folder")]
     Other {
         /// The folder.
         path: PathBuf,
     },
-    /// Of a newer version.
+    /// The folder is of a newer version.
     #[error("{path} was written by a newer version (records of version {version}, this program knows {VERSION})")]
     Newer {
         /// The folder.
@@ -42,26 +43,26 @@ pub enum FolderError {
         /// Its version.
         version: u32,
     },
-    /// Not what was written.
+    /// A file is damaged.
     #[error("{path}, line {line}: {source}")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// The line, from 1.
         line: usize,
-        /// Why not.
+        /// The reason.
         source: serde_json::Error,
     },
 }
 
-/// What stands beside the trials, and can be made from them again.
+/// A file beside the trials that can be made from them again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beside {
     /// The page.
     Page,
-    /// All figures, for programs.
+    /// All figures as JSON.
     Summary,
-    /// All figures, for tables.
+    /// All figures as CSV.
     Table,
 }
 
@@ -79,7 +80,7 @@ impl Beside {
 #[derive(Debug)]
 pub struct ResultFolder {
     path: PathBuf,
-    /// What all trials have in common.
+    /// The common data of all trials.
     pub head: RunHead,
     /// The trials that are done.
     pub trials: Vec<TrialRecord>,
@@ -90,7 +91,7 @@ fn io<T>(what: &'static str, path: &Path, result: io::Result<T>) -> Result<T, Fo
 }
 
 impl ResultFolder {
-    /// Reads a folder. A last line that is cut off belongs to a trial that was not recorded, and is left out.
+    /// Reads a folder. An incomplete last line belongs to a trial that was not recorded, and is ignored.
     ///
     /// # Errors
     /// [`FolderError`].
@@ -116,7 +117,7 @@ impl ResultFolder {
         Ok(Self { path: path.to_owned(), head, trials })
     }
 
-    /// Makes a folder for a run, or goes on with the one that is there, if it is of the same campaign.
+    /// Creates a folder for a run, or continues the existing one if it is of the same campaign.
     ///
     /// # Errors
     /// [`FolderError`].
@@ -135,7 +136,7 @@ impl ResultFolder {
         }
         let trials = path.join(TRIALS);
         io("make", &trials, File::create_new(&trials))?;
-        // The head comes last, and whole: a folder with a head is a run.
+        // The head is written last and atomically, so a folder with a head is a run.
         let (at, new) = (path.join(HEAD), path.join("run.json.new"));
         let text = serde_json::to_string_pretty(&head).map_err(io::Error::from);
         io("write", &new, text.and_then(|text| std::fs::write(&new, text + "\n")))?;
@@ -168,7 +169,7 @@ impl ResultFolder {
         Ok(())
     }
 
-    /// Writes what was made from the trials beside them, whole or not at all.
+    /// Writes a file beside the trials, atomically.
     ///
     /// # Errors
     /// [`FolderError::Io`].
@@ -179,7 +180,7 @@ impl ResultFolder {
         io("rename", &at, std::fs::rename(&new, &at))
     }
 
-    /// Where it is.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_gone_on_with_after_it_was_cut_off_anywhere() {
+    fn a_run_can_continue_after_an_interruption_at_any_point() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run");
         let mut run = ResultFolder::open(&path, head("c")).unwrap();
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_early_is_to_be_done_again_and_replaced_by_that() {
+    fn a_trial_that_ended_early_is_repeated_and_replaced() {
         let ended = TrialRecord { ended: Some("no agent is left".into()), not_done: vec![0], ..record(1) };
         let mut trials = vec![ended.clone(), record(2), TrialRecord { left: Some("x".into()), ..record(3) }];
         let works = |trials: &[TrialRecord]| whole(trials).into_iter().map(|trial| trial.work).collect::<Vec<_>>();
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_this_runs_is_left_alone() {
+    fn files_of_other_runs_are_not_touched() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run");
         ResultFolder::open(&path, head("c")).unwrap();

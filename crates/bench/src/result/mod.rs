@@ -1,4 +1,5 @@
-//! Results: one folder for each run, in which every trial is recorded as soon as it is done, so that a run that was cut off is gone on with.
+//! Results: one folder for each run. Every trial is recorded as soon as it is done, so that an interrupted run can
+//! continue.
 
 mod folder;
 mod record;

@@ -1,4 +1,5 @@
-//! What is recorded. `docs/reference/bench-schema.json` describes it; the version is raised when a field changes its meaning.
+//! The records. `docs/reference/bench-schema.json` describes them. The version rises when a field changes its
+//! meaning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,65 +11,66 @@ use crate::fault::FaultRecord;
 use crate::measure::Measured;
 use crate::sampling::{Sample, Settings};
 
-/// Version of the records.
+/// The version of the records.
 pub const VERSION: u32 = 1;
 
-/// What all trials of a run have in common.
+/// The common data of all trials of a run.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct RunHead {
-    /// Of the records.
+    /// The version of the records.
     pub version: u32,
     /// The campaign's name.
     pub name: String,
-    /// The campaign file, as it was.
+    /// The text of the campaign file.
     pub campaign: String,
-    /// When it began, in seconds since 1970.
+    /// The start in seconds since 1970.
     pub began: i64,
     /// The program that measured.
     pub program: String,
-    /// Bytes of memory of the machine that keeps the records; 0 where that is not known.
+    /// The memory of the machine that keeps the records, in bytes; 0: unknown.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// Settings of that machine.
+    /// The settings of that machine.
     #[serde(default)]
     pub machine: Settings,
 }
 
-/// Whether what was read could come from a memory.
+/// Whether the read data may have come from a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Caches {
     /// This machine's page cache was emptied before.
     Dropped,
-    /// Nothing was emptied, because the pattern is about what is in memory, or it writes.
+    /// No cache was emptied, because the pattern needs cached data, or writes.
     Kept,
-    /// It was to be emptied, and that was not possible.
+    /// The cache could not be emptied.
     Unknown,
 }
 
-/// A phase of a trial.
+/// The record of a phase, or of one of its roles.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PhaseRecord {
-    /// Which of the work's phases; the roles of one phase have records of their own.
+    /// The index of the work's phase. Each role of a phase has its own record.
     pub number: usize,
     /// Its name.
     pub phase: String,
-    /// When it began, in seconds since 1970.
+    /// The start in seconds since 1970.
     pub began: i64,
-    /// What could come from a memory.
+    /// Whether data may have come from a cache.
     pub caches: Caches,
-    /// What was broken and mended meanwhile, told with the first role.
+    /// The commands that broke and restored something, recorded with the first role.
     #[serde(default)]
     pub faults: Vec<FaultRecord>,
-    /// What was measured.
+    /// The measurement.
     pub measured: Measured,
-    /// The machines that took part; of several roles the first has them all.
+    /// The machines that took part, recorded with the first role.
     #[serde(default)]
     pub machines: Machines,
 }
 
 impl PhaseRecord {
-    /// CPU time in seconds of the processes that did a part of the clients' work, as those of FUSE mounts do; `None` where a client had none.
+    /// Returns the CPU seconds of processes that did a part of the clients' work, such as FUSE mounts; `None`: a
+    /// client had none.
     #[must_use]
     pub fn helpers_cpu_s(&self) -> Option<f64> {
         let agents = self.machines.agents.iter().map(|agent| &agent.samples);
@@ -77,67 +79,68 @@ impl PhaseRecord {
     }
 }
 
-/// The machines that took part in a phase, beside the one that keeps the records.
+/// The machines that took part in a phase, besides the one that keeps the records.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Machines {
-    /// Those that did the work; none: this one did it.
+    /// The agents; none: the recording machine did the work.
     pub agents: Vec<AgentRecord>,
-    /// Those that were to take part and did not, or not to the end, and why; each role has them.
+    /// The planned agents that did not take part, or not to the end, with the reason. Each role has them.
     pub missing: Vec<String>,
-    /// Servers that were watched.
+    /// The watched servers.
     pub servers: Vec<ServerRecord>,
 }
 
-/// One machine's share of a phase.
+/// One agent's share of a phase.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AgentRecord {
     /// Its name.
     pub name: String,
-    /// Parts of the work that it had.
+    /// The number of parts that it did.
     #[serde(default)]
     pub parts: u32,
-    /// What it did, role by role.
+    /// The work of each role.
     pub roles: Vec<AgentRole>,
-    /// The machine, second by second; longer samples where there would be too many.
+    /// The machine second by second. Samples are longer if there would be too many.
     pub samples: Vec<Sample>,
-    /// Its clock less the coordinator's, in microseconds.
+    /// Its clock minus the coordinator's, in microseconds.
     pub ahead_us: i64,
-    /// The round trip by which that was found, in microseconds: it began within half of that of the common start.
+    /// The round trip of that measurement in microseconds. The agent started within half of it of the common start.
     pub round_trip_us: u64,
 }
 
-/// What one machine's workers of a role did.
+/// The work of one role on one agent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AgentRole {
-    /// The role; empty where there is only one.
+    /// The role; empty if there is only one.
     pub role: String,
-    /// From the common start to the end of its last worker here, in seconds.
+    /// The seconds from the common start to the end of its last worker here.
     pub wall_s: f64,
-    /// Operations done.
+    /// The number of operations.
     pub operations: u64,
-    /// Bytes moved by them.
+    /// The bytes that they moved.
     pub bytes: u64,
-    /// Operations that failed.
+    /// The number of failed operations.
     pub failures: u64,
 }
 
-/// What a watched server did during a phase.
+/// A watched server's activity during a phase.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ServerRecord {
-    /// The system, by its name.
+    /// The name of its system.
     pub system: String,
-    /// The machine.
+    /// The name of the machine.
     pub name: String,
-    /// Processes whose CPU time is the server's; none: all of the machine.
+    /// The processes whose CPU time is the server's; none: all CPU time of the machine.
     pub processes: Vec<String>,
-    /// Whether the samples are of all of the phase.
+    /// Whether the samples cover the whole phase.
     pub is_whole: bool,
-    /// The machine, second by second.
+    /// The machine second by second.
     pub samples: Vec<Sample>,
 }
 
 impl ServerRecord {
-    /// The server's CPU time in seconds; `None` where not all of it is known, or none of its processes was there.
+    /// Returns the server's CPU time in seconds; `None`: a part of it is unknown, or none of its processes was
+    /// found.
     #[must_use]
     pub fn cpu_s(&self) -> Option<f64> {
         if self.processes.is_empty() {
@@ -147,16 +150,16 @@ impl ServerRecord {
     }
 }
 
-/// CPU time in seconds of the processes that were watched on a machine; `None` where none of them was there.
+/// Returns the CPU seconds of the watched processes on a machine; `None`: none was found.
 fn processes_cpu_s(samples: &[Sample]) -> Option<f64> {
     let is_there = samples.iter().any(|sample| !sample.processes.is_empty());
     is_there.then(|| samples.iter().map(Sample::processes_cpu_s).sum())
 }
 
-/// A trial that was done.
+/// The record of a trial.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct TrialRecord {
-    /// Which.
+    /// The trial.
     pub trial: Trial,
     /// The system's name.
     pub system: String,
@@ -164,38 +167,38 @@ pub struct TrialRecord {
     pub work: String,
     /// Its parameters.
     pub parameters: Vec<(String, String)>,
-    /// Its phases, in their order.
+    /// Its phases, in order.
     pub phases: Vec<PhaseRecord>,
     /// Why it ended early, if it did.
     pub ended: Option<String>,
-    /// The phases that were not done then, or not to their end: their places in the work.
+    /// The indexes of the phases that were not done, or not completely.
     #[serde(default)]
     pub not_done: Vec<usize>,
-    /// What it made and could not remove, if that is so: nothing is wrong with its figures.
+    /// The files that it made and could not remove, if any. Its figures are valid.
     #[serde(default)]
     pub left: Option<String>,
-    /// Settings of machines that the trials before have not recorded, or that are not the same any more.
+    /// Machine settings that earlier trials have not recorded, or that have changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<MachineSettings>,
 }
 
 impl TrialRecord {
-    /// Whether a phase of it was done to its end.
+    /// Whether a phase was done completely.
     #[must_use]
     pub fn is_whole(&self, number: usize) -> bool {
-        // Records of before this was told: nobody knows which.
+        // Old records do not say which phases were not done.
         self.ended.is_none() || (!self.not_done.is_empty() && !self.not_done.contains(&number))
     }
 }
 
-/// The last record of each trial, with its line, from 0: what was done again replaces what ended early.
+/// Returns the last record of each trial, with its line from 0. A repeated trial replaces one that ended early.
 #[must_use]
 pub fn latest(trials: &[TrialRecord]) -> Vec<(usize, &TrialRecord)> {
     let last: BTreeMap<&Trial, usize> = trials.iter().enumerate().map(|(line, record)| (&record.trial, line)).collect();
     trials.iter().enumerate().filter(|(line, record)| last.get(&record.trial) == Some(line)).collect()
 }
 
-/// The trials of which nothing is left to be done.
+/// Returns the trials that are complete.
 #[must_use]
 pub fn whole(trials: &[TrialRecord]) -> BTreeSet<Trial> {
     let whole = latest(trials).into_iter().filter(|(_, record)| record.ended.is_none());

@@ -1,5 +1,5 @@
-//! Settings of the machines that took part in a run: recorded with the first trial that was done after they were told, and again whenever
-//! they are not the same any more.
+//! The settings of the machines of a run. They are recorded with the first trial after they were reported, and
+//! again whenever they change.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use crate::sampling::{MOUNT, Settings};
 pub struct MachineSettings {
     /// Its name; empty: the machine that keeps the records.
     pub name: String,
-    /// The system whose server it is; `None`: it works.
+    /// The system whose server it is; `None`: it is an agent.
     pub system: Option<String>,
-    /// All of them, as they were then.
+    /// All its settings at that time.
     pub settings: Settings,
 }
 
 impl MachineSettings {
-    /// Of the machine that keeps the records.
+    /// Returns the settings of the machine that keeps the records.
     #[must_use]
     pub fn here(settings: Settings) -> Self {
         Self { name: String::new(), system: None, settings }
     }
 }
 
-/// What is known of the machines of a run, by their names.
+/// The known settings of a run's machines, by name.
 pub type KnownSettings = BTreeMap<String, MachineSettings>;
 
-/// The settings that the machines of a run had last.
+/// Returns the last known settings of a run's machines.
 #[must_use]
 pub fn known_settings(head: &RunHead, trials: &[TrialRecord]) -> KnownSettings {
     let here = MachineSettings::here(head.machine.clone());
@@ -38,8 +38,8 @@ pub fn known_settings(head: &RunHead, trials: &[TrialRecord]) -> KnownSettings {
     std::iter::once(here).chain(told).map(|machine| (machine.name.clone(), machine)).collect()
 }
 
-/// What of `told` is new, to be recorded; from now on it is known. How places are mounted that a machine has nothing to do with just now is
-/// kept as it was.
+/// Returns the new settings of `told`, which must be recorded, and adds them to `known`. Mounts of directories that
+/// a machine does not use now keep their known values.
 pub fn news(known: &mut KnownSettings, mut told: Vec<MachineSettings>) -> Vec<MachineSettings> {
     for machine in &mut told {
         let before = known.get(&machine.name).into_iter().flat_map(|before| &before.settings);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_not_recorded_again_and_what_changes_is() {
+    fn only_new_and_changed_settings_are_recorded() {
         let head = RunHead { machine: machine("", "6.1").settings, ..RunHead::default() };
         let mut known = known_settings(&head, &[]);
         assert_eq!(news(&mut known, vec![machine("", "6.1"), machine("a", "6.1")]), [machine("a", "6.1")]);

@@ -1,4 +1,4 @@
-//! Decompression of what ROOT compresses: blocks of up to 16 MiB, each with 9 bytes before it that name the algorithm.
+//! Decompresses ROOT's blocks of up to 16 MiB. The 9 bytes before each name the algorithm.
 
 use std::io::Read as _;
 
@@ -7,14 +7,14 @@ use xxhash_rust::xxh64::xxh64;
 
 use super::{PART_MAX, Part, RootFileError};
 
-/// Algorithm, method, compressed and uncompressed length.
+/// The algorithm, the method, the compressed and the uncompressed length.
 const HEADER_LEN: usize = 9;
-/// Before lz4's data stands a checksum.
+/// The checksum before the data of lz4.
 const LZ4_SUM: usize = 8;
-/// Memory for the dictionary of an xz block, in KiB; ROOT's blocks are smaller than 16 MiB.
+/// The memory for the dictionary of an xz block, in KiB. ROOT's blocks are smaller than 16 MiB.
 const XZ_MEMORY_KIB: u32 = 256 << 10;
 
-/// Decompresses parts, one after the other, with what the algorithms keep between.
+/// Decompresses parts, one after the other. It keeps the state of the algorithms in between.
 #[derive(Default)]
 pub struct Unpacker {
     zlib: Option<flate2::Decompress>,
@@ -28,11 +28,11 @@ impl std::fmt::Debug for Unpacker {
 }
 
 impl Unpacker {
-    /// Puts the uncompressed data of `part`, whose bytes are `record`, into `out`, in place of what was there. Lengths and the checksums that
-    /// the format has are compared.
+    /// Writes the uncompressed data of `part`, whose bytes are `record`, into `out`, replacing its contents.
+    /// Lengths and the format's checksums are checked.
     ///
     /// # Errors
-    /// [`RootFileError`]: an unknown algorithm, a wrong checksum, or other lengths than were said.
+    /// [`RootFileError`]: unknown algorithm, wrong checksum, or wrong length.
     pub fn unpack(&mut self, part: &Part, record: &[u8], out: &mut Vec<u8>) -> Result<(), RootFileError> {
         let wrong = |what: String| RootFileError::malformed(part.offset, what);
         out.clear();
@@ -73,14 +73,14 @@ impl Unpacker {
             let room = out.get_mut(begin..).unwrap_or_default();
             let done = self.block([header[0], header[1]], block, room, part.offset)?;
             if done != plain {
-                return Err(wrong(format!("a block holds {done} bytes where {plain} were said")));
+                return Err(wrong(format!("a block holds {done} bytes instead of {plain}")));
             }
             left = left.get(HEADER_LEN + packed..).unwrap_or_default();
         }
         if left.is_empty() { Ok(()) } else { Err(wrong(format!("{} bytes behind the last block", left.len()))) }
     }
 
-    /// Bytes that the block holds; more than there is room for is an error.
+    /// Returns the bytes that the block holds. If there is not enough room, it is an error.
     fn block(
         &mut self,
         algorithm: [u8; 2],
@@ -96,7 +96,7 @@ impl Unpacker {
                 let ended = zlib.decompress(block, room, flate2::FlushDecompress::Finish);
                 match ended {
                     Ok(flate2::Status::StreamEnd) => Ok(usize::try_from(zlib.total_out()).unwrap_or(0)),
-                    Ok(_) => Err(wrong("zlib", "it does not end where it was said to".to_owned())),
+                    Ok(_) => Err(wrong("zlib", "it does not end at its given length".to_owned())),
                     Err(error) => Err(wrong("zlib", error.to_string())),
                 }
             }
@@ -120,14 +120,14 @@ impl Unpacker {
                 let mut reader = lzma_rust2::XzReader::new_mem_limit(block, false, XZ_MEMORY_KIB);
                 let failed = |error: std::io::Error| wrong("xz", error.to_string());
                 reader.read_exact(room).map_err(failed)?;
-                // To its end: there its checksum is compared.
+                // The checksum is checked at the end of the data.
                 match reader.read(&mut [0]).map_err(failed)? {
                     0 => Ok(room.len()),
-                    _ => Err(wrong("xz", "it holds more than was said".to_owned())),
+                    _ => Err(wrong("xz", "it holds more than its given length".to_owned())),
                 }
             }
             b"CS" => Err(RootFileError::unsupported(format!(
-                "at byte {offset}: compressed by ROOT's first algorithm (`CS`), which nobody writes any more"
+                "at byte {offset}: compressed by ROOT's first algorithm (`CS`), which is no longer in use"
             ))),
             other => Err(wrong("an unknown algorithm", format!("`{}`", other.escape_ascii()))),
         }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_algorithm_gives_back_what_was_packed() {
+    fn each_algorithm_restores_the_data() {
         let plain: Vec<u8> = (0..100_000_u32).map(|n| (n / 7 % 251) as u8).collect();
         let mut unpacker = Unpacker::default();
         let mut out = vec![1; 3];
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lengths_than_were_said_are_refused() {
+    fn wrong_lengths_are_refused() {
         let plain = vec![7; 1000];
         let mut unpacker = Unpacker::default();
         for packed in all(&plain) {

@@ -1,13 +1,13 @@
-//! Reading fields one after the other, and never past the end.
+//! Reads fields one after the other, and never past the end.
 
 use super::RootFileError;
 
-/// What is left of a piece of the file.
+/// The unread rest of a section of the file.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rootfile) struct Bytes<'a> {
     all: &'a [u8],
     at: usize,
-    /// Where the piece begins in the file, for errors; of a piece that was compressed the place of that.
+    /// The start of the section in the file, for errors. For decompressed data it is that of the compressed data.
     origin: u64,
 }
 
@@ -16,7 +16,7 @@ impl<'a> Bytes<'a> {
         Self { all, at: 0, origin }
     }
 
-    /// Where it is, within the piece.
+    /// Returns the position in the section.
     pub(in crate::rootfile) fn position(&self) -> usize {
         self.at
     }
@@ -38,7 +38,7 @@ impl<'a> Bytes<'a> {
         Ok(taken)
     }
 
-    /// Goes to a place behind this one.
+    /// Moves forward to a position.
     pub(in crate::rootfile) fn go_to(&mut self, position: usize) -> Result<(), RootFileError> {
         match position.checked_sub(self.at) {
             Some(len) => self.take(len).map(drop),
@@ -46,7 +46,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// What is behind `position` is none of its business.
+    /// Ends the section at `position`.
     pub(in crate::rootfile) fn end_at(&mut self, position: usize) {
         self.all = self.all.get(..position).unwrap_or(self.all);
     }

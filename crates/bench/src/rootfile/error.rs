@@ -1,43 +1,43 @@
-//! Why a ROOT file was not understood.
+//! Why a ROOT file cannot be used.
 
 use std::io;
 
-/// What is wrong with a file.
+/// An error in a ROOT file.
 #[derive(Debug, thiserror::Error)]
 pub enum RootFileError {
     /// It cannot be read.
     #[error("read {len} bytes at {offset}: {source}")]
     Io {
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// How much.
+        /// The length.
         len: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It begins with something else than `root`.
-    #[error("it is no ROOT file: it does not begin with `root`")]
+    /// The file does not begin with `root`.
+    #[error("not a ROOT file: it does not begin with `root`")]
     NotRoot,
     /// Its bytes contradict the format, or each other.
     #[error("at byte {offset}: {what}")]
     Malformed {
-        /// Where in the file.
+        /// The offset in the file.
         offset: u64,
-        /// What is wrong there.
+        /// What is wrong.
         what: String,
     },
-    /// Something that this version does not read.
+    /// A feature that this version does not read.
     #[error("{what}")]
     Unsupported {
-        /// What.
+        /// The feature.
         what: String,
     },
     /// A checksum within the file is wrong.
     #[error("at byte {offset}: the checksum of {what} is wrong; the file is damaged")]
     Checksum {
-        /// Where in the file.
+        /// The offset in the file.
         offset: u64,
-        /// Of what.
+        /// The part with the checksum.
         what: &'static str,
     },
 }

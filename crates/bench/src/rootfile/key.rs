@@ -1,17 +1,18 @@
-//! The records of a ROOT file, one behind the other: each begins with a `TKey` that says how long it is and what it holds.
+//! The records of a ROOT file, which follow one another. Each begins with a `TKey` that has its length and its
+//! type.
 
 use std::ops::Range;
 
 use super::bytes::Bytes;
 use super::{PART_MAX, PARTS_MAX, Part, RootFileError, Source};
 
-/// Read at once when a key is looked for: most keys are shorter.
+/// The bytes that are read first for a key. Most keys are shorter.
 const KEY_USUAL: usize = 4096;
-/// Before the records at least this much is there.
+/// The smallest offset of the first record.
 const HEADER_LEN: usize = 64;
-/// Files from this version on have 64-bit places in their header.
+/// From this version on, the file header has 64-bit offsets.
 const LARGE_FILE: u32 = 1_000_000;
-/// Keys of versions above this one have 64-bit places.
+/// Keys with higher versions have 64-bit offsets.
 const LARGE_KEY: u16 = 1000;
 
 /// A record.
@@ -21,11 +22,11 @@ pub(super) struct Key {
     pub(super) name: String,
     pub(super) title: String,
     pub(super) cycle: u16,
-    /// Where it is; entries are those of a basket.
+    /// Its location. The entries are those of a basket.
     pub(super) part: Part,
 }
 
-/// All records that are in use.
+/// Returns all records in use.
 pub(super) fn scan(source: &Source<'_>) -> Result<Vec<Key>, RootFileError> {
     let Header { begin, end, free } = Header::read(source)?;
     let mut free = free.into_iter().peekable();
@@ -37,14 +38,14 @@ pub(super) fn scan(source: &Source<'_>) -> Result<Vec<Key>, RootFileError> {
             free.next();
         }
         if let Some(gap) = free.peek().filter(|gap| gap.contains(&at)) {
-            // What stands in it is of records that were there before.
+            // A gap contains old records.
             at = gap.end;
             continue;
         }
         let step = match record(source, &mut window, at, end)? {
             Record::Key(key) => {
                 let bytes = key.part.bytes;
-                // Only these are of interest, and the others may be very many.
+                // The other records may be very many and are not needed.
                 let of_interest = ["TBasket", "TTree", "TNtuple", "TNtupleD", super::ntuple::CLASS];
                 if of_interest.contains(&key.class.as_str()) {
                     if keys.len() == PARTS_MAX {
@@ -61,11 +62,11 @@ pub(super) fn scan(source: &Source<'_>) -> Result<Vec<Key>, RootFileError> {
     Ok(keys)
 }
 
-/// Where records are.
+/// The location of the records.
 struct Header {
     begin: u64,
     end: u64,
-    /// Gaps between them, in their order.
+    /// The gaps between records, in order.
     free: Vec<Range<u64>>,
 }
 
@@ -82,19 +83,22 @@ impl Header {
         let (end, free_at) = (place()?, place()?);
         let free_len = head.be_u32()?;
         if end > source.len() {
-            let what = format!("the file is said to end at byte {end}, and has {}; it was cut off", source.len());
+            let what = format!(
+                "the file's header says that it ends at byte {end}, and it has {}; it was cut off",
+                source.len()
+            );
             return Err(RootFileError::malformed(8, what));
         }
         if begin < 8 || begin > end {
-            return Err(head.error(format!("the first record is said to be at byte {begin} of {end}")));
+            return Err(head.error(format!("the file's header says that the first record is at byte {begin} of {end}")));
         }
-        // A file that was not closed has none.
+        // A file that was not closed has no list.
         let free = if free_at == 0 { Vec::new() } else { free(source, free_at, free_len)? };
         Ok(Self { begin, end, free })
     }
 }
 
-/// The list of gaps: of each a version, its first byte and its last.
+/// Reads the list of gaps. Each has a version, its first byte and its last.
 fn free(source: &Source<'_>, at: u64, len: u32) -> Result<Vec<Range<u64>>, RootFileError> {
     let record = source.at(at, usize::try_from(len).unwrap_or(usize::MAX))?;
     let mut bytes = Bytes::new(&record, at);
@@ -117,18 +121,18 @@ fn free(source: &Source<'_>, at: u64, len: u32) -> Result<Vec<Range<u64>>, RootF
 
 enum Record {
     Key(Box<Key>),
-    /// A gap, or a record of no data, of so many bytes.
+    /// A gap, or a record without data, with its length.
     Other(u32),
 }
 
-/// What was read last of the file.
+/// The last section that was read.
 struct Window {
     offset: u64,
     bytes: Vec<u8>,
 }
 
 impl Window {
-    /// At least `len` bytes from `offset` on.
+    /// Returns at least `len` bytes from `offset`.
     fn show(&mut self, source: &Source<'_>, offset: u64, len: usize) -> Result<&[u8], RootFileError> {
         let skip = |window: &Self| usize::try_from(offset.checked_sub(window.offset)?).ok();
         let here = skip(self).filter(|skip| self.bytes.len() >= skip.saturating_add(len));
@@ -155,7 +159,7 @@ fn record(source: &Source<'_>, window: &mut Window, at: u64, end: u64) -> Result
     if bytes < 0 {
         return Ok(Record::Other(len));
     }
-    // Nbytes, Version, ObjLen, Datime, KeyLen, Cycle; then two places and three texts.
+    // Nbytes, Version, ObjLen, Datime, KeyLen, Cycle; then two offsets and three texts.
     let key_len = {
         let mut head = Bytes::new(window.show(source, at, 18)?, at);
         head.take(14)?;
@@ -187,7 +191,7 @@ fn request(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// A `TString`.
+/// Reads a `TString`.
 fn text(bytes: &mut Bytes<'_>) -> Result<String, RootFileError> {
     let len = match bytes.u8()? {
         u8::MAX => bytes.be_u32()?,
@@ -196,11 +200,11 @@ fn text(bytes: &mut Bytes<'_>) -> Result<String, RootFileError> {
     Ok(String::from_utf8_lossy(bytes.take(usize::try_from(len).unwrap_or(usize::MAX))?).into_owned())
 }
 
-/// The rest of a basket's key: its version, buffer size, entries it has room for, entries it has.
+/// Reads the rest of a basket's key: version, buffer size, the most entries, the present entries.
 fn basket_entries(bytes: &mut Bytes<'_>) -> Result<u64, RootFileError> {
     bytes.take(2 + 4)?;
     if bytes.be_i32()? < 0 {
-        // Bits for I/O features stand between.
+        // Flags of I/O features come in between.
         bytes.take(1)?;
     }
     let entries = bytes.be_i32()?;
@@ -211,10 +215,10 @@ fn basket_entries(bytes: &mut Bytes<'_>) -> Result<u64, RootFileError> {
 pub(super) mod tests {
     use super::*;
 
-    /// Class, name, title, what stands in the key behind them, and data.
+    /// Class, name, title, the rest of the key, and data.
     type Made<'a> = (&'a str, &'a str, &'a str, &'a [u8], &'a [u8]);
 
-    /// A file of records.
+    /// Makes a file of records.
     pub(in crate::rootfile) fn file(records: &[Made<'_>]) -> Vec<u8> {
         let mut bytes = b"root".to_vec();
         bytes.extend(63_400_u32.to_be_bytes());
@@ -246,7 +250,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn records_are_found_and_gaps_left_out() {
+    fn records_are_found_and_gaps_skipped() {
         let mut bytes = file(&[
             ("TBasket", "x", "t", &basket_key(7), b"1234567"),
             ("TH1", "h", "", &[], b"12"),
@@ -262,7 +266,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn gaps_of_which_only_the_list_of_gaps_knows_are_left_out() {
+    fn gaps_that_only_the_list_names_are_skipped() {
         let list = [&1_u16.to_be_bytes()[..], &164_u32.to_be_bytes(), &(164 + 7 + 57 - 1_u32).to_be_bytes()].concat();
         let basket = basket_key(7);
         let mut bytes = file(&[
@@ -282,14 +286,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused_with_its_place() {
+    fn contradictions_are_refused_with_their_offset() {
         let good = file(&[("TBasket", "x", "t", &basket_key(7), b"1234567")]);
         let said = |at: usize, bytes: &[u8]| {
             let mut wrong = good.clone();
             wrong[at..at + bytes.len()].copy_from_slice(bytes);
             scan(&Source::memory(&wrong)).unwrap_err().to_string()
         };
-        assert!(said(0, b"toor").contains("no ROOT file"));
+        assert!(said(0, b"toor").contains("not a ROOT file"));
         assert!(said(12, &1_000_000_u32.to_be_bytes()).contains("cut off"));
         assert!(said(100, &0_u32.to_be_bytes()).contains("at byte 100: a record of 0 bytes"));
         assert!(said(100, &i32::MAX.to_be_bytes()).contains("are left"));

@@ -1,14 +1,14 @@
-//! Where the data of branches lies in a real ROOT file: the baskets of trees (`TTree`) and the pages of `RNTuple`s, with their places,
-//! lengths and entries, and how they are decompressed. It is what an analysis job asks its storage for.
+//! Finds the data of branches in a real ROOT file: the baskets of trees (`TTree`) and the pages of `RNTuple`s, with
+//! their offsets, lengths and entries. It also decompresses them. An analysis job requests these from its storage.
 //!
-//! Baskets are found by their records in the file, one behind the other, as `TFile::Map` does; pages by the page lists that the format has for
-//! it (ROOT's `BinaryFormatSpecification.md`). The values in them are not interpreted.
+//! Baskets are found by their records in the file, like `TFile::Map` does. Pages are found by the format's page
+//! lists (ROOT's `BinaryFormatSpecification.md`). The values in them are not interpreted.
 //!
-//! What the scan of records cannot see: baskets that a tree keeps within its own object (often the last ones, of a small tree all). Their
-//! entries are counted ([`Branch::entries_within_the_tree`]), and a job reads them with the tree's object, as real ones do. Trees of one name in
-//! several directories of a file are taken for one.
+//! The scan of records does not see baskets within a tree's own object (often the last ones, or all of a small
+//! tree). Their entries are counted ([`Branch::entries_within_the_tree`]), and a job reads them with the tree's
+//! object, like real jobs do. Trees with the same name in several directories of a file count as one.
 //!
-//! All bytes are from outside: every length and count is compared with what is there before it is used.
+//! All bytes are untrusted: every length and count is checked before it is used.
 
 mod block;
 mod bytes;
@@ -22,12 +22,12 @@ pub use block::Unpacker;
 pub use error::RootFileError;
 pub use source::Source;
 
-/// Most parts of all branches of a file.
+/// The most parts of all branches of a file.
 const PARTS_MAX: usize = 1 << 22;
-/// Longest part, as it lies in the file and uncompressed.
+/// The longest part, compressed or uncompressed.
 pub const PART_MAX: u32 = 256 << 20;
 
-/// What kind of a data set it is.
+/// The kind of a data set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -40,11 +40,11 @@ pub enum Kind {
 /// The data sets of a file.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct RootFile {
-    /// Bytes of the file.
+    /// The length of the file in bytes.
     pub bytes: u64,
-    /// In the order of their first record.
+    /// The data sets in the order of their first record.
     pub trees: Vec<Tree>,
-    /// What is in the file and was not read, in words.
+    /// Readable notes about data that were not read.
     pub notes: Vec<String>,
 }
 
@@ -57,29 +57,30 @@ pub struct Tree {
     pub kind: Kind,
     /// Its entries (events).
     pub entries: u64,
-    /// What everybody who reads it has to read first: the tree's object, or the ntuple's anchor, header, footer and page lists.
+    /// The parts that every reader needs first: the tree's object, or the ntuple's anchor, header, footer and page
+    /// lists.
     pub head: Vec<Part>,
-    /// Its branches or fields that have parts, by name.
+    /// Its branches or fields with parts, by name.
     pub branches: Vec<Branch>,
 }
 
 /// A branch of a tree, or a field of an ntuple with all its columns.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Branch {
-    /// Its name; of a field with those that it is in, with dots between.
+    /// Its name. A field's name includes its parents, with dots in between.
     pub name: String,
-    /// Entries that lie in baskets within the tree's own object.
+    /// The entries in baskets within the tree's own object.
     pub entries_within_the_tree: u64,
-    /// Its baskets or pages, by their entries.
+    /// Its baskets or pages, ordered by entries.
     pub parts: Vec<Part>,
 }
 
-/// A basket, a page, or another piece that is read and decompressed as a whole.
+/// A basket, a page, or another section that is read and decompressed as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Part {
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// Bytes in the file, with what is before and behind the data.
+    /// Its bytes in the file, including those before and behind the data.
     pub bytes: u32,
     /// Bytes before the data: the key of a basket.
     pub before: u32,
@@ -87,14 +88,15 @@ pub struct Part {
     pub behind: u32,
     /// Bytes of the data uncompressed.
     pub uncompressed: u32,
-    /// The first entry that it holds a part of; of an ntuple's page the first of its cluster.
+    /// The first entry of which it holds a part. For an ntuple's page it is the first of its cluster.
     pub first_entry: u64,
-    /// How many entries it holds; of an ntuple's page those of its cluster, as all its pages are read together.
+    /// The number of entries. For an ntuple's page it is that of its cluster, because all pages of a cluster are
+    /// read together.
     pub entries: u64,
 }
 
 impl Part {
-    /// The entry after its last.
+    /// Returns its last entry plus one.
     #[must_use]
     pub fn end_entry(&self) -> u64 {
         self.first_entry.saturating_add(self.entries)
@@ -102,10 +104,10 @@ impl Part {
 }
 
 impl RootFile {
-    /// Reads where everything is.
+    /// Finds all parts of a file.
     ///
     /// # Errors
-    /// [`RootFileError`]: it cannot be read, is no ROOT file, or its bytes contradict each other.
+    /// [`RootFileError`]: the file cannot be read, is not a ROOT file, or contradicts itself.
     pub fn read(source: &Source<'_>) -> Result<Self, RootFileError> {
         let keys = key::scan(source)?;
         let mut notes = Vec::new();
@@ -123,7 +125,7 @@ impl RootFile {
 }
 
 impl Tree {
-    /// Bytes of all parts of all branches.
+    /// Returns the bytes of all parts of all branches.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.branches.iter().flat_map(|branch| &branch.parts).map(|part| u64::from(part.bytes)).sum()

@@ -1,4 +1,4 @@
-//! The bytes of a file, wherever they are.
+//! The bytes of a file, on disk or in memory.
 
 use std::fs::File;
 use std::io;
@@ -20,39 +20,39 @@ enum Bytes<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// An open file.
+    /// Uses an open file.
     ///
     /// # Errors
-    /// Of the kernel, asked for its length.
+    /// The kernel does not return its length.
     pub fn file(file: &'a File) -> io::Result<Self> {
         Ok(Self { len: file.metadata()?.len(), bytes: Bytes::File(file) })
     }
 
-    /// Bytes in memory.
+    /// Uses bytes in memory.
     #[must_use]
     pub fn memory(bytes: &'a [u8]) -> Self {
         Self { len: bytes.len() as u64, bytes: Bytes::Memory(bytes) }
     }
 
-    /// Bytes in all.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The `len` bytes at `offset`, which have to be there: so no length makes this take more memory than the file has bytes.
+    /// Returns the `len` bytes at `offset`. It never allocates more memory than the file has bytes.
     ///
     /// # Errors
-    /// [`RootFileError::Malformed`] where they lie behind the end; of the kernel.
+    /// [`RootFileError::Malformed`]: the range ends behind the file. The kernel returns an error.
     pub fn at(&self, offset: u64, len: usize) -> Result<Vec<u8>, RootFileError> {
         if offset.checked_add(len as u64).is_none_or(|end| end > self.len) {
-            let what = format!("{len} bytes are said to be here, and the file ends at byte {}", self.len);
+            let what = format!("{len} bytes must be here, and the file ends at byte {}", self.len);
             return Err(RootFileError::malformed(offset, what));
         }
         match self.bytes {
@@ -68,7 +68,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Up to `len` bytes at `offset`: fewer at the end.
+    /// Returns up to `len` bytes at `offset`; fewer at the end.
     pub(super) fn up_to(&self, offset: u64, len: usize) -> Result<Vec<u8>, RootFileError> {
         let there = self.len.saturating_sub(offset);
         self.at(offset, len.min(usize::try_from(there).unwrap_or(len)))

@@ -1,4 +1,4 @@
-//! Trees from their baskets' records.
+//! Builds trees from the records of their baskets.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use super::bytes::Bytes;
 use super::key::Key;
 use super::{Branch, Kind, PART_MAX, Part, RootFileError, Source, Tree};
 
-/// A byte count before a version has this bit set.
+/// This bit is set in a byte count before a version.
 const BYTE_COUNT: u32 = 0x4000_0000;
-/// Trees of versions from this one on hold their entries as a 64-bit number behind the classes that they are made of.
+/// From this version on, a tree stores its number of entries as a 64-bit number behind its base classes.
 const VERSION_MIN: u16 = 16;
 /// `TNamed`, `TAttLine`, `TAttFill`, `TAttMarker`.
 const BASES: usize = 4;
 
 /// Baskets by branch, and the tree's own object.
-type Found<'a> = (BTreeMap<&'a str, Vec<Part>>, Option<&'a Key>);
+type TreeRecords<'a> = (BTreeMap<&'a str, Vec<Part>>, Option<&'a Key>);
 
-/// The trees of a file, in the order in which their first basket, or they themselves, stand.
+/// Returns the trees of a file, ordered by their first record.
 pub(super) fn trees(source: &Source<'_>, keys: &[Key]) -> Result<Vec<Tree>, RootFileError> {
     let mut order: Vec<&str> = Vec::new();
-    let mut found: BTreeMap<&str, Found<'_>> = BTreeMap::new();
+    let mut found: BTreeMap<&str, TreeRecords<'_>> = BTreeMap::new();
     for key in keys {
         let is_basket = key.class == "TBasket";
         if !is_basket && !key.class.starts_with('T') {
@@ -34,7 +34,7 @@ pub(super) fn trees(source: &Source<'_>, keys: &[Key]) -> Result<Vec<Tree>, Root
         if is_basket {
             branches.entry(key.name.as_str()).or_default().push(key.part);
         } else if object.is_none_or(|other: &Key| other.cycle <= key.cycle) {
-            // Older cycles are backups of the same tree in the making.
+            // Older cycles are backups of the same unfinished tree.
             *object = Some(key);
         }
     }
@@ -76,7 +76,7 @@ fn branch(name: &str, mut parts: Vec<Part>) -> Branch {
     Branch { name: name.to_owned(), entries_within_the_tree: 0, parts }
 }
 
-/// How many entries a tree says that it has; `None` of one too old.
+/// Returns the number of entries in a tree's object; `None` for old versions.
 fn entries_of(source: &Source<'_>, unpacker: &mut Unpacker, key: &Key) -> Result<Option<u64>, RootFileError> {
     let part = key.part;
     if part.bytes > PART_MAX || part.uncompressed > PART_MAX {
@@ -88,7 +88,7 @@ fn entries_of(source: &Source<'_>, unpacker: &mut Unpacker, key: &Key) -> Result
     let mut bytes = Bytes::new(&object, part.offset);
     let (mut version, _) = version(&mut bytes)?;
     if key.class != "TTree" {
-        // The derived class has a header of its own.
+        // The derived class has its own header.
         (version, _) = self::version(&mut bytes)?;
     }
     if version < VERSION_MIN {
@@ -102,7 +102,7 @@ fn entries_of(source: &Source<'_>, unpacker: &mut Unpacker, key: &Key) -> Result
     Ok(Some(bytes.be_u64()?))
 }
 
-/// A version, and where what it is of ends, if that is said.
+/// Reads a version, and the end of its object if it is given.
 fn version(bytes: &mut Bytes<'_>) -> Result<(u16, Option<usize>), RootFileError> {
     let mut ahead = *bytes;
     let count = ahead.be_u32()?;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_says_how_many_entries_it_has() {
+    fn the_entries_of_a_tree_are_read() {
         let base = [&(BYTE_COUNT | 4).to_be_bytes()[..], &1_u16.to_be_bytes(), &[0; 2]].concat();
         let head = [&(BYTE_COUNT | 100).to_be_bytes()[..], &20_u16.to_be_bytes()].concat();
         let object = [head, base.repeat(4), 77_u64.to_be_bytes().to_vec()].concat();

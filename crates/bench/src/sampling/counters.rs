@@ -1,23 +1,23 @@
-//! The kernel's counters as text files show them.
+//! The kernel's counters from its text files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-/// Ticks of all processors together since the start, by kind (`/proc/stat`, proc(5)).
+/// The ticks of all processors together since boot, by kind (`/proc/stat`, proc(5)).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Cpu {
-    /// User, niced user included.
+    /// User, including niced processes.
     pub user: u64,
     /// Kernel.
     pub system: u64,
-    /// Nothing to do.
+    /// Idle.
     pub idle: u64,
-    /// Nothing to do, but waiting for a disk.
+    /// Idle while waiting for a disk.
     pub iowait: u64,
-    /// Interrupts, soft ones included: where a network's receiving is paid.
+    /// Interrupts, including soft ones, which receive from the network.
     pub interrupts: u64,
-    /// Taken by the hypervisor for others.
+    /// Taken by the hypervisor for other machines.
     pub steal: u64,
 }
 
@@ -28,9 +28,9 @@ pub struct Interface {
     pub received: u64,
     /// Bytes sent.
     pub sent: u64,
-    /// Packets dropped or failed, both ways.
+    /// Packets dropped or failed, in both directions.
     pub lost: u64,
-    /// Bytes a second that it can move each way; `None` where it does not say.
+    /// Its speed in each direction in bytes a second; `None`: unknown.
     pub speed: Option<u64>,
 }
 
@@ -39,9 +39,9 @@ pub struct Interface {
 pub struct Tcp {
     /// Segments sent.
     pub sent: u64,
-    /// Segments sent once more.
+    /// Segments retransmitted.
     pub retransmitted: u64,
-    /// Datagrams of UDP that found no room.
+    /// UDP datagrams that found no room.
     pub udp_dropped: u64,
 }
 
@@ -58,54 +58,55 @@ pub struct Disk {
     pub written_bytes: u64,
     /// Milliseconds in which at least one request was under way.
     pub busy_ms: u64,
-    /// Milliseconds of all requests together.
+    /// The sum of the times of all requests, in milliseconds.
     pub waited_ms: u64,
 }
 
-/// Microseconds in which something was held up by the lack of a resource (`/proc/pressure`).
+/// Microseconds in which tasks were delayed by the lack of a resource (`/proc/pressure`).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Pressure {
-    /// Some wait for a processor.
+    /// Some tasks wait for a processor.
     pub cpu_us: u64,
-    /// Some wait for memory.
+    /// Some tasks wait for memory.
     pub memory_us: u64,
-    /// Some wait for a disk.
+    /// Some tasks wait for a disk.
     pub io_us: u64,
-    /// All wait for a disk.
+    /// All tasks wait for a disk.
     pub io_full_us: u64,
 }
 
-/// Counters of one moment.
+/// The counters at one moment.
 #[derive(Clone, Debug)]
 pub struct Counters {
-    /// When.
+    /// The moment.
     pub at: Instant,
-    /// How many processors there are.
+    /// The number of processors.
     pub processors: u32,
-    /// Their time.
+    /// The time of all processors.
     pub cpu: Cpu,
-    /// Ticks of each processor, busy and in all, by its number.
+    /// The busy ticks and all ticks of each processor, by number.
     pub cores: BTreeMap<u32, (u64, u64)>,
-    /// Interfaces by name.
+    /// The interfaces by name.
     pub interfaces: BTreeMap<String, Interface>,
     /// TCP and UDP.
     pub tcp: Tcp,
-    /// Whole disks by name, no partitions.
+    /// Whole disks by name, without partitions.
     pub disks: BTreeMap<String, Disk>,
-    /// Bytes of memory that could be had, caches given up.
+    /// Available memory in bytes, including caches.
     pub memory_available: u64,
-    /// Bytes of memory in all.
+    /// All memory in bytes.
     pub memory_total: u64,
-    /// Bytes that wait to be written to disks.
+    /// Bytes that wait for writing to disks.
     pub dirty: u64,
-    /// What is held up; `None` where the kernel does not count it.
+    /// The pressure; `None`: the kernel does not count it.
     pub pressure: Option<Pressure>,
-    /// Ticks of each process that is watched, user and system, by its id.
+    /// The user and system ticks of each watched process, by id.
     pub processes: BTreeMap<u32, u64>,
 }
 
 impl Counters {
-    /// Reads them, below `proc` (`/proc`) and `sys` (`/sys`), and those of `processes` that are there. What the kernel does not show is 0.
+    /// Reads the counters below `proc` (`/proc`) and `sys` (`/sys`), and those of `processes` that exist. A counter
+    /// that the kernel does not show is 0.
     #[must_use]
     pub fn read(proc: &Path, sys: &Path, processes: &[u32], at: Instant) -> Self {
         let text = |name: &str| std::fs::read_to_string(proc.join(name)).unwrap_or_default();
@@ -142,7 +143,7 @@ fn cpu(stat: &str) -> Cpu {
     Cpu { user: at(0) + at(1), system: at(2), idle: at(3), iowait: at(4), interrupts: at(5) + at(6), steal: at(7) }
 }
 
-/// A line each: `cpu0`, `cpu1`, ...
+/// There is a line for each: `cpu0`, `cpu1`, ...
 fn processors(stat: &str) -> u32 {
     let is_one =
         |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
@@ -154,7 +155,8 @@ fn cores(stat: &str) -> BTreeMap<u32, (u64, u64)> {
         .filter_map(|line| {
             let (number, words) = line.strip_prefix("cpu")?.split_once(' ')?;
             let n = numbers(words);
-            // Idle and waiting for a disk are the fourth and fifth; what comes after the eighth is in the first two already.
+            // The fourth and fifth are idle and waiting for a disk. Those after the eighth are included in the
+            // first two.
             let all: u64 = n.iter().take(8).sum();
             let busy = all.saturating_sub(n.get(3..5).map_or(0, |idle| idle.iter().sum()));
             Some((number.parse().ok()?, (busy, all)))
@@ -177,7 +179,7 @@ fn interfaces(dev: &str, speed: impl Fn(&str) -> Option<u64>) -> BTreeMap<String
         .collect()
 }
 
-/// The file has megabits a second; what has no speed has an error or -1 in its place.
+/// The file has megabits a second. An interface without a speed returns an error or -1.
 fn link_speed(sys: &Path, name: &str) -> Option<u64> {
     let text = std::fs::read_to_string(sys.join("class/net").join(name).join("speed")).ok()?;
     text.trim().parse::<u64>().ok().filter(|speed| *speed > 0)?.checked_mul(125_000)
@@ -197,7 +199,7 @@ fn tcp(snmp: &str) -> Tcp {
     }
 }
 
-/// Sectors of this file are of 512 bytes, whatever those of the disk are.
+/// The sectors of this file have 512 bytes, whatever those of the disk are.
 fn disks(diskstats: &str, is_disk: impl Fn(&str) -> bool) -> BTreeMap<String, Disk> {
     diskstats
         .lines()
@@ -238,7 +240,7 @@ fn pressure(cpu: &str, memory: &str, io: &str) -> Option<Pressure> {
     })
 }
 
-/// User and system ticks of a process (`/proc/PID/stat`); its name may hold blanks and brackets.
+/// Returns the user and system ticks of a process (`/proc/PID/stat`). Its name may contain blanks and parentheses.
 fn process_ticks(stat: &str) -> Option<u64> {
     let (_, words) = stat.rsplit_once(')')?;
     let n: Vec<&str> = words.split_ascii_whitespace().collect();
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_any_bytes_do_no_harm() {
+    fn files_of_any_bytes_are_read_without_a_panic() {
         for text in ["", "cpu \n", "eth0:\n", "Tcp: a\n", "Tcp: OutSegs\nTcp: x\n", "1 2\n", "some total=\n", ")"] {
             let _ = (
                 cpu(text),

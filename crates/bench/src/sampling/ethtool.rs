@@ -1,8 +1,9 @@
-//! What `ethtool` says of an interface, where that is installed: the kernel shows offloads and rings nowhere as files.
+//! The output of `ethtool` about an interface, if it is installed. The kernel has no files about offloads and
+//! rings.
 
 use std::process::{Command, Stdio};
 
-/// Offloads that bear on speed, as `ethtool -k` calls them.
+/// Offloads that affect speed, by their names in `ethtool -k`.
 const OFFLOADS: [&str; 8] = [
     "rx-checksumming",
     "tx-checksumming",
@@ -14,7 +15,7 @@ const OFFLOADS: [&str; 8] = [
     "rx-gro-hw",
 ];
 
-/// Offloads and ring sizes of an interface; none where `ethtool` is not there, or does not know it.
+/// Returns offloads and ring sizes of an interface; none if `ethtool` is missing or does not know the interface.
 pub(super) fn offloads(interface: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = of_features(&said("-k", interface));
     found.extend(of_rings(&said("-g", interface)));
@@ -22,7 +23,7 @@ pub(super) fn offloads(interface: &str) -> Vec<(String, String)> {
 }
 
 fn said(what: &str, interface: &str) -> String {
-    // Not by the search path alone: it is where administrators' programs are, and others' search paths lack that.
+    // Administrators' programs may be outside the search path of other users.
     let run = |program: &str| Command::new(program).args([what, interface]).stdin(Stdio::null()).output().ok();
     let output = ["ethtool", "/usr/sbin/ethtool", "/sbin/ethtool"].into_iter().find_map(run);
     output
@@ -31,14 +32,14 @@ fn said(what: &str, interface: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Lines such as `tcp-segmentation-offload: on`.
+/// Parses lines such as `tcp-segmentation-offload: on`.
 fn of_features(text: &str) -> Vec<(String, String)> {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     let known = lines.filter(|(name, _)| OFFLOADS.contains(name));
     known.filter_map(|(name, value)| Some((name.to_owned(), value.split_whitespace().next()?.to_owned()))).collect()
 }
 
-/// The current sizes come after the largest ones, with the same names.
+/// The present sizes follow the largest ones, with the same names.
 fn of_rings(text: &str) -> Vec<(String, String)> {
     let Some((_, current)) = text.split_once("Current hardware settings:") else { return Vec::new() };
     let lines = current.lines().filter_map(|line| line.split_once(':'));
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_lines_are_read() {
+    fn the_lines_of_ethtool_are_parsed() {
         let features = "Features for eth0:\nrx-checksumming: on [fixed]\n\ttx-checksum-ipv4: on\ntcp-segmentation-offload: off\nx: y\n";
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(of_features(features), [pair("rx-checksumming", "on"), pair("tcp-segmentation-offload", "off")]);

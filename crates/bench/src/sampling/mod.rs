@@ -1,6 +1,7 @@
-//! What a machine does while something is measured: the kernel's counters once a second, of clients and servers alike.
+//! The activity of a machine during a measurement: the kernel's counters once a second, on clients and servers
+//! alike.
 //!
-//! Reading the counters ([`Counters::read`]) is apart from what is made of two readings ([`Sample::between`]), which is pure.
+//! [`Counters::read`] reads the counters. [`Sample::between`] computes the difference of two readings, and is pure.
 
 mod counters;
 mod ethtool;

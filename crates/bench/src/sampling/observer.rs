@@ -1,4 +1,4 @@
-//! Somebody who looks at this machine's counters again and again, and at processes by their names.
+//! Reads this machine's counters repeatedly, with those of processes by name.
 
 use std::path::Path;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{Counters, Sample};
 use crate::measure::ticks;
 
-/// See the module.
+/// Observes this machine. See the module.
 #[derive(Debug)]
 pub struct Observer {
     processes: Vec<String>,
@@ -14,14 +14,14 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// From now on, with the CPU time of the processes of these names.
+    /// Starts now, with the CPU time of the processes with these names.
     #[must_use]
     pub fn new(processes: Vec<String>) -> Self {
         let last = look(&processes);
         Self { processes, last }
     }
 
-    /// What happened since the last time.
+    /// Returns the activity since the last call.
     pub fn sample(&mut self) -> Sample {
         let now = look(&self.processes);
         let sample = Sample::between(&self.last, &now, ticks());
@@ -36,8 +36,8 @@ fn look(processes: &[String]) -> Counters {
     Counters::read(proc, Path::new("/sys"), &ids, Instant::now())
 }
 
-/// Ids of the processes of these names (`/proc/PID/comm`: the first 15 bytes). What measures is neither a server nor a mount, though it may be
-/// of the same name: a bench's processes are left out.
+/// Returns the ids of the processes with these names (`/proc/PID/comm`: the first 15 bytes). Processes of a bench
+/// are left out: they are neither servers nor mounts, although they may have the same name.
 fn ids_of(proc: &Path, names: &[String]) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir(proc) else { return Vec::new() };
     let is_meant =
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_found_by_their_names_and_a_bench_is_none() {
+    fn processes_are_found_by_name_without_those_of_a_bench() {
         let proc = tempfile::tempdir().unwrap();
         let process = |id: &str, comm: &str, arguments: &str| {
             let folder = proc.path().join(id);

@@ -1,17 +1,17 @@
-//! What happened between two readings of the counters, in rates and shares.
+//! The activity between two readings of the counters, in rates and shares.
 
 use std::collections::BTreeMap;
 
 use super::Counters;
 
-/// Where the processors' time went, as shares of all of it (0 to 1).
+/// The use of the processors' time, as shares of all of it (0 to 1).
 #[derive(Clone, Copy, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct CpuShares {
     /// Programs.
     pub user: f64,
-    /// The kernel for them.
+    /// The kernel on behalf of programs.
     pub system: f64,
-    /// Interrupts, the network's receiving among them.
+    /// Interrupts, including receiving from the network.
     pub interrupts: f64,
     /// Idle, waiting for a disk.
     pub iowait: f64,
@@ -21,7 +21,7 @@ pub struct CpuShares {
     pub idle: f64,
 }
 
-/// What an interface moved.
+/// The rates of an interface.
 #[derive(Clone, Copy, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct InterfaceRates {
     /// Bytes a second received.
@@ -30,12 +30,12 @@ pub struct InterfaceRates {
     pub sent: f64,
     /// Packets a second lost.
     pub lost: f64,
-    /// Bytes a second that it can move each way; `None` where it does not say.
+    /// Its speed in each direction in bytes a second; `None`: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
 }
 
-/// What a disk did.
+/// The rates of a disk.
 #[derive(Clone, Copy, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct DiskRates {
     /// Requests read a second.
@@ -46,13 +46,13 @@ pub struct DiskRates {
     pub writes: f64,
     /// Bytes written a second.
     pub written_bytes: f64,
-    /// Share of the time in which it had something to do.
+    /// The share of time in which it was busy.
     pub busy: f64,
-    /// Requests under way, on average.
+    /// The average number of requests under way.
     pub queue: f64,
 }
 
-/// Shares of the time in which something was held up by the lack of a resource.
+/// The shares of time in which tasks were delayed by the lack of a resource.
 #[derive(Clone, Copy, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct PressureShares {
     /// A processor.
@@ -61,46 +61,47 @@ pub struct PressureShares {
     pub memory: f64,
     /// A disk.
     pub io: f64,
-    /// A disk, for all that could run.
+    /// A disk, with all tasks waiting.
     pub io_full: f64,
 }
 
-/// One second of a machine.
+/// The activity of a machine, usually in one second.
 #[derive(Clone, PartialEq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Sample {
-    /// Seconds that it is of.
+    /// The length in seconds.
     pub seconds: f64,
-    /// How many processors there are; 0 where that is not known.
+    /// The number of processors; 0: unknown.
     #[serde(default)]
     pub processors: u32,
-    /// Where their time went.
+    /// The use of their time.
     pub cpu: CpuShares,
-    /// Share of its time in which the processor that had the most to do was busy.
+    /// The busy share of the busiest processor.
     #[serde(default)]
     pub busiest_core: f64,
     /// Interfaces by name.
     pub interfaces: BTreeMap<String, InterfaceRates>,
     /// TCP segments sent a second.
     pub segments: f64,
-    /// TCP segments sent once more a second.
+    /// Retransmitted TCP segments a second.
     pub retransmitted: f64,
-    /// UDP datagrams without room a second.
+    /// UDP datagrams a second that found no room.
     pub udp_dropped: f64,
     /// Disks by name.
     pub disks: BTreeMap<String, DiskRates>,
-    /// Bytes of memory in use that could not be given up.
+    /// Bytes of memory in use, without caches.
     pub memory_used: u64,
-    /// Bytes that wait to be written to disks.
+    /// Bytes that wait for writing to disks.
     pub dirty: u64,
-    /// What was held up; `None` where the kernel does not count it.
+    /// The pressure; `None`: the kernel does not count it.
     pub pressure: Option<PressureShares>,
-    /// Processors that each watched process used, on average (1 is one of them all the time), by its id.
+    /// The average number of processors that each watched process used (1: one of them all the time), by id.
     pub processes: BTreeMap<u32, f64>,
 }
 
 impl Sample {
-    /// What happened between two readings; `ticks` are the kernel's a second (`sysconf(_SC_CLK_TCK)`). Counters that went back (a device
-    /// was taken away, or a process's id has another owner) count as nothing.
+    /// Computes the activity between two readings. `ticks` are the kernel's ticks a second
+    /// (`sysconf(_SC_CLK_TCK)`). Counters that went back (a device was removed, or another process has the id)
+    /// count as 0.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // counters of a second
     pub fn between(before: &Counters, after: &Counters, ticks: f64) -> Self {
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn two_readings_make_rates_and_shares() {
+    fn two_readings_give_rates_and_shares() {
         let start = Instant::now();
         let sample = Sample::between(&counters(start, 1), &counters(start + Duration::from_secs(2), 5), 100.0);
         assert_eq!(
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_go_back_count_as_nothing() {
+    fn counters_that_go_back_count_as_zero() {
         let start = Instant::now();
         let sample = Sample::between(&counters(start, 5), &counters(start, 1), 100.0);
         assert_eq!((sample.cpu.user, sample.retransmitted, sample.processes[&7]), (0.0, 0.0, 0.0));

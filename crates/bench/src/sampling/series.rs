@@ -1,29 +1,30 @@
-//! Samples of a run of any length in bounded memory: when there are too many, each two neighbours become one that is twice as long.
+//! The samples of a run of any length in bounded memory. With too many samples, each pair of neighbours is merged
+//! into one of twice the length.
 
 use std::collections::BTreeMap;
 
 use super::{CpuShares, DiskRates, InterfaceRates, PressureShares, Sample};
 
-/// Samples one after the other.
+/// A series of samples.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
     samples: Vec<Sample>,
-    /// Most of them.
+    /// The largest number of samples.
     max: usize,
-    /// Seconds told of that make one sample.
+    /// The number of pushed samples that are merged into one.
     each: usize,
-    /// How many the last one is made of.
+    /// The number of samples merged into the last one.
     last: usize,
 }
 
 impl Series {
-    /// Of at most `max` samples.
+    /// A series of at most `max` samples.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self { samples: Vec::new(), max: max.max(2), each: 1, last: 1 }
     }
 
-    /// Adds what happened next.
+    /// Adds the next sample.
     pub fn push(&mut self, sample: Sample) {
         if let Some(last) = self.samples.last_mut().filter(|_| self.last < self.each) {
             *last = last.joined(&sample);
@@ -46,13 +47,13 @@ impl Series {
         self.last = 1;
     }
 
-    /// All of them.
+    /// Returns all samples.
     #[must_use]
     pub fn into_samples(self) -> Vec<Sample> {
         self.samples
     }
 
-    /// The last one.
+    /// Returns the last sample.
     #[must_use]
     pub fn last(&self) -> Option<&Sample> {
         self.samples.last()
@@ -60,7 +61,7 @@ impl Series {
 }
 
 impl Sample {
-    /// This one and the one after it as one.
+    /// Merges this sample with the next one.
     #[must_use]
     pub fn joined(&self, next: &Self) -> Self {
         let seconds = self.seconds + next.seconds;
@@ -108,21 +109,21 @@ impl Sample {
         }
     }
 
-    /// CPU time of the whole machine in seconds, waiting not counted.
+    /// Returns the CPU time of the whole machine in seconds, without waiting.
     #[must_use]
     pub fn machine_cpu_s(&self) -> f64 {
         let cpu = self.cpu;
         (cpu.user + cpu.system + cpu.interrupts) * f64::from(self.processors) * self.seconds
     }
 
-    /// CPU time of the watched processes in seconds.
+    /// Returns the CPU time of the watched processes in seconds.
     #[must_use]
     pub fn processes_cpu_s(&self) -> f64 {
         self.processes.values().sum::<f64>() * self.seconds
     }
 }
 
-/// What either has; what one lacks was nothing then.
+/// Combines the keys of both maps. A missing value is zero.
 fn both<K: Ord + Clone, V: Default + Clone>(
     first: &BTreeMap<K, V>,
     second: &BTreeMap<K, V>,

@@ -2,25 +2,26 @@
 
 use super::interval::{Interval, sorted};
 
-/// How two sets of values relate.
+/// The relation of two sets of values.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Comparison {
-    /// Typical ratio of a value of the first to one of the second: the median over all pairs (Hodges and Lehmann's shift, of logarithms).
+    /// The typical ratio of a value of the first set to one of the second: the median over all pairs (Hodges and
+    /// Lehmann's shift, of logarithms).
     pub ratio: f64,
-    /// Between which values the true ratio lies; `None` where there are too few values to say.
+    /// The interval of the true ratio; `None`: there are too few values.
     pub interval: Option<Interval>,
 }
 
 impl Comparison {
-    /// Whether there is a difference at all, as far as the confidence goes. `None`: too few values to say.
+    /// Whether there is a difference, with the interval's confidence. `None`: there are too few values.
     #[must_use]
     pub fn differs(&self) -> Option<bool> {
         self.interval.map(|interval| interval.low > 1.0 || interval.high < 1.0)
     }
 }
 
-/// Compares positive values; `None` where one is not, or there are none. The interval is that of Mann and Whitney's test turned round:
-/// exact for any distribution, so long as the two differ by a factor alone.
+/// Compares positive values; `None`: a value is not positive, or a set is empty. The interval is that of the
+/// inverted Mann-Whitney test. It is exact for any distribution, if the two differ only by a factor.
 #[must_use]
 pub fn compare(first: &[f64], second: &[f64], confidence: f64) -> Option<Comparison> {
     if first.iter().chain(second).any(|value| value.is_nan() || *value <= 0.0) {
@@ -41,10 +42,10 @@ pub fn compare(first: &[f64], second: &[f64], confidence: f64) -> Option<Compari
     Some(Comparison { ratio, interval })
 }
 
-/// P(U <= u) for u = 0..=n·m of Mann and Whitney's U, where both sets are from one distribution.
+/// P(U <= u) for u = 0..=n·m of Mann and Whitney's U, if both sets have the same distribution.
 fn cumulative_u(n: usize, m: usize) -> Vec<f64> {
-    // The number of ways to get each u is a product of polynomials: of (1 - x^(m+i)) / (1 - x^i) for i = 1..=n. In shares, not counts,
-    // so that nothing overflows: each factor is divided by its value at 1, (m + i) / i.
+    // The number of ways to get each u is a product of polynomials: of (1 - x^(m+i)) / (1 - x^i) for i = 1..=n.
+    // Shares instead of counts avoid an overflow: each factor is divided by its value at 1, (m + i) / i.
     let top = n * m;
     let mut ways = vec![0.0; top + 1];
     ways[0] = 1.0;

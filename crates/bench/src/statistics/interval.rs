@@ -1,18 +1,18 @@
-//! Quantiles, and between which values they lie.
+//! Quantiles, and their confidence intervals.
 
-/// Between which values something lies, with what confidence.
+/// A confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Interval {
-    /// Not below this.
+    /// The lower bound.
     pub low: f64,
-    /// Not above this.
+    /// The upper bound.
     pub high: f64,
-    /// The probability that this is so, at least: order statistics allow only certain values.
+    /// The least probability that the value is inside. Order statistics allow only certain probabilities.
     pub confidence: f64,
 }
 
-/// The value that a share of `q` of all lies below, interpolated between neighbours (Hyndman and Fan's type 7, as R and NumPy have it).
-/// `None` of nothing, or where a value is not a number.
+/// Returns the value below which a share `q` of all values lies, interpolated between neighbours (Hyndman and Fan's
+/// type 7, as in R and NumPy). `None`: there are no values, or one is not a number.
 #[must_use]
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let sorted = sorted(values)?;
@@ -26,21 +26,22 @@ pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     Some(sorted[below] + between * (sorted[above] - sorted[below]))
 }
 
-/// The middle of the values.
+/// Returns the median of the values.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// Between which of the values the true median lies, by order statistics (binomial), with at least `confidence`. `None` if there are
-/// too few: six for 95 %.
+/// Returns the interval of the true median by order statistics (binomial), with at least `confidence`. `None`:
+/// there are too few values; 95 % needs six.
 #[must_use]
 pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
     quantile_interval(values, 0.5, confidence)
 }
 
-/// The same for any quantile: the number of values below it is binomial, whatever the distribution is. Of all pairs of order statistics
-/// with enough confidence the one with the fewest values between is taken, the most central of these.
+/// The same for any quantile. The number of values below it is binomial, whatever the distribution is. Of all pairs
+/// of order statistics with enough confidence, it takes the pair with the fewest values in between, and of these
+/// the most central one.
 #[must_use]
 pub fn quantile_interval(values: &[f64], q: f64, confidence: f64) -> Option<Interval> {
     if !(q > 0.0 && q < 1.0) {
@@ -48,11 +49,13 @@ pub fn quantile_interval(values: &[f64], q: f64, confidence: f64) -> Option<Inte
     }
     let sorted = sorted(values)?;
     let below = cumulative_binomial(sorted.len(), q);
-    // P(X_(i) <= quantile < X_(j)) = P(i <= number below < j), with i and j counted from 1; what is cut off on each side at most half.
+    // P(X_(i) <= quantile < X_(j)) = P(i <= number below < j), with i and j counted from 1. At most half of the
+    // rest is cut off on each side.
     let tail = (1.0 - confidence) / 2.0;
     let low = below.iter().rposition(|share| *share <= tail)?;
     let high = below.iter().position(|share| *share >= 1.0 - tail)? + 1;
-    // `low` is the largest number below with P(number <= low) <= tail, so the value of rank low + 1 is a lower bound.
+    // `low` is the largest number below with P(number <= low) <= tail, so the value of rank low + 1 is a lower
+    // bound.
     let (first, last) = (low, high - 1);
     if last >= sorted.len() {
         return None;
@@ -60,9 +63,9 @@ pub fn quantile_interval(values: &[f64], q: f64, confidence: f64) -> Option<Inte
     Some(Interval { low: sorted[first], high: sorted[last], confidence: below[high - 1] - below[low] })
 }
 
-/// P(number <= k) for k = 0..=n, of n values each of which counts with probability `q`.
+/// P(number <= k) for k = 0..=n, for n values each of which counts with probability `q`.
 fn cumulative_binomial(n: usize, q: f64) -> Vec<f64> {
-    // In logarithms: n may be in the hundred thousands.
+    // In logarithms, because n may be in the hundred thousands.
     let (log_q, log_not) = (q.ln(), (1.0 - q).ln());
     let mut log_choose = 0.0;
     let mut sum = 0.0;
@@ -119,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_holds_the_truth_as_often_as_it_says() {
+    fn the_interval_contains_the_true_value_with_its_confidence() {
         // Exponential: as skewed as latencies are. Its median is ln 2, its 90 % quantile ln 10.
         let mut random = StdRng::seed_from_u64(1);
         for (q, truth, n) in [(0.5, 2.0_f64.ln(), 20), (0.9, 10.0_f64.ln(), 80)] {

@@ -1,5 +1,5 @@
-//! What may be said about measured values. Nothing here supposes a distribution: measured rates and latencies are not normal, and more
-//! than a quarter of all set-ups vary by more than a tenth between runs.
+//! Statistics of measured values. Nothing here assumes a distribution: measured rates and latencies are not normal,
+//! and more than a quarter of all set-ups vary by more than a tenth between runs.
 
 mod compare;
 mod interval;

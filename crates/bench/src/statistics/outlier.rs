@@ -1,4 +1,4 @@
-//! Which machines, or runs, are unlike the others.
+//! Finds machines, or runs, that differ from the others.
 
 use super::interval::median;
 
@@ -7,9 +7,9 @@ const SCORE_MAX: f64 = 3.5;
 /// The median absolute deviation of a normal distribution, in standard deviations.
 const DEVIATION_OF_NORMAL: f64 = 0.6745;
 
-/// The places of values that are far from the others': further from the median than 3.5 times what the middle half deviates (modified
-/// z-score), and by more than `share_min` of the median, so that a spread of next to nothing makes nobody an outlier. Nothing is said of
-/// fewer than five values.
+/// Returns the indexes of values that are far from the others. They must differ from the median by more than 3.5
+/// times the deviation of the middle half (modified z-score). They must also differ by more than `share_min` of the
+/// median, so that a tiny spread has no outliers. Fewer than five values have no outliers.
 #[must_use]
 pub fn outliers(values: &[f64], share_min: f64) -> Vec<usize> {
     let Some(middle) = median(values).filter(|_| values.len() >= 5) else { return Vec::new() };
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn next_to_nothing_is_no_outlier() {
+    fn a_tiny_difference_is_no_outlier() {
         assert_eq!(outliers(&[100.0, 100.0, 100.0, 100.0, 100.1], 0.05), Vec::<usize>::new());
         assert_eq!(outliers(&[100.0, 100.0, 100.0, 100.0, 120.0], 0.05), vec![4]);
         assert_eq!(outliers(&[1.0, 100.0], 0.05), Vec::<usize>::new());

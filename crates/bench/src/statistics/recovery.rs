@@ -1,40 +1,41 @@
-//! What a failure did to a rate, second by second: how far it fell, and how long it took to come back.
+//! The effect of a failure on a rate, second by second: the drop, and the time until recovery.
 
 use serde::{Deserialize, Serialize};
 
 use super::median;
 
-/// What share of the rate before is being back.
+/// The share of the earlier rate that counts as recovered.
 const BACK: f64 = 0.5;
-/// Seconds in a row at that rate before it counts.
+/// The consecutive seconds at that rate that are required.
 const STEADY: usize = 3;
-/// What share of the rate before is standing still.
+/// The share of the earlier rate below which the work stands still.
 const STILL: f64 = 0.1;
 
-/// What a failure did.
+/// The effect of a failure.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Recovery {
     /// The rate before it, the median of all seconds.
     pub before: f64,
-    /// The lowest second after it.
+    /// The lowest rate after it.
     pub lowest: f64,
-    /// Seconds after it in which next to nothing was done (less than a tenth).
+    /// The seconds after it in which less than a tenth was done.
     pub still_s: usize,
-    /// Seconds from it until at least half of the rate before was back for three seconds; `None`: it never was.
+    /// The seconds until at least half of the earlier rate was back for three seconds; `None`: it never was.
     pub back_after_s: Option<usize>,
 }
 
-/// From the amounts of each second, and the second in which it failed. `None` where there is nothing to compare with.
+/// Computes the effect from the amounts of each second, and the second of the failure. `None`: there is nothing to
+/// compare with.
 #[must_use]
 pub fn recovery(seconds: &[f64], failed_at_s: usize) -> Option<Recovery> {
     let (before, after) = (seconds.get(..failed_at_s)?, seconds.get(failed_at_s..)?);
-    // In the first second all begin.
+    // In the first second the workers start.
     let before = median(before.get(1..).filter(|rest| !rest.is_empty()).unwrap_or(before))?;
     if before <= 0.0 || after.is_empty() {
         return None;
     }
     let is_back = |rate: &f64| *rate >= BACK * before;
-    // From the last second that was too slow on: something that is buffered may go on for a moment after a failure.
+    // Counts from the last slow second, because buffered work may continue briefly after a failure.
     let fell = after.iter().position(|rate| !is_back(rate));
     let back_after_s = match fell {
         None => Some(0),
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_is_as_long_as_it_is() {
+    fn the_length_of_a_pause_is_measured() {
         let mut seconds = vec![100.0; 10];
         seconds.extend([80.0, 0.0, 0.0, 3.0, 60.0, 20.0]);
         seconds.extend([90.0; 6]);
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fall_is_back_at_once_and_what_stays_away_never_is() {
+    fn a_rate_without_a_drop_recovers_at_once_and_a_lost_one_never() {
         assert_eq!(recovery(&[10.0; 20], 5).unwrap().back_after_s, Some(0));
         let gone: Vec<f64> = [vec![10.0; 5], vec![0.0; 9]].concat();
         assert_eq!(recovery(&gone, 5).unwrap(), Recovery { before: 10.0, lowest: 0.0, still_s: 9, back_after_s: None });

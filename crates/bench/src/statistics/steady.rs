@@ -1,27 +1,29 @@
-//! Where the warm-up of a series ends, and whether what follows is steady.
+//! Finds the end of a series' warm-up, and whether the rest is steady.
 
 use super::interval::median;
 
-/// Values of a series that are put together to one, so that a single one does not decide (MSER-5).
+/// The number of values that are combined into one, so that single values do not decide (MSER-5).
 const BATCH: usize = 5;
-/// Least number of values after the warm-up.
+/// The least number of values after the warm-up.
 const STEADY_MIN: usize = 10;
-/// Squared errors within this factor are the same.
+/// Squared errors within this factor count as equal.
 const ABOUT_AS_GOOD: f64 = 2.0;
-/// Two-sided 5 % of the normal distribution, for the trend's test.
+/// The two-sided 5 % of the normal distribution, for the trend test.
 const Z_MAX: f64 = 1.96;
 
-/// What of a series may be used.
+/// The usable part of a series.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Steady {
-    /// Values at the beginning that are warm-up.
+    /// The number of warm-up values at the start.
     pub warm_up: usize,
-    /// Change over the steady part as a share of its median, if there is a trend (Mann and Kendall's test, Theil and Sen's slope).
+    /// The change over the steady part as a share of its median, if there is a trend (Mann and Kendall's test,
+    /// Theil and Sen's slope).
     pub trend: Option<f64>,
 }
 
-/// Finds the end of the warm-up of one-second values by White's MSER-5: the (first) cut after which the standard error of the mean is (about) the least.
-/// `None`: too short to say, or half of it would be warm-up, so no steady state was reached.
+/// Finds the end of the warm-up of one-second values by White's MSER-5: the first cut after which the standard
+/// error of the mean is about the least. `None`: the series is too short, or half of it would be warm-up, so no
+/// steady state was reached.
 #[must_use]
 pub fn steady(series: &[f64]) -> Option<Steady> {
     if series.len() < STEADY_MIN + BATCH || series.iter().any(|value| value.is_nan()) {
@@ -30,8 +32,8 @@ pub fn steady(series: &[f64]) -> Option<Steady> {
     let batches: Vec<f64> = series.chunks_exact(BATCH).map(mean).collect();
     let errors: Vec<f64> = (0..=batches.len() / 2).map(|cut| squared_error(&batches[cut..])).collect();
     let least = errors.iter().copied().min_by(f64::total_cmp)?;
-    // The error of a level series hardly depends on the cut, and its least value falls anywhere by chance: the first that is about as
-    // good. A part of a warm-up that is worth cutting off is far above that.
+    // In a level series the error hardly depends on the cut, and its least value is random. So the first cut that
+    // is about as good is taken. A real warm-up has a much larger error.
     let cut = errors.iter().position(|error| *error <= ABOUT_AS_GOOD * least)?;
     if cut > 0 && cut == batches.len() / 2 {
         return None;
@@ -54,7 +56,7 @@ fn squared_error(values: &[f64]) -> f64 {
     values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() as f64).powi(2)
 }
 
-/// The most values that a trend is looked for in: pairs are compared, so longer series are put together before.
+/// The most values in which a trend is searched. Pairs are compared, so longer series are combined before.
 const TREND_MAX: usize = 600;
 
 fn trend(values: &[f64]) -> Option<f64> {
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decline_is_no_steady_state() {
+    fn a_decline_is_not_a_steady_state() {
         let falls = |t: f64| 100.0 - t * 0.5;
         for seed in 0..50 {
             let found = steady(&noisy(seed, 120, falls));

@@ -1,7 +1,7 @@
-//! What is known of the systems that study A compared, and of those that weir is compared with: what it lists for each. What nobody here
-//! knows for sure is not guessed.
+//! The features of the systems that study A compared, and of those that weir is compared with. Unknown features are
+//! not guessed.
 
-/// What study A lists.
+/// The features that study A lists.
 pub const FEATURES: [&str; 10] = [
     "POSIX",
     "open source",
@@ -17,16 +17,16 @@ pub const FEATURES: [&str; 10] = [
 
 const UNKNOWN: &str = "not known";
 
-/// A system's.
+/// The features of a system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
     /// The system.
     pub system: &'static str,
-    /// As [`FEATURES`].
+    /// The values, in the order of [`FEATURES`].
     pub values: [&'static str; 10],
 }
 
-/// Where it was read; `docs/how-to/bench.md` has the addresses.
+/// The note on sources; `docs/how-to/bench.md` has the addresses.
 pub const SOURCES: &str = "The sources are listed in docs/how-to/bench.md.";
 
 const KNOWN: [Features; 11] = [
@@ -153,7 +153,7 @@ const KNOWN: [Features; 11] = [
     },
 ];
 
-/// Those of a system by what a target is called: `xrootd-http` is XRootD.
+/// Returns the features of a system by the name of a target: `xrootd-http` is XRootD.
 #[must_use]
 pub fn features_of(target: &str) -> Option<&'static Features> {
     let lower = target.to_ascii_lowercase();
@@ -163,7 +163,7 @@ pub fn features_of(target: &str) -> Option<&'static Features> {
     })
 }
 
-/// A table of all targets' features.
+/// Returns a table of all targets' features.
 #[must_use]
 pub fn features_text(targets: &[String]) -> String {
     let of = |target: &String| features_of(target).map_or([UNKNOWN; 10], |known| known.values);
@@ -187,7 +187,7 @@ mod tests {
         assert!(features_of("eosphere").is_none() && features_of("disk").is_none());
         assert_eq!(features_of("weir").unwrap().system, "weir");
         assert_eq!(features_of("weir-http").unwrap().system, "weir");
-        // A cluster can do what a single node cannot.
+        // A cluster can do more than a single node.
         let of_cluster = features_of("weir-cluster-replica2").unwrap();
         for (feature, value) in [("striping", "yes"), ("failover, data", "replicas")] {
             let at = FEATURES.iter().position(|known| *known == feature).unwrap();

@@ -1,5 +1,5 @@
-//! The five studies that weir was built after, as campaigns that are shipped with it: scaled to what a machine can do, on the systems that are
-//! named, with the table that the study itself would print.
+//! The five studies after which weir was built, as campaigns that are shipped with it. They are scaled to the
+//! machine, run on the given systems, and print the table of the study.
 
 mod features;
 mod scale;
@@ -32,22 +32,23 @@ pub enum Study {
     E,
 }
 
-/// What a study says of itself.
+/// The description of a study.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct About {
     /// Its name.
     pub title: String,
-    /// Bytes a second that the study itself needs.
+    /// The bytes a second that the study itself needs.
     #[serde(default, deserialize_with = "size")]
     pub demand: Option<u64>,
-    /// What is divided to scale it: keys as `SECTION.KEY`, or `repeats`.
+    /// The keys that scaling divides: `SECTION.KEY`, or `repeats`.
     pub scaled: Vec<String>,
-    /// Columns of its table: the title, the work (`*` at the end: all that begin so), and the phase.
+    /// The columns of its table: the title, the work (`*` at the end: all names with this beginning), and the
+    /// phase.
     pub columns: Vec<[String; 3]>,
-    /// The work and the phase that a rate is asked of.
+    /// The work and the phase for which a rate can be requested.
     pub rated: Option<[String; 2]>,
-    /// Whether the systems' features belong to it.
+    /// Whether its table includes the systems' features.
     pub features: bool,
 }
 
@@ -56,45 +57,45 @@ fn size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>
     types::units::parse_size(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
-/// A study cannot be done as asked.
+/// Why a study cannot be done.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
-    /// The scale.
-    #[error("a scale of {0}; give at least 1: everything is divided by it")]
+    /// The scale is not valid.
+    #[error("the scale is {0}; give at least 1, because it divides everything")]
     Scale(f64),
-    /// The shipped file.
+    /// A shipped file is not valid.
     #[error("the shipped campaign of study {study}: {why}")]
     Shipped {
-        /// Which.
+        /// The study.
         study: Study,
-        /// What is wrong with it.
+        /// What is wrong.
         why: String,
     },
-    /// The file that names systems.
+    /// The file with systems is not valid.
     #[error("the file of systems: {0}; it takes `[[system]]` tables and nothing else")]
     Systems(String),
-    /// A ROOT file for a study that reads none.
-    #[error("study {0} reads no ROOT files; study B does")]
+    /// The study reads no ROOT file.
+    #[error("study {0} reads no ROOT files; only study B does")]
     NoRootFile(Study),
-    /// The targets.
+    /// The resulting campaign is not valid.
     #[error(transparent)]
     Campaign(#[from] CampaignError),
 }
 
-/// What a study is to be done on, and how much of it.
+/// The systems and the scale of a study.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
-    /// The systems, as a campaign has them.
+    /// The systems in the form of a campaign.
     pub systems: Vec<Table>,
-    /// What sizes, counts and times are divided by: at least 1.
+    /// The divisor of sizes, counts and times, at least 1.
     pub scale: f64,
-    /// How often all of it is done, in the place of what the scale leaves of the study's own number.
+    /// The number of repeats, instead of the scaled one.
     pub repeats: Option<u32>,
-    /// A ROOT file in the place of what is made up.
+    /// A ROOT file that replaces the synthetic one.
     pub root_file: Option<&'a Path>,
 }
 
-/// A system of a name and a place, and nothing else to be said of it.
+/// Returns a system that has only a name and a directory.
 #[must_use]
 pub fn system(name: &str, place: &str) -> Table {
     [("name", name), ("place", place)]
@@ -103,7 +104,7 @@ pub fn system(name: &str, place: &str) -> Table {
         .collect()
 }
 
-/// The `[[system]]` tables of a file that has nothing else, as `weir bench testbed up` prints it.
+/// Returns the `[[system]]` tables of a file that has nothing else, as `weir bench testbed up` prints it.
 ///
 /// # Errors
 /// [`StudyError::Systems`].
@@ -117,23 +118,23 @@ pub fn systems_of(text: &str) -> Result<Vec<Table>, StudyError> {
     Ok(file.system)
 }
 
-/// A study, ready to be done.
+/// A study that is ready to run.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// What it says of itself.
+    /// Its description.
     pub about: About,
-    /// The campaign as it will be done.
+    /// The scaled campaign.
     pub campaign: Campaign,
     /// Its text.
     pub source: String,
     /// The campaign as the study did it.
     pub full: Campaign,
-    /// What was divided.
+    /// The scaled values.
     pub scaled: Vec<Scaled>,
 }
 
 impl Study {
-    /// All that there are.
+    /// All studies.
     pub const ALL: [Self; 5] = [Self::A, Self::B, Self::C, Self::D, Self::E];
 
     fn source(self) -> &'static str {
@@ -146,7 +147,7 @@ impl Study {
         }
     }
 
-    /// On these systems, with everything divided by the scale.
+    /// Prepares it for these systems, with everything divided by the scale.
     ///
     /// # Errors
     /// [`StudyError`].
@@ -163,11 +164,11 @@ impl Study {
         let peers = asked.systems.iter().filter(|system| system.contains_key("peer")).count();
         let networks = table.get_mut("network").and_then(Value::as_array_mut).into_iter().flatten();
         if peers < 2 {
-            // All at once are two at least.
+            // Testing all systems at once needs at least two.
             networks.filter_map(Value::as_table_mut).for_each(|network| _ = network.remove("at_once"));
         }
         if peers == 0 {
-            // Nobody is there who could take the flows.
+            // No system has a network-test server.
             table.remove("network");
             about.scaled.retain(|key| !key.starts_with("network."));
         }
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn systems_come_from_a_file_with_all_that_is_said_of_them() {
+    fn systems_from_a_file_keep_all_their_keys() {
         let text = "# weir: up\n[[system]]\nname = \"weir\"\nplace = \"root://h//\"\nprocesses = [\"weir\"]\n";
         let mut systems = systems_of(text).unwrap();
         systems.push(system("disk", "/d"));
@@ -233,7 +234,7 @@ mod tests {
     fn the_shipped_campaigns_have_the_studies_parameters() {
         let a = Study::A.prepare(&asked(1.0)).unwrap();
         let matrix = a.campaign.works().iter().filter(|work| work.name == "sizes, streams and chunks").count();
-        // Eight systems were compared.
+        // The study compared eight systems.
         assert_eq!((matrix, matrix * 8, a.about.demand), (48, 384, Some(130_000_000_000 / 8)));
         let copies: Vec<u64> = a
             .campaign
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said() {
+    fn impossible_requests_are_refused() {
         assert!(Study::A.prepare(&asked(0.5)).unwrap_err().to_string().contains("at least 1"));
         assert!(Study::A.prepare(&asked(f64::NAN)).is_err());
         let of_file = Asked { root_file: Some(Path::new("/x.root")), ..asked(1.0) };

@@ -1,29 +1,29 @@
-//! Divides what of a study makes it long or large, and says so.
+//! Divides the values that make a study long or large, and records that.
 
 use toml::{Table, Value};
 
 use types::units::parse_size;
 
-/// Sizes are divided down to this and in steps of it: requests have to fit in.
+/// Scaled sizes are multiples of this and at least this, because requests must fit in.
 const SIZE_STEP: u64 = 1 << 20;
-/// Sizes that were smaller from the start are left as they are.
+/// Smaller sizes are left unchanged.
 const SIZE_MIN: u64 = 1 << 20;
 
-/// What was divided.
+/// A scaled value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scaled {
     /// The key.
     pub key: String,
-    /// Its values as the study has them, of all sections.
+    /// Its original values, of all sections.
     pub was: Vec<String>,
-    /// Its values as they are now.
+    /// Its scaled values.
     pub is: Vec<String>,
 }
 
 /// Divides the values of `keys` by `by`.
 ///
 /// # Errors
-/// Says which value is none that could be divided.
+/// The text names the value that cannot be divided.
 pub fn scale(campaign: &mut Table, keys: &[String], by: f64) -> Result<Vec<Scaled>, String> {
     let mut all = Vec::new();
     for key in keys {
@@ -54,7 +54,7 @@ fn one(table: &mut Table, key: &str, by: f64, scaled: &mut Scaled) -> Result<(),
     let mut divided: Vec<Value> = Vec::new();
     for value in &values {
         let new = divide(value, by).ok_or_else(|| format!("{key} = {value} cannot be divided"))?;
-        // Sizes that have become the same are the same work; the least and the most are two all the same.
+        // Sizes that have become equal are the same work. A least and a most size remain two values.
         if key == "sizes" || !divided.contains(&new) {
             divided.push(new);
         }
@@ -91,7 +91,7 @@ fn divide(value: &Value, by: f64) -> Option<Value> {
     }
 }
 
-/// What was divided, for people.
+/// Returns a readable list of the scaled values.
 #[must_use]
 pub(super) fn text(scaled: &[Scaled]) -> String {
     let line =
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_counts_and_times_are_divided_and_told() {
+    fn sizes_counts_and_times_are_divided_and_recorded() {
         let mut table: Table = r#"
             repeats = 20
             [[streams]]
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_the_same_is_done_once() {
+    fn values_that_become_equal_are_done_once() {
         let mut table: Table = "[[streams]]\nfile = [\"2MB\", \"3MB\"]".parse().unwrap();
         scale(&mut table, &["streams.file".to_owned()], 1000.0).unwrap();
         assert_eq!(table["streams"][0]["file"].as_str(), Some("1MiB"));
     }
 
     #[test]
-    fn nothing_changes_by_one() {
+    fn a_scale_of_one_changes_nothing() {
         let mut table: Table = "repeats = 20\n[[streams]]\nfile = [\"100MB\"]".parse().unwrap();
         let scaled = scale(&mut table, &["repeats".to_owned(), "streams.file".to_owned()], 1.0).unwrap();
         assert!(text(&scaled).is_empty());

@@ -1,9 +1,10 @@
-//! A study's own table: for each system the best of each column, the parameters that reach a rate, and what the study's demand would take.
+//! A study's own table: for each system the best figure of each column, the parameters that reach a rate, and what
+//! the study's demand would need.
 
 use super::{Prepared, features_text};
 use crate::report::{Bound, Cell, Row, Summary};
 
-/// The table. `rate` is bytes a second that parameters are asked for.
+/// Returns the table. `rate` is the requested rate in bytes a second.
 #[must_use]
 pub fn table(prepared: &Prepared, summary: &Summary, rate: Option<u64>) -> String {
     let about = &prepared.about;
@@ -11,7 +12,7 @@ pub fn table(prepared: &Prepared, summary: &Summary, rate: Option<u64>) -> Strin
     let mut text = format!("{}\n\n", about.title);
     let divided = super::scale::text(&prepared.scaled);
     if !divided.is_empty() {
-        text.push_str(&format!("Not at its full size; figures are those of what was done:\n{divided}\n"));
+        text.push_str(&format!("Scaled down; the figures are those of the scaled work:\n{divided}\n"));
     }
     if about.features {
         text.push_str(&features_text(&systems));
@@ -42,7 +43,7 @@ pub fn table(prepared: &Prepared, summary: &Summary, rate: Option<u64>) -> Strin
     text
 }
 
-/// What the study's demand would take.
+/// Returns what the study's demand would need.
 #[allow(clippy::cast_precision_loss)] // rates
 fn demand(rows: &[&Row], systems: &[String], wanted: u64) -> String {
     let line = |system: &String| match best(rows, system) {
@@ -67,14 +68,14 @@ fn demand(rows: &[&Row], systems: &[String], wanted: u64) -> String {
     )
 }
 
-/// Whose limit a figure was.
+/// The side that limits a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Side {
     Client,
     Server,
 }
 
-/// Where it is known: then there may be fewer of the others.
+/// Returns the limiting side, if known. Then fewer machines of the other side are enough.
 fn side(cell: &Cell) -> Option<Side> {
     match cell.verdict.as_ref()?.bound {
         Bound::Generator | Bound::ClientCpu | Bound::ClientCore => Some(Side::Client),
@@ -83,7 +84,8 @@ fn side(cell: &Cell) -> Option<Side> {
     }
 }
 
-/// The parameters that reach a rate, those that take the least: the fewest streams, chunks and requests at a time.
+/// Returns the parameters that reach a rate with the least effort: the fewest streams, chunks and concurrent
+/// requests.
 #[allow(clippy::cast_precision_loss)] // rates
 fn reaching(rows: &[&Row], systems: &[String], rate: u64) -> String {
     let cost = |row: &Row| -> f64 {
@@ -97,13 +99,13 @@ fn reaching(rows: &[&Row], systems: &[String], rate: u64) -> String {
         fit.sort_by(|a, b| cost(a.0).total_cmp(&cost(b.0)).then(b.1.median.total_cmp(&a.1.median)));
         match fit.first() {
             Some((row, cell)) => format!("  {system}: {} ({})\n", parameters(row), show_rate(row, cell)),
-            None => format!("  {system}: none of those that were tried\n"),
+            None => format!("  {system}: none of the measured ones\n"),
         }
     };
     systems.iter().map(line).collect()
 }
 
-/// Rows of a work, or of all whose names begin as it does before its `*`.
+/// Returns the rows of a work, or of all works whose names have the beginning before `*`.
 fn rows<'a>(summary: &'a Summary, work: &str, phase: &str) -> Vec<&'a Row> {
     let fits = |name: &str| work.strip_suffix('*').map_or(name == work, |start| name.starts_with(start));
     summary.rows.iter().filter(|row| row.phase == phase && fits(&row.work)).collect()
@@ -118,7 +120,7 @@ fn best<'a>(rows: &[&'a Row], system: &str) -> Option<(&'a Row, &'a Cell)> {
     all.max_by(|a, b| a.1.median.total_cmp(&b.1.median))
 }
 
-/// Decimal, as rates are.
+/// Decimal, like rates.
 #[allow(clippy::cast_precision_loss)] // rates
 fn bytes(rate: u64) -> String {
     if rate >= 1_000_000_000 { format!("{:.2} GB", rate as f64 / 1e9) } else { format!("{:.1} MB", rate as f64 / 1e6) }
@@ -128,7 +130,7 @@ fn show_rate(row: &Row, cell: &Cell) -> String {
     crate::report::rate(cell.median, row.unit)
 }
 
-/// The figure, and how far apart the repeats were: a system that varies says so here.
+/// The figure, and the range of the repeats, which shows a system that varies.
 fn figure(row: &Row, cell: &Cell) -> String {
     let least = cell.values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = cell.values.iter().copied().fold(0.0, f64::max);
@@ -142,7 +144,7 @@ fn parameters(row: &Row) -> String {
     if all.is_empty() { "no parameters".to_owned() } else { all.join(", ") }
 }
 
-/// Columns below each other.
+/// Aligns columns.
 pub(super) fn aligned(lines: &[Vec<String>]) -> String {
     let width = |column: usize| {
         lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)

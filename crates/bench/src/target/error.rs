@@ -1,4 +1,4 @@
-//! Why a system did not do what a workload asked for.
+//! Why a system did not do an operation.
 
 use std::io;
 
@@ -7,60 +7,60 @@ use client::{ClientError, Kind};
 use super::http::HttpError;
 use crate::network::NetworkError;
 
-/// What went wrong, of all systems alike.
+/// The kind of an error, the same for all systems.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Failure {
-    /// Nothing is there.
+    /// The file does not exist.
     NotFound,
-    /// Something is there already.
+    /// The file exists.
     Exists,
     /// Not allowed.
     Denied,
-    /// No room.
+    /// There is no room.
     NoSpace,
-    /// The system cannot do this.
+    /// The system does not support it.
     Unsupported,
-    /// The system cannot be reached, or went away.
+    /// The system cannot be reached, or is gone.
     Unreachable,
-    /// The system says that bytes are damaged.
+    /// The system reports damaged bytes.
     Damaged,
     /// Anything else.
     Other,
 }
 
-/// A system did not do what it was asked for.
+/// A failed operation of a system.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// By path.
+    /// An error by path.
     #[error("{what}: {source}")]
     Path {
         /// What was tried, with the name.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// By root://.
+    /// An error by root://.
     #[error(transparent)]
     Root(#[from] ClientError),
-    /// By HTTP.
+    /// An error by HTTP.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// A write or read that ended early.
-    #[error("{what}: {moved} of {asked} bytes and then nothing")]
+    /// A write or read ended early.
+    #[error("{what}: only {moved} of {asked} bytes")]
     Short {
         /// What was tried, with the name.
         what: String,
-        /// Bytes that were moved.
+        /// The moved bytes.
         moved: usize,
-        /// Bytes that were to be moved.
+        /// The requested bytes.
         asked: usize,
     },
-    /// Flows over the network.
+    /// An error of a network test.
     #[error(transparent)]
     Network(Box<NetworkError>),
-    /// Something that the driver does not do.
-    #[error("{what} is not possible by {by}")]
+    /// The driver does not support it.
+    #[error("{by} does not support {what}")]
     Unsupported {
         /// What was tried.
         what: &'static str,
@@ -70,7 +70,7 @@ pub enum TargetError {
 }
 
 impl TargetError {
-    /// What it was, of all systems alike.
+    /// Returns its kind.
     #[must_use]
     pub fn failure(&self) -> Failure {
         match self {

@@ -1,7 +1,8 @@
-//! The seam between workloads and storage systems: what a workload asks for, and the drivers that do it by path or URL.
+//! The interface between workloads and storage systems: the operations of workloads, and the drivers that do them
+//! by path or URL.
 //!
-//! A driver does what it is told with as little of its own as it can. What its system cannot do it refuses ([`Failure::Unsupported`]).
-//! All names are below the folder that the run has made for itself; a driver has no way to name anything else.
+//! A driver does only what it is told. It refuses what its system does not support ([`Failure::Unsupported`]). All
+//! names are below the folder that the run has made for itself; a driver cannot name anything else.
 
 mod error;
 mod http;
@@ -23,11 +24,11 @@ pub use place::{Place, PlaceError};
 
 use crate::memory::Memory;
 
-/// When written bytes have to be on the disk.
+/// When written bytes must be durable.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
-    /// Whenever the system does it by itself.
+    /// Whenever the system decides.
     None,
     /// Before the file is closed, inside the timing (IOzone's `-e`).
     #[default]
@@ -36,32 +37,32 @@ pub enum Durability {
     Write,
 }
 
-/// How a file is opened.
+/// The options of an open.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Manner {
-    /// Past the client's page cache.
+    /// Whether to bypass the client's page cache.
     pub direct: bool,
-    /// When written bytes have to be on the disk.
+    /// When written bytes must be durable.
     pub durability: Durability,
-    /// Requests under way at a time on one file, where the driver can.
+    /// The requests under way on one file, if the driver supports several.
     pub window: usize,
 }
 
-/// What a file is opened for.
+/// The purpose of an open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// A new file: it must not be there.
+    /// To create a file, which must not exist.
     Create {
-        /// How many bytes it will have: HTTP says it first.
+        /// Its final length in bytes, which HTTP must announce.
         len: u64,
     },
-    /// A file that is there, to be read.
+    /// To read an existing file.
     Read,
-    /// A file that is there, to be read and written in place.
+    /// To read and write an existing file in place.
     Update,
-    /// A file that may be there: what it held goes, and it is written from its beginning.
+    /// To write a file from its start, and drop its earlier contents if it exists.
     Replace {
-        /// How many bytes it will have.
+        /// Its final length in bytes.
         len: u64,
     },
 }
@@ -71,60 +72,62 @@ pub enum Purpose {
 pub struct Entry {
     /// Its name.
     pub name: String,
-    /// Bytes, if it is a file.
+    /// Its length in bytes, if it is a file.
     pub len: Option<u64>,
 }
 
-/// Room on a system.
+/// The space of a system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
-    /// Bytes that can be written.
+    /// The free bytes.
     pub free: u64,
-    /// Bytes in all.
+    /// All bytes.
     pub total: u64,
 }
 
-/// A storage system, reached by one of its protocols, and the folder on it that is the run's own.
+/// A storage system behind one of its protocols, with the run's own folder on it.
 pub trait Target: Send + Sync {
-    /// The run's own folder as other programs on this machine name it: a path, or a URL.
+    /// Returns the run's own folder in a form for other programs on this machine: a path, or a URL.
     fn location(&self) -> Option<String> {
         None
     }
 
-    /// Most requests that its driver has under way at a time on one file.
+    /// Returns the most requests that its driver has under way on one file.
     fn window_max(&self) -> usize;
 
-    /// A session for one thread, with connections of its own.
+    /// Opens a session for one thread, with its own connections.
     ///
     /// # Errors
-    /// When the system cannot be reached.
+    /// The system cannot be reached.
     fn session(&self) -> Result<Box<dyn Session>, TargetError>;
 }
 
-/// What one thread does with a system. Each call is one operation as a user would see it, and returns when it is done.
+/// One thread's access to a system. Each call is one operation from a user's point of view, and returns when it is
+/// done.
 pub trait Session: Send {
-    /// Makes the run's own folder. `Exists` where something is there: it is not ours then.
+    /// Creates the run's own folder. If it exists, it belongs to somebody else, and the error is `Exists`.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn make_home(&mut self) -> Result<(), TargetError>;
 
-    /// Removes the run's own folder, which has to be empty.
+    /// Removes the run's own folder, which must be empty.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn remove_home(&mut self) -> Result<(), TargetError>;
 
     /// Opens a file.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError>;
 
-    /// Opens a file through buffers of the C library's kind (`fopen`), with one request at a time; best from the beginning to the end.
+    /// Opens a file with buffers like those of the C library (`fopen`), with one request at a time. Best used from
+    /// the start to the end.
     ///
     /// # Errors
-    /// Of the system; `Unsupported` where there is no such way.
+    /// The system refuses or fails; `Unsupported`: the driver has no such buffers.
     fn open_stdio(
         &mut self,
         _name: &RelName,
@@ -134,10 +137,11 @@ pub trait Session: Send {
         Err(TargetError::Unsupported { what: "fwrite and fread", by: "a protocol without files on this machine" })
     }
 
-    /// Makes new files, as many with one request as the system takes: `next` gives them, `made` is told of each what became of it.
+    /// Creates new files, with as many in one request as the system allows. `next` returns the files; `made` gets
+    /// the result of each.
     ///
     /// # Errors
-    /// Of the system, where nothing more can be made; `Unsupported` where files are made one by one only.
+    /// The system fails, so that no more files can be created; `Unsupported`: the system has no such requests.
     fn make_in_batches(
         &mut self,
         _next: &mut dyn FnMut() -> Option<NewFile>,
@@ -146,100 +150,102 @@ pub trait Session: Send {
         Err(TargetError::Unsupported { what: "making files in batches", by: "this system" })
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn make_directory(&mut self, name: &RelName) -> Result<(), TargetError>;
 
-    /// Bytes of a file; `None` where there is none.
+    /// Returns the length of a file in bytes; `None`: it does not exist.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn len_of(&mut self, name: &RelName) -> Result<Option<u64>, TargetError>;
 
     /// Lists a directory with the lengths of its files.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn list(&mut self, name: &RelName, each: &mut dyn FnMut(Entry)) -> Result<(), TargetError>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn remove(&mut self, name: &RelName) -> Result<(), TargetError>;
 
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn remove_directory(&mut self, name: &RelName) -> Result<(), TargetError>;
 
-    /// Room on the system; `None` where it does not say.
+    /// Returns the space of the system; `None`: the system does not report it.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn room(&mut self) -> Result<Option<Room>, TargetError>;
 }
 
-/// A new file, with what it is to hold.
+/// A new file with its contents.
 #[derive(Debug)]
 pub struct NewFile {
     /// Its name.
     pub name: RelName,
-    /// Its content.
+    /// Its contents.
     pub content: Vec<u8>,
     /// The caller's number for it.
     pub number: u64,
 }
 
-/// What became of a new file.
+/// The result of a new file.
 #[derive(Debug)]
 pub struct Made {
     /// The caller's number for it.
     pub number: u64,
-    /// How long it took, from when it was asked for.
+    /// How long it took, from the request on.
     pub took: Duration,
-    /// Whether it is there, whole.
+    /// Whether the complete file exists.
     pub result: Result<(), TargetError>,
 }
 
-/// A request that is done.
+/// A completed request.
 #[derive(Debug)]
 pub struct Done {
-    /// Where in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// The memory that it was done with; of a read, its window is what was read, shorter than asked for only at the end of the file.
+    /// Its memory. After a read the window holds the read bytes, and is shorter than requested only at the end of
+    /// the file.
     pub memory: Memory,
     /// How long it took, from the call that started it.
     pub took: Duration,
 }
 
-/// An open file, with up to `window` requests under way. What is started is done in any order.
+/// An open file with up to `window` requests under way. They complete in any order.
 pub trait OpenFile: Send {
     /// Starts to write the memory's window at `offset`.
     ///
     /// # Errors
-    /// Of the system; of an earlier request, too.
+    /// The system refuses or fails, perhaps in an earlier request.
     fn write(&mut self, offset: u64, memory: Memory) -> Result<(), TargetError>;
 
-    /// Starts to read into the memory's window from `offset` on.
+    /// Starts to read into the memory's window from `offset`.
     ///
     /// # Errors
-    /// Of the system; of an earlier request, too.
+    /// The system refuses or fails, perhaps in an earlier request.
     fn read(&mut self, offset: u64, memory: Memory) -> Result<(), TargetError>;
 
-    /// Waits for the next request that is done; `None`: nothing is under way.
+    /// Waits for the next completed request; `None`: no request is under way.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn done(&mut self) -> Result<Option<Done>, TargetError>;
 
-    /// The memory of the one request that is under way, which has to have moved all of it; `what` says what it is about.
+    /// Returns the memory of the only request under way, which must have moved all bytes. `what` describes the
+    /// request for errors.
     ///
     /// # Errors
-    /// Of the system; [`TargetError::Short`] where it moved less.
+    /// The system refuses or fails; [`TargetError::Short`]: it moved fewer bytes.
     fn done_whole(&mut self, asked: usize, what: &dyn Fn() -> String) -> Result<Memory, TargetError> {
         match self.done()?.map(|done| done.memory) {
             Some(memory) if memory.len() == asked => Ok(memory),
@@ -247,27 +253,28 @@ pub trait OpenFile: Send {
         }
     }
 
-    /// The same as [`OpenFile::done`], but waits until `end` at most; `None`: nothing was done by then. Who begins requests at fixed times takes the answers with it that
-    /// come between them, as a request's time ends when it is taken.
+    /// The same as [`OpenFile::done`], but waits until `end` at most. `None`: no request was completed by then. A
+    /// worker that starts requests at fixed times takes the answers in between with this, because a request's time
+    /// ends when its answer is taken.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn done_until(&mut self, end: Instant) -> Result<Option<Done>, TargetError> {
-        // Where each request is done when the call that starts it returns there is nothing to wait for.
+        // If each request completes within the call that starts it, there is nothing to wait for.
         let _ = end;
         self.done()
     }
 
-    /// The server that holds it, as `HOST:PORT`, where the protocol tells.
+    /// Returns the server that holds it, as `HOST:PORT`, if the protocol reveals it.
     fn server(&self) -> Option<String> {
         None
     }
 
-    /// Reads all of `spans`, one behind the other, into the front of `into`, in as few requests as the driver can; tells how many that were.
-    /// Nothing may be under way.
+    /// Reads all `spans`, one behind the other, into the front of `into`, in as few requests as the driver can.
+    /// Returns their number. No request may be under way.
     ///
     /// # Errors
-    /// Of the system; [`TargetError::Short`] where a span ends behind the file's end.
+    /// The system refuses or fails; [`TargetError::Short`]: a span ends behind the end of the file.
     fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, TargetError> {
         let longest = spans.iter().map(|span| span.len).max().unwrap_or(0);
         let mut memory = Memory::new(longest)?;
@@ -288,21 +295,21 @@ pub trait OpenFile: Send {
         Ok(Trips { requests, in_turn: requests })
     }
 
-    /// Whether a new file that is closed before all of it was written is there so far. Where it is not, it is given up instead.
+    /// Whether a new file that is closed early keeps its written bytes. Otherwise it is abandoned.
     fn keeps_part(&self) -> bool {
         true
     }
 
-    /// Makes durable what was written. Nothing may be under way.
+    /// Makes the written bytes durable. No request may be under way.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn sync(&mut self) -> Result<(), TargetError>;
 
-    /// Closes it: a written file is complete. Nothing may be under way.
+    /// Closes the file. A written file is complete then. No request may be under way.
     ///
     /// # Errors
-    /// Of the system.
+    /// The system refuses or fails.
     fn close(self: Box<Self>) -> Result<(), TargetError>;
 }
 

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// A name below the folder of a run: parts of letters, digits, `.`, `-` and `_`, none of which begins with a dot, so that no name can
-/// lead out of the folder, whatever a driver makes of it. The empty name is the folder itself.
+/// A name below the folder of a run. It consists of parts of letters, digits, `.`, `-` and `_`, none of which
+/// begins with a dot. So no name can lead out of the folder, whatever a driver does with it. The empty name is the
+/// folder itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct RelName(String);
 
@@ -11,7 +12,7 @@ impl RelName {
     /// The folder itself.
     pub const HOME: Self = Self(String::new());
 
-    /// `None` where `text` is no such name.
+    /// Makes a name; `None`: `text` is not valid.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Option<Self> {
         let text = text.into();
@@ -23,14 +24,14 @@ impl RelName {
         (text.is_empty() || text.split('/').all(is_part)).then_some(Self(text))
     }
 
-    /// The `number`-th name of a kind: `f000017`.
+    /// Returns a name with a number: `f000017`.
     #[must_use]
     pub fn numbered(kind: char, number: u64) -> Self {
         let kind = if kind.is_ascii_alphanumeric() { kind } else { 'x' };
         Self(format!("{kind}{number:06}"))
     }
 
-    /// Which one of its kind `name` is, if it is exactly what [`RelName::numbered`] makes.
+    /// Returns the number of `name`, if it is exactly what [`RelName::numbered`] makes.
     #[must_use]
     pub fn number_of(kind: char, name: &str) -> Option<u64> {
         let digits = name.strip_prefix(kind)?;
@@ -39,7 +40,7 @@ impl RelName {
         digits.parse().ok().filter(|_| is_number)
     }
 
-    /// A name in this directory.
+    /// Returns a name in this directory.
     #[must_use]
     pub fn join(&self, name: &Self) -> Self {
         match (self.0.as_str(), name.0.as_str()) {
@@ -49,13 +50,13 @@ impl RelName {
         }
     }
 
-    /// The same with `suffix` behind it; the same name where that would be none.
+    /// Returns the name with `suffix`, or the same name if that would not be valid.
     #[must_use]
     pub fn with(&self, suffix: &str) -> Self {
         Self::new(format!("{}{suffix}", self.0)).unwrap_or_else(|| self.clone())
     }
 
-    /// The text, without a slash at either end.
+    /// Returns the text, without a slash at either end.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

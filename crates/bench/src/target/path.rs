@@ -1,4 +1,4 @@
-//! By path: a local disk, or any system that is mounted.
+//! The driver for paths: a local disk, or any mounted system.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -120,10 +120,10 @@ impl Session for PathSession {
         let path = self.at(name);
         for entry in self.doing("list", name, std::fs::read_dir(&path))? {
             let entry = self.doing("list", name, entry)?;
-            // Lengths too, as a listing with attributes: it is what the other drivers give.
+            // With lengths, like a listing with attributes of the other drivers.
             let metadata = match entry.metadata() {
                 Ok(metadata) => metadata,
-                // Others may remove entries while this one lists them.
+                // Others may remove entries during the listing.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return self.doing("stat an entry of", name, Err(error)),
             };
@@ -142,7 +142,7 @@ impl Session for PathSession {
     }
 
     fn room(&mut self) -> Result<Option<Room>, TargetError> {
-        // The folder may not be there yet; what it lies in is on the same system.
+        // The folder may not exist yet. Its parents are on the same system.
         let place = self.home.ancestors().find(|path| path.exists()).unwrap_or(&self.home);
         let found = self.doing("ask for the room of", &RelName::HOME, rustix::fs::statvfs(place))?;
         Ok(Some(Room {
@@ -155,7 +155,7 @@ impl Session for PathSession {
 struct PathFile {
     file: File,
     path: PathBuf,
-    /// What is done and was not asked for yet.
+    /// Completed requests that were not taken yet.
     done: VecDeque<Done>,
     sync_at_close: bool,
 }
@@ -213,7 +213,7 @@ impl OpenFile for PathFile {
         Ok(self.done.pop_front())
     }
 
-    /// One call after the other: there is none that reads several places of a file into several.
+    /// One call after the other: no system call reads several ranges of a file into separate buffers.
     fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, TargetError> {
         let mut left = into;
         for span in spans {

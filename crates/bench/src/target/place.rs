@@ -1,4 +1,4 @@
-//! Where a system is, as people write it.
+//! The directory of a system, as a path or URL.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::spread::Spread;
 use super::webdav::WebdavTarget;
 use super::{RelName, Target};
 
-/// A directory on a system, in which runs make folders of their own.
+/// A directory on a system, in which runs make their own folders.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Place {
-    /// A directory on this machine: a local disk, or a system that is mounted.
+    /// A directory on this machine: on a local disk, or on a mounted system.
     Path(PathBuf),
     /// A directory on a server that speaks `root://`.
     Root(Url),
@@ -23,32 +23,30 @@ pub enum Place {
     Http(HttpUrl),
 }
 
-/// A text names no place.
+/// The text is not a path or URL of a directory.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// A protocol that there is no driver for.
-    #[error(
-        "`{text}`: there is no driver for `{scheme}://`; there is one for paths, for root://, and for http:// and https:// (WebDAV)"
-    )]
+    /// There is no driver for the protocol.
+    #[error("`{text}`: there is no driver for `{scheme}://`; use a path, root://, http:// or https:// (WebDAV)")]
     Scheme {
         /// The text.
         text: String,
-        /// What stands before `://`.
+        /// The text before `://`.
         scheme: String,
     },
-    /// Wrong `root://`.
+    /// The `root://` URL is not valid.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// Wrong `http://`.
+    /// The `http://` URL is not valid.
     #[error(transparent)]
     Http(#[from] HttpUrlError),
-    /// Nothing.
-    #[error("an empty place; give a directory, root://HOST[:PORT]//DIRECTORY or http[s]://HOST[:PORT]/DIRECTORY")]
+    /// The text is empty.
+    #[error("the directory is empty; give a path, root://HOST[:PORT]//DIRECTORY or http[s]://HOST[:PORT]/DIRECTORY")]
     Empty,
 }
 
 impl Place {
-    /// Reads a path, `file:PATH`, `root://HOST[:PORT]//PATH`, or `http[s]://HOST[:PORT]/PATH`.
+    /// Parses a path, `file:PATH`, `root://HOST[:PORT]//PATH`, or `http[s]://HOST[:PORT]/PATH`.
     ///
     /// # Errors
     /// [`PlaceError`].
@@ -71,7 +69,7 @@ impl Place {
         Ok(Self::Path(PathBuf::from(text)))
     }
 
-    /// Several of them as one system, over which files are spread.
+    /// Returns several directories as one system, over which files are spread.
     #[must_use]
     pub fn targets(places: &[Self], folder: &RelName, settings: &Settings) -> Arc<dyn Target> {
         match places {
@@ -80,7 +78,7 @@ impl Place {
         }
     }
 
-    /// The system there, with `folder` as the run's own.
+    /// Returns the system of this directory, with `folder` as the run's own folder.
     #[must_use]
     pub fn target(&self, folder: &RelName, settings: &Settings) -> Arc<dyn Target> {
         match self {
@@ -106,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_as_people_write_them() {
+    fn directories_are_parsed() {
         assert_eq!(Place::parse("/mnt/lustre").unwrap(), Place::Path("/mnt/lustre".into()));
         assert_eq!(Place::parse("file:///x").unwrap(), Place::Path("/x".into()));
         assert!(matches!(Place::parse("root://h//d"), Ok(Place::Root(_))));

@@ -1,4 +1,4 @@
-//! By `root://`: any server of the protocol, through weir's own client.
+//! The driver for `root://`: any server of the protocol, through weir's own client.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::memory::Memory;
 
-/// Requests under way at most: what stock servers take without queueing more than they can keep.
+/// The most requests under way. Stock servers take as many without a queue that grows too long.
 const WINDOW_MAX: usize = 64;
 const FILE_MODE: u16 = 0o644;
 const DIRECTORY_MODE: u16 = 0o755;
@@ -48,7 +48,7 @@ impl Target for RootTarget {
     }
 }
 
-/// Connections of files that were closed: the next operation goes over one of them, as it does for any client that stays.
+/// The connections of closed files. The next operation uses one of them, like a client that stays connected.
 type Closed = Arc<Mutex<Vec<client::Session>>>;
 
 struct RootSession {
@@ -94,10 +94,10 @@ impl Session for RootSession {
         let durability = if purpose == Purpose::Read { Durability::None } else { manner.durability };
         let way = match purpose {
             Purpose::Create { .. } | Purpose::Replace { .. } => {
-                Way::Write(Writer::new(file.with_window(manner.window.clamp(1, WINDOW_MAX) + 1)))
+                OpenMode::Write(Writer::new(file.with_window(manner.window.clamp(1, WINDOW_MAX) + 1)))
             }
-            Purpose::Read => Way::Read(Reader::growing(file)),
-            Purpose::Update => Way::Update(Box::new(file)),
+            Purpose::Read => OpenMode::Read(Reader::growing(file)),
+            Purpose::Update => OpenMode::Update(Box::new(file)),
         };
         let closed = Arc::clone(&self.closed);
         Ok(Box::new(RootFile { way, server, durability, started: VecDeque::new(), ready: VecDeque::new(), closed }))
@@ -165,20 +165,20 @@ impl Session for RootSession {
     }
 }
 
-/// By its purpose: who only reads, or only writes, has several requests under way; who does both has one.
-enum Way {
+/// By the purpose of the open: a reader or a writer has several requests under way; a file opened for both has one.
+enum OpenMode {
     Read(Reader<Memory>),
     Write(Writer<Memory>),
     Update(Box<RemoteFile>),
 }
 
 struct RootFile {
-    way: Way,
+    way: OpenMode,
     server: String,
     durability: Durability,
-    /// Of the requests under way: where, and since when.
+    /// The offsets and start times of the requests under way.
     started: VecDeque<(u64, Instant)>,
-    /// Done while another was started.
+    /// Requests that completed while another was started.
     ready: VecDeque<Done>,
     closed: Closed,
 }
@@ -199,17 +199,17 @@ impl OpenFile for RootFile {
         let since = Instant::now();
         let each_write = self.durability == Durability::Write;
         match &mut self.way {
-            Way::Read(_) => {
+            OpenMode::Read(_) => {
                 return Err(TargetError::Unsupported {
                     what: "writing into a file that is open for reading",
                     by: "root://",
                 });
             }
-            Way::Write(writer) => {
+            OpenMode::Write(writer) => {
                 self.started.push_back((offset, since));
                 let sent = writer.put(Chunk { offset, len: memory.len(), buffer: memory })?;
                 if each_write {
-                    // The protocol has no write that is durable by itself: a sync after each is what it costs here.
+                    // The protocol has no durable write. So each write is followed by a sync, and that cost counts.
                     writer.sync()?;
                 }
                 if let Some(chunk) = sent {
@@ -217,7 +217,7 @@ impl OpenFile for RootFile {
                     self.ready.push_back(done);
                 }
             }
-            Way::Update(file) => {
+            OpenMode::Update(file) => {
                 file.write_at(offset, &memory)?;
                 if each_write {
                     file.sync()?;
@@ -231,14 +231,14 @@ impl OpenFile for RootFile {
     fn read(&mut self, offset: u64, mut memory: Memory) -> Result<(), TargetError> {
         let since = Instant::now();
         match &mut self.way {
-            Way::Write(_) => {
+            OpenMode::Write(_) => {
                 return Err(TargetError::Unsupported { what: "reading from a file in the making", by: "root://" });
             }
-            Way::Read(reader) => {
+            OpenMode::Read(reader) => {
                 self.started.push_back((offset, since));
                 reader.ask(offset, memory.len(), memory)?;
             }
-            Way::Update(file) => {
+            OpenMode::Update(file) => {
                 let got = file.read_at(offset, &mut memory)?;
                 memory.cut(got);
                 self.ready.push_back(Done { offset, memory, took: since.elapsed() });
@@ -252,9 +252,9 @@ impl OpenFile for RootFile {
             return Ok(Some(done));
         }
         let chunk = match &mut self.way {
-            Way::Read(reader) => reader.wait()?,
-            Way::Write(writer) => writer.answered()?,
-            Way::Update(_) => return Ok(None),
+            OpenMode::Read(reader) => reader.wait()?,
+            OpenMode::Write(writer) => writer.answered()?,
+            OpenMode::Update(_) => return Ok(None),
         };
         Ok(chunk.map(|chunk| self.finished(chunk)))
     }
@@ -264,9 +264,9 @@ impl OpenFile for RootFile {
             return Ok(Some(done));
         }
         let chunk = match &mut self.way {
-            Way::Read(reader) => reader.wait_until(end)?,
-            Way::Write(writer) => writer.answered_until(end)?,
-            Way::Update(_) => return Ok(None),
+            OpenMode::Read(reader) => reader.wait_until(end)?,
+            OpenMode::Write(writer) => writer.answered_until(end)?,
+            OpenMode::Update(_) => return Ok(None),
         };
         Ok(chunk.map(|chunk| self.finished(chunk)))
     }
@@ -277,9 +277,9 @@ impl OpenFile for RootFile {
 
     fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, TargetError> {
         let file = match &mut self.way {
-            Way::Read(reader) => reader.file_mut(),
-            Way::Update(file) => Some(&mut **file),
-            Way::Write(_) => None,
+            OpenMode::Read(reader) => reader.file_mut(),
+            OpenMode::Update(file) => Some(&mut **file),
+            OpenMode::Write(_) => None,
         };
         let what = "reading many places while something else is under way";
         Ok(file.ok_or(TargetError::Unsupported { what, by: "root://" })?.read_spans(spans, into)?)
@@ -287,9 +287,9 @@ impl OpenFile for RootFile {
 
     fn sync(&mut self) -> Result<(), TargetError> {
         match &mut self.way {
-            Way::Read(_) => Ok(()),
-            Way::Write(writer) => Ok(writer.sync()?),
-            Way::Update(file) => Ok(file.sync()?),
+            OpenMode::Read(_) => Ok(()),
+            OpenMode::Write(writer) => Ok(writer.sync()?),
+            OpenMode::Update(file) => Ok(file.sync()?),
         }
     }
 
@@ -298,9 +298,9 @@ impl OpenFile for RootFile {
             self.sync()?;
         }
         let session = match self.way {
-            Way::Read(reader) => reader.close(),
-            Way::Write(writer) => writer.finish(),
-            Way::Update(file) => file.close(),
+            OpenMode::Read(reader) => reader.close(),
+            OpenMode::Write(writer) => writer.finish(),
+            OpenMode::Update(file) => file.close(),
         }?;
         if let Ok(mut closed) = self.closed.lock() {
             closed.push(session);

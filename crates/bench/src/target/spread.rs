@@ -1,5 +1,5 @@
-//! Several places as one system: files are spread over them by the numbers in their names, as a job that knows several servers or disks
-//! would spread them.
+//! Several directories as one system. Files are spread by the numbers in their names, like a job would spread them
+//! over several servers or disks.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ struct SpreadSession {
     sessions: Vec<Box<dyn Session>>,
 }
 
-/// The sum of all numbers in a name: files that follow each other, and directories that do, go to places that do.
+/// The sum of all numbers in a name. Consecutive files and directories go to consecutive targets.
 fn number_of(name: &RelName) -> u64 {
     let numbers = name.as_str().split(|c: char| !c.is_ascii_digit());
     numbers.filter_map(|digits| digits.parse::<u64>().ok()).fold(0, u64::wrapping_add)
@@ -54,7 +54,7 @@ impl Session for SpreadSession {
     fn make_home(&mut self) -> Result<(), TargetError> {
         for place in 0..self.sessions.len() {
             if let Err(error) = self.sessions[place].make_home() {
-                // What was made is empty and ours; what matters is the other error.
+                // The created folders are empty and ours. The other error matters more.
                 self.sessions[..place].iter_mut().for_each(|session| drop(session.remove_home()));
                 return Err(error);
             }
@@ -99,7 +99,7 @@ impl Session for SpreadSession {
         self.all(|session| session.remove_directory(name))
     }
 
-    /// Files are spread evenly: the place with the least room is the limit of each.
+    /// Files are spread evenly, so the target with the least room limits all.
     fn room(&mut self) -> Result<Option<Room>, TargetError> {
         let mut least: Option<Room> = None;
         let count = self.sessions.len() as u64;
@@ -120,7 +120,7 @@ mod tests {
     use crate::target::Place;
 
     #[test]
-    fn files_are_spread_over_all_places() {
+    fn files_are_spread_over_all_directories() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let places = folders.each_ref().map(|folder| Place::Path(folder.path().to_owned()));
         let run = RelName::new("run").unwrap();
@@ -143,7 +143,7 @@ mod tests {
         names.iter().for_each(|name| session.remove(name).unwrap());
         session.remove_directory(&directory).unwrap();
         session.remove_home().unwrap();
-        // A folder that is there already is nobody's: what was made before it is taken back.
+        // An existing folder belongs to somebody else, so the folders created before it are removed.
         std::fs::create_dir(folders[1].path().join("run")).unwrap();
         assert!(session.make_home().is_err() && !folders[0].path().join("run").exists());
     }

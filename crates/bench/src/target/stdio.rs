@@ -1,5 +1,6 @@
-//! By path, through buffers as those of the C library's `fopen`: what IOzone calls fwrite and fread. A buffer is as long as the file system
-//! wishes (`st_blksize`), as the C library takes it; what is longer passes it by.
+//! Files by path, with buffers like those of the C library's `fopen`, for what IOzone calls fwrite and fread. A
+//! buffer has the length that the file system prefers (`st_blksize`), as in the C library. Longer requests bypass
+//! it.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,7 +12,7 @@ use std::time::Instant;
 use super::{Done, OpenFile, TargetError};
 use crate::memory::Memory;
 
-/// The longest buffer that a file system may wish for.
+/// The longest buffer that a file system may request.
 const BUFFER_MAX: u64 = 16 << 20;
 
 enum Buffered {
@@ -23,7 +24,7 @@ enum Buffered {
 pub(super) struct StdioFile {
     buffered: Buffered,
     path: PathBuf,
-    /// Where the next request goes without a seek.
+    /// The offset of the next request without a seek.
     at: u64,
     done: VecDeque<Done>,
     sync_at_close: bool,
@@ -62,7 +63,7 @@ impl StdioFile {
         Ok(())
     }
 
-    /// Bytes read; fewer than asked for only at the end of the file.
+    /// Returns the read bytes; fewer than requested only at the end of the file.
     fn read_all(&mut self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         self.seek(offset)?;
         let Buffered::Read(reader) = &mut self.buffered else { return Err(io::ErrorKind::Unsupported.into()) };

@@ -2,65 +2,65 @@
 
 use super::permutation::Permutation;
 
-/// How blocks are chosen. What a pattern is called follows IOzone, so that results can be put beside its.
+/// An access pattern. The names follow IOzone, so that results can be compared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
-    /// A new file from its beginning to its end.
+    /// Write a new file from start to end.
     Write,
-    /// A file that is there, written again from its beginning to its end.
+    /// Write an existing file again from start to end.
     Rewrite,
-    /// From the beginning to the end, with the caches emptied where that is possible.
+    /// Read from start to end, with empty caches if possible.
     Read,
-    /// The same once more.
+    /// The same once more, with filled caches.
     Reread,
-    /// What the stream half of all further on has written, from the beginning to the end.
+    /// Read from start to end what another stream has written: the stream half of all further on.
     ReadOthers,
-    /// Each block once, in random order.
+    /// Read each block once, in random order.
     RandomRead,
-    /// Each block of a file that is there once, in random order.
+    /// Write each block of an existing file once, in random order.
     RandomWrite,
-    /// Random blocks, read or written by chance.
+    /// Read or write random blocks, by chance.
     Mixed,
-    /// Every 17th block, then those after them, and so on.
+    /// Read every 17th block, then those after them, and so on.
     StrideRead,
-    /// From the end to the beginning.
+    /// Read from end to start.
     BackwardRead,
-    /// One block in the middle again and again, as often as there are blocks.
+    /// Write one block in the middle repeatedly, as often as there are blocks.
     RecordRewrite,
-    /// A file from its beginning to its end through the C library's kind of buffers; what it held before goes.
+    /// Write a file from start to end with buffers like the C library's. Earlier contents are dropped.
     Fwrite,
-    /// The same on a file that is there, in place.
+    /// The same on an existing file, in place.
     Frewrite,
-    /// From the beginning to the end through such buffers, with the caches emptied where that is possible.
+    /// Read from start to end with such buffers, with empty caches if possible.
     Fread,
-    /// The same once more.
+    /// The same once more, with filled caches.
     Freread,
 }
 
-/// Blocks from one to the next of a strided read, as IOzone's default.
+/// The distance of blocks in a strided read, as in IOzone's default.
 const STRIDE: u64 = 17;
 
 impl Access {
-    /// Whether the files have to be there before.
+    /// Whether the files must exist before.
     #[must_use]
     pub fn needs_files(self) -> bool {
         !self.makes_files()
     }
 
-    /// Whether it makes files, from the beginning to the end.
+    /// Whether it creates files, from start to end.
     #[must_use]
     pub fn makes_files(self) -> bool {
         matches!(self, Self::Write | Self::Fwrite)
     }
 
-    /// Whether files are opened as by the C library's `fopen`.
+    /// Whether files are opened with buffers like those of the C library's `fopen`.
     #[must_use]
     pub fn is_stdio(self) -> bool {
         matches!(self, Self::Fwrite | Self::Frewrite | Self::Fread | Self::Freread)
     }
 
-    /// Whether caches have to be empty before.
+    /// Whether caches must be empty before.
     #[must_use]
     pub fn is_cold(self) -> bool {
         matches!(self, Self::Read | Self::Fread | Self::ReadOthers)
@@ -94,21 +94,21 @@ impl Access {
     }
 }
 
-/// A part of a file that one worker has to do.
+/// The part of a file that one worker does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// Where it begins.
+    /// Its offset in bytes.
     pub offset: u64,
-    /// Bytes of it.
+    /// Its length in bytes.
     pub len: u64,
 }
 
 impl Part {
-    /// The `number`-th of `parts` parts of a file of `len` bytes, cut at blocks.
+    /// Returns part `number` of `parts` parts of a file of `len` bytes, divided at blocks.
     #[must_use]
     pub fn of(len: u64, block: u64, number: u64, parts: u64) -> Self {
         let blocks = len.div_ceil(block.max(1));
-        // At most `blocks`, so it fits.
+        // The result is at most `blocks`, so it fits.
         let share = |number: u64| u128::from(blocks) * u128::from(number) / u128::from(parts.max(1));
         let cut = |number: u64| u64::try_from(share(number)).unwrap_or(u64::MAX).saturating_mul(block);
         let (offset, end) = (cut(number).min(len), cut(number + 1).min(len));
@@ -119,15 +119,15 @@ impl Part {
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// Where.
+    /// Its offset in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Its length in bytes.
     pub len: usize,
-    /// Whether it is written; read otherwise.
+    /// Whether it writes; otherwise it reads.
     pub write: bool,
 }
 
-/// The requests of a part, in their order.
+/// The requests of a part, in order.
 #[derive(Clone, Debug)]
 pub struct Operations {
     access: Access,
@@ -141,7 +141,8 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Of `part`, in blocks of `block` bytes; the last may be shorter. `write_percent` is for [`Access::Mixed`].
+    /// Returns the requests of `part`, in blocks of `block` bytes; the last may be shorter. `write_percent` is for
+    /// [`Access::Mixed`].
     #[must_use]
     pub fn new(access: Access, part: Part, block: usize, write_percent: u8, seed: u64) -> Self {
         let block = (block as u64).max(1);
@@ -162,9 +163,9 @@ impl Operations {
     }
 }
 
-/// The `place`-th of `blocks` blocks: 0, 17, 34, ..., then 1, 18, ...
+/// Returns block number `place` of `blocks` blocks: 0, 17, 34, ..., then 1, 18, ...
 fn strided(place: u64, blocks: u64) -> u64 {
-    // The first `longer` lanes have one block more than the others.
+    // The first `longer` lanes have one more block than the others.
     let (short, longer) = (blocks / STRIDE, blocks % STRIDE);
     let in_longer = longer * (short + 1);
     let (lane, step) = if place < in_longer {
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_orders_are_those_of_their_names() {
+    fn the_orders_match_their_names() {
         assert_eq!(offsets(Access::Read)[..3], [0, 1, 2]);
         assert_eq!(offsets(Access::BackwardRead)[..3], [100, 99, 98]);
         assert_eq!(offsets(Access::StrideRead)[..8], [0, 17, 34, 51, 68, 85, 1, 18]);
@@ -243,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mixture_has_the_share_of_writes_that_was_asked_for() {
+    fn a_mixture_has_the_requested_share_of_writes() {
         let writes =
             Operations::new(Access::Mixed, Part { offset: 0, len: 1000 * 512 }, 512, 30, 5).filter(|o| o.write).count();
         assert_eq!(writes, 300);
     }
 
     #[test]
-    fn parts_cover_a_file_and_are_cut_at_blocks() {
+    fn parts_cover_a_file_and_end_at_blocks() {
         for (len, parts) in [(10_000_000, 3), (4096, 4), (1, 2), (0, 1), (8 << 20, 8)] {
             let mut at = 0;
             for number in 0..parts {

@@ -1,5 +1,5 @@
-//! The client alone: how fast this machine makes blocks, checks and sums them, with no system behind. It is the ceiling of what its streams
-//! can do.
+//! The client alone: how fast this machine generates blocks, checks them and computes checksums, without a system.
+//! This is the ceiling of its streams.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::load::{Crew, Tally, Worker};
 use crate::memory::Memory;
 use crate::target::{RelName, TargetError};
 
-/// What is done with each block.
+/// The operation on each block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientWork {
-    /// It is made, as by a writer.
+    /// Generate it, like a writer.
     Make,
-    /// It is made, and its CRC32C computed, as by a writer over a protocol with checksums.
+    /// Generate it and compute its CRC32C, like a writer over a protocol with checksums.
     MakeAndSum,
-    /// It is compared with what it has to be, as by a reader that verifies.
+    /// Compare it with the expected bytes, like a reader that verifies.
     Check,
-    /// Its CRC32C is computed, and it is compared.
+    /// Compute its CRC32C, and compare it.
     CheckAndSum,
 }
 
 impl ClientWork {
-    /// All.
+    /// All operations.
     pub const ALL: [Self; 4] = [Self::Make, Self::MakeAndSum, Self::Check, Self::CheckAndSum];
 
     fn sums(self) -> bool {
@@ -44,39 +44,39 @@ impl ClientWork {
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerateSpec {
-    /// What is done.
+    /// The operation.
     pub work: ClientWork,
     /// Threads.
     pub threads: u32,
-    /// Bytes of each block.
+    /// The size of each block in bytes.
     pub block_bytes: u32,
-    /// For how long, in seconds.
+    /// The duration in seconds.
     pub seconds: u32,
 }
 
-/// A specification that makes no sense.
+/// The parameters are not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GenerateError {
-    /// Out of bounds.
+    /// A value is out of bounds.
     #[error("{what} is {value}; give 1 to {most}")]
     Bounds {
-        /// What.
+        /// Its name.
         what: &'static str,
-        /// What was asked for.
+        /// The value.
         value: u32,
-        /// The most.
+        /// The largest allowed value.
         most: u32,
     },
 }
 
-/// Memory that a reader goes round in: more than the caches nearest to a processor hold.
+/// The memory that a reader cycles through. It exceeds the caches nearest to a processor.
 const CHECKED_BYTES: usize = 32 << 20;
 
 impl GenerateSpec {
-    /// Whether it makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// What does not.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), GenerateError> {
         let bounds =
             [("threads", self.threads, 4096), ("block", self.block_bytes, 256 << 20), ("seconds", self.seconds, 3600)];
@@ -179,7 +179,7 @@ fn blocks(spec: &GenerateSpec, worker: &Worker, mut each: impl FnMut(u64, &mut T
         worker.meter().add(block);
         begun = now;
     }
-    // The sums are used, so that nobody leaves them out.
+    // The sums are used, so that the compiler keeps the work.
     std::hint::black_box(sum);
     tally
 }
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_works_for_as_long_as_it_is_told() {
+    fn a_client_works_for_the_given_time() {
         for work in ClientWork::ALL {
             let spec = GenerateSpec { work, threads: 2, block_bytes: 1 << 16, seconds: 1 };
             let site = Site::alone(Arc::new(Content::new(1)));

@@ -1,4 +1,4 @@
-//! What all kinds of work have in common: what a campaign, a run and a report have to know of each.
+//! The common interface of all kinds of work, for campaigns, runs and reports.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -10,57 +10,57 @@ use super::{
 };
 use crate::content::Content;
 use crate::load::{Crew, HireError, Tally};
-use crate::network::{Far, SpecError};
+use crate::network::{NetworkServer, SpecError};
 use crate::target::{Manner, RelName, Target};
 
-/// Work that cannot be done as it is described.
+/// Work that cannot be done as described.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WorkError {
-    /// Of streams.
+    /// Streams.
     #[error(transparent)]
     Streams(#[from] StreamError),
-    /// Of small files.
+    /// Small files.
     #[error(transparent)]
     Small(#[from] SmallError),
-    /// Of recorders and who reads what they write.
+    /// Recorders, and readers of their files.
     #[error(transparent)]
     Daq(#[from] DaqError),
-    /// Of files that come and go.
+    /// Files that are created and removed.
     #[error(transparent)]
     Churn(#[from] ChurnError),
-    /// Of going on while something is broken.
+    /// Work that continues while something is broken.
     #[error(transparent)]
     Failure(#[from] FailureError),
-    /// Of another tool.
+    /// Another tool.
     #[error(transparent)]
     Foreign(#[from] ForeignError),
-    /// Of the client alone.
+    /// The client alone.
     #[error(transparent)]
     Client(#[from] GenerateError),
-    /// Of flows.
+    /// A network test.
     #[error(transparent)]
     Network(#[from] SpecError),
-    /// Nobody to have flows with.
-    #[error("flows need the far side of a system; give the system a `peer`")]
+    /// There is no network-test server.
+    #[error("a network test needs a server; give the system a `peer`")]
     NoPeer,
-    /// Of analysis.
+    /// Analysis.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),
-    /// Workers that cannot be started.
+    /// Workers cannot be started.
     #[error(transparent)]
     Hire(#[from] HireError),
-    /// Nothing to work on.
+    /// There are no files to work on.
     #[error("{0} needs files; put `write` before it")]
     NoFiles(String),
-    /// Nowhere to work.
+    /// There is no system to work on.
     #[error("{0} needs a system")]
     NoSystem(String),
 }
 
-/// Most workers of one kind of work on one machine, each a thread with connections of its own.
+/// The most workers of one kind of work on one machine. Each is a thread with its own connections.
 pub(super) const WORKERS_MAX: u64 = 4096;
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -72,115 +72,115 @@ pub enum Unit {
     Efficiency,
 }
 
-/// Where work is done, and with what content.
+/// The systems and the contents of a work.
 #[derive(Clone)]
 pub struct Site {
-    /// The system; `None` where the client works alone.
+    /// The system; `None`: the client works alone.
     pub target: Option<Arc<dyn Target>>,
-    /// Where copies go, if some are made.
+    /// The system for copies, if the work makes any.
     pub copies: Option<Arc<dyn Target>>,
-    /// Far sides of the flows that the work is about; none for other work.
-    pub peers: Vec<Far>,
-    /// Contents of all files.
+    /// The network-test servers; none for other work.
+    pub peers: Vec<NetworkServer>,
+    /// The contents of all files.
     pub content: Arc<Content>,
-    /// What is known of the files from the phases before.
+    /// What earlier phases have learnt of the files.
     pub known: Arc<Known>,
 }
 
-/// Names of files, made one by one: there may be millions.
+/// The names of files, made one by one because there may be millions.
 pub type Names<'a> = Box<dyn Iterator<Item = RelName> + 'a>;
 
-/// None at all.
+/// Returns no names.
 #[must_use]
 pub fn no_names<'a>() -> Names<'a> {
     Box::new(std::iter::empty())
 }
 
-/// One kind of work with all its parameters: a part of a trial that is measured by itself.
+/// One kind of work with all its parameters: a part of a trial that is measured on its own.
 pub trait Workload {
-    /// What it is called in results.
+    /// Returns its name in results.
     fn title(&self) -> String;
 
-    /// Whether it makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// What does not.
+    /// The first invalid one.
     fn check(&self) -> Result<(), WorkError>;
 
-    /// Reads what it needs on this machine, before anything is done anywhere.
+    /// Reads the files that it needs on this machine, before any work starts.
     ///
     /// # Errors
-    /// What is not there, or is not what it should be.
+    /// A file is missing or not valid.
     fn prepare(&self) -> Result<(), WorkError> {
         Ok(())
     }
 
-    /// What its figures count.
+    /// Returns the unit of its figures.
     fn unit(&self) -> Unit;
 
-    /// Bytes that lie on the system after it, at most.
+    /// Returns the most bytes that are on the system after it.
     fn room(&self) -> u64;
 
-    /// Bytes that it moves.
+    /// Returns the bytes that it moves.
     fn moved(&self) -> u64;
 
-    /// Operations that take their time whatever they move: opens, entries, removals.
+    /// Returns the operations that take time independently of their bytes: opens, entries, removals.
     fn operations(&self) -> u64 {
         0
     }
 
-    /// How long it takes, where that does not depend on the system.
+    /// Returns how long it takes, if that does not depend on the system.
     fn fixed_time(&self) -> Option<Duration> {
         None
     }
 
-    /// Directories that have to be there before it.
+    /// Returns the directories that must exist before it.
     fn directories(&self) -> Vec<RelName>;
 
-    /// Files that may be there after it, whatever happened.
+    /// Returns the files that may exist after it, whatever happened.
     fn files(&self) -> Names<'_>;
 
-    /// Files that may be on the second system then.
+    /// Returns the files that may exist on the second system then.
     fn copies(&self) -> Names<'_> {
         no_names()
     }
 
-    /// Whether it is done on a system, and not by the client alone.
+    /// Whether it is done on a system, not by the client alone.
     fn needs_system(&self) -> bool {
         true
     }
 
-    /// Whether it can be done by this driver at all; what cannot is left out, and is no failure.
+    /// Whether this driver supports it. Unsupported work is skipped without an error.
     fn suits(&self, _target: &dyn Target) -> bool {
         true
     }
 
-    /// Whether it is done in a folder on the system.
+    /// Whether it needs a folder on the system.
     fn needs_place(&self) -> bool {
         self.needs_system()
     }
 
-    /// Whether it is done with the far sides of systems: of one, or of all where it needs no single system.
+    /// Whether it needs network-test servers: that of its system, or all if it needs no single system.
     fn needs_peers(&self) -> bool {
         false
     }
 
-    /// Whether it works on files that a phase before it has made.
+    /// Whether it works on files of an earlier phase.
     fn needs_files(&self) -> bool {
         false
     }
 
-    /// Whether it makes the files that other phases need.
+    /// Whether it creates the files of later phases.
     fn makes_files(&self) -> bool {
         false
     }
 
-    /// Whether this machine's caches are to be emptied before it.
+    /// Whether this machine's caches must be emptied before it.
     fn is_cold(&self) -> bool {
         false
     }
 
-    /// Whether it is told of as of a job: elapsed, user and system time.
+    /// Whether it is reported like a job: elapsed, user and system time.
     fn is_job(&self) -> bool {
         false
     }
@@ -190,12 +190,13 @@ pub trait Workload {
         false
     }
 
-    /// The rate that is asked of all workers of a role together, in the unit of its figures; `None`: flat out.
+    /// Returns the requested rate of all workers of a role together, in the unit of its figures; `None`: as fast as
+    /// possible.
     fn asked_rate(&self, _role: &str) -> Option<f64> {
         None
     }
 
-    /// How its files are opened; `None` where it opens none.
+    /// Returns the options of its opens; `None`: it opens no files.
     fn manner(&self) -> Option<Manner> {
         None
     }
@@ -205,69 +206,72 @@ pub trait Workload {
         false
     }
 
-    /// Workers that wait for the system at a time; of several roles those of the first.
+    /// Returns the number of workers that wait for the system at a time, of the first role.
     fn workers(&self) -> u32 {
         self.parts()
     }
 
-    /// Parts that can be divided over machines: streams, clients, recorders with all who read what they write; threads of what needs no
-    /// system, so that it is the ceiling of as many workers on as many machines.
+    /// Returns the number of parts that can be divided among machines: streams, clients, or recorders with their
+    /// readers. For work without a system these are threads, so that it is the ceiling of as many workers on as
+    /// many machines.
     fn parts(&self) -> u32;
 
-    /// Files of the machine that works which it names, outside of any system.
+    /// Returns the files on the working machine that it names, outside of any system.
     fn local_files(&self) -> Vec<LocalFile> {
         Vec::new()
     }
 
-    /// Whether it runs a program that is not this one.
+    /// Whether it runs another program.
     fn runs_a_tool(&self) -> bool {
         false
     }
 
-    /// Workers of these `parts`, ready to start. The directories have to be there. Names and contents are the same whoever does a part.
+    /// Returns the workers of these `parts`, ready to start. The directories must exist. Names and contents do not
+    /// depend on the machine that does a part.
     ///
     /// # Errors
-    /// [`Workload::check`]; and where `site` lacks something.
+    /// Those of [`Workload::check`]; `site` lacks something.
     fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError>;
 
-    /// Reads back what somebody else has written and compares it, for as long as `go_on` says so: after all that is measured, and outside of it.
+    /// Reads back and compares files that another tool has written, as long as `go_on` returns `true`. It runs
+    /// after the measurement.
     fn read_back(&self, _site: &Site, _tally: &mut Tally, _go_on: &mut dyn FnMut() -> bool) {}
 }
 
-/// A file of the machine that works.
+/// A file on the working machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LocalFile {
-    /// One that is read.
+    /// A file that is read.
     Read(PathBuf),
-    /// A directory in which copies without a name are kept for as long as a job takes.
+    /// A directory for unnamed copies, which exist as long as a job runs.
     Scratch(PathBuf),
 }
 
 impl Site {
-    /// Where the client works alone.
+    /// The client works alone.
     #[must_use]
     pub fn alone(content: Arc<Content>) -> Self {
         Self { target: None, copies: None, peers: Vec::new(), content, known: Arc::default() }
     }
 
-    /// On a system.
+    /// The work is done on a system.
     #[must_use]
     pub fn on(target: Arc<dyn Target>, content: Arc<Content>) -> Self {
         Self { target: Some(target), ..Self::alone(content) }
     }
 
-    /// The system, for work called `title`.
+    /// Returns the system, for work called `title`.
     pub(super) fn target(&self, title: &str) -> Result<Arc<dyn Target>, WorkError> {
         self.target.clone().ok_or_else(|| WorkError::NoSystem(title.to_owned()))
     }
 }
 
-/// The word by which a value is written in campaigns and results.
+/// Returns the word for a value in campaigns and results.
 pub(crate) fn word_of(value: impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// `numbers` of parts as numbers of workers, where each part has `workers`.
+/// Converts numbers of parts to numbers of workers, if each part has `workers`.
 pub(super) fn workers_of(parts: &Range<u32>, workers: u32) -> Range<usize> {
     parts.start as usize * workers as usize..parts.end as usize * workers as usize
 }

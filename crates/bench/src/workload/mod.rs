@@ -1,5 +1,5 @@
-//! What is done to a system: each workload as typed parameters, a pure plan of its operations, and the code that does them through the
-//! driver seam.
+//! The work on a system. Each workload has typed parameters, a pure plan of its operations, and code that does them
+//! through the driver interface.
 
 mod access;
 mod analysis;

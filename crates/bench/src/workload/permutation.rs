@@ -1,9 +1,9 @@
-//! All numbers below a bound in a random order, each once, without a list of them.
+//! All numbers below a bound in random order, each once, without a list of them.
 
 use crate::splitmix;
 
-/// A permutation of `0..len`, by a seed: a Feistel network over the next power of four, walked until the number is within the bound (at
-/// most four steps are expected).
+/// A permutation of `0..len`, by a seed. It is a Feistel network over the next power of four, repeated until the
+/// number is within the bound (at most four steps are expected).
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     len: u64,
@@ -14,14 +14,14 @@ pub struct Permutation {
 const ROUNDS: u64 = 4;
 
 impl Permutation {
-    /// Of `0..len`, for `len` of up to 2^62.
+    /// A permutation of `0..len`, for `len` of up to 2^62.
     #[must_use]
     pub fn new(len: u64, seed: u64) -> Self {
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
         Self { len, half_bits: bits.div_ceil(2).clamp(1, 31), seed }
     }
 
-    /// Where `place` goes; `place` itself, if it is not within the bound.
+    /// Returns the image of `place`, or `place` itself if it is not within the bound.
     #[must_use]
     pub fn at(&self, place: u64) -> u64 {
         if place >= self.len {

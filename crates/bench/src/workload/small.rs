@@ -1,4 +1,4 @@
-//! Many small files: each client makes, lists, reads and removes files, in a directory of its own or all in one.
+//! Many small files. Each client creates, lists, reads and removes files, in its own directory or in a shared one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::load::{Crew, Pace, Tally, Worker};
 use crate::memory::Memory;
 use crate::target::{Made, Manner, NewFile, Purpose, RelName, Session, Target, TargetError};
 
-/// What is done with the files.
+/// A phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SmallPhase {
@@ -21,69 +21,70 @@ pub enum SmallPhase {
     List,
     /// Ask for the length of each file by its name.
     Stat,
-    /// Open, read whole, close.
+    /// Open a file, read it completely, close it.
     Read,
-    /// Remove.
+    /// Remove the files.
     Remove,
 }
 
 impl SmallPhase {
-    /// All, in the order in which they can be done.
+    /// All phases, in a possible order.
     pub const ALL: [Self; 5] = [Self::Create, Self::List, Self::Stat, Self::Read, Self::Remove];
 }
 
-/// Many small files.
+/// The parameters of work with many small files.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SmallSpec {
-    /// What is done.
+    /// The phase.
     pub phase: SmallPhase,
     /// Clients at a time.
     pub clients: u32,
     /// Files of each client.
     pub files: u32,
-    /// Bytes of each file.
+    /// The size of each file in bytes.
     pub file_bytes: u32,
-    /// All in one directory; otherwise each client has its own.
+    /// Whether all clients share one directory. Otherwise each has its own.
     pub one_directory: bool,
-    /// How files are opened.
+    /// The options of opens.
     pub manner: Manner,
-    /// Operations a second of each client at fixed times, whatever the system does; flat out otherwise.
+    /// Operations a second of each client, at fixed times; `None`: as fast as possible.
     pub rate: Option<u32>,
-    /// Whether what is read, or listed, is compared with what was written.
+    /// Whether read bytes, and listed names and lengths, are compared with the written ones.
     pub verify: bool,
-    /// Files are made as many with one request as the system takes; otherwise opened, written and closed one by one.
+    /// Whether files are created in batches, each as large as the system allows. Otherwise they are opened, written
+    /// and closed one by one.
     #[serde(default)]
     pub batch: bool,
 }
 
-/// A specification that makes no sense.
+/// The parameters are not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SmallError {
-    /// Something that has to be at least 1.
+    /// A value must be at least 1.
     #[error("{0} is 0; give at least 1")]
     Zero(&'static str),
-    /// More than one machine can have.
+    /// There are more clients than one machine can have.
     #[error("{0} clients; at most {WORKERS_MAX}")]
     Many(u32),
-    /// Larger than one request.
-    #[error("files of {0} bytes are not small; at most 16 MiB, or take the streams' workload")]
+    /// A file is larger than one request.
+    #[error("files of {0} bytes are too large here, where 16 MiB are allowed; use `[[streams]]`")]
     Large(u32),
-    /// What is made in batches is not made at fixed times.
-    #[error("batches at a rate; leave out one of both")]
+    /// Batches cannot be created at fixed times.
+    #[error("batches cannot have a rate; remove `batch` or `rate`")]
     PacedBatches,
-    /// Direct I/O of odd lengths.
-    #[error("direct I/O with files of {0} bytes; they have to be a multiple of 4,096")]
+    /// Lengths are not aligned for direct I/O.
+    #[error("direct I/O with files of {0} bytes; their size must be a multiple of 4,096")]
     Unaligned(u32),
 }
 
 const FILE_MAX: u32 = 16 << 20;
 
 impl SmallSpec {
-    /// Whether it makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// What does not.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), SmallError> {
         for (what, value) in [("clients", self.clients), ("files", self.files)] {
             if value == 0 {
@@ -105,30 +106,30 @@ impl SmallSpec {
         Ok(())
     }
 
-    /// Bytes of all files.
+    /// Returns the bytes of all files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         u64::from(self.clients) * u64::from(self.files) * u64::from(self.file_bytes)
     }
 
-    /// The directory of a client's files.
+    /// Returns the directory of a client's files.
     #[must_use]
     pub fn directory(&self, client: u32) -> RelName {
         if self.one_directory { RelName::numbered('d', 0) } else { RelName::numbered('d', u64::from(client)) }
     }
 
-    /// All directories.
+    /// Returns all directories.
     pub fn directories(&self) -> impl Iterator<Item = RelName> + '_ {
         (0..if self.one_directory { 1 } else { self.clients }).map(|client| self.directory(client))
     }
 
-    /// Numbers of a client's files.
+    /// Returns the numbers of a client's files.
     fn numbers(&self, client: u32) -> Range<u64> {
         let first = u64::from(client) * u64::from(self.files);
         first..first + u64::from(self.files)
     }
 
-    /// Names of a client's files.
+    /// Returns the names of a client's files.
     pub fn names(&self, client: u32) -> impl Iterator<Item = RelName> + use<> {
         let folder = self.directory(client);
         self.numbers(client).map(move |number| folder.join(&RelName::numbered('f', number)))
@@ -144,7 +145,7 @@ impl Workload for SmallSpec {
         Ok(self.check()?)
     }
 
-    /// Small files are counted, whatever they weigh.
+    /// Small files are counted, whatever their size.
     fn unit(&self) -> Unit {
         Unit::Operations
     }
@@ -175,7 +176,7 @@ impl Workload for SmallSpec {
     }
 
     fn asked_rate(&self, _role: &str) -> Option<f64> {
-        // A list is one answer for all, and is never paced.
+        // A listing is one answer for all entries, and never has a rate.
         let paced = self.rate.filter(|_| self.phase != SmallPhase::List);
         paced.map(|rate| f64::from(rate) * f64::from(self.clients))
     }
@@ -236,13 +237,13 @@ impl<'a> Client<'a> {
     }
 
     fn run(mut self) -> Result<Tally, TargetError> {
-        // What has to be there is worked out before the clock runs.
+        // The expected files are computed before the measurement.
         let creates = self.spec.phase == SmallPhase::Create;
         let mut lengths = if creates { vec![None; self.spec.files as usize] } else { self.lengths() };
         let unknown = if self.spec.phase == SmallPhase::List { self.unknown() } else { 0 };
         let start = self.worker.start();
         if self.spec.phase == SmallPhase::List {
-            // Of one directory, too, each client lists all of it: so do users.
+            // In a shared directory, too, each client lists everything, like users do.
             self.list(start, &lengths, unknown);
             return Ok(self.tally);
         }
@@ -285,23 +286,24 @@ impl<'a> Client<'a> {
         Ok(self.tally)
     }
 
-    /// The files of this client that are there.
+    /// Returns the lengths of this client's existing files.
     fn lengths(&self) -> Vec<Option<u64>> {
         let all = || vec![Some(u64::from(self.spec.file_bytes)); self.spec.files as usize];
         self.known.lengths.of(self.number).unwrap_or_else(all)
     }
 
-    /// Files in its directory of which nobody knows whether they are there. Another machine's are, as far as is known here.
+    /// Returns the number of files in its directory that may not exist. The files of another machine count as
+    /// existing.
     fn unknown(&self) -> u64 {
         self.clients().map(|client| self.known.lengths.count(client, Option::is_none)).sum()
     }
 
-    /// Whose files are in its directory.
+    /// Returns the clients whose files are in its directory.
     fn clients(&self) -> Range<u32> {
         if self.spec.one_directory { 0..self.spec.clients } else { self.number..self.number + 1 }
     }
 
-    /// Bytes moved.
+    /// Returns the moved bytes.
     fn one(&mut self, name: &RelName, number: u64, start: Instant) -> Result<u64, TargetError> {
         let len = u64::from(self.spec.file_bytes);
         match self.spec.phase {
@@ -321,7 +323,7 @@ impl<'a> Client<'a> {
     }
 
     fn memory(&mut self) -> Result<Memory, TargetError> {
-        // An operation that failed has kept it.
+        // A failed operation has kept it.
         self.memory.take().map_or_else(|| Memory::new(self.spec.file_bytes as usize), Ok)
     }
 
@@ -341,7 +343,7 @@ impl<'a> Client<'a> {
         file.close()
     }
 
-    /// Makes all of them; their latencies are those of the batches that they were in.
+    /// Creates all files in batches. Their latencies are those of their batches.
     fn create_in_batches(&mut self, start: Instant, lengths: &mut [Option<u64>]) -> Result<(), TargetError> {
         let (spec, content, worker) = (self.spec, self.content, self.worker);
         let (folder, numbers) = (spec.directory(self.number), spec.numbers(self.number));
@@ -395,7 +397,7 @@ impl<'a> Client<'a> {
         file.close()
     }
 
-    /// An entry is an operation; the latency is that of the whole listing.
+    /// Each entry is an operation; its latency is that of the whole listing.
     fn list(&mut self, start: Instant, mine: &[Option<u64>], unknown: u64) {
         let spec = self.spec;
         let folder = spec.directory(self.number);
@@ -419,7 +421,8 @@ impl<'a> Client<'a> {
             if let Some(times) = own.and_then(|place| seen.get_mut(place)) {
                 *times = times.saturating_add(1);
             }
-            // A file that nobody knows of may have any length. Of another client's it is only known whether there are such.
+            // A file in an unknown state may have any length. Of another client it is only known whether it has
+            // such files.
             let is_known = own.is_none_or(|place| mine[place].is_some()) && (own.is_some() || unknown == 0);
             wrong += u64::from(is_known && entry.len != len);
         });
@@ -438,7 +441,7 @@ impl<'a> Client<'a> {
         let least = all.saturating_sub(unknown);
         if !(least..=all).contains(&entries) || wrong > 0 || missing > 0 || again > 0 {
             let text = format!(
-                "{folder}: {entries} entries instead of {all}, {wrong} of them not as they were made; of the client's own {missing} are not listed, \
+                "{folder}: {entries} entries instead of {all}, {wrong} of them wrong; of the client's own {missing} are not listed, \
                  and {again} more than once"
             );
             self.tally.add_wrong(start.elapsed(), text);

@@ -1,4 +1,5 @@
-//! Streams: some workers, each with files of its own, read or written block by block in one of the [`Access`] patterns.
+//! Streams: workers with their own files, which they read or write block by block in one of the [`Access`]
+//! patterns.
 
 use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
@@ -13,83 +14,84 @@ use crate::load::{Crew, Pace, Tally, Worker};
 use crate::memory::Memory;
 use crate::target::{Done, Failure, Manner, OpenFile, Purpose, RelName, Session, Target, TargetError};
 
-/// What streams do.
+/// The parameters of streams.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamSpec {
-    /// Which blocks, in what order.
+    /// The access pattern.
     pub access: Access,
-    /// Streams at a time, each with files of its own.
+    /// The number of streams, each with its own files.
     pub streams: u32,
-    /// Files of each stream, one after the other.
+    /// The files of each stream, one after the other.
     pub files: u32,
-    /// Bytes of each file.
+    /// The size of each file in bytes.
     pub file_bytes: u64,
-    /// Bytes of each request.
+    /// The size of each request in bytes.
     pub block_bytes: u32,
-    /// Parts of one file that are done at a time, each by a worker with an open file of its own.
+    /// The parts of one file that are done at a time, each by a worker with its own open file.
     pub chunks: u32,
-    /// How files are opened.
+    /// The options of opens.
     pub manner: Manner,
-    /// Bytes a second of each stream at fixed times, whatever the system does; flat out otherwise.
+    /// The rate of each stream in bytes a second, at fixed times; `None`: as fast as possible.
     pub rate: Option<u64>,
-    /// Share of writes of a mixture.
+    /// The share of writes in a mixture, in percent.
     pub write_percent: u8,
-    /// Whether what is read is compared with what was written.
+    /// Whether read bytes are compared with the written ones.
     pub verify: bool,
-    /// The newest generation that is in the files before.
+    /// The newest generation in the files before.
     pub generation: u64,
-    /// The oldest: what writes only some of the blocks leaves the others as they were.
+    /// The oldest generation in the files before. A pattern that writes only some blocks leaves the others
+    /// unchanged.
     pub oldest_generation: u64,
-    /// Seed of contents and orders.
+    /// The seed of contents and orders.
     pub seed: u64,
 }
 
-/// A specification that makes no sense.
+/// The parameters are not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StreamError {
-    /// Something that has to be at least 1.
+    /// A value must be at least 1.
     #[error("{0} is 0; give at least 1")]
     Zero(&'static str),
-    /// More than one machine can have.
+    /// There are more workers than one machine can have.
     #[error("{streams} streams of {chunks} chunks at a time; at most {WORKERS_MAX} workers")]
     Many {
-        /// Streams.
+        /// The number of streams.
         streams: u32,
-        /// Workers of each.
+        /// The workers of each stream.
         chunks: u32,
     },
-    /// Blocks larger than memory allows.
+    /// Blocks are too large for memory.
     #[error("blocks of {0} bytes; at most 256 MiB")]
     Block(u32),
-    /// Direct I/O of odd lengths.
+    /// Lengths are not aligned for direct I/O.
     #[error("direct I/O with blocks of {block} bytes in files of {file}: {} a multiple of 4,096", odd(*.block, *.file))]
     Unaligned {
-        /// The block.
+        /// The block size.
         block: u32,
-        /// The file.
+        /// The file size.
         file: u64,
     },
-    /// In-place patterns verify by pages.
-    #[error("{access:?} with blocks of {block} bytes cannot be verified; they have to be a multiple of 4,096")]
+    /// Patterns that write in place verify whole pages only.
+    #[error("{access:?} with blocks of {block} bytes cannot be verified; their size must be a multiple of 4,096")]
     Unverifiable {
         /// The pattern.
         access: Access,
-        /// The block.
+        /// The block size.
         block: u32,
     },
-    /// New files in several parts at a time.
-    #[error("a new file is written from its beginning to its end by one worker: chunks have to be 1 with write")]
+    /// A new file cannot have several writers.
+    #[error("one worker writes a new file from start to end, so `chunks` must be 1 with `write`")]
     ChunksOfNew,
-    /// Buffers of the C library's kind are not aligned.
-    #[error("{0:?} goes through buffers, so direct I/O makes no sense; put it into a work without `direct`")]
+    /// Buffers like the C library's are not aligned for direct I/O.
+    #[error("{0:?} uses buffers, so it cannot use direct I/O; put it into a work without `direct`")]
     DirectStdio(Access),
 }
 
 const BLOCK_MAX: u32 = 256 << 20;
 const PAGE: u32 = 4096;
 
-/// Which of the two is no multiple of a page, for a message.
+/// Names the length that is not a multiple of a page, for a message.
 fn odd(block: u32, file: u64) -> &'static str {
     match (block.is_multiple_of(PAGE), file.is_multiple_of(u64::from(PAGE))) {
         (false, true) => "the block is not",
@@ -99,10 +101,10 @@ fn odd(block: u32, file: u64) -> &'static str {
 }
 
 impl StreamSpec {
-    /// Whether it makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// What does not.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), StreamError> {
         for (what, value) in
             [("streams", self.streams), ("files", self.files), ("block", self.block_bytes), ("chunks", self.chunks)]
@@ -136,24 +138,24 @@ impl StreamSpec {
         Ok(())
     }
 
-    /// Workers that it takes.
+    /// Returns the number of workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.streams as usize * self.chunks as usize
     }
 
-    /// Bytes of all files.
+    /// Returns the bytes of all files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.file_bytes.saturating_mul(u64::from(self.files)).saturating_mul(u64::from(self.streams))
     }
 
-    /// Which file it is of all: the `file`-th of `stream`.
+    /// Returns the number among all files of file `file` of `stream`.
     fn key(&self, stream: u32, file: u32) -> u64 {
         u64::from(stream) * u64::from(self.files) + u64::from(file)
     }
 
-    /// Whose files a worker of `stream` works on.
+    /// Returns the stream whose files a worker of `stream` uses.
     fn stream_of(&self, stream: u32) -> u32 {
         if self.access != Access::ReadOthers {
             return stream;
@@ -162,7 +164,7 @@ impl StreamSpec {
         u32::try_from(other % u64::from(self.streams.max(1))).unwrap_or(stream)
     }
 
-    /// The generations that are in the files after it: the oldest and the newest.
+    /// Returns the oldest and the newest generation in the files after it.
     #[must_use]
     pub fn generations_after(&self) -> (u64, u64) {
         if !self.access.writes() {
@@ -172,17 +174,17 @@ impl StreamSpec {
         (if self.access.writes_all() { written } else { self.oldest_generation }, written)
     }
 
-    /// The generation of what it writes.
+    /// Returns the generation that it writes.
     fn written_generation(&self) -> u64 {
         if self.access == Access::Write { self.generation } else { self.generation + 1 }
     }
 
-    /// The generations of what it may read.
+    /// Returns the generations that it may read.
     fn read_generations(&self) -> RangeInclusive<u64> {
         self.oldest_generation..=self.generation + u64::from(self.access.writes())
     }
 
-    /// Its name.
+    /// Returns the name of a file.
     #[must_use]
     pub fn name(&self, stream: u32, file: u32) -> RelName {
         RelName::numbered('s', u64::from(stream)).join(&RelName::numbered('f', u64::from(file)))
@@ -273,11 +275,11 @@ struct Stream<'a> {
     stream: u32,
     chunk: u32,
     known: &'a Known,
-    /// Memory to write from, in which the table lies, that nothing is under way with.
+    /// Unused memory to write from, which holds the table.
     to_write: Vec<Memory>,
-    /// Memory to read into.
+    /// Unused memory to read into.
     to_read: Vec<Memory>,
-    /// What is under way, and how much later than due it was started.
+    /// The requests under way, and how late they started.
     under_way: VecDeque<(Operation, Duration)>,
     tally: Tally,
 }
@@ -309,7 +311,7 @@ impl<'a> Stream<'a> {
         Ok(stream)
     }
 
-    /// Sees to it that there is memory for all that may be under way: what was, when a file failed, is lost.
+    /// Ensures that there is memory for all requests. The memory of pending requests is lost when a file fails.
     fn fill_up(&mut self) -> Result<(), TargetError> {
         self.under_way.clear();
         let block = self.spec.block_bytes as usize;
@@ -330,7 +332,7 @@ impl<'a> Stream<'a> {
         let mut lengths = match known {
             Some(lengths) => lengths,
             None if makes_files => vec![None; self.spec.files as usize],
-            // Another machine has made them.
+            // Another machine has created them.
             None => vec![Some(self.spec.file_bytes); self.spec.files as usize],
         };
         for (file, length) in (0..self.spec.files).zip(&mut lengths) {
@@ -342,7 +344,7 @@ impl<'a> Stream<'a> {
             self.tally.left_out += u64::from(self.chunk == 0 && bytes != Some(self.spec.file_bytes));
             let Some(bytes) = bytes else { continue };
             let done = self.one_file(file, bytes, start, &mut pace);
-            // What cannot be done at all has changed nothing.
+            // An unsupported operation has changed nothing.
             let is_refused = done.as_ref().is_err_and(|error| error.failure() == Failure::Unsupported);
             if makes_files && !is_refused {
                 *length = done.as_ref().ok().copied().flatten();
@@ -359,7 +361,8 @@ impl<'a> Stream<'a> {
         Ok(self.tally)
     }
 
-    /// Works on the first `bytes` of a file. Says how many it got to; `None`: what was written so far is not kept.
+    /// Works on the first `bytes` of a file. Returns how many it completed; `None`: the bytes written so far are
+    /// not kept.
     fn one_file(
         &mut self,
         number: u32,
@@ -433,7 +436,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Takes what is done until `due`.
+    /// Takes completed requests until `due`.
     fn wait(
         &mut self,
         file: &mut dyn OpenFile,
@@ -485,7 +488,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// An answer that nobody has asked for, or none at all.
+/// Makes the error for a wrong answer, or a missing one.
 fn lost(name: &RelName, moved: usize, asked: usize) -> TargetError {
     TargetError::Short { what: format!("read or write {name}"), moved, asked }
 }

@@ -1,4 +1,4 @@
-//! Systems that do what a test wants to see.
+//! Artificial systems for tests.
 
 #![allow(dead_code)] // each test takes one of them
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_bench::memory::Memory;
 use weir_bench::target::{Done, Entry, Manner, OpenFile, Purpose, RelName, Room, Session, Target, TargetError};
 
-/// A real one that refuses every so-many-th change of a file, as a system does that is short of something for a moment.
+/// A real system that refuses every n-th change of a file, like a system with a short-lived shortage.
 pub struct Flaky {
     pub inner: Arc<dyn Target>,
     pub every: u64,
@@ -86,7 +86,7 @@ impl Session for FlakySession {
     }
 }
 
-/// Keeps nothing, and answers each request so long after it was sent, as a system far away does.
+/// A system that stores nothing and delays each answer, like a distant one.
 pub struct Distant(pub Duration);
 
 struct DistantFile {

@@ -1,6 +1,8 @@
-//! Writes small files in batches ([`wire::batch`]): each with its path and content in one entry, hundreds of entries in one request.
+//! Writes small files in batches ([`wire::batch`]). Each entry holds a path and the file's bytes, and one request
+//! carries hundreds of entries.
 //!
-//! In a cluster the manager gets the names, and says of each who takes its content; those get the contents, each in batches of its own.
+//! In a cluster the manager gets the names, and returns for each file the server that takes its bytes. Those
+//! servers get the bytes, each in batches of its own.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,47 +22,53 @@ use crate::pace::Waits;
 use crate::session::{Answer, any_ready};
 use crate::{BatchLimits, ClientError, Endpoint, Session, Settings, Url};
 
-/// Files of one batch, if the server takes as many: more would gain nothing, and wait longer for each other.
+/// The number of files in one batch, if the server takes as many. With more, the files would only wait longer for
+/// each other.
 const FILES: usize = 256;
-/// The same where they are dealt out to several servers afterwards.
+/// The same for batches to a manager, whose files then go to several servers.
 const FILES_DEALT: usize = 512;
-/// How long a server that could not be reached is not tried again.
+/// How long the client does not try again to reach an unreachable server.
 const UNREACHABLE: Duration = Duration::from_secs(10);
-/// Batches under way: while the server does one, the next is on its way and another is being made.
+/// Batches under way. While the server handles one, the next is on its way and another is being filled.
 const BATCHES: usize = 3;
 
-/// Writes small files in batches. It is used as [`super::ManyWriter`] is. What was acknowledged is durable. After a lost connection the
-/// caller gets back what was not answered ([`BatchWriter::unfinished`]): any of it may be there, whole, and nothing of it in part but in a cluster,
-/// where a file that was opened for us ([`SmallFile::opened`]) may stand there without its content.
+/// Writes small files in batches. It is used like [`super::ManyWriter`]. Acknowledged files are durable.
 ///
-/// In a cluster the connection to one of several servers may be lost: then those files alone come back, with an error of the connection.
+/// After a lost connection the caller gets back the files without an answer ([`BatchWriter::unfinished`]). Each of
+/// them may exist completely or not at all. Only in a cluster, a file that the manager has opened
+/// ([`SmallFile::opened`]) may exist without its bytes.
+///
+/// In a cluster the connection to one of several servers may be lost. Then only its files come back, with an error
+/// of the connection.
 #[derive(Debug)]
 pub struct BatchWriter<T> {
     home: Lane<T>,
-    /// Who takes contents that the home does not take itself.
-    places: HashMap<Endpoint, Lane<T>>,
-    /// Who could not be reached, and until when that is not tried again: each of hundreds of files would wait as long for the same.
+    /// Connections to servers that take files for the home.
+    servers: HashMap<Endpoint, Lane<T>>,
+    /// Servers that could not be reached, and until when they are not tried again. Otherwise each of hundreds of
+    /// files would wait for the same timeout.
     unreachable: HashMap<Endpoint, Instant>,
     settings: Settings,
     user: String,
     done: VecDeque<Written<T>>,
-    /// What a server has put off.
+    /// Files that a server has deferred.
     later: Vec<Box<Sending<T>>>,
-    /// Bytes of all that are under way.
+    /// Bytes of all files under way.
     bytes: usize,
 }
 
 impl<T> BatchWriter<T> {
-    /// Longest file that goes into a batch.
+    /// The length of the longest file that goes into a batch, in bytes.
     pub const LEN_MAX: usize = DATA_MAX as usize;
 
-    /// Over this connection, to a server that takes such batches. Where it sends elsewhere, `settings` and the user of `url` are for that.
+    /// Uses this connection to a server that takes batches. `settings` and the user of `url` are for the servers
+    /// that it redirects to.
     #[must_use]
     pub fn new(session: Session, limits: BatchLimits, settings: &Settings, url: &Url) -> Self {
         let files = if limits.takes == Takes::Names { FILES_DEALT } else { FILES };
         Self {
             home: Lane::new(session, limits, files),
-            places: HashMap::new(),
+            servers: HashMap::new(),
             unreachable: HashMap::new(),
             settings: settings.clone(),
             user: url.user.clone().unwrap_or_else(|| settings.user.clone()),
@@ -70,7 +78,7 @@ impl<T> BatchWriter<T> {
         }
     }
 
-    /// Files under way.
+    /// Returns the number of files under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
         let sent: usize = self.lanes().map(Lane::under_way).sum();
@@ -78,28 +86,28 @@ impl<T> BatchWriter<T> {
     }
 
     fn lanes(&self) -> impl Iterator<Item = &Lane<T>> {
-        std::iter::once(&self.home).chain(self.places.values())
+        std::iter::once(&self.home).chain(self.servers.values())
     }
 
-    /// Is more to be given to it before the next [`BatchWriter::wait`]?
+    /// Whether the caller should give more files before the next [`BatchWriter::wait`].
     #[must_use]
     pub fn has_room(&self) -> bool {
         let (files, bytes) = (self.home.files_max(), self.home.limits.bytes as usize);
         self.under_way() < BATCHES * files && self.bytes < BATCHES * bytes
     }
 
-    /// Begins with a file.
+    /// Starts with a file.
     ///
     /// # Errors
-    /// Of the connection; the file is then among [`BatchWriter::unfinished`].
+    /// The connection fails. Then the file is among [`BatchWriter::unfinished`].
     pub fn put(&mut self, file: SmallFile<T>) -> Result<(), ClientError> {
         self.bytes += file.data.len();
         self.gather(Box::new(Sending { file, waits: Waits::default(), to: None }))
     }
 
-    /// Puts a file into the next batch that goes where it is to go. An error is the home's.
+    /// Puts a file into the next batch for its server. Errors are those of the home.
     fn gather(&mut self, sending: Box<Sending<T>>) -> Result<(), ClientError> {
-        match sending.to.as_ref().map(|(place, _)| place.clone()) {
+        match sending.to.as_ref().map(|(server, _)| server.clone()) {
             None => match put(&mut self.home, sending) {
                 Ok(()) => Ok(()),
                 Err(NotSent::Refused(sending, error)) => {
@@ -111,10 +119,10 @@ impl<T> BatchWriter<T> {
                     Err(error)
                 }
             },
-            Some(place) => {
-                let lane = match self.lane(&place) {
+            Some(server) => {
+                let lane = match self.lane(&server) {
                     Ok(lane) => lane,
-                    Err(error) => return self.lost(&place, error, vec![sending]),
+                    Err(error) => return self.lost(&server, error, vec![sending]),
                 };
                 match put(lane, sending) {
                     Ok(()) => Ok(()),
@@ -122,42 +130,42 @@ impl<T> BatchWriter<T> {
                         self.finish(*sending, Err(error));
                         Ok(())
                     }
-                    Err(NotSent::Broken(sending, error)) => self.lost(&place, error, vec![sending]),
+                    Err(NotSent::Broken(sending, error)) => self.lost(&server, error, vec![sending]),
                 }
             }
         }
     }
 
-    /// The connection to a server that takes contents.
-    fn lane(&mut self, place: &Endpoint) -> Result<&mut Lane<T>, ClientError> {
-        if !self.places.contains_key(place) {
-            if self.unreachable.get(place).is_some_and(|until| Instant::now() < *until) {
+    /// Returns the connection to a server that takes files.
+    fn lane(&mut self, server: &Endpoint) -> Result<&mut Lane<T>, ClientError> {
+        if !self.servers.contains_key(server) {
+            if self.unreachable.get(server).is_some_and(|until| Instant::now() < *until) {
                 let source = io::ErrorKind::TimedOut.into();
-                return Err(ClientError::Connect { server: place.clone(), source });
+                return Err(ClientError::Connect { server: server.clone(), source });
             }
-            let lane = self.connected(place).inspect_err(|_| {
-                self.unreachable.insert(place.clone(), Instant::now() + UNREACHABLE);
+            let lane = self.connected(server).inspect_err(|_| {
+                self.unreachable.insert(server.clone(), Instant::now() + UNREACHABLE);
             })?;
-            self.places.insert(place.clone(), lane);
+            self.servers.insert(server.clone(), lane);
         }
-        // It is there since just now.
-        self.places.get_mut(place).ok_or_else(|| ClientError::Moved { server: place.clone() })
+        // It was added just now.
+        self.servers.get_mut(server).ok_or_else(|| ClientError::Moved { server: server.clone() })
     }
 
-    fn connected(&self, place: &Endpoint) -> Result<Lane<T>, ClientError> {
-        let mut session = Session::connect(place, &self.user, &self.settings)?;
+    fn connected(&self, server: &Endpoint) -> Result<Lane<T>, ClientError> {
+        let mut session = Session::connect(server, &self.user, &self.settings)?;
         let limits = limits_of(&mut session)?.filter(|limits| limits.takes == Takes::Contents);
         let limits = limits.ok_or_else(|| ClientError::Unexpected {
-            server: place.clone(),
+            server: server.clone(),
             what: "a batch is sent there, and it takes none".to_owned(),
         })?;
         Ok(Lane::new(session, limits, FILES_DEALT))
     }
 
-    /// A server that takes contents is not to be reached (any more): its files are the caller's again. An error comes back if that is none of this
-    /// server alone.
-    fn lost(&mut self, place: &Endpoint, error: ClientError, also: Vec<Box<Sending<T>>>) -> Result<(), ClientError> {
-        let files: Vec<_> = self.places.remove(place).into_iter().flat_map(Lane::unanswered).chain(also).collect();
+    /// A server that takes files cannot be reached. Its files go back to the caller. Returns errors that concern
+    /// more than this server.
+    fn lost(&mut self, server: &Endpoint, error: ClientError, also: Vec<Box<Sending<T>>>) -> Result<(), ClientError> {
+        let files: Vec<_> = self.servers.remove(server).into_iter().flat_map(Lane::unanswered).chain(also).collect();
         if matches!(error, ClientError::Stopped) {
             self.later.extend(files);
             return Err(error);
@@ -168,17 +176,17 @@ impl<T> BatchWriter<T> {
                 ClientError::Connect { server, source } => {
                     ClientError::Connect { server: server.clone(), source: source.kind().into() }
                 }
-                _ => ClientError::Lost { server: place.clone(), source: io::ErrorKind::ConnectionAborted.into() },
+                _ => ClientError::Lost { server: server.clone(), source: io::ErrorKind::ConnectionAborted.into() },
             };
             self.finish(*sending, Err(error));
         }
         Ok(())
     }
 
-    /// Waits until one more file is done with; `None`: nothing is under way.
+    /// Waits until one more file has a result. `None`: no file is under way.
     ///
     /// # Errors
-    /// Of the connection: nothing more comes over it.
+    /// The connection fails, and can no longer be used.
     pub fn wait(&mut self) -> Result<Option<Written<T>>, ClientError> {
         loop {
             if let Some(done) = self.done.pop_front() {
@@ -198,22 +206,22 @@ impl<T> BatchWriter<T> {
         }
     }
 
-    /// Sends what is gathered.
+    /// Sends the batches that are being filled.
     fn send(&mut self) -> Result<(), ClientError> {
         self.home.send()?;
         let mut broken = Vec::new();
-        for (place, lane) in &mut self.places {
+        for (server, lane) in &mut self.servers {
             if let Err(error) = lane.send() {
-                broken.push((place.clone(), error));
+                broken.push((server.clone(), error));
             }
         }
-        broken.into_iter().try_for_each(|(place, error)| self.lost(&place, error, Vec::new()))
+        broken.into_iter().try_for_each(|(server, error)| self.lost(&server, error, Vec::new()))
     }
 
-    /// Waits for an answer, from wherever, or until something that was put off is due.
+    /// Waits for an answer from any server, or until a deferred file is due.
     fn receive(&mut self) -> Result<(), ClientError> {
         let due = self.later.iter().filter_map(|sending| sending.waits.until()).min();
-        if self.places.is_empty() {
+        if self.servers.is_empty() {
             if self.home.session.ready_or_due(due, self.home.awaits())? {
                 let answered = self.home.receive()?;
                 self.home_answered(answered)?;
@@ -226,28 +234,28 @@ impl<T> BatchWriter<T> {
         if self.home.awaits() {
             awaited.push((None, &mut self.home.session));
         }
-        let places = self.places.iter_mut().filter(|(_, lane)| lane.awaits());
-        awaited.extend(places.map(|(place, lane)| (Some(place.clone()), &mut lane.session)));
+        let servers = self.servers.iter_mut().filter(|(_, lane)| lane.awaits());
+        awaited.extend(servers.map(|(server, lane)| (Some(server.clone()), &mut lane.session)));
         let which = any_ready(&mut awaited, end, &self.settings.stop)?;
         let from = match which {
             Some(which) => awaited.swap_remove(which).0,
             None if due.is_some_and(|due| due <= Instant::now()) || awaited.is_empty() => return Ok(()),
-            // All are silent: one of them says so itself when it has been waited for.
+            // All servers are silent. One of them will report that itself when its time is over.
             None => awaited.swap_remove(0).0,
         };
-        let Some(place) = from else {
+        let Some(server) = from else {
             let answered = self.home.receive()?;
             return self.home_answered(answered);
         };
-        let Some(lane) = self.places.get_mut(&place) else { return Ok(()) };
+        let Some(lane) = self.servers.get_mut(&server) else { return Ok(()) };
         match lane.receive() {
             Ok(answered) => {
                 for (sending, answer) in answered {
-                    self.answered(sending, answer, &place);
+                    self.answered(sending, answer, &server);
                 }
                 Ok(())
             }
-            Err(error) => self.lost(&place, error, Vec::new()),
+            Err(error) => self.lost(&server, error, Vec::new()),
         }
     }
 
@@ -270,7 +278,7 @@ impl<T> BatchWriter<T> {
                 answer => self.answered(sending, answer, &home),
             }
         }
-        // All that are opened have to be kept before the first of them can fail.
+        // All opened files must be stored before the first of them can fail.
         let mut opened = opened.into_iter();
         while let Some(sending) = opened.next() {
             if let Err(error) = self.gather(sending) {
@@ -281,7 +289,7 @@ impl<T> BatchWriter<T> {
         Ok(())
     }
 
-    /// The answer to an entry that is no redirect of a manager's.
+    /// Handles the answer to an entry, unless it is a redirect from a manager.
     fn answered(&mut self, mut sending: Box<Sending<T>>, answer: Response, server: &Endpoint) {
         let what = sending.what();
         let result = match answer {
@@ -295,7 +303,7 @@ impl<T> BatchWriter<T> {
                     Err(waited) => Err(waited),
                 }
             }
-            // Somebody else has to be asked than the one whom the manager has named.
+            // The server redirects although the manager has named it.
             Response::Redirect(_) if sending.to.is_some() => Err(ClientError::Moved { server: server.clone() }),
             other => Err(ClientError::refused(server, &what, other)),
         };
@@ -307,16 +315,16 @@ impl<T> BatchWriter<T> {
         self.done.push_back(Written { file, result });
     }
 
-    /// After an error of the connection: the files of which nobody knows whether they are there.
+    /// After an error of the connection: returns the files of which it is not known whether they exist.
     #[must_use]
     pub fn unfinished(self) -> Vec<SmallFile<T>> {
-        let lanes = std::iter::once(self.home).chain(self.places.into_values());
+        let lanes = std::iter::once(self.home).chain(self.servers.into_values());
         let unanswered = lanes.flat_map(Lane::unanswered).chain(self.later).map(|sending| sending.file);
-        // Nobody has been told of these; whether they are there can be seen.
+        // The caller has not been told of these. It can check whether they exist.
         unanswered.chain(self.done.into_iter().map(|done| done.file)).collect()
     }
 
-    /// The connection, when nothing is under way.
+    /// Returns the connection, when no file is under way.
     #[must_use]
     pub fn into_session(self) -> Session {
         self.home.session
@@ -325,17 +333,17 @@ impl<T> BatchWriter<T> {
 
 /// Why a file was not put into a batch.
 enum NotSent<T> {
-    /// No batch takes it.
+    /// No batch can take it.
     Refused(Box<Sending<T>>, ClientError),
     /// The connection is lost.
     Broken(Box<Sending<T>>, ClientError),
 }
 
-/// Puts a file into the next batch, after sending a full one.
+/// Puts a file into the next batch. A full batch is sent first.
 fn put<T>(lane: &mut Lane<T>, sending: Box<Sending<T>>) -> Result<(), NotSent<T>> {
     let sending = match lane.put(sending) {
         Ok(()) => return Ok(()),
-        Err((sending, NotPut::Never(source))) => return Err(never(sending, source)),
+        Err((sending, NotPut::Never(source))) => return Err(unsendable_entry(sending, source)),
         Err((sending, NotPut::Full)) => sending,
     };
     if let Err(error) = lane.send() {
@@ -343,20 +351,20 @@ fn put<T>(lane: &mut Lane<T>, sending: Box<Sending<T>>) -> Result<(), NotSent<T>
     }
     match lane.put(sending) {
         Ok(()) => Ok(()),
-        Err((sending, NotPut::Never(source))) => Err(never(sending, source)),
+        Err((sending, NotPut::Never(source))) => Err(unsendable_entry(sending, source)),
         Err((sending, NotPut::Full)) => {
             let source = wire::WireError::Unsendable { what: "an entry of a batch", why: "the batch is full" };
-            Err(never(sending, source))
+            Err(unsendable_entry(sending, source))
         }
     }
 }
 
-fn never<T>(sending: Box<Sending<T>>, source: wire::WireError) -> NotSent<T> {
+fn unsendable_entry<T>(sending: Box<Sending<T>>, source: wire::WireError) -> NotSent<T> {
     let what = sending.what();
     NotSent::Refused(sending, ClientError::Unsendable { what, source })
 }
 
-/// The batches that the server at the other end takes.
+/// Returns the limits of the server's batches.
 fn limits_of(session: &mut Session) -> Result<Option<BatchLimits>, ClientError> {
     let args = wire::batch::CONFIG_KEY.as_bytes().to_vec();
     let request = Request::Query(Query { kind: QueryKind::Config, handle: FileHandle::default(), args });

@@ -1,4 +1,4 @@
-//! One connection that batches go over: what is gathered for the next, what was sent, and the answers as they come.
+//! One connection for batches: the batch that is being filled, the batches that were sent, and their answers.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,8 @@ use crate::{BatchLimits, ClientError, Endpoint, Session};
 pub(super) struct Sending<T> {
     pub(super) file: SmallFile<T>,
     pub(super) waits: Waits,
-    /// In a cluster, once the manager has opened it: who takes its content, and what is to be said there.
+    /// In a cluster, after the manager has opened the file: the server that takes its bytes, and the words for that
+    /// server.
     pub(super) to: Option<(Endpoint, String)>,
 }
 
@@ -24,7 +25,7 @@ impl<T> Sending<T> {
         format!("make {}", self.file.path)
     }
 
-    /// The path, with all that stands behind it.
+    /// The path with its words.
     fn target(&self) -> Vec<u8> {
         let words = self.file.words.as_deref().into_iter().chain(self.to.as_ref().map(|(_, words)| words.as_str()));
         let words = words.collect::<Vec<_>>().join("&");
@@ -35,27 +36,27 @@ impl<T> Sending<T> {
     }
 }
 
-/// Files, and what each was answered.
+/// Files with their answers.
 pub(super) type Answered<T> = Vec<(Box<Sending<T>>, Response)>;
 
 /// Why an entry is not in the next batch.
 pub(super) enum NotPut {
-    /// That one is full, and has to be sent first.
+    /// The batch is full, and must be sent first.
     Full,
-    /// No batch takes it.
+    /// No batch can take it.
     Never(WireError),
 }
 
-/// See the module.
+/// One connection for batches. See the module.
 #[derive(Debug)]
 pub(super) struct Lane<T> {
     pub(super) session: Session,
     pub(super) limits: BatchLimits,
-    /// Files of one batch, at most.
+    /// The most files of one batch.
     files_max: usize,
     list: List,
     gathered: Vec<Box<Sending<T>>>,
-    /// With the contents, or only names?
+    /// Whether batches carry the files' bytes, or only names.
     with_contents: bool,
     sent: HashMap<StreamId, Vec<Box<Sending<T>>>>,
 }
@@ -77,12 +78,12 @@ impl<T> Lane<T> {
         self.files_max
     }
 
-    /// Files that are gathered, or were sent and are not answered.
+    /// The number of files in the batch that is being filled and in unanswered batches.
     pub(super) fn under_way(&self) -> usize {
         self.gathered.len() + self.sent.values().map(Vec::len).sum::<usize>()
     }
 
-    /// Is an answer to come?
+    /// Whether an answer is due.
     pub(super) fn awaits(&self) -> bool {
         !self.sent.is_empty()
     }
@@ -110,7 +111,7 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Sends what is gathered.
+    /// Sends the batch that is being filled.
     pub(super) fn send(&mut self) -> Result<(), ClientError> {
         if self.gathered.is_empty() {
             return Ok(());
@@ -126,7 +127,8 @@ impl<T> Lane<T> {
         self.session.flush()
     }
 
-    /// Takes the next answer. What comes back is answered; none of it, if that puts a batch off as a whole, or is not the last word.
+    /// Takes the next answer, and returns the answered files. Returns none if the server defers the whole batch or
+    /// has not answered completely.
     pub(super) fn receive(&mut self) -> Result<Answered<T>, ClientError> {
         let (stream, response) = self.session.response()?;
         let Some(batch) = self.sent.remove(&stream) else {
@@ -145,13 +147,13 @@ impl<T> Lane<T> {
                     return Err(self.session.malformed(source));
                 }
             },
-            // It holds for all of them.
+            // The answer holds for all files of the batch.
             all => vec![all; batch.len()],
         };
         Ok(batch.into_iter().zip(answers).collect())
     }
 
-    /// All that is not answered.
+    /// Returns all unanswered files.
     pub(super) fn unanswered(self) -> impl Iterator<Item = Box<Sending<T>>> {
         self.sent.into_values().flatten().chain(self.gathered)
     }

@@ -1,11 +1,12 @@
-//! Many small files over one connection: the requests for dozens of them are under way at once, so that a file costs no
-//! round trip of its own.
+//! Many small files over one connection. The requests for dozens of files are under way at once, so that no file
+//! costs a round trip of its own.
 //!
-//! A file's write and close are sent together. Data travels as pages with their CRC32C where the server takes them, so
-//! each file is checked on arrival without a further question. After a lost connection nothing is repeated here: the
-//! caller gets back what was not finished, and knows what is known of each ([`SmallFile::made`]). A file that the server
-//! puts off (kXR_wait) is asked for again later, while the others go on. A server of weir's takes files to be written in batches
-//! ([`BatchWriter`]): hundreds in one request, each with its content, so that they share the server's syncs.
+//! A file's write and close are sent together. If the server supports it, data travels as pages with their CRC32C,
+//! so that each file is checked on arrival without another request. After a lost connection this module repeats
+//! nothing. The caller gets back the unfinished files, with what is known of each ([`SmallFile::made`]). A file
+//! that the server defers (kXR_wait) is requested again later, while the others continue. A weir server takes
+//! written files in batches ([`BatchWriter`]): one request carries hundreds of files with their bytes, so that they
+//! share the server's syncs.
 
 mod batch;
 mod lane;
@@ -22,7 +23,7 @@ pub use reader::{ManyReader, Read};
 pub use upload::SmallFile;
 pub use writer::{ManyWriter, Written};
 
-/// Takes one out of those that the server has put off, if one is to be asked for again by now.
+/// Takes a deferred file whose time has come, if there is one.
 fn take_due<T>(later: &mut Vec<T>, now: Instant, waits: impl Fn(&T) -> &Waits) -> Option<T> {
     let due = later.iter().position(|one| waits(one).is_due(now))?;
     Some(later.swap_remove(due))

@@ -1,5 +1,5 @@
-//! Reads small files by the dozen. A file's open, its reads and the question for its checksum follow one another; those of other
-//! files go on meanwhile.
+//! Reads dozens of small files at once. A file's open, its reads and the request for its checksum follow one
+//! another. Meanwhile those of other files continue.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -12,21 +12,21 @@ use super::take_due;
 use crate::pace::Waits;
 use crate::{Algorithm, ClientError, Kind, Session};
 
-/// Longest file that is read in this way.
+/// The length of the longest file that is read in this way, in bytes.
 const LEN_MAX: usize = 8 << 20;
 
 /// A small file that was read.
 #[derive(Debug)]
 pub struct Read<T> {
-    /// The caller's name for it.
+    /// The caller's tag.
     pub tag: T,
     /// Its path.
     pub path: String,
-    /// Its permission bits, if the server told them.
+    /// Its permission bits, if the server sent them.
     pub mode: Option<u16>,
-    /// The time of its last change, in seconds since 1970, if the server told it.
+    /// Its modification time in seconds since 1970, if the server sent it.
     pub mtime: Option<i64>,
-    /// What it holds, checked page by page where the server sends pages.
+    /// Its bytes. They are checked page by page if the server sends pages.
     pub result: Result<Vec<u8>, ClientError>,
 }
 
@@ -37,7 +37,7 @@ pub struct ManyReader<T> {
     algorithm: Option<Algorithm>,
     files: HashMap<StreamId, Reading<T>>,
     closes: HashSet<StreamId>,
-    /// What the server has put off, and what could not be sent when the connection was lost.
+    /// Files that the server has deferred, and files whose request was not sent when the connection was lost.
     later: Vec<Reading<T>>,
 }
 
@@ -50,41 +50,41 @@ struct Reading<T> {
     mtime: Option<i64>,
     handle: Option<FileHandle>,
     data: Vec<u8>,
-    /// All of it is here; its checksum has been asked for.
+    /// All bytes are here, and the checksum has been requested.
     asked: bool,
     waits: Waits,
 }
 
 impl<T> ManyReader<T> {
-    /// Over this connection. With `algorithm` each file's checksum is asked for too: a server that keeps one for whole files says
-    /// then that a file is still being written, or known to be damaged.
+    /// Uses this connection. With `algorithm` each file's checksum is requested too. A server that keeps checksums
+    /// of whole files then reports files that are still being written or are known to be damaged.
     #[must_use]
     pub fn new(session: Session, algorithm: Option<Algorithm>) -> Self {
         Self { session, algorithm, files: HashMap::new(), closes: HashSet::new(), later: Vec::new() }
     }
 
-    /// Files under way.
+    /// Returns the number of files under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.files.len() + self.later.len()
     }
 
-    /// Begins with the file at `path`, of `len` bytes as far as is known.
+    /// Starts with the file at `path`. `len` is its expected length in bytes.
     ///
     /// # Errors
-    /// Of the connection; the file is then among [`ManyReader::unfinished`].
+    /// The connection fails. Then the file is among [`ManyReader::unfinished`].
     pub fn ask(&mut self, path: String, len: usize, tag: T) -> Result<(), ClientError> {
         let (handle, data, waits) = (None, Vec::new(), Waits::default());
         self.next_request(Reading { tag, path, len, mode: None, mtime: None, handle, data, asked: false, waits })
     }
 
-    /// Waits until one more file is done with; `None`: nothing is under way.
+    /// Waits until one more file has a result. `None`: no file is under way.
     ///
     /// # Errors
-    /// Of the connection: nothing more comes over it.
+    /// The connection fails, and can no longer be used.
     pub fn wait(&mut self) -> Result<Option<Read<T>>, ClientError> {
         while self.under_way() > 0 {
-            if self.send_what_is_due()?
+            if self.send_due_requests()?
                 && let Some(done) = self.receive()?
             {
                 return Ok(Some(done));
@@ -93,8 +93,9 @@ impl<T> ManyReader<T> {
         Ok(None)
     }
 
-    /// Sends what the server had put off and is due; then tells whether an answer is to be received, or something is due again.
-    fn send_what_is_due(&mut self) -> Result<bool, ClientError> {
+    /// Sends the deferred requests that are due. Returns `true` if an answer can be received now, and `false` if
+    /// another request has become due.
+    fn send_due_requests(&mut self) -> Result<bool, ClientError> {
         if self.later.is_empty() {
             return Ok(true);
         }
@@ -106,16 +107,16 @@ impl<T> ManyReader<T> {
         self.session.ready_or_due(next, !self.files.is_empty())
     }
 
-    /// After an error of the connection: what has not been read.
+    /// After an error of the connection: returns the files that were not read.
     #[must_use]
     pub fn unfinished(self) -> Vec<(T, String)> {
         self.files.into_values().chain(self.later).map(|reading| (reading.tag, reading.path)).collect()
     }
 
-    /// The connection, once the answers to all closes are here.
+    /// Returns the connection, once the answers to all closes are here.
     ///
     /// # Errors
-    /// Of the connection.
+    /// The connection fails.
     pub fn into_session(mut self) -> Result<Session, ClientError> {
         while !self.closes.is_empty() {
             self.receive()?;
@@ -123,7 +124,7 @@ impl<T> ManyReader<T> {
         Ok(self.session)
     }
 
-    /// Sends what is next for a file: its open, the read of what is missing, or the question for its checksum.
+    /// Sends the next request for a file: its open, the next read, or the request for its checksum.
     fn next_request(&mut self, mut reading: Reading<T>) -> Result<(), ClientError> {
         let request = match reading.handle {
             None => {
@@ -152,7 +153,7 @@ impl<T> ManyReader<T> {
                 Ok(())
             }
             Err(error) => {
-                // It must be told apart from what is finished.
+                // The caller must find it among the unfinished files.
                 self.later.push(reading);
                 Err(error)
             }
@@ -244,7 +245,7 @@ impl<T> ManyReader<T> {
         }
     }
 
-    /// Takes pages into the file's data, each compared with its sum.
+    /// Copies pages into the file's data, and compares each with its checksum.
     fn take_pages(&self, status: &Status, wire: &[u8], reading: &mut Reading<T>) -> Result<usize, ClientError> {
         let server = || self.session.server().clone();
         let StatusInfo::Pgread { offset } = status.info else {
@@ -299,13 +300,14 @@ impl<T> ManyReader<T> {
         Ok(None)
     }
 
-    /// What is wrong with a file that has come whole, by what the server says of its checksum.
+    /// Compares a complete file with the server's checksum. Returns the error, if there is one.
     fn compare(&self, reading: &Reading<T>, response: Response) -> Option<ClientError> {
         let body = match response {
             Response::Ok(body) => body,
             other => {
                 let error = self.session.refused(&format!("checksum {}", reading.path), other);
-                // Its pages have been compared; that a server keeps nothing more is no fault of the file.
+                // The pages were checked already. A server without a checksum of the whole file is no fault of the
+                // file.
                 return Some(error).filter(|error| !matches!(error.kind(), Kind::Unsupported | Kind::Usage));
             }
         };
@@ -342,7 +344,7 @@ impl<T> ManyReader<T> {
 }
 
 impl<T> Reading<T> {
-    /// It is done with.
+    /// Ends the file with this result.
     fn read(self, result: Result<(), ClientError>) -> Read<T> {
         let Self { tag, path, data, mode, mtime, .. } = self;
         Read { tag, path, mode, mtime, result: result.map(|()| data) }

@@ -1,4 +1,4 @@
-//! One small file that is written: which request is next, by what the server has answered. Decisions alone.
+//! One small file that is written: which request follows an answer of the server. This module only decides.
 
 use wire::request::{Access, Close, Open, OpenOptions};
 use wire::response::{OpenReply, StatReply, Status};
@@ -7,37 +7,38 @@ use wire::{FileHandle, PathArg, Request, Response};
 use crate::pace::Waits;
 use crate::{ClientError, Endpoint};
 
-/// A small file to be written, and what has become of it.
+/// A small file to write, and its state.
 #[derive(Debug)]
 pub struct SmallFile<T> {
     /// The path at the server.
     pub path: String,
     /// Its permission bits.
     pub mode: u16,
-    /// What it holds; at most a few MiB.
+    /// Its bytes, at most a few MiB.
     pub data: Vec<u8>,
-    /// May it replace what is there?
+    /// Whether it may replace an existing file.
     pub replace: bool,
-    /// More words behind the path of the open, as in `key=value&other=value`.
+    /// More words for the path of the open, such as `key=value&other=value`.
     pub words: Option<String>,
-    /// The caller's name for it.
+    /// The caller's tag.
     pub tag: T,
-    /// Whether the server has opened it for us.
+    /// Whether the server has opened it for this client.
     pub opened: bool,
-    /// The file that this open has made, where nothing was: who finds one with another id under the name later, finds somebody else's.
-    /// `None`: it has made none, nobody knows whether it has, or the server gives its files no ids.
+    /// The file that this open created, where none existed. A file with another id under the same name later
+    /// belongs to another client. `None`: the open created no file, it is unknown whether it did, or the server has
+    /// no ids.
     pub made: Option<StatReply>,
 }
 
 impl<T> SmallFile<T> {
-    /// Nothing has become of it yet.
+    /// A file that has not been started.
     #[must_use]
     pub fn new(path: String, mode: u16, data: Vec<u8>, tag: T) -> Self {
         Self { path, mode, data, replace: false, words: None, tag, opened: false, made: None }
     }
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Open,
@@ -49,22 +50,22 @@ enum Step {
 pub(super) struct Upload<T> {
     pub(super) file: SmallFile<T>,
     pub(super) waits: Waits,
-    /// Why it is not there as it should be, once that is known.
+    /// Why the file is incomplete, once that is known.
     pub(super) failed: Option<ClientError>,
     handle: FileHandle,
     step: Step,
 }
 
-/// What an answer leads to.
+/// What follows an answer.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// The answer itself is to come.
+    /// The real answer is still to come.
     Await,
-    /// Its bytes go out, and behind them [`Upload::request`], which closes it.
+    /// Send the file's bytes, and behind them [`Upload::request`], which closes it.
     Write(FileHandle),
-    /// The same, after so many seconds; the server says why.
+    /// Send the same request after this number of seconds. The text is the server's reason.
     Later(u32, Vec<u8>),
-    /// It is done with.
+    /// The file has its result.
     Done(Result<(), ClientError>),
 }
 
@@ -73,7 +74,7 @@ impl<T> Upload<T> {
         Self { file, waits: Waits::default(), failed: None, handle: FileHandle::default(), step: Step::Open }
     }
 
-    /// What is being asked, in words.
+    /// Describes the present request in words.
     pub(super) fn what(&self) -> String {
         let step = match self.step {
             Step::Open => "open",
@@ -82,7 +83,7 @@ impl<T> Upload<T> {
         format!("{step} {}", self.file.path)
     }
 
-    /// What is to be asked.
+    /// Returns the present request.
     pub(super) fn request(&self) -> Request {
         let file = &self.file;
         match self.step {
@@ -97,10 +98,10 @@ impl<T> Upload<T> {
         }
     }
 
-    /// The answer to [`Upload::request`] is here.
+    /// Takes the answer to [`Upload::request`].
     ///
     /// # Errors
-    /// The answer makes no sense; the connection is of no use any more, and the file is as it was.
+    /// The answer is invalid. The connection can no longer be used, and the file is unchanged.
     pub(super) fn answered(&mut self, server: &Endpoint, response: Response) -> Result<Next, ClientError> {
         match (self.step, response) {
             (_, Response::WaitResp { .. }) => Ok(Next::Await),
@@ -116,7 +117,7 @@ impl<T> Upload<T> {
                 Ok(Next::Write(reply.handle))
             }
             (Step::Open, response) => Ok(Next::Done(Err(ClientError::refused(server, &self.what(), response)))),
-            // A write that was refused before says more than what the close has to say.
+            // If a write was refused before, its error says more than that of the close.
             (Step::Close, response) => Ok(Next::Done(match (self.failed.take(), response) {
                 (Some(failed), _) => Err(failed),
                 (None, Response::Ok(_)) => Ok(()),
@@ -125,13 +126,13 @@ impl<T> Upload<T> {
         }
     }
 
-    /// The server puts it off for longer than is waited: nobody knows whether what was asked is done.
+    /// The server defers the request for longer than the client waits. It is unknown whether the request was done.
     pub(super) fn given_up(&mut self, waited: ClientError) -> ClientError {
         self.failed.take().unwrap_or(waited)
     }
 }
 
-/// Why a write that was answered in this way has failed, if it has.
+/// Returns why a write with this answer has failed, if it has.
 pub(super) fn write_failed(server: &Endpoint, response: Response) -> Option<ClientError> {
     match response {
         Response::Ok(_) | Response::Status(Status { data_len: 0, .. }) => None,
@@ -143,7 +144,8 @@ pub(super) fn write_failed(server: &Endpoint, response: Response) -> Option<Clie
     }
 }
 
-/// A length, announced so that the server can take a file whose connection is lost for complete, and more words.
+/// Returns words that announce the length, and more words. With the length, the server can treat a file as complete
+/// although its connection is lost.
 fn announced(len: usize, more: Option<&str>) -> Option<wire::Opaque> {
     let words = match more {
         Some(more) => format!("oss.asize={len}&{more}"),
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_that_is_refused_leaves_what_was_made() {
+    fn after_a_refused_close_the_created_file_is_known() {
         let mut file = upload(false);
         assert!(matches!(answer(&mut file, opened(Some(5))), Next::Write(_)));
         let Next::Done(Err(ClientError::Refused { what, .. })) = answer(&mut file, refusal()) else { panic!() };
@@ -209,11 +211,11 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_somebody_elses_was_not_made() {
+    fn a_file_that_may_belong_to_another_client_does_not_count_as_created() {
         let mut file = upload(true);
         assert!(matches!(answer(&mut file, opened(Some(5))), Next::Write(_)));
         assert_eq!(made(&file), None, "it was to replace what is there");
-        // A server that tells no ids, or calls every file 0.
+        // A server without ids, and one that gives every file the id 0.
         for id in [None, Some(0)] {
             let mut file = upload(false);
             assert!(matches!(answer(&mut file, opened(id)), Next::Write(_)));
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_write_is_no_success_whatever_the_close_says() {
+    fn a_damaged_write_fails_even_if_the_close_succeeds() {
         for closed in [Response::Ok(vec![]), refusal()] {
             let mut file = upload(false);
             assert!(matches!(answer(&mut file, opened(Some(5))), Next::Write(_)));
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_makes_no_sense_leaves_the_file_unfinished() {
+    fn an_invalid_answer_leaves_the_file_unfinished() {
         let mut file = upload(false);
         assert!(file.answered(&server(), Response::Ok(vec![1])).is_err());
         assert_eq!((file.file.opened, made(&file)), (true, None), "it may be there, and nobody knows which it is");

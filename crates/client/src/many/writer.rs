@@ -1,5 +1,5 @@
-//! Writes small files by the dozen: sends what each is due, and hands on the answers. What follows an answer is decided in
-//! [`super::upload`].
+//! Writes dozens of small files at once: sends the next request for each, and passes on the answers.
+//! [`super::upload`] decides what follows an answer.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -12,12 +12,12 @@ use super::take_due;
 use super::upload::{Next, SmallFile, Upload, write_failed};
 use crate::{ClientError, Session};
 
-/// A small file that is done with.
+/// A small file with its result.
 #[derive(Debug)]
 pub struct Written<T> {
     /// The file.
     pub file: SmallFile<T>,
-    /// Whether it is there, whole.
+    /// Whether the complete file exists at the server.
     pub result: Result<(), ClientError>,
 }
 
@@ -26,44 +26,44 @@ pub struct Written<T> {
 pub struct ManyWriter<T> {
     session: Session,
     files: HashMap<StreamId, Box<Upload<T>>>,
-    /// Writes whose answers are to come: the closes behind them.
+    /// For each write without an answer, the close behind it.
     closing: HashMap<StreamId, StreamId>,
-    /// What the server has put off, and what could not be sent when the connection was lost.
+    /// Files that the server has deferred, and files whose request was not sent when the connection was lost.
     later: Vec<Box<Upload<T>>>,
 }
 
 impl<T> ManyWriter<T> {
-    /// Over this connection.
+    /// Uses this connection.
     #[must_use]
     pub fn new(session: Session) -> Self {
         Self { session, files: HashMap::new(), closing: HashMap::new(), later: Vec::new() }
     }
 
-    /// Files under way.
+    /// Returns the number of files under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.files.len() + self.later.len()
     }
 
-    /// Begins with a file.
+    /// Starts with a file.
     ///
     /// # Errors
-    /// Of the connection; the file is then among [`ManyWriter::unfinished`].
+    /// The connection fails. Then the file is among [`ManyWriter::unfinished`].
     pub fn put(&mut self, file: SmallFile<T>) -> Result<(), ClientError> {
         self.ask(Box::new(Upload::new(file))).map(drop)
     }
 
-    /// Waits until one more file is done with; `None`: nothing is under way.
+    /// Waits until one more file has a result. `None`: no file is under way.
     ///
     /// # Errors
-    /// Of the connection: nothing more comes over it.
+    /// The connection fails, and can no longer be used.
     pub fn wait(&mut self) -> Result<Option<Written<T>>, ClientError> {
         while self.under_way() > 0 {
-            if !self.send_what_is_due()? {
+            if !self.send_due_requests()? {
                 continue;
             }
             let (stream, response) = self.response()?;
-            // The answer to a write whose close is under way already changes what the close will tell.
+            // This answers a write whose close is already under way. It changes the result of the close.
             if let Some(close) = self.closing.remove(&stream) {
                 if let Some(error) = write_failed(self.session.server(), response)
                     && let Some(upload) = self.files.get_mut(&close)
@@ -83,27 +83,27 @@ impl<T> ManyWriter<T> {
         Ok(None)
     }
 
-    /// Is an answer here already?
+    /// Whether an answer is here already.
     #[must_use]
     pub fn has_input(&self) -> bool {
         self.session.has_input()
     }
 
-    /// Sends what was gathered.
+    /// Sends the queued requests.
     ///
     /// # Errors
-    /// Of the connection.
+    /// The connection fails.
     pub fn flush(&mut self) -> Result<(), ClientError> {
         self.session.flush()
     }
 
-    /// After an error of the connection: the files of which nobody knows whether they are there.
+    /// After an error of the connection: returns the files of which it is not known whether they exist.
     #[must_use]
     pub fn unfinished(self) -> Vec<SmallFile<T>> {
         self.files.into_values().chain(self.later).map(|upload| upload.file).collect()
     }
 
-    /// The connection, when nothing is under way.
+    /// Returns the connection, when no file is under way.
     #[must_use]
     pub fn into_session(self) -> Session {
         self.session
@@ -142,8 +142,9 @@ impl<T> ManyWriter<T> {
         }
     }
 
-    /// Sends what the server had put off and is due; then tells whether an answer is to be received, or something is due again.
-    fn send_what_is_due(&mut self) -> Result<bool, ClientError> {
+    /// Sends the deferred requests that are due. Returns `true` if an answer can be received now, and `false` if
+    /// another request has become due.
+    fn send_due_requests(&mut self) -> Result<bool, ClientError> {
         if self.later.is_empty() {
             return Ok(true);
         }
@@ -177,7 +178,7 @@ impl<T> ManyWriter<T> {
         let write = match write.transpose() {
             Ok(write) => write,
             Err(error) => {
-                // It must not get lost: its caller asks for what is unfinished.
+                // Keep it: the caller asks for the unfinished files.
                 self.later.push(upload);
                 return Err(error);
             }
@@ -197,14 +198,14 @@ impl<T> ManyWriter<T> {
                 Ok(stream)
             }
             Err(error) => {
-                // It must be told apart from what is finished.
+                // The caller must find it among the unfinished files.
                 self.later.push(upload);
                 Err(error)
             }
         }
     }
 
-    /// The next answer; the list of bad pages that follows a status is read away.
+    /// Returns the next answer. The list of bad pages that follows a status is read and ignored.
     fn response(&mut self) -> Result<(StreamId, Response), ClientError> {
         let (stream, response) = self.session.response()?;
         if let Response::Status(status) = &response {

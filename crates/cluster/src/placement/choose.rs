@@ -1,4 +1,4 @@
-//! Choosing the stores of a new content.
+//! Chooses the stores of a new object.
 
 use std::ops::Range;
 
@@ -9,34 +9,34 @@ use super::random::Random;
 use super::table::Table;
 use super::{PlacementError, StoreState};
 
-/// Draws before all stores of a range are looked at.
+/// The number of random draws before all stores of a range are examined.
 const DRAWS: usize = 24;
 
-/// Why the first copy is where it is.
+/// Why the first replica is where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum First {
-    /// `near=client`: this is what the client's place and the range that it was drawn from have in common.
+    /// `near=client`. The value says what the client's location and the chosen range have in common.
     NearClient(Shared),
-    /// It is where the policy prefers it.
+    /// The policy prefers this location.
     Preferred,
-    /// Nothing was asked for, or none of it could be had.
+    /// The policy wished for no location, or none of the wishes was possible.
     Anywhere,
 }
 
-/// Where a new content goes.
+/// Where a new object goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placed {
-    /// For each unit of the layout (one, if it is not striped) its group: the primary first, then the members that the
-    /// policy's classes demand, then the others. A close waits for the first `sync`.
+    /// The group of each stripe unit (one, if the file is not striped). The primary comes first, then the members
+    /// that the policy's classes demand, then the others. A close waits for the first `sync` members.
     pub groups: Vec<Vec<StoreId>>,
-    /// Why the first unit's first copy is where it is.
+    /// Why the first unit's first replica is where it is.
     pub first: First,
 }
 
-/// Chooses the stores of a new content of about `expected_len` bytes (0: nobody knows) for a client at `client`.
-/// The same arguments give the same stores; a random `seed` gives all their share.
+/// Chooses the stores of a new object of about `expected_len` bytes (0: unknown) for a client at `client`. The same
+/// arguments give the same stores. Random seeds give each store its share.
 ///
-/// The units of a stripe get different primaries as long as there are enough, on different hosts first. Where the
+/// The units of a stripe get different primaries as long as there are enough, on different hosts first. If the
 /// client's host or rack has fewer stores than the stripe has units, they come from the next larger range.
 ///
 /// # Errors
@@ -66,18 +66,19 @@ pub fn choose_stores(
     Err(PlacementError::NoRoom { bytes })
 }
 
-/// Whether the policy's demands can be met now: what an administrator wants to know before setting it.
+/// Checks whether the policy's demands can be met now. An administrator needs that before setting a policy.
 ///
 /// # Errors
-/// What [`location`] would say.
+/// The same as those of [`choose_stores`], except for lack of room.
 pub fn can_be_met(map: &Map, policy: &Policy) -> Result<(), PlacementError> {
     map.table(policy).map(drop)
 }
 
-/// All groups that [`location`] can choose from, primary first; sorted, each once.
+/// Returns all groups that [`choose_stores`] can choose from, sorted and without duplicates. In each, the primary
+/// comes first.
 ///
 /// # Errors
-/// What [`location`] would say.
+/// The same as those of [`choose_stores`], except for lack of room.
 pub fn groups(map: &Map, policy: &Policy) -> Result<Vec<Vec<StoreId>>, PlacementError> {
     let table = map.table(policy)?;
     let usable = (0u32..).take(map.stores().len()).filter(|at| table.is_usable(*at as usize));
@@ -93,7 +94,7 @@ fn group(map: &Map, table: &Table, primary: u32, choice: usize) -> Vec<StoreId> 
     std::iter::once(primary).chain(others).map(|at| map.info(at).store).collect()
 }
 
-/// Where the first copy may go, best first.
+/// Where the first replica may go, best first.
 fn ranges(map: &Map, policy: &Policy, client: Option<&Location>) -> Vec<(First, Range<usize>)> {
     let mut ranges = Vec::with_capacity(5);
     if let Some(client) = client.filter(|_| policy.near_client()) {
@@ -108,14 +109,14 @@ fn ranges(map: &Map, policy: &Policy, client: Option<&Location>) -> Vec<(First, 
     ranges
 }
 
-/// The units of one content.
+/// The stripe units of one object.
 struct Drawing<'a> {
     map: &'a Map,
     table: &'a Table,
     range: Range<usize>,
-    /// Room that each member must have.
+    /// The room that each member must have, in bytes.
     bytes: u64,
-    /// Primaries of the units so far.
+    /// The primaries of the units so far.
     used: Vec<u32>,
 }
 
@@ -126,8 +127,8 @@ impl Drawing<'_> {
         Some(group(self.map, self.table, primary, choice))
     }
 
-    /// A group as often as it weighs, on a host that has no unit yet; the first one on a store without a unit if there
-    /// was none.
+    /// Draws a group by its weight, on a host that has no unit yet. If no draw finds one, takes the first group
+    /// drawn whose primary has no unit.
     fn by_weight(&self, random: &mut Random) -> Option<(u32, usize)> {
         let host = |at| self.map.domain(Spread::Host, at);
         let mut on_used_host = None;
@@ -145,7 +146,7 @@ impl Drawing<'_> {
         on_used_host
     }
 
-    /// The store with the fewest units so far that has a group with room, from a random one on.
+    /// Returns the group with room whose primary has the fewest units so far. The search starts at a random store.
     fn by_looking(&self, random: &mut Random) -> Option<(u32, usize)> {
         let len = self.range.len();
         let (start, turn) = (random.index(len), random.index(self.table.choices()));

@@ -1,25 +1,25 @@
-//! Why nothing was placed, and what would help.
+//! Why an object was not placed, and what would help.
 
 use types::{ErrorCode, Spread, StoreClass, StoreId};
 
-/// Why a list of stores is not a map.
+/// Why a list of stores is not a valid map.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MapError {
-    /// The same store twice.
+    /// The list names a store twice.
     #[error("store {0} is there twice; two nodes cannot serve the same store")]
     Twice(StoreId),
-    /// More stores than placement is made for.
+    /// More stores than placement supports.
     #[error("{0} stores; {max} is the limit", max = super::STORES_MAX)]
     TooMany(usize),
 }
 
-/// Why nothing was placed. Nothing is placed against a policy's demands.
+/// Why an object was not placed. Nothing is placed against a policy's demands.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlacementError {
-    /// There are no stores at all.
+    /// The cluster has no stores.
     #[error("there is no store in the cluster yet; start a disk server with one")]
     NoStores,
-    /// There are stores, and none takes anything new.
+    /// There are stores, but none takes new objects.
     #[error(
         "none of the {stores} stores takes new contents ({out_of_reach} suspect or lost, {closed} draining or read-only, {full} full); bring stores back, \
          free space or add stores"
@@ -27,27 +27,27 @@ pub enum PlacementError {
     NoneTakesNew {
         /// All stores of the cluster.
         stores: usize,
-        /// Suspect or lost ones.
+        /// Suspect and lost stores.
         out_of_reach: usize,
-        /// Draining and read-only ones.
+        /// Draining and read-only stores.
         closed: usize,
-        /// Those with no free space above their reserve.
+        /// Stores with no free space above their reserve.
         full: usize,
     },
-    /// Fewer places than copies.
+    /// There are fewer failure domains than replicas.
     #[error(
         "replica({needed}) spread={spread} needs stores that take new contents on {needed} different {spread}s, and there are {found}; \
          ask for fewer copies{smaller}, or add a store on another {spread}", smaller = smaller(*.spread)
     )]
     TooFewLocations {
-        /// How far copies must be apart.
+        /// The failure domain.
         spread: Spread,
-        /// Copies.
+        /// The number of replicas.
         needed: usize,
-        /// Different places that have stores that take new contents.
+        /// The number of domains with stores that take new objects.
         found: usize,
     },
-    /// Fewer places with stores of a class than the policy demands copies there.
+    /// The policy demands replicas on stores of a class, and there are fewer failure domains with such stores.
     #[error(
         "class={class}:{needed} needs stores of class {class} that take new contents on {where_}, and there are {found}; \
          ask for fewer, or add a store of that class on another {spread}",
@@ -56,25 +56,25 @@ pub enum PlacementError {
     TooFewOfClass {
         /// The class.
         class: StoreClass,
-        /// How far copies must be apart.
+        /// The failure domain.
         spread: Spread,
-        /// Copies on stores of that class.
+        /// The number of replicas on stores of that class.
         needed: usize,
-        /// Different places that have such stores.
+        /// The number of domains with such stores.
         found: usize,
     },
-    /// Each demand alone can be met, all together cannot.
+    /// Each demand alone can be met, but not all together.
     #[error(
         "no {replicas} stores on different {spread}s are of the classes that the policy demands; \
          ask for a smaller spread or fewer copies by class, or add stores of these classes on other {spread}s"
     )]
     Together {
-        /// How far copies must be apart.
+        /// The failure domain.
         spread: Spread,
-        /// Copies.
+        /// The number of replicas.
         replicas: usize,
     },
-    /// The length that was announced has no room.
+    /// There is no room for the announced length.
     #[error(
         "no group of stores that the policy allows has room for {bytes} bytes more on each; free space or add stores"
     )]
@@ -82,7 +82,7 @@ pub enum PlacementError {
         /// Bytes on each store.
         bytes: u64,
     },
-    /// Nobody is left or right to take a lost member's place.
+    /// No store that the policy allows is left to replace a lost member.
     #[error(
         "no store can take the place of store {lost}: what takes new contents{class} lies on a {spread} that has a copy already; \
          add a store{class} on another {spread}", class = of_class(.class.as_ref())
@@ -90,15 +90,15 @@ pub enum PlacementError {
     NoReplacement {
         /// The lost member.
         lost: StoreId,
-        /// How far copies must be apart.
+        /// The failure domain.
         spread: Spread,
-        /// The class that it must be of.
+        /// The class that the replacement must have.
         class: Option<StoreClass>,
     },
 }
 
 impl PlacementError {
-    /// What is told to whoever wanted to write: space is missing, or stores are.
+    /// Returns the code for the client: space is missing, or stores are.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {

@@ -1,4 +1,4 @@
-//! The stores of a cluster as placement needs to know them, with what is worked out once for many placements.
+//! The stores of a cluster as placement needs to know them, with tables that serve many placements.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,28 +9,28 @@ use super::random::mix2;
 use super::table::{Shape, Table};
 use super::{MapError, PlacementError};
 
-/// Most stores of a map.
+/// The largest number of stores in a map.
 pub const STORES_MAX: usize = 65_536;
-/// Orders in which stores find their partners.
+/// The number of random orders in which stores find their partners.
 pub(super) const RINGS: usize = 10;
-/// Shapes of policies whose tables are kept.
+/// The number of policy shapes whose tables are kept.
 const TABLES_MAX: usize = 32;
 
 /// Whether a store can be used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoreState {
-    /// Takes, keeps and gives contents.
+    /// The store serves objects and takes new ones.
     Online,
-    /// Its node has not been heard of for a while; what it has may still be read.
+    /// The manager has not heard from its node for a while. Its objects may still be read.
     Suspect,
     /// Its node is gone.
     Lost,
-    /// Being emptied: gives, takes nothing new.
+    /// The store serves its objects and takes no new ones, so that it can be taken away.
     Draining,
-    /// Gives, takes nothing.
+    /// The store serves its objects and takes no new ones.
     ReadOnly,
-    /// Gives, has no space.
+    /// The store serves its objects and has no space.
     Full,
 }
 
@@ -47,46 +47,46 @@ impl fmt::Display for StoreState {
     }
 }
 
-/// How busy a store is: 0 to 1000 thousandths.
+/// How busy a store is, from 0 to 1000 thousandths.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Load(u16);
 
 impl Load {
-    /// From thousandths; what is above 1000 counts as 1000.
+    /// Takes thousandths; more than 1000 counts as 1000.
     #[must_use]
     pub fn from_permille(permille: u16) -> Self {
         Self(permille.min(1000))
     }
 
-    /// Thousandths.
+    /// Returns thousandths.
     #[must_use]
     pub fn permille(self) -> u16 {
         self.0
     }
 
-    /// How readily one is sent there, 250 to 1000: a store that has all it can do still gets a quarter, so that one
-    /// late report does not send everybody elsewhere at once.
+    /// How readily a store is chosen, from 250 to 1000. The busiest store still gets a quarter of its share, so
+    /// that one late report does not send everybody elsewhere at once.
     pub(super) fn readiness(self) -> u64 {
         1000 - u64::from(self.0) * 3 / 4
     }
 }
 
-/// A store as its node reported it last.
+/// A store as its node last reported it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreInfo {
-    /// Which.
+    /// The number of the store.
     pub store: StoreId,
     /// The node that serves it.
     pub node: NodeId,
-    /// Where it stands.
+    /// Its location.
     pub location: Location,
-    /// What its administrator calls its kind, if anything.
+    /// Its class, if its administrator has set one.
     pub class: Option<StoreClass>,
-    /// Bytes in all.
+    /// Its size in bytes.
     pub capacity: u64,
-    /// Bytes that are not to be used.
+    /// Free bytes that must not be used.
     pub reserve: u64,
-    /// Bytes free, those of the reserve among them.
+    /// Free bytes, including those of the reserve.
     pub free: u64,
     /// How busy it is.
     pub load: Load,
@@ -95,13 +95,13 @@ pub struct StoreInfo {
 }
 
 impl StoreInfo {
-    /// Bytes that can still be used.
+    /// Returns the bytes that can still be used.
     #[must_use]
     pub fn room(&self) -> u64 {
         self.free.min(self.capacity).saturating_sub(self.reserve)
     }
 
-    /// Its share of new contents; 0: it takes none.
+    /// Its share of new objects; 0: it takes none.
     fn weight(&self) -> u64 {
         if self.state != StoreState::Online {
             return 0;
@@ -112,27 +112,27 @@ impl StoreInfo {
     }
 }
 
-/// All stores, indexed. Made anew from each round of reports; a placement then takes microseconds.
+/// All stores with their indexes. Each round of reports gives a new map; a placement then takes microseconds.
 #[derive(Debug)]
 pub struct Map {
-    /// In the order of their places, so that those of a site, rack or host lie together.
+    /// Ordered by location, so that the stores of a site, rack or host are adjacent.
     stores: Vec<StoreInfo>,
-    /// Where a store's number is found in `stores`; by number.
+    /// The index of each store in `stores`, ordered by the store's number.
     by_id: Vec<(StoreId, u32)>,
     /// For each spread, the number of the host, rack or site that a store belongs to.
     domains: [Vec<u32>; 3],
-    /// All stores in [`RINGS`] random orders: a number from the store's own, and the store. They change with the set of
-    /// stores alone, not with what these report.
+    /// All stores in [`RINGS`] random orders, as pairs of a hash and an index. They depend only on the set of
+    /// stores, not on their reports.
     rings: Vec<Vec<(u64, u32)>>,
     weights: Vec<u64>,
-    /// Worked out at the first placement of each shape. A memory, no state: the same map gives the same tables.
+    /// A cache: built at the first placement of each shape. The same map always gives the same tables.
     tables: Mutex<Vec<(Shape, Built)>>,
 }
 
 type Built = Result<Arc<Table>, PlacementError>;
 
 impl Default for Map {
-    /// Without stores.
+    /// A map without stores.
     fn default() -> Self {
         Self {
             stores: Vec::new(),
@@ -146,8 +146,10 @@ impl Default for Map {
 }
 
 impl Map {
+    /// Makes a map of `stores`, in any order.
+    ///
     /// # Errors
-    /// [`MapError`]: a store that is there twice, or too many.
+    /// [`MapError`]: a store appears twice, or there are too many.
     pub fn new(mut stores: Vec<StoreInfo>) -> Result<Self, MapError> {
         if stores.len() > STORES_MAX {
             return Err(MapError::TooMany(stores.len()));
@@ -171,20 +173,20 @@ impl Map {
         Ok(Self { stores, by_id, domains, rings, weights, tables: Mutex::default() })
     }
 
-    /// All stores, in the order of their places.
+    /// Returns all stores, ordered by location.
     #[must_use]
     pub fn stores(&self) -> &[StoreInfo] {
         &self.stores
     }
 
-    /// What is known of a store.
+    /// Returns the report of a store.
     #[must_use]
     pub fn store(&self, store: StoreId) -> Option<&StoreInfo> {
         self.index_of(store).map(|at| self.info(at))
     }
 
-    /// Whether any store, in whatever state, stands at or below `location`: a policy that prefers another is probably
-    /// mistyped.
+    /// Whether any store, in any state, is at or below `location`. A policy that prefers another location is
+    /// probably mistyped.
     #[must_use]
     pub fn has_place(&self, location: &LocationPrefix) -> bool {
         !self.range_of(location).is_empty()
@@ -203,7 +205,7 @@ impl Map {
         self.weights[at as usize]
     }
 
-    /// The host, rack or site of a store.
+    /// The number of a store's host, rack or site.
     pub(super) fn domain(&self, spread: Spread, at: u32) -> u32 {
         self.domains(spread)[at as usize]
     }
@@ -220,7 +222,7 @@ impl Map {
         &self.rings[ring % RINGS]
     }
 
-    /// The stores of a site, rack or host.
+    /// The stores at or below a location.
     pub(super) fn range_of(&self, location: &LocationPrefix) -> std::ops::Range<usize> {
         let whole = location.as_str().matches('/').count() == 2;
         let text = if whole { location.as_str().to_owned() } else { format!("{location}/") };
@@ -229,13 +231,14 @@ impl Map {
         start..start + len
     }
 
-    /// The table of a policy's shape, made when it is asked for first.
+    /// The table of a policy's shape, built at its first use.
     pub(super) fn table(&self, policy: &Policy) -> Built {
         let lock = || self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, built)) = lock().iter().find(|(shape, _)| shape.is_of(policy)) {
             return built.clone();
         }
-        // Not under the lock: other policies go on meanwhile. Two that make the same one make equal ones.
+        // The build runs outside the lock, so that other policies go on meanwhile. Two threads that build the same
+        // table get equal ones.
         let shape = Shape::of(policy);
         let built = Table::build(self, &shape).map(Arc::new);
         let mut tables = lock();
@@ -246,7 +249,7 @@ impl Map {
     }
 }
 
-/// Numbers the different beginnings of `depth` names. Stores of one lie together.
+/// Numbers the distinct prefixes of `depth` names. Stores with the same prefix are adjacent.
 fn number_domains(stores: &[StoreInfo], depth: usize) -> Vec<u32> {
     let mut number = 0;
     let mut last: Option<LocationPrefix> = None;

@@ -1,4 +1,4 @@
-//! Numbers that look random and follow from a seed: splitmix64.
+//! Pseudo-random numbers from a seed: splitmix64.
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -9,12 +9,12 @@ pub(super) fn mix(n: u64) -> u64 {
     n ^ (n >> 31)
 }
 
-/// One number out of two.
+/// Combines two numbers into one.
 pub(super) fn mix2(a: u64, b: u64) -> u64 {
     mix(mix(a.wrapping_add(STEP)).wrapping_add(b.wrapping_mul(STEP)))
 }
 
-/// A sequence.
+/// A sequence of pseudo-random numbers.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -27,13 +27,13 @@ impl Random {
         mix(self.0)
     }
 
-    /// One of 0 to `bound` - 1; 0 if there is none.
+    /// A number from 0 to `bound` - 1, or 0 if `bound` is 0.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         // The high half of the product is below `bound`.
         u64::try_from((u128::from(self.next()) * u128::from(bound)) >> 64).unwrap_or(0)
     }
 
-    /// The same for a place in a list.
+    /// A random index of a list of `len` entries.
     pub(super) fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).unwrap_or(0)
     }

@@ -1,16 +1,16 @@
-//! In which order a reader tries those that hold a copy.
+//! The order in which a reader tries the holders of a replica.
 
 use types::{Location, Shared, StoreId};
 
 use super::map::{Load, Map, StoreInfo, StoreState};
 use super::random::Random;
 
-/// From this load on, in thousandths, a store is asked after those that are less busy, however near it is.
+/// From this load on, in thousandths, a store comes after less busy ones, however near it is.
 const BUSY_PERMILLE: u16 = 900;
 
-/// Holders of a copy in the order in which a reader at `client` should try them: those that are well before busy and
-/// draining ones, and these before suspect ones; among these the nearest first; among equals by chance, less loaded
-/// ones more often. Lost stores, and those that the map does not know, are left out.
+/// Sorts the holders of a replica into the order in which a reader at `client` should try them. Healthy stores come
+/// before busy and draining ones, and those before suspect ones. Among these the nearest comes first. Equals are
+/// drawn at random, less loaded ones more often. Lost stores, and stores that the map does not know, are left out.
 #[must_use]
 pub fn rank_readers(map: &Map, holders: &[StoreId], client: Option<&Location>, seed: u64) -> Vec<StoreId> {
     let mut known: Vec<_> = holders
@@ -19,7 +19,7 @@ pub fn rank_readers(map: &Map, holders: &[StoreId], client: Option<&Location>, s
         .filter_map(|info| Some((trouble(info)?, info)))
         .map(|(trouble, info)| (trouble, std::cmp::Reverse(shared(info, client)), info))
         .collect();
-    // By number among equals, so that the order of `holders` does not matter.
+    // Equals are sorted by number, so that the order of `holders` does not matter.
     known.sort_by_key(|(trouble, shared, info)| (*trouble, *shared, info.store));
     known.dedup_by_key(|(.., info)| info.store);
     let random = &mut Random::new(seed);
@@ -34,7 +34,7 @@ pub fn rank_readers(map: &Map, holders: &[StoreId], client: Option<&Location>, s
     order
 }
 
-/// How bad it is to ask this store; `None`: do not.
+/// How undesirable it is to read from this store; `None`: impossible.
 fn trouble(info: &StoreInfo) -> Option<u8> {
     match info.state {
         StoreState::Lost => None,
@@ -50,7 +50,7 @@ fn shared(info: &StoreInfo, client: Option<&Location>) -> Shared {
     client.map_or(Shared::Nothing, |client| info.location.shared_with(client))
 }
 
-/// One of some, as often as it is ready.
+/// Draws one store by its readiness.
 fn draw(left: &[(StoreId, Load)], random: &mut Random) -> usize {
     let sum = left.iter().map(|(_, load)| load.readiness()).sum();
     let mut drawn = random.below(sum);

@@ -1,4 +1,4 @@
-//! Who takes a lost member's place in a group.
+//! Which store replaces a lost member of a group.
 
 use types::{Policy, StoreClass, StoreId};
 
@@ -6,15 +6,17 @@ use super::PlacementError;
 use super::map::{Map, RINGS};
 use super::random::{Random, mix2};
 
-/// The store that takes the place of `lost` in the group of which `members` remain: as far from each of them as the
-/// policy's spread says, and of a class that the policy demands more of than remains. It follows the first one on one
-/// of the rings that groups come from, so that sets of stores stay few; on which depends on the lost store too, so that
-/// one store's groups go to many. Of those that are to leave the group too (`leaving`) nobody takes it: one that is to
-/// be used again comes back as a new member, after it has left.
+/// Returns the store that replaces `lost` in the group that `members` remain of. It shares no failure domain with
+/// any of them. If fewer members of a class remain than the policy demands, it is of that class.
+///
+/// It follows the group's first member on one of the rings that groups come from, so that the number of different
+/// groups stays small. The choice of ring also depends on the lost store, so that the groups of one store go to
+/// many others. A store in `leaving` is never chosen. If such a store is used again later, it joins as a new member
+/// after it has left.
 ///
 /// # Errors
-/// [`PlacementError::NoReplacement`]. Where remaining members are nearer to each other than the policy says now (it was
-/// changed), that is not mended here.
+/// [`PlacementError::NoReplacement`]. If the remaining members share a failure domain because the policy has
+/// changed, this function does not correct that.
 pub fn replacement(
     map: &Map,
     policy: &Policy,
@@ -57,7 +59,7 @@ pub fn replacement(
     Err(PlacementError::NoReplacement { lost, spread, class: class.cloned() })
 }
 
-/// A class of which fewer remain than the policy demands: the one that lacks most.
+/// The class of which most members are missing, if any remains below what the policy demands.
 fn missing_class<'a>(map: &Map, policy: &'a Policy, members: &[StoreId]) -> Option<&'a StoreClass> {
     let lacks = |class: &StoreClass, copies: u8| {
         let infos = members.iter().filter_map(|member| map.store(*member));

@@ -1,11 +1,12 @@
-//! For each store the groups that it can be the primary of, and how often each is used.
+//! For each store, the groups of which it can be the primary, and how often each is used.
 //!
-//! A store's groups: on each of some random orders of all stores (rings), the stores that follow it, taking those that
-//! the policy's spread and classes allow. As every store follows about one other on each ring, everybody has about as
-//! many partners as anybody; and one store more or less changes its neighbours' groups alone.
+//! Groups: all stores stand on some random orders (rings). On each ring a store's group consists of the stores that
+//! follow it, skipping those that the policy's spread and classes exclude. As every store follows about one other
+//! on each ring, all stores have about the same number of partners. One store more or less changes only the groups
+//! of its neighbours.
 //!
-//! How often: chances are fitted so that each store gets its proportion of the further copies too, as far as places
-//! allow that (Sinkhorn's scaling of a matrix's rows and columns).
+//! Frequencies: the chances are fitted so that each store gets its proportion of the further replicas too, as far
+//! as locations allow it (Sinkhorn's scaling of a matrix's rows and columns).
 
 use std::ops::Range;
 
@@ -15,11 +16,11 @@ use super::map::{Map, RINGS};
 use super::random::{Random, mix2};
 use super::{PlacementError, StoreState};
 
-/// Rounds of fitting, and how close is close enough.
+/// The number of fitting rounds, and the deviation that is small enough.
 const FITTING_ROUNDS: usize = 32;
 const CLOSE_ENOUGH: f64 = 0.01;
 
-/// What a policy demands of a group. Policies that differ in other things share their table.
+/// What a policy demands of a group. Policies that differ in other points share a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Shape {
     spread: Spread,
@@ -44,27 +45,28 @@ impl Shape {
     }
 }
 
-/// See the module.
+/// The groups of all primaries, and their chances. See the module.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Groups of one primary.
+    /// The number of groups of one primary.
     choices: usize,
-    /// Members of a group beside its primary.
+    /// The number of members of a group beside its primary.
     others: usize,
-    /// They, group after group, primary after primary. A primary that has no group has nobody here.
+    /// These members, group after group, primary after primary. A primary without a group has no entries.
     members: Vec<u32>,
-    /// For each group the chance that it or one before it is taken, of 2^32.
+    /// For each group, the chance that it or an earlier one is chosen, in units of 2^-32.
     chances: Vec<u64>,
-    /// Sums of the weights of all stores before each, and of all; those without groups weigh nothing.
+    /// For each store, the sum of the weights before it; the last entry is the total. Stores without groups weigh
+    /// nothing.
     weight_before: Vec<u64>,
-    /// The same, counting stores that weigh something.
+    /// The same, counting the stores with a weight.
     usable_before: Vec<u32>,
 }
 
 impl Table {
     pub(super) fn build(map: &Map, shape: &Shape) -> Result<Self, PlacementError> {
         let others = shape.others();
-        // So that a store has about ten partners, whatever the number of copies.
+        // A store gets about ten partners, whatever the number of replicas.
         let choices = if others == 0 { 1 } else { RINGS.div_ceil(others).max(2) };
         let finders: Vec<Finder<'_>> = (0..choices).map(|ring| Finder::new(map, shape, ring)).collect();
         let stores = map.stores().len();
@@ -75,7 +77,7 @@ impl Table {
         for primary in (0u32..).take(stores) {
             let mut can = map.weight(primary) > 0;
             for (choice, finder) in finders.iter().enumerate() {
-                // Whether there is a group at all is the same on each ring.
+                // Whether a group exists at all is the same on each ring.
                 can = can && finder.group(primary, &mut group);
                 if !can {
                     break;
@@ -103,12 +105,12 @@ impl Table {
         self.usable_before[primary + 1] > self.usable_before[primary]
     }
 
-    /// How many stores of a range can be primaries.
+    /// The number of stores of a range that can be primaries.
     pub(super) fn usable(&self, range: &Range<usize>) -> usize {
         (self.usable_before[range.end] - self.usable_before[range.start]) as usize
     }
 
-    /// Groups of each primary.
+    /// The number of groups of each primary.
     pub(super) fn choices(&self) -> usize {
         self.choices
     }
@@ -119,7 +121,7 @@ impl Table {
         &self.members[start..start + self.others]
     }
 
-    /// One of a range's stores, each as often as it weighs; `None` if none can be a primary.
+    /// Draws a store of a range by its weight; `None` if none can be a primary.
     pub(super) fn draw_primary(&self, range: &Range<usize>, random: &mut Random) -> Option<u32> {
         let (from, to) = (self.weight_before[range.start], self.weight_before[range.end]);
         if from == to {
@@ -130,7 +132,7 @@ impl Table {
         u32::try_from(at - 1).ok()
     }
 
-    /// One of a primary's groups, each as often as was fitted.
+    /// Draws one of a primary's groups by its fitted chance.
     pub(super) fn draw_choice(&self, primary: u32, random: &mut Random) -> usize {
         let start = primary as usize * self.choices;
         let drawn = random.next() >> 32;
@@ -138,8 +140,8 @@ impl Table {
         chances.partition_point(|chance| *chance <= drawn).min(self.choices - 1)
     }
 
-    /// Finds factors of all stores, so that if a primary takes its groups in proportion to their members' factors, all
-    /// stores get further copies in proportion to their weight, or as near to that as places allow.
+    /// Fits a factor for each store. If a primary uses its groups in proportion to their members' factors, all
+    /// stores get further replicas in proportion to their weight, as far as locations allow it.
     fn fit(&mut self, map: &Map) {
         let stores = map.stores().len();
         let mut factors = vec![1.0_f64; stores];
@@ -158,7 +160,7 @@ impl Table {
                     }
                 }
             }
-            // What there is to get is what usable primaries give.
+            // The replicas to distribute are those of the usable primaries.
             let given: f64 = got.iter().sum();
             let mut off = 0.0_f64;
             for (at, factor) in (0u32..).zip(&mut factors) {
@@ -166,7 +168,8 @@ impl Table {
                 if got > 0.0 {
                     let wanted = as_f64(map.weight(at)) / total * given;
                     let ratio = (wanted / got).clamp(0.25, 4.0);
-                    // A group's chance has a factor for each member: a smaller step for each, where there are more.
+                    // A group's chance has one factor for each member. With more members, each factor makes a
+                    // smaller step.
                     *factor *= 1.0 + (ratio - 1.0) / as_f64(self.others as u64);
                     off = off.max((ratio - 1.0).abs());
                 }
@@ -188,7 +191,7 @@ impl Table {
         }
     }
 
-    /// The shares of a primary's groups; together 1.
+    /// The shares of a primary's groups; their sum is 1.
     fn shares(&self, primary: u32, factors: &[f64], shares: &mut [f64]) {
         let mut sum = 0.0;
         for (choice, share) in shares.iter_mut().enumerate() {
@@ -211,11 +214,11 @@ struct Finder<'a> {
     ring: usize,
     /// Stores of any class.
     any: Filtered,
-    /// Those of each class that is demanded.
+    /// The stores of each demanded class.
     of_class: Vec<Filtered>,
 }
 
-/// A place that a slot of a group can be filled from: its domain, and the store there.
+/// A candidate for one slot of a group: a domain, and a store in it.
 type Candidate = (u32, u32);
 
 impl<'a> Finder<'a> {
@@ -228,15 +231,15 @@ impl<'a> Finder<'a> {
         Self { map, shape, ring, any, of_class: shape.classes.iter().map(of_class).collect() }
     }
 
-    /// The other members of a group with this primary, those of demanded classes first: into `group`. Whether there is
-    /// one.
+    /// Writes the other members of this primary's group into `group`, those of demanded classes first. Returns
+    /// whether there is such a group.
     fn group(&self, primary: u32, group: &mut Vec<u32>) -> bool {
         group.clear();
         let wanted = self.shape.others();
         let mut slots: Vec<Vec<Candidate>> = Vec::with_capacity(wanted);
         let domain = self.map.domain(self.shape.spread, primary);
         let point = mix2(self.ring as u64, self.map.info(primary).store.0);
-        // `wanted` different places are enough for each slot: the others can take only `wanted` - 1 of them.
+        // `wanted` different domains are enough for each slot: the other slots can take only `wanted` - 1 of them.
         for ((class, copies), filtered) in self.shape.classes.iter().zip(&self.of_class) {
             let has_one = self.map.info(primary).class.as_ref() == Some(class);
             for _ in 0..copies - u8::from(has_one) {
@@ -257,8 +260,8 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// One candidate for each slot, no two of one domain, if that can be; the first ones where they are free (Kuhn's
-/// matching).
+/// Assigns a candidate to each slot, with no domain used twice, if that is possible. Free first candidates are
+/// preferred (Kuhn's matching).
 fn assign(slots: &[Vec<Candidate>]) -> Option<Vec<u32>> {
     let mut taken: Vec<(u32, usize)> = Vec::with_capacity(slots.len()); // domain, slot
     let mut choice: Vec<u32> = vec![0; slots.len()];
@@ -291,7 +294,7 @@ fn settle(
         seen.push(*domain);
         let Some(holder) = taken.iter().position(|(there, _)| there == domain) else { continue };
         let other = taken[holder].1;
-        // The other one goes elsewhere, if it can; meanwhile the domain stays taken.
+        // The other slot takes another candidate, if it can. Meanwhile the domain stays taken.
         if settle(slots, other, taken, choice, seen) {
             taken[holder].1 = slot;
             choice[slot] = *store;
@@ -301,15 +304,15 @@ fn settle(
     false
 }
 
-/// Some of the stores on one ring.
+/// A selection of the stores on one ring.
 struct Filtered {
     /// In the ring's order.
     stores: Vec<(u64, u32)>,
-    /// How many further the next one of another domain is.
+    /// For each store, the distance to the next one of another domain.
     skip: Vec<usize>,
     /// By domain, in the ring's order within each.
     by_domain: Vec<(u32, u64, u32)>,
-    /// Domains in a random order of their own.
+    /// The domains in a random order of their own.
     domains: Vec<(u64, u32)>,
 }
 
@@ -318,7 +321,7 @@ impl Filtered {
         let stores: Vec<_> = map.ring(ring).iter().copied().filter(|(_, at)| fits(*at)).collect();
         let domain = |at: usize| map.domain(spread, stores[at % stores.len()].1);
         let mut skip = vec![1; stores.len()];
-        // From the end, twice around, so that a run over the end is seen whole.
+        // From the end and twice around, so that a run over the end is seen as one.
         for at in (0..stores.len() * 2).rev() {
             if domain(at) == domain(at + 1) {
                 skip[at % stores.len()] = (skip[(at + 1) % stores.len()] + 1).min(stores.len());
@@ -328,14 +331,15 @@ impl Filtered {
         }
         let mut by_domain: Vec<_> = stores.iter().map(|(hash, at)| (map.domain(spread, *at), *hash, *at)).collect();
         by_domain.sort_unstable();
-        // A domain's number in the order of places changes as others come and go; its first store on the ring stays.
+        // A domain's number changes as others come and go. Its first store on the ring stays the same.
         let mut domains: Vec<_> =
             by_domain.chunk_by(|a, b| a.0 == b.0).map(|stores| (mix2(stores[0].1, ring as u64), stores[0].0)).collect();
         domains.sort_unstable();
         Self { stores, skip, by_domain, domains }
     }
 
-    /// Up to `wanted` stores of different domains, none of them `avoid`: those that follow `point` on the ring.
+    /// Returns up to `wanted` stores of different domains, other than the domain `avoid`: those that follow `point`
+    /// on the ring.
     fn after(&self, point: u64, avoid: u32, wanted: usize, domain_of: impl Fn(u32) -> u32) -> Vec<Candidate> {
         let there = self.by_domain.binary_search_by_key(&avoid, |(domain, ..)| *domain).is_ok();
         let wanted = wanted.min(self.domains.len() - usize::from(there));
@@ -353,7 +357,7 @@ impl Filtered {
             }
             at += self.skip[location];
         }
-        // A few large domains and some small ones: no long walk to these.
+        // With a few large domains and some small ones, this avoids a long walk to the small ones.
         let start = self.domains.partition_point(|(hash, _)| *hash <= point);
         for (_, domain) in self.domains[start..].iter().chain(&self.domains[..start]) {
             if found.len() >= wanted {
@@ -370,7 +374,7 @@ impl Filtered {
     }
 }
 
-/// Why no store can be a primary.
+/// The reason why no store can be a primary.
 fn why_not(map: &Map, shape: &Shape) -> PlacementError {
     let stores = map.stores();
     if stores.is_empty() {

@@ -1,11 +1,15 @@
-//! Writing to several stores: a primary that orders all changes of a replica and lets others repeat them, and those others.
+//! Writes to several stores. The primary orders all changes of a replica, and the secondaries repeat them.
 //!
 //! Promises:
-//! - A change is answered when every store that the manager counts as taking part has applied it: only these can take the primary's place.
-//! - Nothing is answered without a lease that is valid after the I/O, nor by a primary that the manager has not confirmed in its present session.
-//! - A store that does not answer is left out only when the manager has written that down; then the writing goes on without it.
-//! - A replica applies changes in the primary's order, without gaps, whatever is repeated or comes late; it refuses lower epochs.
-//! - A close names those stores whose copies are durable and equal, and no others.
+//! - The primary answers a change when every in-sync replica has applied it. Only an in-sync replica can become the
+//!   primary.
+//! - A primary answers only under a lease that is valid after the I/O, and only if the manager has confirmed it in
+//!   its present session.
+//! - A store that does not answer is left out when the manager has recorded that, not earlier. Then the write
+//!   continues without it.
+//! - A replica applies changes in the primary's order, without gaps, even if messages are repeated or late. It
+//!   refuses lower epochs.
+//! - A close names only stores whose replicas are durable and equal.
 
 mod primary;
 mod replica;
@@ -19,80 +23,81 @@ use crate::ProcessEpoch;
 pub use primary::{Ask, Effect as PrimaryEffect, Input as PrimaryInput, Patience, Primary, Takes};
 pub use replica::{Effect as ReplicaEffect, Input as ReplicaInput, Replica};
 
-/// The number of a change of a replica within one epoch of its writer, from 1.
+/// The number of a change within one epoch of the writer, from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The one after it.
+    /// Returns the number after it.
     #[must_use]
     pub fn next(self) -> Seq {
         Seq(self.0 + 1)
     }
 }
 
-/// The epoch of a writer: raised by each opening anew and by each move to another primary. What comes with a lower one is refused.
+/// The epoch of a writer. It rises when a client reopens the file, and when another store becomes primary. Messages
+/// with a lower epoch are refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// The one after it, unless it is the last.
+    /// Returns the epoch after it, unless this is the last.
     #[must_use]
     pub fn next(self) -> Epoch {
         Epoch(self.0.saturating_add(1))
     }
 }
 
-/// One way of changes from a primary to a replica. Later ones are greater: a replica follows the greatest that it has heard of.
+/// A stream of changes from a primary to a secondary. A secondary follows the greatest stream that it has heard of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Stream {
     /// The writer's epoch.
     pub epoch: Epoch,
-    /// The run of the primary's process.
+    /// The process epoch of the primary's node.
     pub process_epoch: ProcessEpoch,
-    /// Which of its attempts.
+    /// The number of the primary's attempt.
     pub number: u64,
 }
 
-/// What a primary tells a replica. The bytes of a change go beside it.
+/// A message from a primary to a secondary. The bytes of a change travel beside it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum ToReplica {
-    /// From now on repeat changes from `from` on.
+    /// Repeat the changes from `from` on.
     Begin {
-        /// The way.
+        /// The stream.
         stream: Stream,
-        /// The replica's era, as the manager has it.
+        /// The secondary's boot generation, as the manager has recorded it.
         boot_generation: BootGeneration,
         /// The first change that will come.
         from: Seq,
-        /// There need be no replica yet: nothing was answered that it would have to hold.
+        /// The replica may be new: no acknowledged change is missing from it.
         may_make: bool,
     },
-    /// A change.
+    /// Apply a change.
     Change {
-        /// The way.
+        /// The stream.
         stream: Stream,
-        /// Which.
+        /// Its number.
         seq: Seq,
     },
-    /// Make durable what was changed up to here.
+    /// Make all changes up to this one durable.
     Sync {
-        /// The way.
+        /// The stream.
         stream: Stream,
-        /// Up to which change.
+        /// The last change.
         upto: Seq,
     },
-    /// The same, and no more is to come: the replica is whole.
+    /// The same as [`Self::Sync`], and no change follows. The replica becomes complete.
     Complete {
-        /// The way.
+        /// The stream.
         stream: Stream,
-        /// Up to which change.
+        /// The last change.
         upto: Seq,
     },
 }
 
 impl ToReplica {
-    /// The way that it is about.
+    /// Returns the stream that the message belongs to.
     #[must_use]
     pub fn stream(&self) -> Stream {
         match *self {
@@ -104,87 +109,87 @@ impl ToReplica {
     }
 }
 
-/// What a replica tells its primary.
+/// A message from a secondary to its primary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum FromReplica {
-    /// Ready.
+    /// The secondary is ready.
     Began {
-        /// The way.
+        /// The stream.
         stream: Stream,
     },
-    /// All changes up to here are applied.
+    /// All changes up to this one are applied.
     Applied {
-        /// The way.
+        /// The stream.
         stream: Stream,
-        /// The last.
+        /// The last change.
         upto: Seq,
     },
-    /// What came left a gap, or the way is not known (any more): begin anew.
+    /// The changes have a gap, or the secondary does not know the stream. The primary must begin again.
     Missing {
-        /// The way.
+        /// The stream.
         stream: Stream,
     },
-    /// Durable up to here.
+    /// All changes up to this one are durable.
     Synced {
-        /// The way.
+        /// The stream.
         stream: Stream,
-        /// The last.
+        /// The last change.
         upto: Seq,
     },
-    /// Whole and durable.
+    /// The replica is complete and durable.
     Completed {
-        /// The way.
+        /// The stream.
         stream: Stream,
-        /// What it has.
+        /// The digest of its object.
         whole: ObjectDigest,
     },
-    /// It cannot.
+    /// The secondary has failed.
     Failed {
-        /// The way.
+        /// The stream.
         stream: Stream,
-        /// Why.
+        /// The reason.
         why: ErrorCode,
     },
-    /// It follows somebody with a higher epoch, or was told to wait for one.
+    /// The secondary follows a higher epoch, or was told to wait for one.
     Fenced {
-        /// The way.
+        /// The stream.
         stream: Stream,
-        /// That epoch.
+        /// The higher epoch.
         epoch: Epoch,
     },
 }
 
-/// A replica that is whole.
+/// The digest of a complete object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ObjectDigest {
-    /// Length in bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// Its checksums.
+    /// The CRC32C of all bytes.
     pub crc32c: Crc32c,
-    /// The same in another way.
+    /// The Adler-32 of all bytes.
     pub adler32: Adler32,
 }
 
-/// What a server's lease says at this moment.
+/// A server's lease at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseView {
-    /// The session; `None`: there is none.
+    /// The session, if there is one.
     pub session: Option<SessionId>,
     /// Whether the lease is valid now.
     pub is_valid: bool,
 }
 
-/// Bugs on purpose, which the simulator has to find.
+/// Deliberate bugs, which the simulator must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
-    /// Changes are answered when the primary alone has them.
+    /// Answer changes when only the primary has applied them.
     AnswerBeforeReplicas,
-    /// A close is answered although copies are not durable.
+    /// Answer a close although the replicas are not durable.
     AnswerBeforeSync,
-    /// A replica follows whoever speaks.
+    /// Let a replica follow any primary.
     EpochNotChecked,
-    /// A primary answers without a lease.
+    /// Let a primary answer without a lease.
     LeaseNotChecked,
-    /// A store that does not answer is left out without telling the manager.
+    /// Leave out a silent store without telling the manager.
     LeftOutSilently,
 }

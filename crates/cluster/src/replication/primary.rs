@@ -1,4 +1,4 @@
-//! The primary of a replica that is being written.
+//! The primary of an open write.
 
 mod ending;
 
@@ -11,16 +11,16 @@ use self::ending::{Barrier, Flushed, Interruption, Kind, Step};
 use super::{Epoch, FromReplica, LeaseView, ObjectDigest, Planted, Seq, Stream, ToReplica};
 use crate::{ProcessEpoch, Time};
 
-/// A client's request that is to be answered; the shell numbers them.
+/// The number that the shell gives to a client's request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ask(pub u64);
 
-/// How long others are waited for.
+/// How long the primary waits for others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
-    /// A replica that owes an answer, and is silent for so long, is left out.
+    /// A secondary that owes an answer and is silent for this time is left out.
     pub replica: Duration,
-    /// How often a replica that does not answer is tried again, and the manager is asked again.
+    /// How often the primary repeats a message to a silent secondary, or a request to the manager.
     pub again: Duration,
 }
 
@@ -30,45 +30,45 @@ impl Default for Patience {
     }
 }
 
-/// What one becomes primary of.
+/// What a store needs to know to become a primary.
 #[derive(Clone, Debug)]
 pub struct Takes {
     /// This store.
     pub me: StoreId,
-    /// The era of its node.
+    /// The boot generation of its node.
     pub boot_generation: BootGeneration,
-    /// This run of the process.
+    /// The process epoch of its node.
     pub process_epoch: ProcessEpoch,
     /// The writer's epoch.
     pub epoch: Epoch,
-    /// The session of this server in which the manager said so.
+    /// This server's session in which the manager made it primary.
     pub session: SessionId,
-    /// All that take part, this store among them.
+    /// All in-sync replicas, including this store.
     pub in_sync: Vec<InSyncReplica>,
-    /// It is a new content: a replica that has no replica of it has missed nothing that was answered.
+    /// The object is new: a store without a replica has missed no acknowledged change.
     pub may_make: bool,
 }
 
-/// What happens to it.
+/// The events that the primary takes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Input {
-    /// A client's change; the shell keeps the bytes until they are released.
+    /// A client's change. The shell keeps the bytes until they are released.
     Change(Ask),
-    /// A client wants what it was told is written to be durable.
+    /// A client asks for its acknowledged changes to be durable.
     Sync(Ask),
-    /// A client has written all.
+    /// A client has written everything.
     Close(Ask),
-    /// The client has gone: the writing ends here.
+    /// The client has gone. The open write ends here.
     Interrupt(Ask),
-    /// The own store has applied this change, which were given to it in order.
+    /// The own store has applied this change. Changes are given to it in order.
     Applied(Seq, Result<(), ErrorCode>),
-    /// The own store is durable.
+    /// The own replica is durable.
     Synced(Result<(), ErrorCode>),
-    /// The own replica is whole and durable.
+    /// The own replica is complete and durable.
     Completed(Result<ObjectDigest, ErrorCode>),
-    /// The own replica has ended without being whole; this much is kept, durably.
+    /// The own replica has ended incomplete. This number of bytes is kept durably.
     Interrupted(Result<u64, ErrorCode>),
-    /// A replica says something.
+    /// A message from a secondary.
     Replica(StoreId, FromReplica),
     /// The manager's answer to [`Effect::Place`].
     Placed(u64, Result<(), ErrorCode>),
@@ -78,41 +78,41 @@ pub enum Input {
     Tick,
 }
 
-/// What is to be done.
+/// What the caller must do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Apply this change to the own replica; changes are applied in their order.
+    /// Apply this change to the own replica. Changes are applied in order.
     Apply(Seq),
-    /// Tell a replica; a change goes with its bytes.
+    /// Send a message to a secondary. A change is sent with its bytes.
     Tell(StoreId, ToReplica),
-    /// The bytes of changes up to here are not needed any more.
+    /// Release the bytes of all changes up to this one.
     Release(Seq),
     /// Answer a client.
     Answer(Ask, Result<(), ErrorCode>),
-    /// Ask the manager to write down durably that these take part and no others. It says no if the writer's epoch is another one by now. It is also
-    /// how a primary finds out whether it still is one.
+    /// Ask the manager to record durably that these are the in-sync replicas. It refuses if the writer's epoch has
+    /// changed. A primary also uses this to find out whether it still is the primary.
     Place(u64, Vec<InSyncReplica>),
     /// Make the own replica durable.
     SyncOwn,
-    /// Make the own replica whole and durable.
+    /// Make the own replica complete and durable.
     CompleteOwn,
-    /// Ask the manager to commit: this is what was written, and these hold it.
+    /// Ask the manager to commit the object with this digest, which these stores hold.
     Commit(u64, ObjectDigest, Vec<StoreId>),
-    /// End the own replica without making it whole, after what was given to it before.
+    /// End the own replica without making it complete, after the work given before.
     InterruptOwn,
-    /// Ask the manager to mark it: this much was kept, and these hold it.
+    /// Ask the manager to mark the file interrupted. This number of bytes was kept, and these stores hold them.
     Interrupt(u64, u64, Vec<StoreId>),
-    /// A replica's copy is not like the own one, and was left out of those that hold it.
+    /// A secondary's replica differs from the own one. It is left out of the holders.
     Differs(StoreId),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// To be told to begin, or told and not yet heard of.
+    /// The secondary must be told to begin, or was told and has not answered.
     Beginning,
-    /// It repeats changes.
+    /// The secondary repeats the changes.
     Following,
-    /// It is to be left out, once the manager has written that down.
+    /// The secondary is left out as soon as the manager has recorded that.
     Leaving,
 }
 
@@ -121,17 +121,17 @@ struct Follower {
     in_sync_replica: InSyncReplica,
     stream: Stream,
     state: State,
-    /// It was told to begin.
+    /// The secondary was told to begin.
     is_told: bool,
     sent: Seq,
     acked: Seq,
-    /// When it was heard of last, or began to owe an answer.
+    /// When its last message came, or when it began to owe an answer.
     heard: Time,
     /// When it was told to begin.
     begun: Time,
-    /// Of the barrier under way.
+    /// Its state in the present barrier.
     flushed: Option<Flushed>,
-    /// The first request to the manager that did not name it; the later ones do not either.
+    /// The first request to the manager that did not name this secondary. Later requests do not name it either.
     left_out_by: Option<u64>,
 }
 
@@ -139,13 +139,13 @@ struct Follower {
 enum Standing {
     /// Confirmed in this session.
     Sure(SessionId),
-    /// The manager is being asked.
+    /// The manager has been asked.
     OpenRequest { request: u64, session: SessionId, since: Time },
-    /// Somebody else is, or nobody.
+    /// Another store is the primary, or none is.
     Fenced(ErrorCode),
 }
 
-/// See the module.
+/// The primary of an open write. See the module.
 #[derive(Clone, Debug)]
 pub struct Primary {
     me: InSyncReplica,
@@ -154,10 +154,10 @@ pub struct Primary {
     patience: Patience,
     planted: Option<Planted>,
     standing: Standing,
-    /// Changes that are not answered, in order; the first is `answered + 1`.
+    /// Unanswered changes, in order. The first is `answered + 1`.
     changes: VecDeque<Ask>,
     answered: Seq,
-    /// The last that the own store has applied.
+    /// The last change that the own store has applied.
     own: Seq,
     followers: BTreeMap<StoreId, Follower>,
     streams: u64,
@@ -165,7 +165,7 @@ pub struct Primary {
     barriers: VecDeque<Barrier>,
     interruption: Option<Interruption>,
     requests: u64,
-    /// The manager has this writer durably.
+    /// The manager has recorded this writer durably.
     is_kept: bool,
     is_closing: bool,
     broken: Option<ErrorCode>,
@@ -174,10 +174,11 @@ pub struct Primary {
 }
 
 impl Primary {
-    /// Becomes primary, and tells the others.
+    /// Becomes primary, and tells the secondaries.
     ///
     /// # Errors
-    /// [`ErrorCode::Stale`]: it does not take part, or did in an era before this one, and may have lost what was answered then.
+    /// [`ErrorCode::Stale`]: this store is not an in-sync replica, or was one in an earlier boot generation. Then
+    /// it may have lost acknowledged changes.
     pub fn new(
         now: Time,
         lease: LeaseView,
@@ -221,44 +222,44 @@ impl Primary {
         Ok(primary)
     }
 
-    /// The epoch in which it is primary.
+    /// Returns the epoch in which it is primary.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Whether it has found out that it is none any more.
+    /// Whether it knows that it is no longer the primary.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         matches!(self.standing, Standing::Fenced(_))
     }
 
-    /// Whether it is over with it: it is none any more, or its own store has failed.
+    /// Whether it has ended: it is no longer the primary, or its own store has failed.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.is_fenced() || self.broken.is_some()
     }
 
-    /// Whether what it has may be shown to readers now: it is surely the one who knows all that was answered.
+    /// Whether readers may see its replica now, because it surely has every acknowledged change.
     #[must_use]
     pub fn may_show(&self, lease: LeaseView) -> bool {
-        // What an interruption leaves of it is not all that was answered.
+        // An interruption may keep fewer bytes than were acknowledged.
         self.interruption.is_none()
             && (self.planted == Some(Planted::LeaseNotChecked) || lease.is_valid && self.is_sure(lease))
     }
 
-    /// Changes that are not answered yet: what the shell bounds.
+    /// Returns the number of unanswered changes, which the shell bounds.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.changes.len()
     }
 
-    /// Somebody higher is there: nothing more is answered.
+    /// A higher epoch exists. Nothing more is answered.
     pub fn fence(&mut self, out: &mut Vec<Effect>) {
         self.end(ErrorCode::Stale, out);
     }
 
-    /// Goes on.
+    /// Takes one event, and appends the resulting effects to `out`.
     pub fn step(&mut self, now: Time, lease: LeaseView, input: Input, out: &mut Vec<Effect>) {
         (self.now, self.lease) = (now, lease);
         match input {
@@ -268,9 +269,9 @@ impl Primary {
             Input::Interrupt(ask) => self.interrupt(ask, out),
             Input::Applied(seq, result) => match result {
                 Ok(()) if seq == self.own.next() => self.own = seq,
-                // After one that failed: there is a gap before it.
+                // An earlier change has failed, so there is a gap before this one.
                 Ok(()) => {}
-                // Nobody was told of it, and nobody will be.
+                // No secondary was told of this change, and none will be.
                 Err(_) if self.interruption.is_some() => {}
                 Err(why) => self.fail(why, out),
             },
@@ -294,7 +295,7 @@ impl Primary {
         out.push(Effect::Apply(self.last()));
     }
 
-    /// Why no change is taken, if so.
+    /// Returns why no change is accepted, if that is so.
     #[must_use]
     pub fn refusal(&self) -> Option<ErrorCode> {
         match self.standing {
@@ -309,7 +310,7 @@ impl Primary {
         Seq(self.answered.0 + self.changes.len() as u64)
     }
 
-    /// The own store cannot: what it has is not what the others have, so nothing more is answered by it.
+    /// The own store has failed. Its replica may differ from the others, so the primary answers nothing more.
     fn fail(&mut self, why: ErrorCode, out: &mut Vec<Effect>) {
         if self.broken.is_none() {
             self.broken = Some(why);
@@ -356,7 +357,8 @@ impl Primary {
     }
 
     fn heard(&mut self, store: StoreId, said: FromReplica, out: &mut Vec<Effect>) {
-        // When it is over, what comes late must not begin anything anew; nor with a replica whose replica is whole.
+        // After the end, a late message must not start anything again; nor may a secondary begin again whose
+        // replica is complete.
         let is_over = self.is_over() || self.interruption.is_some();
         let flushing = self.barriers.front().map_or(Seq(0), |barrier| barrier.upto);
         let Some(follower) = self.followers.get_mut(&store).filter(|_| !is_over) else { return };
@@ -383,7 +385,7 @@ impl Primary {
                 }
                 follower.acked = follower.acked.max(upto);
             }
-            // One that says less is the answer to an earlier sync, once more.
+            // A lower number is the repeated answer to an earlier sync.
             FromReplica::Synced { upto, .. } if follower.flushed == Some(Flushed::Told) && upto >= flushing => {
                 (follower.flushed, follower.heard) = (Some(Flushed::Synced), self.now);
             }
@@ -418,7 +420,7 @@ impl Primary {
         }
         self.is_kept = true;
         if let Some(session) = asked {
-            // Who has begun to leave since it was asked stays until the manager has written that down, too.
+            // A secondary that began to leave after the request stays until the manager has recorded that as well.
             let is_left_out = |follower: &Follower| follower.left_out_by.is_some_and(|first| first <= request);
             self.followers.retain(|_, follower| !is_left_out(follower));
             self.standing = Standing::Sure(session);
@@ -435,7 +437,7 @@ impl Primary {
         }
     }
 
-    /// What follows from all that is known now.
+    /// Does everything that the present state allows.
     fn go_on(&mut self, out: &mut Vec<Effect>) {
         if self.is_over() {
             return;
@@ -465,7 +467,7 @@ impl Primary {
                 continue;
             }
             if !may_act {
-                // It is told nothing meanwhile, and so not waited for.
+                // The primary sends nothing meanwhile, so it expects no answer.
                 follower.heard = now;
             } else if now.since(follower.heard) >= self.patience.replica {
                 follower.state = State::Leaving;
@@ -479,7 +481,8 @@ impl Primary {
         }
     }
 
-    /// Only one who surely is the primary tells others anything: what it has may be old by now, and whoever has begun anew does not know that.
+    /// Sends the pending messages to the secondaries. Only a confirmed primary may do that. Otherwise its changes
+    /// may be old, and a secondary that has restarted cannot tell.
     fn tell_followers(&mut self, out: &mut Vec<Effect>) {
         let last = self.last();
         for (store, follower) in &mut self.followers {
@@ -510,7 +513,7 @@ impl Primary {
             Standing::OpenRequest { since, .. } => self.now.since(since) >= self.patience.again,
             Standing::Fenced(_) => false,
         };
-        // Without a session nobody would listen.
+        // Without a session the manager would not listen.
         if due && let Some(session) = self.lease.session {
             let request = self.location(out);
             self.standing = Standing::OpenRequest { request, session, since: self.now };
@@ -528,7 +531,7 @@ impl Primary {
         self.requests
     }
 
-    /// The last change that all who take part have applied.
+    /// The last change that all in-sync replicas have applied.
     fn applied_by_all(&self) -> Seq {
         if self.planted == Some(Planted::AnswerBeforeReplicas) {
             return self.own;

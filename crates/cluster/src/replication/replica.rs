@@ -1,42 +1,42 @@
-//! One who repeats a primary's changes.
+//! A secondary, which repeats a primary's changes.
 
 use types::{BootGeneration, ErrorCode};
 
 use super::{Epoch, FromReplica, ObjectDigest, Planted, Seq, Stream, ToReplica};
 use crate::Time;
 
-/// What happens to it.
+/// The events that a secondary takes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Input {
-    /// A primary says something.
+    /// A message from a primary.
     Told(ToReplica),
-    /// The replica that was to be opened is there, or not.
+    /// The replica is open, or could not be opened.
     Opened(Stream, Result<(), ErrorCode>),
-    /// A change was applied; they are given to the store in order.
+    /// A change was applied. Changes are given to the store in order.
     Applied(Stream, Seq, Result<(), ErrorCode>),
     /// The replica is durable.
     Synced(Stream, Result<(), ErrorCode>),
-    /// The replica is whole and durable.
+    /// The replica is complete and durable.
     Completed(Stream, Result<ObjectDigest, ErrorCode>),
 }
 
-/// What is to be done.
+/// What the caller must do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Have the replica ready for writing; if `may_make`, a new one if there is none. What the own store was given to do before is done before.
+    /// Open the replica for writing, after all work given before. With `may_make`, create it if it does not exist.
     Open {
-        /// For whom.
+        /// The stream that needs it.
         stream: Stream,
-        /// See above.
+        /// Whether to create a replica that does not exist.
         may_make: bool,
     },
-    /// Apply the change whose bytes came with what was told.
+    /// Apply the change whose bytes came with the message.
     Apply(Stream, Seq),
     /// Make the replica durable.
     Sync(Stream),
-    /// Make the replica whole and durable.
+    /// Make the replica complete and durable.
     Complete(Stream),
-    /// Answer the primary.
+    /// Send this to the primary.
     Say(FromReplica),
 }
 
@@ -46,26 +46,26 @@ enum Flush {
     Complete,
 }
 
-/// See the module.
+/// A secondary. See the module.
 #[derive(Clone, Debug)]
 pub struct Replica {
-    /// In which it lives.
+    /// The boot generation of its node.
     boot_generation: BootGeneration,
     planted: Option<Planted>,
-    /// Lower ones are refused.
+    /// Lower epochs are refused.
     floor: Epoch,
     stream: Option<Stream>,
     is_open: bool,
-    /// The next change to be given to the store.
+    /// The next change for the store.
     next: Seq,
     applied: Seq,
     flush: Option<(Flush, Seq)>,
-    /// When it was told something last.
+    /// When the last message came.
     heard: Time,
 }
 
 impl Replica {
-    /// Of a node in this era.
+    /// Makes the secondary for a node with this boot generation.
     #[must_use]
     pub fn new(now: Time, boot_generation: BootGeneration, planted: Option<Planted>) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Replica {
         }
     }
 
-    /// Nobody with a lower epoch is followed from now on.
+    /// Refuses lower epochs from now on.
     pub fn fence(&mut self, epoch: Epoch) {
         self.floor = self.floor.max(epoch);
         if self.stream.is_some_and(|stream| stream.epoch < self.floor) && self.planted != Some(Planted::EpochNotChecked)
@@ -90,25 +90,25 @@ impl Replica {
         }
     }
 
-    /// The lowest epoch that it follows.
+    /// Returns the lowest epoch that it follows.
     #[must_use]
     pub fn floor(&self) -> Epoch {
         self.floor
     }
 
-    /// The way that it follows.
+    /// Returns the stream that it follows.
     #[must_use]
     pub fn stream(&self) -> Option<Stream> {
         self.stream
     }
 
-    /// When it was told something last: one of whom nobody wants anything any more may go.
+    /// Returns when the last message came. The caller may forget a secondary that has heard nothing for long.
     #[must_use]
     pub fn heard(&self) -> Time {
         self.heard
     }
 
-    /// Goes on.
+    /// Takes one event, and appends the resulting effects to `out`.
     pub fn step(&mut self, now: Time, input: Input, out: &mut Vec<Effect>) {
         match input {
             Input::Told(told) => {
@@ -122,7 +122,7 @@ impl Replica {
                 }
                 Err(why) => self.fail(stream, why, out),
             },
-            // What was given to the store after one that failed may have been applied: there is a gap before it.
+            // An earlier change has failed, so there is a gap before this one.
             Input::Applied(stream, seq, result) if self.is_of(stream) && seq == self.applied.next() => match result {
                 Ok(()) => {
                     self.applied = seq;
@@ -139,7 +139,7 @@ impl Replica {
                 Ok(whole) => out.push(Effect::Say(FromReplica::Completed { stream, whole })),
                 Err(why) => self.fail(stream, why, out),
             },
-            // Of a way that is followed no more.
+            // The result belongs to a stream that is no longer followed.
             Input::Opened(..) | Input::Applied(..) | Input::Synced(..) | Input::Completed(..) => {}
         }
     }
@@ -159,7 +159,7 @@ impl Replica {
             return;
         }
         if !self.is_of(stream) || !self.is_open {
-            // What was told on an older way is of no use to anybody; of a newer one the beginning is missing.
+            // A message on an older stream is useless. Of a newer stream the beginning is missing.
             if self.stream.is_none_or(|current| current < stream) {
                 out.push(Effect::Say(FromReplica::Missing { stream }));
             }
@@ -209,7 +209,7 @@ impl Replica {
         if boot_generation == self.boot_generation {
             out.push(Effect::Open { stream, may_make });
         } else {
-            // What it had not synced when its kernel stopped, it has no more.
+            // Changes that were not synced when the kernel stopped are lost.
             self.fail(stream, ErrorCode::Stale, out);
         }
     }

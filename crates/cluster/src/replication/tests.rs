@@ -1,4 +1,4 @@
-//! Primary and replica by hand: what is answered when.
+//! A primary and a secondary driven by hand: when each request is answered.
 
 use std::time::Duration;
 
@@ -70,18 +70,18 @@ fn a_change_is_answered_when_both_have_it() {
     assert_eq!(story.says(2, FromReplica::Began { stream }), [change]);
     assert_eq!(story.says(3, FromReplica::Applied { stream, upto: Seq(1) }), []);
     let answered = [PrimaryEffect::Answer(Ask(5), Ok(())), PrimaryEffect::Release(Seq(1))];
-    // The lease has run out while the disk was at work: nothing is said until there is one again.
+    // The lease ran out while the disk was at work. No answer is sent until there is a lease again.
     assert_eq!(story.step(4, LAPSED, PrimaryInput::Applied(Seq(1), Ok(()))), []);
     assert_eq!(story.step(5, VALID, PrimaryInput::Tick), answered);
 }
 
 #[test]
-fn who_is_silent_is_left_out_when_the_manager_has_written_it_down() {
+fn a_silent_secondary_is_left_out_when_the_manager_has_recorded_it() {
     let (mut story, stream) = Story::new();
     story.says(1, FromReplica::Began { stream });
     story.step(1, VALID, PrimaryInput::Change(Ask(5)));
     assert_eq!(story.step(2, VALID, PrimaryInput::Applied(Seq(1), Ok(()))), []);
-    // It is tried again before it is given up.
+    // The primary tries again before it leaves the secondary out.
     let again = story.step(600, VALID, PrimaryInput::Tick);
     assert!(matches!(again[..], [PrimaryEffect::Tell(OTHER, ToReplica::Begin { from: Seq(1), .. })]), "{again:?}");
     let location = story.step(2100, VALID, PrimaryInput::Tick);
@@ -90,7 +90,7 @@ fn who_is_silent_is_left_out_when_the_manager_has_written_it_down() {
     assert_eq!(story.step(2200, VALID, PrimaryInput::Placed(request + 7, Ok(()))), []);
     let answered = [PrimaryEffect::Answer(Ask(5), Ok(())), PrimaryEffect::Release(Seq(1))];
     assert_eq!(story.step(2300, VALID, PrimaryInput::Placed(*request, Ok(()))), answered);
-    // What it says now is of no meaning.
+    // A message from a secondary that was left out has no effect.
     assert_eq!(story.says(2400, FromReplica::Applied { stream, upto: Seq(1) }), []);
     assert!(matches!(story.step(2500, VALID, PrimaryInput::Close(Ask(6)))[..], [PrimaryEffect::CompleteOwn]));
     let commit = story.step(2600, VALID, PrimaryInput::Completed(Ok(WHOLE)));
@@ -103,7 +103,7 @@ fn who_is_silent_is_left_out_when_the_manager_has_written_it_down() {
 }
 
 #[test]
-fn another_session_has_to_be_confirmed() {
+fn a_primary_must_be_confirmed_in_a_new_session() {
     let (mut story, stream) = Story::new();
     story.says(1, FromReplica::Began { stream });
     story.step(1, VALID, PrimaryInput::Change(Ask(5)));
@@ -118,7 +118,7 @@ fn another_session_has_to_be_confirmed() {
 }
 
 #[test]
-fn a_sync_is_answered_when_the_manager_knows_the_writer_for_good() {
+fn a_sync_is_answered_when_the_manager_has_recorded_the_writer() {
     let (mut story, stream) = Story::new();
     story.says(1, FromReplica::Began { stream });
     let told = story.step(2, VALID, PrimaryInput::Sync(Ask(1)));
@@ -129,32 +129,32 @@ fn a_sync_is_answered_when_the_manager_knows_the_writer_for_good() {
     let [PrimaryEffect::Place(request, _)] = location[..] else { panic!("{location:?}") };
     let answered = story.step(5, VALID, PrimaryInput::Placed(request, Ok(())));
     assert_eq!(answered, [PrimaryEffect::Answer(Ask(1), Ok(()))]);
-    // From then on the manager need not be asked.
+    // The manager need not be asked again.
     story.step(6, VALID, PrimaryInput::Sync(Ask(2)));
     story.step(7, VALID, PrimaryInput::Synced(Ok(())));
     assert_eq!(story.says(8, FromReplica::Synced { stream, upto: Seq(0) }), [PrimaryEffect::Answer(Ask(2), Ok(()))]);
 }
 
 #[test]
-fn who_leaves_while_the_manager_is_asked_is_left_out_by_its_next_answer_only() {
+fn a_secondary_that_leaves_during_a_request_is_left_out_by_the_next_one() {
     let (mut story, stream) = Story::new();
     story.says(1, FromReplica::Began { stream });
     story.step(2, VALID, PrimaryInput::Sync(Ask(1)));
     story.step(3, VALID, PrimaryInput::Synced(Ok(())));
     let kept = story.says(4, FromReplica::Synced { stream, upto: Seq(0) });
     assert!(matches!(kept[..], [PrimaryEffect::Place(..)]), "{kept:?}");
-    // Another session: asked again, with both.
+    // In another session the primary asks again, with both replicas.
     let other = LeaseView { session: Some(SessionId(10)), is_valid: true };
     let location = story.step(5, other, PrimaryInput::Tick);
     let [PrimaryEffect::Place(older, both)] = &location[..] else { panic!("{location:?}") };
     assert_eq!(both.len(), 2);
     let failed = FromReplica::Failed { stream, why: ErrorCode::Io };
     assert_eq!(story.step(6, other, PrimaryInput::Replica(OTHER, failed)), []);
-    // The sync asks on its own account, and leaves it out.
+    // The sync makes its own request, and leaves the secondary out.
     let later = story.step(504, other, PrimaryInput::Tick);
     let [PrimaryEffect::Place(newer, alone)] = &later[..] else { panic!("{later:?}") };
     assert_eq!((*newer > *older, &alone[..]), (true, &[in_sync_replica(ME)][..]));
-    // What the manager has by the older answer names both: nothing may be answered without the other one.
+    // The older answer records both replicas, so nothing may be answered without the second one.
     let again = story.step(505, other, PrimaryInput::Placed(*older, Ok(())));
     let [PrimaryEffect::Place(third, alone)] = &again[..] else { panic!("{again:?}") };
     assert_eq!(alone, &[in_sync_replica(ME)]);
@@ -165,7 +165,7 @@ fn who_leaves_while_the_manager_is_asked_is_left_out_by_its_next_answer_only() {
 }
 
 #[test]
-fn an_answer_to_an_earlier_sync_says_nothing_of_a_later_one() {
+fn the_answer_to_an_earlier_sync_does_not_count_for_a_later_one() {
     let (mut story, stream) = Story::new();
     story.says(1, FromReplica::Began { stream });
     story.step(2, VALID, PrimaryInput::Sync(Ask(1)));
@@ -185,7 +185,7 @@ fn an_answer_to_an_earlier_sync_says_nothing_of_a_later_one() {
 }
 
 #[test]
-fn a_copy_that_differs_holds_nothing() {
+fn a_replica_that_differs_is_not_a_holder() {
     let (mut story, stream) = Story::new();
     story.says(1, FromReplica::Began { stream });
     story.step(2, VALID, PrimaryInput::Close(Ask(1)));
@@ -197,7 +197,7 @@ fn a_copy_that_differs_holds_nothing() {
 }
 
 #[test]
-fn a_primary_of_another_boot_generation_has_lost_what_it_had() {
+fn a_primary_of_another_boot_generation_is_stale() {
     let takes = Takes {
         me: ME,
         boot_generation: BootGeneration(2),
@@ -212,7 +212,7 @@ fn a_primary_of_another_boot_generation_has_lost_what_it_had() {
 }
 
 #[test]
-fn what_comes_late_begins_nothing_anew() {
+fn a_late_message_starts_nothing_again() {
     let (mut story, stream) = Story::new();
     story.says(1, FromReplica::Began { stream });
     story.step(2, VALID, PrimaryInput::Close(Ask(1)));
@@ -225,12 +225,12 @@ fn what_comes_late_begins_nothing_anew() {
     assert_eq!(story.says(8, FromReplica::Missing { stream }), []);
 }
 
-struct Follows {
+struct SecondaryStory {
     replica: Replica,
     out: Vec<ReplicaEffect>,
 }
 
-impl Follows {
+impl SecondaryStory {
     fn new() -> Self {
         Self { replica: Replica::new(at(0), BootGeneration(1), None), out: Vec::new() }
     }
@@ -255,74 +255,74 @@ fn begin(stream: Stream, from: u64) -> ToReplica {
 
 #[test]
 fn a_replica_applies_in_order_without_gaps() {
-    let mut follows = Follows::new();
+    let mut secondary = SecondaryStory::new();
     let way = stream(1, 1);
     let change = |seq| ToReplica::Change { stream: way, seq: Seq(seq) };
-    assert_eq!(follows.told(change(1)), [ReplicaEffect::Say(FromReplica::Missing { stream: way })]);
-    assert_eq!(follows.told(begin(way, 1)), [ReplicaEffect::Open { stream: way, may_make: false }]);
+    assert_eq!(secondary.told(change(1)), [ReplicaEffect::Say(FromReplica::Missing { stream: way })]);
+    assert_eq!(secondary.told(begin(way, 1)), [ReplicaEffect::Open { stream: way, may_make: false }]);
     assert_eq!(
-        follows.step(ReplicaInput::Opened(way, Ok(()))),
+        secondary.step(ReplicaInput::Opened(way, Ok(()))),
         [ReplicaEffect::Say(FromReplica::Began { stream: way })]
     );
-    assert_eq!(follows.told(change(1)), [ReplicaEffect::Apply(way, Seq(1))]);
-    assert_eq!(follows.told(change(3)), [ReplicaEffect::Say(FromReplica::Missing { stream: way })]);
+    assert_eq!(secondary.told(change(1)), [ReplicaEffect::Apply(way, Seq(1))]);
+    assert_eq!(secondary.told(change(3)), [ReplicaEffect::Say(FromReplica::Missing { stream: way })]);
     let applied = |upto| ReplicaEffect::Say(FromReplica::Applied { stream: way, upto: Seq(upto) });
-    assert_eq!(follows.told(change(1)), [applied(0)]);
-    assert_eq!(follows.step(ReplicaInput::Applied(way, Seq(1), Ok(()))), [applied(1)]);
-    assert_eq!(follows.told(change(2)), [ReplicaEffect::Apply(way, Seq(2))]);
-    // What is to be whole has to be applied first.
-    assert_eq!(follows.told(ToReplica::Complete { stream: way, upto: Seq(2) }), []);
-    let whole = follows.step(ReplicaInput::Applied(way, Seq(2), Ok(())));
+    assert_eq!(secondary.told(change(1)), [applied(0)]);
+    assert_eq!(secondary.step(ReplicaInput::Applied(way, Seq(1), Ok(()))), [applied(1)]);
+    assert_eq!(secondary.told(change(2)), [ReplicaEffect::Apply(way, Seq(2))]);
+    // Changes must be applied before the replica can be complete.
+    assert_eq!(secondary.told(ToReplica::Complete { stream: way, upto: Seq(2) }), []);
+    let whole = secondary.step(ReplicaInput::Applied(way, Seq(2), Ok(())));
     assert_eq!(whole, [applied(2), ReplicaEffect::Complete(way)]);
 }
 
 #[test]
-fn what_was_applied_behind_one_that_failed_counts_for_nothing() {
-    let mut follows = Follows::new();
+fn a_change_applied_after_a_failed_one_does_not_count() {
+    let mut secondary = SecondaryStory::new();
     let way = stream(1, 1);
-    follows.told(begin(way, 1));
-    follows.step(ReplicaInput::Opened(way, Ok(())));
+    secondary.told(begin(way, 1));
+    secondary.step(ReplicaInput::Opened(way, Ok(())));
     for seq in 1..=3 {
-        follows.told(ToReplica::Change { stream: way, seq: Seq(seq) });
+        secondary.told(ToReplica::Change { stream: way, seq: Seq(seq) });
     }
-    follows.step(ReplicaInput::Applied(way, Seq(1), Ok(())));
-    let failed = follows.step(ReplicaInput::Applied(way, Seq(2), Err(ErrorCode::Io)));
+    secondary.step(ReplicaInput::Applied(way, Seq(1), Ok(())));
+    let failed = secondary.step(ReplicaInput::Applied(way, Seq(2), Err(ErrorCode::Io)));
     assert_eq!(failed, [ReplicaEffect::Say(FromReplica::Failed { stream: way, why: ErrorCode::Io })]);
-    assert_eq!(follows.step(ReplicaInput::Applied(way, Seq(3), Ok(()))), []);
+    assert_eq!(secondary.step(ReplicaInput::Applied(way, Seq(3), Ok(()))), []);
 }
 
 #[test]
-fn a_replica_follows_the_highest_epoch_alone() {
-    let mut follows = Follows::new();
-    follows.told(begin(stream(2, 1), 1));
-    follows.step(ReplicaInput::Opened(stream(2, 1), Ok(())));
+fn a_replica_follows_only_the_highest_epoch() {
+    let mut secondary = SecondaryStory::new();
+    secondary.told(begin(stream(2, 1), 1));
+    secondary.step(ReplicaInput::Opened(stream(2, 1), Ok(())));
     let fenced = |stream| [ReplicaEffect::Say(FromReplica::Fenced { stream, epoch: Epoch(2) })];
-    assert_eq!(follows.told(begin(stream(1, 9), 1)), fenced(stream(1, 9)));
-    follows.told(begin(stream(2, 2), 5));
-    assert_eq!(follows.told(begin(stream(2, 1), 1)), [], "an older attempt, late");
-    follows.replica.fence(Epoch(3));
-    let late = follows.told(ToReplica::Change { stream: stream(2, 2), seq: Seq(5) });
+    assert_eq!(secondary.told(begin(stream(1, 9), 1)), fenced(stream(1, 9)));
+    secondary.told(begin(stream(2, 2), 5));
+    assert_eq!(secondary.told(begin(stream(2, 1), 1)), [], "an older attempt, late");
+    secondary.replica.fence(Epoch(3));
+    let late = secondary.told(ToReplica::Change { stream: stream(2, 2), seq: Seq(5) });
     assert_eq!(late, [ReplicaEffect::Say(FromReplica::Fenced { stream: stream(2, 2), epoch: Epoch(3) })]);
-    assert_eq!(follows.step(ReplicaInput::Opened(stream(2, 2), Ok(()))), []);
+    assert_eq!(secondary.step(ReplicaInput::Opened(stream(2, 2), Ok(()))), []);
 }
 
 #[test]
-fn a_replica_of_another_boot_generation_has_lost_what_it_had() {
-    let mut follows = Follows::new();
+fn a_replica_of_another_boot_generation_is_stale() {
+    let mut secondary = SecondaryStory::new();
     let begin =
         ToReplica::Begin { stream: stream(1, 1), boot_generation: BootGeneration(0), from: Seq(4), may_make: false };
     let failed = FromReplica::Failed { stream: stream(1, 1), why: ErrorCode::Stale };
-    assert_eq!(follows.told(begin), [ReplicaEffect::Say(failed)]);
+    assert_eq!(secondary.told(begin), [ReplicaEffect::Say(failed)]);
 }
 
 #[test]
-fn a_primary_whose_lease_has_run_out_tells_nobody_anything() {
+fn a_primary_without_a_lease_sends_nothing() {
     let (mut story, stream) = Story::new();
     story.says(1, FromReplica::Began { stream });
-    // It may not be the primary any more, and whoever hears it may have begun anew and not know that.
+    // This store may no longer be the primary, and a secondary that has restarted cannot tell.
     assert_eq!(story.step(2, LAPSED, PrimaryInput::Change(Ask(5))), [PrimaryEffect::Apply(Seq(1))]);
     assert_eq!(story.step(9000, LAPSED, PrimaryInput::Replica(OTHER, FromReplica::Missing { stream })), []);
-    // It is again: the replica was not waited for meanwhile.
+    // The lease is valid again. The primary did not count the time in between as silence.
     let told = story.step(9100, VALID, PrimaryInput::Tick);
     let [PrimaryEffect::Tell(OTHER, ToReplica::Begin { stream: other, from: Seq(1), .. })] = told[..] else {
         panic!("{told:?}")

@@ -1,34 +1,35 @@
-//! Copies that this store is owed: fetched part by part from one that holds the content, so that no part of a long copy keeps a writer waiting.
+//! Repair of this store's missing replicas. It fetches an object part by part from a store that holds it, so that
+//! no part of a long copy keeps a writer waiting.
 
 use types::{ReplicaId, SessionId, StoreId};
 
-use super::part::At;
+use super::part::StepContext;
 use super::{StorePart, Work, WorkPurpose, WorkResult};
 use crate::message::{BetweenStores, FromStore, Original};
 use crate::replication::{Epoch, Seq};
 use crate::{CopyId, Time};
 
-/// One that is being made.
+/// A copy under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Copy {
-    /// What its works are known by.
+    /// The number that its disk work carries.
     by: CopyId,
     /// The manager's latest order for it.
     order: CopyId,
     session: SessionId,
-    /// Of the content's last writer.
+    /// The epoch of the object's last writer.
     pub(super) epoch: Epoch,
     original: Original,
     from: StoreId,
-    /// Bytes that the own store has.
+    /// The number of bytes that the own store has.
     have: u64,
     parts: Seq,
     step: Step,
-    /// When something came of it last.
+    /// When it last made progress.
     heard: Time,
 }
 
-/// One that came to its end.
+/// A copy that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndedCopy {
     order: CopyId,
@@ -38,11 +39,11 @@ pub(super) struct EndedCopy {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// Whether it is there already.
+    /// The disk checks whether the replica already exists.
     Looking,
     /// A part is on its way.
     Fetching,
-    /// The own disk is at work; with a part of so many bytes.
+    /// The own disk is at work on a part of this many bytes.
     Putting(u64),
 }
 
@@ -61,8 +62,8 @@ impl Copy {
 }
 
 impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
-    pub(super) fn copy(&mut self, copy: Copy, replica: ReplicaId, at: &mut At<'_, C, B>) {
-        // An order that comes again, or comes late: what was made by it may count by now, and is not to be begun anew.
+    pub(super) fn copy(&mut self, copy: Copy, replica: ReplicaId, at: &mut StepContext<'_, C, B>) {
+        // The order is repeated or late. The copy that it ordered may count already, and must not start again.
         if let Some(ended) = self.ended_copies.get(&replica).filter(|ended| ended.order >= copy.order) {
             if ended.order == copy.order {
                 Self::copied(&copy, ended.is_there, at);
@@ -82,35 +83,35 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         if self.copies.contains_key(&replica) {
             self.give_up_copy(replica, at);
         }
-        // All writing up to this epoch is over: whatever is still on its way from there comes too late.
+        // All writes up to this epoch are over. Their messages that are still on the way come too late.
         self.fence(replica, copy.epoch, at);
         self.raise(replica, copy.epoch, copy.epoch.next(), at.now);
         self.follows.remove(&replica);
         self.copies.insert(replica, copy);
         match copy.original {
             Original::ObjectDigest(whole) => at.work(replica, WorkPurpose::Copy(copy.by), Work::Look { whole }),
-            // Nothing tells what is there from what it has to be.
+            // Without a checksum, nothing shows whether the existing bytes are right.
             Original::Kept { .. } => self.go_on_copying(replica, at),
         }
     }
 
-    fn copied(copy: &Copy, is_there: bool, at: &mut At<'_, C, B>) {
+    fn copied(copy: &Copy, is_there: bool, at: &mut StepContext<'_, C, B>) {
         at.tell_manager(FromStore::Copied { session: copy.session, copy: copy.order, is_there });
     }
 
-    fn end_copy(&mut self, replica: ReplicaId, is_there: bool, at: &mut At<'_, C, B>) {
+    fn end_copy(&mut self, replica: ReplicaId, is_there: bool, at: &mut StepContext<'_, C, B>) {
         if let Some(copy) = self.copies.remove(&replica) {
             self.ended_copies.insert(replica, EndedCopy { order: copy.order, is_there, since: at.now });
             Self::copied(&copy, is_there, at);
         }
     }
 
-    pub(super) fn give_up_copy(&mut self, replica: ReplicaId, at: &mut At<'_, C, B>) {
+    pub(super) fn give_up_copy(&mut self, replica: ReplicaId, at: &mut StepContext<'_, C, B>) {
         self.end_copy(replica, false, at);
     }
 
-    /// What comes next: another part, or the end.
-    fn go_on_copying(&mut self, replica: ReplicaId, at: &mut At<'_, C, B>) {
+    /// Does the next step: fetches another part, or ends the copy.
+    fn go_on_copying(&mut self, replica: ReplicaId, at: &mut StepContext<'_, C, B>) {
         let (me, len) = (self.store, self.terms.fetch);
         let Some(copy) = self.copies.get_mut(&replica) else { return };
         copy.heard = at.now;
@@ -138,7 +139,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         by: CopyId,
         offset: u64,
         part: Option<B>,
-        at: &mut At<'_, C, B>,
+        at: &mut StepContext<'_, C, B>,
     ) {
         let fetch = u64::from(self.terms.fetch);
         let Some(copy) = self.copies.get_mut(&replica) else { return };
@@ -155,7 +156,13 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         at.work(replica, WorkPurpose::Copy(by), Work::Apply { seq: copy.parts, change });
     }
 
-    pub(super) fn did_copy(&mut self, replica: ReplicaId, by: CopyId, did: WorkResult<B>, at: &mut At<'_, C, B>) {
+    pub(super) fn did_copy(
+        &mut self,
+        replica: ReplicaId,
+        by: CopyId,
+        did: WorkResult<B>,
+        at: &mut StepContext<'_, C, B>,
+    ) {
         let Some(copy) = self.copies.get_mut(&replica).filter(|copy| copy.by == by) else { return };
         match (did, copy.step) {
             (WorkResult::Looked(Ok(true)), Step::Looking) => self.end_copy(replica, true, at),
@@ -180,7 +187,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    pub(super) fn tick_copies(&mut self, at: &mut At<'_, C, B>) {
+    pub(super) fn tick_copies(&mut self, at: &mut StepContext<'_, C, B>) {
         let patience = self.terms.fetch_patience;
         let is_lost = |copy: &Copy| copy.step == Step::Fetching && at.now.since(copy.heard) >= patience;
         let lost: Vec<ReplicaId> =

@@ -1,17 +1,17 @@
-//! Pieces that this store repeats another one's changes of.
+//! The replicas of this store that follow another store's primary.
 
 use types::{ReplicaId, StoreId};
 
-use super::part::At;
+use super::part::StepContext;
 use super::{StorePart, Work, WorkPurpose, WorkResult};
 use crate::message::BetweenStores;
 use crate::replication::{Planted, Replica, ReplicaEffect, ReplicaInput, Stream, ToReplica};
 
-/// One who follows another.
+/// A replica that follows a primary.
 #[derive(Clone, Debug)]
 pub(super) struct SecondaryReplica {
     pub(super) machine: Replica,
-    /// Whom.
+    /// The primary's store.
     primary: StoreId,
 }
 
@@ -22,7 +22,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         replica: ReplicaId,
         told: ToReplica,
         change: Option<B>,
-        at: &mut At<'_, C, B>,
+        at: &mut StepContext<'_, C, B>,
     ) {
         let Some(boot_generation) = at.view.boot_generation.filter(|_| at.view.lease.session.is_some()) else { return };
         let is_lame = matches!(told, ToReplica::Change { .. }) && change.is_none();
@@ -31,7 +31,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         }
         let stream = told.stream();
         let planted = self.terms.planted;
-        // Whoever leads or reads with a lower epoch is fenced by one who leads with a higher one.
+        // A message with a higher epoch fences writers and readers with a lower one.
         if stream.epoch >= self.floor(replica).writes && !self.has(Planted::EpochNotChecked) {
             self.fence(replica, stream.epoch, at);
         }
@@ -49,7 +49,13 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         self.do_follow(replica, from, out, change, at);
     }
 
-    pub(super) fn did_follow(&mut self, replica: ReplicaId, stream: Stream, did: WorkResult<B>, at: &mut At<'_, C, B>) {
+    pub(super) fn did_follow(
+        &mut self,
+        replica: ReplicaId,
+        stream: Stream,
+        did: WorkResult<B>,
+        at: &mut StepContext<'_, C, B>,
+    ) {
         let input = match did {
             WorkResult::Opened(result) => ReplicaInput::Opened(stream, result),
             WorkResult::Applied(seq, result) => ReplicaInput::Applied(stream, seq, result),
@@ -70,7 +76,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         to: StoreId,
         out: Vec<ReplicaEffect>,
         mut change: Option<B>,
-        at: &mut At<'_, C, B>,
+        at: &mut StepContext<'_, C, B>,
     ) {
         let from = self.store;
         for effect in out {

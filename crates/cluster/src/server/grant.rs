@@ -1,46 +1,46 @@
-//! What a capability carries for the server that it is shown to, besides who may do what until when.
+//! The part of a capability for the server that receives it, besides the client, its rights and the expiry.
 
 use serde::{Deserialize, Serialize};
 use types::{GroupId, InSyncReplica, SessionId, StoreId, WriterToken};
 
 use crate::replication::{Epoch, ObjectDigest};
 
-/// The part of a capability that is the cluster's affair: it is in `types::Capability::layout`, where there is room for
+/// The cluster's part of a capability. It is in `types::Capability::layout`, which has room for
 /// [`types::capability::LAYOUT_BYTES_MAX`] bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Grant {
     /// The store that it is for.
     pub store: StoreId,
-    /// The disk server's session when this was given: it counts in that one alone.
+    /// The disk server's session when it was given. It is valid in that session only.
     pub session: SessionId,
-    /// The group that the content belongs to.
+    /// The group of the object.
     pub group: GroupId,
-    /// To do what.
+    /// What it allows.
     pub rights: GrantRights,
 }
 
-/// What a grant is for.
+/// What a grant allows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum GrantRights {
-    /// To write, this store being the primary.
+    /// Writing, with this store as the primary.
     Write {
         /// The writer.
         writer: WriterToken,
-        /// All that take part, the primary first.
+        /// All in-sync replicas, the primary first.
         in_sync: Vec<InSyncReplica>,
-        /// It is a new content, of which there need be no replica yet.
+        /// The object is new, and may have no replica yet.
         may_make: bool,
     },
-    /// To read a content that is whole.
+    /// Reading a complete object.
     Read {
         /// The epoch of its last writer.
         epoch: Epoch,
-        /// What it is.
+        /// Its digest.
         whole: ObjectDigest,
     },
-    /// To read what somebody writes, at the store that is its primary.
+    /// Reading the object of an open write at its primary.
     Follow,
-    /// To read what is kept of a content whose writing was interrupted.
+    /// Reading the bytes kept of an interrupted file.
     Kept {
         /// The epoch of its last writer.
         epoch: Epoch,
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grant_fits_into_a_capability_whatever_its_numbers_are() {
+    fn a_grant_of_any_numbers_fits_into_a_capability() {
         let writer = WriterToken { key: WriterKey(u64::MAX), object: ObjectId(u64::MAX), epoch: u32::MAX };
         let in_sync = vec![
             InSyncReplica { store: StoreId(u64::MAX), boot_generation: BootGeneration(u32::MAX) };

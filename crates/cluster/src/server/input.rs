@@ -1,4 +1,4 @@
-//! What a store's machine is handed, and what it says that is to be done.
+//! The events that a store's machine takes, and the effects that it returns.
 
 use std::time::Duration;
 
@@ -8,18 +8,19 @@ use super::{Grant, Work, WorkPurpose, WorkResult};
 use crate::message::{BetweenStores, ClosedBy, FromStore, ToStore};
 use crate::replication::{Epoch, ObjectDigest, Patience, Planted};
 
-/// What a store's machine goes by.
+/// The limits of a store's machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartTerms {
-    /// How long others are waited for.
+    /// How long a primary waits for others.
     pub patience: Patience,
-    /// Bytes of a copy that are fetched at a time.
+    /// The bytes of one part of a copy.
     pub fetch: u32,
-    /// A part that does not come in that time: the copy is given up.
+    /// A copy is abandoned if a part does not come in this time.
     pub fetch_patience: Duration,
-    /// What is over is remembered for so long: longer than a capability is good for, and than a message may be on its way.
+    /// How long ended work is remembered. It is longer than a capability is valid, and than a message may be on its
+    /// way.
     pub kept: Duration,
-    /// A bug on purpose.
+    /// A deliberate bug.
     pub planted: Option<Planted>,
 }
 
@@ -35,23 +36,23 @@ impl Default for PartTerms {
     }
 }
 
-/// What happens to a store. `C` names a client's request, for the shell; `B` is what a change is made of.
+/// An event for a store. `C` names a client's request for the shell; `B` holds the bytes of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Input<C, B> {
-    /// The manager tells it something.
+    /// A message from the manager.
     OfManager(ToStore),
-    /// Another store does; the change or the part of a copy that came beside it.
+    /// A message from another store, with the change or the part of a copy that came beside it.
     OfStore(BetweenStores, Option<B>),
-    /// A client comes with what the manager gave it, to write. Again with the same: it goes on where it was.
+    /// A client presents its grant to write. With the same grant it continues where it was.
     Attach {
         /// Its request.
         by: C,
         /// The replica.
         replica: ReplicaId,
-        /// What it was given.
+        /// Its grant.
         grant: Grant,
     },
-    /// A client that is attached with this epoch changes something.
+    /// A client that is attached with this epoch sends a change.
     Change {
         /// Its request.
         by: C,
@@ -59,10 +60,10 @@ pub enum Input<C, B> {
         replica: ReplicaId,
         /// Its writer's epoch.
         epoch: Epoch,
-        /// What is changed.
+        /// The change.
         change: B,
     },
-    /// It wants what it was told is changed to be durable.
+    /// The client asks for its acknowledged changes to be durable.
     Sync {
         /// Its request.
         by: C,
@@ -71,7 +72,7 @@ pub enum Input<C, B> {
         /// Its writer's epoch.
         epoch: Epoch,
     },
-    /// It has written all.
+    /// The client has written everything.
     Close {
         /// Its request.
         by: C,
@@ -79,13 +80,14 @@ pub enum Input<C, B> {
         replica: ReplicaId,
         /// Its writer's epoch.
         epoch: Epoch,
-        /// When it was changed, if the client says so.
+        /// The modification time, if the client sets it.
         mtime: Option<Timestamp>,
-        /// Who closes.
+        /// Who closes the file.
         closed: ClosedBy,
     },
-    /// It has gone, or what it wrote is not what it announced: the writing ends here, and what there is is kept. Changes and syncs that are not answered
-    /// are refused; [`ErrorCode::Busy`] if it is being ended already.
+    /// The client has gone, or wrote something other than it announced. The open write ends here, and its bytes are
+    /// kept. Unanswered changes and syncs are refused. The result is [`ErrorCode::Busy`] if the open write is
+    /// ending already.
     Interrupt {
         /// The shell's request.
         by: C,
@@ -94,77 +96,79 @@ pub enum Input<C, B> {
         /// The writer's epoch.
         epoch: Epoch,
     },
-    /// A writing was to be ended here with what the manager gave for that, and attaching said [`ErrorCode::Exists`]: no record here speaks of it, so
-    /// nothing of it was ever promised, and what is in its place is left alone. It ends with nothing.
+    /// The shell wanted to end an open write here with a grant for that, and attaching returned
+    /// [`ErrorCode::Exists`]. No record here names that write, so nothing of it was ever acknowledged, and the
+    /// object in its place stays untouched. The open write ends with no bytes.
     NothingKept {
         /// The replica.
         replica: ReplicaId,
-        /// What was given.
+        /// The grant.
         grant: Grant,
     },
-    /// A work on a replica was done.
+    /// Disk work on a replica has ended.
     WorkResult {
         /// The replica.
         replica: ReplicaId,
-        /// For what, as it was given.
+        /// Its purpose, as it was given.
         by: WorkPurpose,
-        /// What came of it.
+        /// Its result.
         did: WorkResult<B>,
     },
-    /// Time has passed, or the lease has changed; to be handed in several times a second, and at once when there is another session.
+    /// Time has passed, or the lease has changed. The shell sends this several times a second, and at once when
+    /// there is another session.
     Tick,
 }
 
-/// What is to be done.
+/// What the shell must do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect<C, B> {
-    /// Tell the manager.
+    /// Send a message to the manager.
     ToManager(FromStore),
-    /// Tell another store, with this beside it.
+    /// Send a message to another store.
     ToStore {
-        /// Whom.
+        /// The store.
         to: StoreId,
-        /// What.
+        /// The message.
         message: BetweenStores,
-        /// What goes beside it.
+        /// The bytes that travel beside it.
         change: Option<B>,
     },
     /// Answer a request.
     Answer {
-        /// Which.
+        /// The request.
         to: C,
-        /// With what.
+        /// The result.
         result: Result<(), ErrorCode>,
     },
-    /// Give a replica's disk something to do.
+    /// Give work to a replica's disk.
     Work {
         /// The replica.
         replica: ReplicaId,
-        /// For what.
+        /// Its purpose.
         by: WorkPurpose,
-        /// What.
+        /// The work.
         work: Work<B>,
     },
-    /// For the log and the figures.
+    /// Report something in the log and the metrics.
     Note(ReplicaId, Note),
 }
 
-/// Something worth telling.
+/// Something worth reporting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Note {
-    /// Some of the stores are to be left out of the writing.
+    /// This number of stores is being left out of the open write.
     LeftOut(usize),
-    /// This store's copy is not like the primary's, and counts for nothing.
+    /// This store's replica differs from the primary's, and does not count.
     Differs(StoreId),
 }
 
-/// What of a replica may be shown to a reader.
+/// What a reader may see of a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadView {
-    /// What its writer has written, as this store has it.
+    /// The bytes of an open write, as this store has them.
     OfWriter,
-    /// What is kept of a content that was interrupted.
+    /// The bytes kept of an interrupted file.
     Kept,
-    /// This content, if that is what the store has; otherwise that is [`ErrorCode::Stale`].
+    /// The object with this digest. If the store has another one, the read fails with [`ErrorCode::Stale`].
     ObjectDigest(ObjectDigest),
 }

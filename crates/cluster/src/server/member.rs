@@ -11,13 +11,13 @@ use crate::{Lease, LeaseTerms, ProcessEpoch, Register, Registered, Time};
 pub struct View {
     /// Its session and lease.
     pub lease: LeaseView,
-    /// Its era; `None`: it has never had a session in this run of its process.
+    /// Its boot generation; `None`: it has had no session since its process started.
     pub boot_generation: Option<BootGeneration>,
-    /// The run of its process.
+    /// The process epoch of its node.
     pub process_epoch: ProcessEpoch,
 }
 
-/// Registers and renews.
+/// Registers with the manager, and renews the lease.
 #[derive(Clone, Debug)]
 pub struct Member {
     node: NodeId,
@@ -27,14 +27,14 @@ pub struct Member {
     lease: Lease,
     session: Option<SessionId>,
     boot_generation: Option<BootGeneration>,
-    /// The manager's time of day in its last answer, and when that was asked for.
+    /// The manager's time of day in its last answer, and when the server sent that request.
     manager_said: Option<(Timestamp, Time)>,
-    /// When the manager was asked for something last.
+    /// When the server last sent a request to the manager.
     asked: Option<Time>,
 }
 
 impl Member {
-    /// Of a process that begins. `terms`: until the manager says what leases are.
+    /// Starts without a session. `terms` are used until the manager sends its own.
     #[must_use]
     pub fn new(node: NodeId, process_epoch: ProcessEpoch, boot: BootId, terms: LeaseTerms) -> Self {
         let lease = Lease::new(terms);
@@ -51,7 +51,7 @@ impl Member {
         }
     }
 
-    /// What is to be told to the manager now, if anything; to be called several times a second.
+    /// Returns the message that the manager must get now, if any. The shell calls this several times a second.
     pub fn tick(&mut self, now: Time) -> Option<ToManager> {
         let every = self.terms.renew_every;
         let every = if self.session.is_some() { every } else { every / 2 };
@@ -66,9 +66,10 @@ impl Member {
         })
     }
 
-    /// The manager gives a session, and says what time of day it is. `true`: another one than before. Then whoever is told by other stores ends those connections first (see the module).
+    /// The manager gives a session, and its time of day. Returns `true` if the session is a new one. Then the shell
+    /// must first end the connections from other stores (see the module).
     pub fn registered(&mut self, registered: &Registered, terms: LeaseTerms, wall: Timestamp) -> bool {
-        // One that nobody waits for is an answer that comes late: the session may be over.
+        // Nobody waits for this answer, so it is late, and its session may be over.
         if !self.lease.is_asked(registered.number) {
             return false;
         }
@@ -82,12 +83,12 @@ impl Member {
             return false;
         }
         (self.session, self.boot_generation) = (Some(registered.session), Some(registered.boot_generation));
-        let sent = self.lease.granted_anew(registered.number);
+        let sent = self.lease.granted_in_new_session(registered.number);
         self.manager_says(wall, sent);
         true
     }
 
-    /// The manager prolongs a session, and says what time of day it is.
+    /// The manager extends a session, and sends its time of day.
     pub fn renewed(&mut self, session: SessionId, number: u64, wall: Timestamp) {
         if self.session == Some(session) {
             let sent = self.lease.verified(number);
@@ -99,9 +100,9 @@ impl Member {
         self.manager_said = sent.map(|sent| (wall, sent)).or(self.manager_said);
     }
 
-    /// The time of day by the manager's clock, as it is at the latest: counted, as the lease is, from when the manager was asked, so that what ends by that
-    /// clock is never believed for longer. Nobody's clock but the manager's says what time of day it is. `None`: it has not answered in this run of
-    /// the process.
+    /// Returns the manager's time of day, or an earlier one: like the lease, it counts from when the server sent
+    /// the request. So nothing that expires by that clock is accepted for too long. Only the manager's clock counts
+    /// as time of day. `None`: the manager has not answered since the process started.
     #[must_use]
     pub fn manager_time(&self, now: Time) -> Option<Timestamp> {
         self.manager_said.map(|(wall, sent)| wall.plus(now.since(sent)))
@@ -115,13 +116,13 @@ impl Member {
         }
     }
 
-    /// The session, if there is one.
+    /// Returns the session, if there is one.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         self.session
     }
 
-    /// What it may do now.
+    /// Returns what the server may do now.
     #[must_use]
     pub fn view(&self, now: Time) -> View {
         let lease = LeaseView { session: self.session, is_valid: self.lease.is_valid(now) };
@@ -174,7 +175,8 @@ mod tests {
         assert!(matches!(told, Some(ToManager::Renew { session: SessionId(8), .. })), "{told:?}");
         member.renewed(SessionId(8), number_of(told), WALL);
         assert!(member.view(at(6000)).lease.is_valid && !member.view(at(6451)).lease.is_valid);
-        // The manager does not know that session: what was granted in it is worth nothing, and another one is asked for at once.
+        // The manager does not know that session. Its lease no longer counts, and the server asks for another one
+        // at once.
         member.no_session(SessionId(7));
         assert_eq!(member.session(), Some(SessionId(8)));
         member.no_session(SessionId(8));
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_one_session_is_none_in_another() {
+    fn a_lease_does_not_count_in_another_session() {
         let terms = LeaseTerms::default();
         let mut member = Member::new(NodeId(3), ProcessEpoch(4), BootId(5), terms);
         let (first, second) = (number_of(member.tick(at(0))), number_of(member.tick(at(4000))));
@@ -193,7 +195,7 @@ mod tests {
             terms,
             WALL
         ));
-        // As if the answers had been to one question and to another, asked before it.
+        // As if the answers belonged to two requests, the second one sent first.
         assert!(!member.registered(
             &Registered { session: SessionId(9), boot_generation: BootGeneration(1), number: first },
             terms,
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_day_is_the_managers_and_never_behind_it() {
+    fn the_time_of_day_comes_from_the_manager() {
         let terms = LeaseTerms::default();
         let mut member = Member::new(NodeId(3), ProcessEpoch(4), BootId(5), terms);
         assert_eq!(member.manager_time(at(70)), None);
@@ -212,9 +214,10 @@ mod tests {
         let given =
             |number, session| Registered { session: SessionId(session), boot_generation: BootGeneration(1), number };
         member.registered(&given(first, 8), terms, WALL);
-        // However long the answer was on its way, it was made after it was asked for.
+        // However late the answer is, it was made after the request was sent.
         assert_eq!(member.manager_time(at(700)), Some(later(WALL, 600)));
-        // Its clock is put right, in either direction: the last answer counts, and one that comes after it does not.
+        // The manager's clock is corrected, in either direction: the answer to the latest request counts, not one
+        // that arrives after it.
         let (second, third) = (number_of(member.tick(at(1100))), number_of(member.tick(at(2100))));
         let set = later(WALL, 600_000);
         member.renewed(SessionId(8), third, set);
@@ -223,7 +226,7 @@ mod tests {
         let of_another = number_of(member.tick(at(3100)));
         member.renewed(SessionId(7), of_another, WALL);
         assert_eq!(member.manager_time(at(4100)), Some(later(set, 2000)));
-        // So does another manager's.
+        // The same holds for another manager.
         member.no_session(SessionId(8));
         let fourth = number_of(member.tick(at(4200)));
         assert!(member.registered(&given(fourth, 9), terms, WALL));
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_make_no_sense_are_not_taken_over() {
+    fn unsound_terms_are_not_used() {
         let mut member = Member::new(NodeId(3), ProcessEpoch(4), BootId(5), LeaseTerms::default());
         let number = number_of(member.tick(at(0)));
         let terms = LeaseTerms { term: Duration::from_secs(3600), drift_ppm: 1_000_000, ..LeaseTerms::default() };

@@ -1,14 +1,16 @@
-//! A disk server's decisions: one [`Member`] for its session with the manager, and for each of its stores one [`StorePart`], which knows the replicas that
-//! the store is primary or replica of, and what may be shown to readers.
+//! A disk server's decisions. One [`Member`] handles its session with the manager. One [`StorePart`] for each store
+//! knows the replicas of which the store is primary or secondary, and what readers may see.
 //!
-//! The shell around them keeps a queue of disk work for each replica, connections and buffers. What it has to see to:
-//! - Works of one replica are done in the order in which they were given, and each is answered.
-//! - A [`View`] is taken anew for each step: what it says is true for that moment alone.
-//! - What other stores send arrives on connections that the shell ends when nothing has moved on them for [`PartTerms::kept`], and all of them before it hands
-//!   in a view with another session: what was on its way on them must not arrive any more, since what would tell that it is old is forgotten then.
-//! - Whoever reads by a capability that was opened before keeps its [`Grant`], and is asked about with [`StorePart::may_read`] for each read, before and
-//!   after the I/O.
-//! - A client's changes that are not answered are bounded ([`StorePart::pending`]).
+//! The shell around them keeps a queue of disk work for each replica, the connections and the buffers. It must
+//! ensure the following:
+//! - It does the works of one replica in the order in which they were given, and answers each.
+//! - It takes a new [`View`] for each step, because a view is true for one moment only.
+//! - It ends a connection from another store when nothing has moved on it for [`PartTerms::kept`]. It ends all of
+//!   them before it hands in a view with another session. Messages on these connections must not arrive later,
+//!   because the state that would show their age is forgotten then.
+//! - For a file that was opened with a capability, it keeps the [`Grant`], and calls [`StorePart::may_read`] for
+//!   each read, before and after the I/O.
+//! - It bounds the unanswered changes of clients ([`StorePart::pending`]).
 
 mod copy;
 mod follow;

@@ -1,4 +1,4 @@
-//! One store of a disk server: who may write a replica here, who may read it, and what is forgotten when.
+//! One store of a disk server: who may write a replica here, who may read it, and when its state is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,20 @@ use crate::message::{BetweenStores, FromStore, REPLICAS_MAX, ToStore};
 use crate::replication::{Epoch, Planted, Primary, PrimaryInput};
 use crate::{Fence, Time};
 
-/// See the module.
+/// One store of a disk server. See the module.
 ///
-/// What is remembered is bounded by what is going on, and by what has gone on lately:
-/// - Who leads or follows is forgotten [`PartTerms::kept`] after its end, or after it was heard of last; a primary that goes on begins with it anew.
-/// - A floor is forgotten after the same time. What it is there to refuse is a capability that was given before, which is good for a minute, and what was on
-///   its way from another store, which the shell does not let through after that time. A reader that holds on to what it has opened for longer is refused
-///   because what it was given is not there any more: the replica was changed since. Where it was not, since the change left this store out, the manager has
-///   told so with a fence: such floors, of which each says that something had failed, are kept as long as the session.
-/// - With another session all floors and those who follow go: capabilities of the session before are refused by that alone, and the manager gives new ones
-///   for what is right by then; the shell has ended the connections on which something might be on its way; and nobody who is primary no longer tells anything
-///   after that, since only a lease that is valid lets it speak, which the manager has waited for.
+/// Its memory is bounded by the present and the recent activity:
+/// - A primary or secondary is forgotten [`PartTerms::kept`] after its end, or after its last message. A primary
+///   that continues begins with the secondary again.
+/// - A floor is forgotten after the same time. It refuses capabilities given earlier, which are valid for a minute,
+///   and late messages from other stores, which the shell does not deliver after that time. A reader that has kept
+///   its file open for longer is refused because the replica has changed since. If the change left this store out,
+///   the replica has not changed, but then the manager has sent a fence. Such floors record a failure each, and are
+///   kept as long as the session.
+/// - With another session all floors and secondaries go. Capabilities of the earlier session are refused for that
+///   reason alone, and the manager gives new ones that are right. The shell has ended the connections with late
+///   messages. An old primary sends nothing any more, because it needs a valid lease for that, and the manager has
+///   waited for the lease to end.
 #[derive(Clone, Debug)]
 pub struct StorePart<C, B> {
     pub(super) store: StoreId,
@@ -31,38 +34,38 @@ pub struct StorePart<C, B> {
     pub(super) leads: BTreeMap<ReplicaId, PrimaryReplica<C, B>>,
     pub(super) follows: BTreeMap<ReplicaId, SecondaryReplica>,
     pub(super) copies: BTreeMap<ReplicaId, Copy>,
-    /// Of this session; for a while.
+    /// Kept for a while, and in this session only.
     pub(super) ended_copies: BTreeMap<ReplicaId, EndedCopy>,
     pub(super) floors: BTreeMap<ReplicaId, Floor>,
-    /// Pieces whose disk has to delete them.
+    /// Replicas that the disk must delete.
     deleting: BTreeSet<ReplicaId>,
-    /// Those of which the manager is to be told.
+    /// Deleted replicas of which the manager must be told.
     deleted: Vec<ReplicaId>,
     swept: Time,
 }
 
-/// What is refused of a replica.
+/// Which requests for a replica are refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Floor {
-    /// Readers that were given something of a lower epoch.
+    /// Readers with a lower epoch are refused.
     pub(super) reads: Epoch,
-    /// Writers of a lower epoch. Of one whose epoch is over it is the next one.
+    /// Writers with a lower epoch are refused. When an epoch is over, this is the next one.
     pub(super) writes: Epoch,
-    /// The manager said so.
+    /// The manager has sent a fence.
     is_told: bool,
-    /// A writing that this store was the primary of has ended.
+    /// An open write of which this store was the primary has ended.
     pub(super) has_led: bool,
     since: Time,
 }
 
-/// A step: what it is by, and where it says what is to be done.
-pub(super) struct At<'a, C, B> {
+/// The context of one step: its time, its view and the effects so far.
+pub(super) struct StepContext<'a, C, B> {
     pub(super) now: Time,
     pub(super) view: View,
     out: &'a mut Vec<Effect<C, B>>,
 }
 
-impl<C, B> At<'_, C, B> {
+impl<C, B> StepContext<'_, C, B> {
     pub(super) fn answer(&mut self, to: C, result: Result<(), ErrorCode>) {
         self.out.push(Effect::Answer { to, result });
     }
@@ -85,7 +88,7 @@ impl<C, B> At<'_, C, B> {
 }
 
 impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
-    /// Of a process that begins.
+    /// Starts with no memory.
     #[must_use]
     pub fn new(store: StoreId, terms: PartTerms) -> Self {
         Self {
@@ -103,9 +106,9 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    /// Goes on.
+    /// Takes one event, and appends the resulting effects to `out`.
     pub fn step(&mut self, now: Time, view: View, input: Input<C, B>, out: &mut Vec<Effect<C, B>>) {
-        let mut at = At { now, view, out };
+        let mut at = StepContext { now, view, out };
         if view.lease.session.is_some() && view.lease.session != self.session {
             self.session = view.lease.session;
             self.follows.clear();
@@ -135,10 +138,11 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    /// What of a replica a reader may be shown now who was given this. Before and after the I/O.
+    /// Returns what a reader with this grant may see of a replica now. The shell asks before and after the I/O.
     ///
     /// # Errors
-    /// [`ErrorCode::Stale`]: it has to ask the manager again. [`ErrorCode::Overloaded`]: it is not known right now who may show it; the same again, later.
+    /// [`ErrorCode::Stale`]: the client must ask the manager again. [`ErrorCode::Overloaded`]: it is not clear now
+    /// which store may serve the replica; the client must try again later.
     pub fn may_read(&self, view: View, replica: ReplicaId, grant: &Grant) -> Result<ReadView, ErrorCode> {
         if view.lease.session != Some(grant.session) || grant.store != self.store {
             return Err(ErrorCode::Stale);
@@ -152,30 +156,31 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         let (epoch, shows) = match grant.rights {
             GrantRights::Read { epoch, whole } => (epoch, ReadView::ObjectDigest(whole)),
             GrantRights::Kept { epoch } => (epoch, ReadView::Kept),
-            // The manager knows what became of it. Of one that has not come (back) yet it may know no better than to send here again.
+            // The manager knows how the write ended. If the writer has not arrived here yet or not returned, the
+            // manager would only send the reader here again.
             GrantRights::Follow if !has_ended => return Err(ErrorCode::Overloaded),
             GrantRights::Write { .. } | GrantRights::Follow => return Err(ErrorCode::Stale),
         };
         let may_show = view.lease.is_valid || self.terms.planted == Some(Planted::LeaseNotChecked);
-        // Floors of a session before may be here still: that of the grant is the present one.
+        // Floors of an earlier session may still exist. The grant's floor is that of the present session.
         let is_fenced = self.session == view.lease.session && epoch < self.floor(replica).reads;
         if may_show && !is_fenced { Ok(shows) } else { Err(ErrorCode::Stale) }
     }
 
-    /// Changes of a replica whose bytes are held: those that are not answered.
+    /// Returns the number of unanswered changes of a replica. Their bytes are held.
     #[must_use]
     pub fn pending(&self, replica: ReplicaId) -> usize {
         self.leads.get(&replica).map_or(0, |primary_replica| primary_replica.changes.len())
     }
 
-    /// The epoch in which this store is a replica's primary, as far as it knows.
+    /// Returns the epoch in which this store is a replica's primary, as far as it knows.
     #[must_use]
     pub fn leads(&self, replica: ReplicaId) -> Option<Epoch> {
         let machine = self.leads.get(&replica)?.machine.as_ref()?;
         (!machine.is_fenced()).then(|| machine.epoch())
     }
 
-    /// Pieces that something is remembered of: writers, replicas, copies, floors.
+    /// Returns the numbers of remembered primaries, secondaries, copies and floors.
     #[must_use]
     pub fn remembered(&self) -> [usize; 4] {
         [self.leads.len(), self.follows.len(), self.copies.len(), self.floors.len()]
@@ -191,8 +196,8 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         floor.since = now;
     }
 
-    /// Nobody with a lower epoch reads or writes from now on.
-    pub(super) fn fence(&mut self, replica: ReplicaId, epoch: Epoch, at: &mut At<'_, C, B>) {
+    /// Refuses readers and writers with a lower epoch from now on.
+    pub(super) fn fence(&mut self, replica: ReplicaId, epoch: Epoch, at: &mut StepContext<'_, C, B>) {
         self.raise(replica, epoch, epoch, at.now);
         if let Some(follow) = self.follows.get_mut(&replica) {
             follow.machine.fence(epoch);
@@ -214,7 +219,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    fn of_manager(&mut self, message: ToStore, at: &mut At<'_, C, B>) {
+    fn of_manager(&mut self, message: ToStore, at: &mut StepContext<'_, C, B>) {
         match message {
             ToStore::Placed { replica, epoch, request, result } => {
                 self.lead_of(replica, epoch, PrimaryInput::Placed(request, result), at);
@@ -226,10 +231,10 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
                 let Fence { replica, epoch, store, session, .. } = fence;
                 if store == self.store {
                     self.fence(replica, epoch, at);
-                    // Of what is deleted nothing is there to be shown; it may come back, when the store is used again.
+                    // No reader may see a deleted replica. It may exist again when the store is used again.
                     let floor = self.floors.entry(replica).or_default();
                     floor.is_told = floor.reads != Epoch(u32::MAX);
-                    // With another session the floor goes, and somebody may have been given something to read for that one already.
+                    // Another session forgets the floor, and a reader may have a grant for that session already.
                     if session.is_none_or(|session| at.view.lease.session == Some(session)) {
                         at.tell_manager(FromStore::Fenced(fence));
                     }
@@ -246,7 +251,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    fn of_store(&mut self, message: BetweenStores, change: Option<B>, at: &mut At<'_, C, B>) {
+    fn of_store(&mut self, message: BetweenStores, change: Option<B>, at: &mut StepContext<'_, C, B>) {
         match message {
             BetweenStores::ToReplica { from, replica, told } => self.told(from, replica, told, change, at),
             BetweenStores::FromReplica { from, replica, said } => {
@@ -260,7 +265,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    fn did(&mut self, replica: ReplicaId, by: WorkPurpose, did: WorkResult<B>, at: &mut At<'_, C, B>) {
+    fn did(&mut self, replica: ReplicaId, by: WorkPurpose, did: WorkResult<B>, at: &mut StepContext<'_, C, B>) {
         match by {
             WorkPurpose::Lead(epoch) => self.did_lead(replica, epoch, did, at),
             WorkPurpose::Follow(stream) => self.did_follow(replica, stream, did, at),
@@ -274,8 +279,8 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    /// Whatever is done with it: nobody needs it any more, and its number never comes again.
-    fn delete(&mut self, replica: ReplicaId, at: &mut At<'_, C, B>) {
+    /// Deletes a replica even if it is in use. Nobody needs it, and its number is never used again.
+    fn delete(&mut self, replica: ReplicaId, at: &mut StepContext<'_, C, B>) {
         self.fence(replica, Epoch(u32::MAX), at);
         self.floors.entry(replica).or_default().is_told = false;
         self.leads.remove(&replica);
@@ -285,16 +290,16 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    fn did_delete(&mut self, replica: ReplicaId, is_gone: bool, at: &mut At<'_, C, B>) {
+    fn did_delete(&mut self, replica: ReplicaId, is_gone: bool, at: &mut StepContext<'_, C, B>) {
         self.deleting.remove(&replica);
-        // One that could not be deleted is asked for again.
+        // The manager asks again for a replica that could not be deleted.
         self.deleted.extend(is_gone.then_some(replica));
         if !self.deleted.is_empty() && (self.deleting.is_empty() || self.deleted.len() >= REPLICAS_MAX) {
             at.tell_manager(FromStore::Deleted { replicas: std::mem::take(&mut self.deleted) });
         }
     }
 
-    fn tick(&mut self, at: &mut At<'_, C, B>) {
+    fn tick(&mut self, at: &mut StepContext<'_, C, B>) {
         let replicas: Vec<ReplicaId> = self.leads.keys().copied().collect();
         for replica in replicas {
             self.primary_replica(replica, PrimaryInput::Tick, at);
@@ -317,7 +322,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
             .collect();
         for (replica, epoch) in over {
             self.leads.remove(&replica);
-            // Of one that has failed nobody else has said that its epoch is over.
+            // If the primary has failed, no other message has ended its epoch.
             if self.floor(replica).writes <= epoch {
                 self.raise(replica, epoch, epoch.next(), now);
             }
@@ -340,7 +345,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    /// Whether a part's bug on purpose is this one.
+    /// Whether the deliberate bug is this one.
     pub(super) fn has(&self, planted: Planted) -> bool {
         self.terms.planted == Some(planted)
     }
@@ -348,7 +353,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
     pub(super) fn new_primary(
         &self,
         takes: crate::replication::Takes,
-        at: &At<'_, C, B>,
+        at: &StepContext<'_, C, B>,
     ) -> Result<(Primary, Vec<crate::replication::PrimaryEffect>), ErrorCode> {
         let mut out = Vec::new();
         let (patience, planted) = (self.terms.patience, self.terms.planted);

@@ -1,16 +1,17 @@
-//! Pieces that this store is the primary of: clients' requests become the machine's, and what it wants becomes work and messages.
+//! The replicas of which this store is the primary. Clients' requests become inputs of the machine, and its effects
+//! become work and messages.
 
 use std::collections::BTreeMap;
 
 use types::{ErrorCode, GroupId, InSyncReplica, ReplicaId, SessionId, Timestamp, WriterToken};
 
-use super::part::At;
+use super::part::StepContext;
 use super::{Grant, GrantRights, Note, StorePart, Work, WorkPurpose, WorkResult};
 use crate::Time;
 use crate::message::{BetweenStores, ClosedBy, FromStore};
 use crate::replication::{Ask, Epoch, Primary, PrimaryEffect, PrimaryInput, Seq, Takes, ToReplica};
 
-/// The primary of a replica.
+/// A replica of which this store is the primary.
 #[derive(Clone, Debug)]
 pub(super) struct PrimaryReplica<C, B> {
     writer: WriterToken,
@@ -18,18 +19,18 @@ pub(super) struct PrimaryReplica<C, B> {
     in_sync: Vec<InSyncReplica>,
     session: SessionId,
     may_make: bool,
-    /// Who waits for it to be open.
+    /// The request that waits until it is open.
     pub(super) opener: C,
-    /// There is one when the replica is open.
+    /// Present when the replica is open.
     pub(super) machine: Option<Primary>,
     asked: BTreeMap<Ask, C>,
     asks: u64,
-    /// What may have to be told again.
+    /// The changes that may have to be sent again.
     pub(super) changes: BTreeMap<Seq, B>,
     next: Seq,
-    /// What the close said.
+    /// The modification time and the origin of the close.
     pub(super) closing: (Option<Timestamp>, ClosedBy),
-    /// When it was over with it.
+    /// When it ended.
     pub(super) ended: Option<Time>,
 }
 
@@ -40,8 +41,8 @@ impl<C, B> PrimaryReplica<C, B> {
 }
 
 impl<C: Copy, B: Clone> StorePart<C, B> {
-    /// A client comes with what the manager gave it.
-    pub(super) fn attach(&mut self, by: C, replica: ReplicaId, grant: Grant, at: &mut At<'_, C, B>) {
+    /// A client presents its grant to write.
+    pub(super) fn attach(&mut self, by: C, replica: ReplicaId, grant: Grant, at: &mut StepContext<'_, C, B>) {
         let GrantRights::Write { writer, in_sync, may_make } = grant.rights else {
             return at.answer(by, Err(ErrorCode::Denied));
         };
@@ -53,7 +54,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         } else {
             match self.leads.get(&replica) {
                 Some(primary_replica) if primary_replica.epoch() > epoch => Some(ErrorCode::Stale),
-                // The same again: it goes on where it was.
+                // The same grant again: the client continues where it was.
                 Some(primary_replica) if primary_replica.epoch() == epoch => match &primary_replica.machine {
                     Some(machine) if machine.is_fenced() => Some(ErrorCode::Stale),
                     Some(_) => return at.answer(by, Ok(())),
@@ -65,7 +66,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         if let Some(why) = refusal {
             return at.answer(by, Err(why));
         }
-        // Whoever was before is fenced by this.
+        // This fences all earlier writers and readers.
         self.fence(replica, epoch, at);
         let primary_replica = PrimaryReplica {
             writer,
@@ -86,8 +87,9 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         at.work(replica, WorkPurpose::Lead(epoch), Work::Open { may_make });
     }
 
-    /// The answer is for nobody: if this is lost, the manager asks again.
-    pub(super) fn nothing_kept(&mut self, replica: ReplicaId, grant: &Grant, at: &mut At<'_, C, B>) {
+    /// Tells the manager that nothing was kept. No request waits for the answer. If the message is lost, the
+    /// manager asks again.
+    pub(super) fn nothing_kept(&mut self, replica: ReplicaId, grant: &Grant, at: &mut StepContext<'_, C, B>) {
         let GrantRights::Write { writer, .. } = grant.rights else { return };
         let is_led = self.leads.contains_key(&replica);
         if at.view.lease.session == Some(grant.session) && Epoch(writer.epoch) >= self.floor(replica).writes && !is_led
@@ -96,11 +98,18 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    pub(super) fn change(&mut self, by: C, replica: ReplicaId, epoch: Epoch, change: B, at: &mut At<'_, C, B>) {
+    pub(super) fn change(
+        &mut self,
+        by: C,
+        replica: ReplicaId,
+        epoch: Epoch,
+        change: B,
+        at: &mut StepContext<'_, C, B>,
+    ) {
         let primary_replica = self.leads.get(&replica).filter(|primary_replica| primary_replica.epoch() == epoch);
         let refusal =
             primary_replica.and_then(|primary_replica| primary_replica.machine.as_ref()).and_then(Primary::refusal);
-        // A change that is refused gets no number.
+        // A refused change gets no number.
         if let Some(why) = refusal {
             return at.answer(by, Err(why));
         }
@@ -116,7 +125,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         by: C,
         replica: ReplicaId,
         epoch: Epoch,
-        at: &mut At<'_, C, B>,
+        at: &mut StepContext<'_, C, B>,
         input: impl FnOnce(&mut PrimaryReplica<C, B>, Ask) -> PrimaryInput,
     ) {
         let primary_replica = self
@@ -133,13 +142,19 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         self.primary_replica(replica, input, at);
     }
 
-    pub(super) fn lead_of(&mut self, replica: ReplicaId, epoch: Epoch, input: PrimaryInput, at: &mut At<'_, C, B>) {
+    pub(super) fn lead_of(
+        &mut self,
+        replica: ReplicaId,
+        epoch: Epoch,
+        input: PrimaryInput,
+        at: &mut StepContext<'_, C, B>,
+    ) {
         if self.leads.get(&replica).is_some_and(|primary_replica| primary_replica.epoch() == epoch) {
             self.primary_replica(replica, input, at);
         }
     }
 
-    pub(super) fn primary_replica(&mut self, replica: ReplicaId, input: PrimaryInput, at: &mut At<'_, C, B>) {
+    pub(super) fn primary_replica(&mut self, replica: ReplicaId, input: PrimaryInput, at: &mut StepContext<'_, C, B>) {
         let Some(machine) = self.leads.get_mut(&replica).and_then(|primary_replica| primary_replica.machine.as_mut())
         else {
             return;
@@ -149,8 +164,8 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         self.do_all(replica, out, at);
     }
 
-    /// Does what the machine wants, and sees whether it is over with it.
-    pub(super) fn do_all(&mut self, replica: ReplicaId, out: Vec<PrimaryEffect>, at: &mut At<'_, C, B>) {
+    /// Carries out the machine's effects, and checks whether the machine has ended.
+    pub(super) fn do_all(&mut self, replica: ReplicaId, out: Vec<PrimaryEffect>, at: &mut StepContext<'_, C, B>) {
         for effect in out {
             self.do_one(replica, effect, at);
         }
@@ -160,8 +175,9 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
             primary_replica.ended = Some(at.now);
         }
         if machine.is_fenced() {
-            // Whoever comes again with the same finds out from the manager what became of it: the floor says so, and nothing else of it is needed. Where
-            // many small files are written, there are more that have ended than can be looked at with each tick.
+            // A client that repeats its request learns the result from the manager. The floor sends it there, so
+            // nothing else is kept. When many small files are written, more writes end than each tick could
+            // examine.
             let epoch = primary_replica.epoch();
             self.leads.remove(&replica);
             if self.floor(replica).writes <= epoch {
@@ -171,7 +187,7 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    fn do_one(&mut self, replica: ReplicaId, effect: PrimaryEffect, at: &mut At<'_, C, B>) {
+    fn do_one(&mut self, replica: ReplicaId, effect: PrimaryEffect, at: &mut StepContext<'_, C, B>) {
         let from = self.store;
         let Some(primary_replica) = self.leads.get_mut(&replica) else { return };
         let (by, writer) = (WorkPurpose::Lead(primary_replica.epoch()), primary_replica.writer);
@@ -218,7 +234,13 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         }
     }
 
-    pub(super) fn did_lead(&mut self, replica: ReplicaId, epoch: Epoch, did: WorkResult<B>, at: &mut At<'_, C, B>) {
+    pub(super) fn did_lead(
+        &mut self,
+        replica: ReplicaId,
+        epoch: Epoch,
+        did: WorkResult<B>,
+        at: &mut StepContext<'_, C, B>,
+    ) {
         let input = match did {
             WorkResult::Opened(result) => return self.is_open(replica, epoch, result, at),
             WorkResult::Applied(seq, result) => PrimaryInput::Applied(seq, result),
@@ -230,7 +252,13 @@ impl<C: Copy, B: Clone> StorePart<C, B> {
         self.lead_of(replica, epoch, input, at);
     }
 
-    fn is_open(&mut self, replica: ReplicaId, epoch: Epoch, result: Result<(), ErrorCode>, at: &mut At<'_, C, B>) {
+    fn is_open(
+        &mut self,
+        replica: ReplicaId,
+        epoch: Epoch,
+        result: Result<(), ErrorCode>,
+        at: &mut StepContext<'_, C, B>,
+    ) {
         let is_it = |primary_replica: &&PrimaryReplica<C, B>| {
             primary_replica.epoch() == epoch && primary_replica.machine.is_none()
         };

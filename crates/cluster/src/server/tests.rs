@@ -1,4 +1,4 @@
-//! A store by hand: who is answered what, and what is forgotten.
+//! A store driven by hand: how requests are answered, and what is forgotten.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const ORIGINAL: Original = Original::ObjectDigest(WHOLE);
 
 type Effects = Vec<Effect<u64, &'static str>>;
 
-/// One store, a clock, and who asks.
+/// One store, a clock, and a client.
 struct Story {
     part: StorePart<u64, &'static str>,
     ms: u64,
@@ -73,7 +73,7 @@ impl Story {
         self.step(Input::OfManager(message))
     }
 
-    /// Somebody is attached.
+    /// Attaches a client.
     fn open(&mut self, epoch: u32) {
         assert_eq!(self.attach(1, epoch), [work(WorkPurpose::Lead(Epoch(epoch)), Work::Open { may_make: true })]);
         assert_eq!(self.did(WorkPurpose::Lead(Epoch(epoch)), WorkResult::Opened(Ok(()))), [answer(1, Ok(()))]);
@@ -115,7 +115,7 @@ fn answer(to: u64, result: Result<(), ErrorCode>) -> Effect<u64, &'static str> {
 }
 
 #[test]
-fn a_writing_from_its_opening_to_its_close_and_who_comes_after_it() {
+fn an_open_write_from_open_to_close_and_the_requests_after_it() {
     let mut story = Story::new();
     let follow = Grant { rights: GrantRights::Follow, ..to_read(1) };
     assert_eq!(story.reads(&follow), Err(ErrorCode::Overloaded), "its writer has not come yet");
@@ -130,16 +130,16 @@ fn a_writing_from_its_opening_to_its_close_and_who_comes_after_it() {
     assert_eq!(story.did(WorkPurpose::Lead(Epoch(1)), WorkResult::Applied(Seq(1), Ok(()))), [answer(3, Ok(()))]);
     assert_eq!(story.part.pending(replica()), 0);
     story.close(1);
-    // It is over: the same capability opens nothing any more, and readers get what is whole.
+    // The write is over. The same capability opens nothing, and readers get the complete object.
     assert_eq!(story.step(change), [answer(3, Err(ErrorCode::Stale))]);
     assert_eq!(story.attach(4, 1), [answer(4, Err(ErrorCode::Stale))]);
     assert_eq!(story.reads(&to_read(1)), Ok(ReadView::ObjectDigest(WHOLE)));
     assert_eq!(story.reads(&follow), Err(ErrorCode::Stale), "the manager knows what became of it");
-    // Nothing is remembered of it but that, much later not even that.
+    // Only the floor is remembered, and later not even that.
     assert_eq!(story.part.remembered(), [0, 0, 0, 1]);
     story.wait(story.terms.kept);
     assert_eq!(story.part.remembered(), [0; 4]);
-    // An update has the next epoch, and takes readers of before with it.
+    // An update has the next epoch, and fences earlier readers.
     story.open(2);
     story.close(2);
     assert_eq!(story.reads(&to_read(1)), Err(ErrorCode::Stale));
@@ -148,7 +148,7 @@ fn a_writing_from_its_opening_to_its_close_and_who_comes_after_it() {
 }
 
 #[test]
-fn a_writing_in_whose_place_something_else_is_ends_with_nothing() {
+fn an_open_write_whose_replica_is_something_else_ends_with_no_bytes() {
     let mut story = Story::new();
     assert_eq!(story.attach(1, 3), [work(WorkPurpose::Lead(Epoch(3)), Work::Open { may_make: true })]);
     let nothing = |grant: Grant| Input::NothingKept { replica: replica(), grant };
@@ -165,7 +165,7 @@ fn a_writing_in_whose_place_something_else_is_ends_with_nothing() {
 }
 
 #[test]
-fn a_writing_whose_client_is_gone_is_ended_and_marked() {
+fn an_open_write_whose_client_is_gone_is_ended_and_marked() {
     let mut story = Story::new();
     story.open(1);
     let primary_replica = WorkPurpose::Lead(Epoch(1));
@@ -184,7 +184,7 @@ fn a_writing_whose_client_is_gone_is_ended_and_marked() {
     };
     assert_eq!(holders, &[ME]);
     let request = *request;
-    // The answer does not come: the same again.
+    // The answer does not come, so the request is repeated.
     story.ms += 500;
     assert_eq!(story.step(Input::Tick), told);
     let ended = ToStore::Ended { replica: replica(), epoch: Epoch(1), request, result: Ok(()) };
@@ -199,7 +199,7 @@ fn a_writing_whose_client_is_gone_is_ended_and_marked() {
 }
 
 #[test]
-fn what_is_to_be_deleted_goes_whatever_is_done_with_it() {
+fn a_replica_in_use_is_deleted_on_request() {
     let mut story = Story::new();
     story.open(1);
     story.step(Input::Change { by: 3, replica: replica(), epoch: Epoch(1), change: "some bytes" });
@@ -207,11 +207,11 @@ fn what_is_to_be_deleted_goes_whatever_is_done_with_it() {
     let out = story.manager(delete.clone());
     assert_eq!(out, [answer(3, Err(ErrorCode::Stale)), work(WorkPurpose::Delete, Work::Delete)]);
     assert_eq!(story.manager(delete.clone()), [], "it is under way");
-    // The disk had the change before; nobody waits for it.
+    // The disk had this change before. Nobody waits for it.
     assert_eq!(story.did(WorkPurpose::Lead(Epoch(1)), WorkResult::Applied(Seq(1), Ok(()))), []);
     let deleted = [Effect::ToManager(FromStore::Deleted { replicas: vec![replica()] })];
     assert_eq!(story.did(WorkPurpose::Delete, WorkResult::Deleted(Ok(()))), deleted);
-    // Whoever comes late makes nothing anew: neither a client nor another store.
+    // A late client or store does not create the replica again.
     assert_eq!(story.attach(4, 2), [answer(4, Err(ErrorCode::Stale))]);
     assert_eq!(story.reads(&to_read(1)), Err(ErrorCode::Stale));
     let stream = Stream { epoch: Epoch(2), process_epoch: ProcessEpoch(1), number: 1 };
@@ -220,7 +220,7 @@ fn what_is_to_be_deleted_goes_whatever_is_done_with_it() {
     let said = FromReplica::Fenced { stream, epoch: Epoch(u32::MAX) };
     let message = BetweenStores::FromReplica { from: ME, replica: replica(), said };
     assert_eq!(out, [Effect::ToStore { to: OTHER, message, change: None }]);
-    // The manager did not hear it: the same again, and a disk that cannot says nothing.
+    // The manager did not get the message, and asks again. If the disk fails, nothing is said.
     assert_eq!(story.manager(delete.clone()), [work(WorkPurpose::Delete, Work::Delete)]);
     assert_eq!(story.did(WorkPurpose::Delete, WorkResult::Deleted(Err(ErrorCode::Io))), []);
     let mut begun_anew = Story::new();
@@ -258,20 +258,20 @@ fn a_copy_that_is_missing_is_fetched_part_by_part() {
     assert_eq!(story.step(fetched(0, Some("0123"))), [], "twice");
     assert_eq!(story.did(by, WorkResult::Opened(Ok(()))), []);
     assert_eq!(story.did(by, WorkResult::Applied(Seq(1), Ok(()))), [fetch(4)]);
-    // The manager asks again, as it has begun anew or lost patience: the same goes on, for its latest order.
+    // The manager repeats its order after a restart or a timeout. The same copy continues, for the latest order.
     assert_eq!(story.manager(order(71)), []);
     assert_eq!(story.step(fetched(4, Some("4567"))), [apply(2, "4567")]);
     assert_eq!(story.did(by, WorkResult::Applied(Seq(2), Ok(()))), [fetch(8)]);
     assert_eq!(story.step(fetched(8, Some("89"))), [apply(3, "89")]);
     assert_eq!(story.did(by, WorkResult::Applied(Seq(3), Ok(()))), [work(by, Work::Complete)]);
     assert_eq!(story.did(by, WorkResult::Completed(Ok(WHOLE))), [copied(71, true)]);
-    // What is not the same is none; what does not come neither.
+    // An object that differs is not a replica. Nor is one that does not come.
     story.manager(order(72));
     story.did(WorkPurpose::Copy(CopyId(72)), WorkResult::Looked(Ok(false)));
     let patience = story.terms.fetch_patience;
     story.ms += u64::try_from(patience.as_millis()).unwrap();
     assert_eq!(story.step(Input::Tick), [copied(72, false)]);
-    // Somebody begins to write it meanwhile: the copy is given up.
+    // Meanwhile a client begins to write it, so the copy is abandoned.
     story.manager(order(73));
     let out = story.attach(1, 4);
     assert_eq!(out, [copied(73, false), work(WorkPurpose::Lead(Epoch(4)), Work::Open { may_make: true })]);
@@ -279,7 +279,7 @@ fn a_copy_that_is_missing_is_fetched_part_by_part() {
 }
 
 #[test]
-fn what_was_kept_without_a_checksum_is_copied_anew_whatever_is_there() {
+fn an_object_without_a_checksum_is_copied_from_the_start() {
     let mut story = Story::new();
     for (number, len, kept) in [(80, 3, 3), (81, 0, 0), (82, 3, 2)] {
         let original = Original::Kept { len, was_whole: false };
@@ -300,14 +300,14 @@ fn what_was_kept_without_a_checksum_is_copied_anew_whatever_is_there() {
             story.did(by, WorkResult::Opened(Ok(())));
         }
         assert_eq!(story.did(by, WorkResult::Interrupted(Ok(kept))), [copied(number, kept == len)]);
-        // The order comes once more: what counts by now is left as it is.
+        // The order is repeated. The replica that counts by now stays untouched.
         assert_eq!(story.manager(order_of(number, original)), [copied(number, kept == len)]);
         assert_eq!(story.manager(order_of(number - 1, original)), [], "one that comes late");
     }
 }
 
 #[test]
-fn what_was_whole_and_half_changed_is_whole_where_it_is_copied_to() {
+fn a_copy_of_a_half_changed_complete_object_is_complete() {
     for (number, found, is_it) in [(90, 3, true), (91, 2, false)] {
         let mut story = Story::new();
         let (copy, replica, by) = (CopyId(number), replica(), WorkPurpose::Copy(CopyId(number)));
@@ -321,12 +321,12 @@ fn what_was_whole_and_half_changed_is_whole_where_it_is_copied_to() {
 }
 
 #[test]
-fn whoever_was_left_out_shows_nothing_old_for_as_long_as_the_session_lasts() {
+fn a_store_that_was_left_out_shows_no_old_bytes_during_the_session() {
     let mut story = Story::new();
     assert_eq!(story.reads(&to_read(1)), Ok(ReadView::ObjectDigest(WHOLE)));
     let session = Some(story.session);
     let fence = Fence { fence: FenceId(1), node: NodeId(4), store: ME, session, replica: replica(), epoch: Epoch(2) };
-    // What it says counts for the session that it has, and it may have been given another one.
+    // The fence counts for the named session, and the node may have been given another one.
     let of_next = Fence { session: Some(SessionId(10)), ..fence };
     assert_eq!(story.manager(ToStore::Fence(of_next)), []);
     assert_eq!(story.manager(ToStore::Fence(fence)), [Effect::ToManager(FromStore::Fenced(fence))]);
@@ -336,14 +336,14 @@ fn whoever_was_left_out_shows_nothing_old_for_as_long_as_the_session_lasts() {
     }
     let elsewhere = Fence { store: OTHER, ..fence };
     assert_eq!(story.manager(ToStore::Fence(elsewhere)), [], "of another store of the same node");
-    // In another session the manager gives what is right by then, and what it gave before counts for nothing.
+    // In another session the manager gives new capabilities that are right. The earlier ones do not count.
     story.session = SessionId(10);
     story.step(Input::Tick);
     assert_eq!((story.part.remembered(), story.reads(&to_read(1))), ([0; 4], Err(ErrorCode::Stale)));
 }
 
 #[test]
-fn who_follows_a_primary_that_is_silent_is_forgotten_and_begun_with_anew() {
+fn a_secondary_of_a_silent_primary_is_forgotten_and_begins_again() {
     let mut story = Story::new();
     let stream = Stream { epoch: Epoch(2), process_epoch: ProcessEpoch(1), number: 1 };
     let tell =
@@ -364,7 +364,7 @@ fn who_follows_a_primary_that_is_silent_is_forgotten_and_begun_with_anew() {
         story.did(follow, WorkResult::Applied(Seq(1), Ok(()))),
         say(FromReplica::Applied { stream, upto: Seq(1) })
     );
-    // One of before is told so, and what it says changes nothing.
+    // An earlier primary is told so, and its messages change nothing.
     let old = Stream { epoch: Epoch(1), ..stream };
     let out = story.step(tell(
         ToReplica::Begin { stream: old, boot_generation: BootGeneration(1), from: Seq(1), may_make: true },

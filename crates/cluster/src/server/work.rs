@@ -1,4 +1,4 @@
-//! What a replica's disk is given to do, and what came of it.
+//! The work of a replica's disk, and its results.
 
 use types::{ErrorCode, StoreId};
 
@@ -6,71 +6,75 @@ use crate::CopyId;
 use crate::message::Original;
 use crate::replication::{Epoch, ObjectDigest, Seq, Stream};
 
-/// For what something is done: given with a work, and handed back with what came of it.
+/// The purpose of a work. The shell returns it with the result.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum WorkPurpose {
-    /// For the writer of this epoch, whose primary this store is.
+    /// For the writer with this epoch, of which this store is the primary.
     Lead(Epoch),
-    /// For another store that is the primary.
+    /// For a primary on another store.
     Follow(Stream),
-    /// To make a copy that this store is owed.
+    /// For a copy that this store makes.
     Copy(CopyId),
-    /// To give another store a part of one that it is owed.
+    /// For another store that copies a part of the replica.
     Fetch {
-        /// Who wants it.
+        /// That store.
         to: StoreId,
-        /// For which copy.
+        /// Its copy.
         copy: CopyId,
-        /// From where on, in bytes.
+        /// The start of the part, in bytes.
         offset: u64,
     },
-    /// To delete it.
+    /// Deletion.
     Delete,
 }
 
-/// A work on a replica. Those of one replica are done one after the other in the order in which they were given; those of different replicas may go on side
-/// by side. Each is answered by one [`WorkResult`], also when it fails.
+/// A work on a replica. The shell does the works of one replica one after the other, in the order in which they
+/// were given. Works of different replicas may run at the same time. Each gets one [`WorkResult`], even if it
+/// fails.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Work<B> {
-    /// Have it ready for writing. A new one if there is none and `may_make`, otherwise that is [`ErrorCode::NotFound`].
+    /// Open the replica for writing. If it does not exist, create it with `may_make`, or else return
+    /// [`ErrorCode::NotFound`].
     Open {
-        /// See above.
+        /// Whether to create a replica that does not exist.
         may_make: bool,
     },
-    /// Have it ready for writing, and empty, whatever is there.
+    /// Open the replica for writing, empty, even if it exists.
     Renew,
-    /// Make this change. It is answered when a kill of the process cannot undo it.
+    /// Apply this change. The result must be such that killing the process cannot undo it.
     Apply {
         /// Its number.
         seq: Seq,
-        /// What is changed.
+        /// The change.
         change: B,
     },
     /// Make it durable.
     Sync,
-    /// Make it whole and durable. One that is whole already is told as it is.
+    /// Make the replica complete and durable. If it is complete already, return its digest.
     Complete,
-    /// End it without making it whole; what has no gap from the beginning is kept, durably. One that has ended already is told as it is.
+    /// End the replica without making it complete. Keep durably the bytes up to the first gap. If it has ended
+    /// already, return what was kept.
     Interrupt,
-    /// Say whether it is whole and is this.
+    /// Report whether the replica is complete and has this digest.
     Look {
-        /// What it has to be.
+        /// The expected digest.
         whole: ObjectDigest,
     },
-    /// Read a part of it, if it is this; otherwise that is [`ErrorCode::NotFound`]. Given back as a change that writes it.
+    /// Read a part of the replica, and return it as a change that writes it. If the replica is not the expected
+    /// one, return [`ErrorCode::NotFound`].
     Read {
-        /// What it has to be.
+        /// What it must be equal to.
         original: Original,
-        /// From where on, in bytes.
+        /// The start of the part, in bytes.
         offset: u64,
-        /// How many bytes, unless it ends before.
+        /// The length of the part in bytes. It is shorter at the end of the object.
         len: u32,
     },
-    /// Take it away, durably, whatever it is; if it is not there, that is done.
+    /// Delete the replica durably, whatever its state. If it does not exist, that is a success.
     Delete,
 }
 
-/// What came of a [`Work`].
+/// The result of a [`Work`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WorkResult<B> {
     /// Of [`Work::Open`] and [`Work::Renew`].
@@ -81,7 +85,7 @@ pub enum WorkResult<B> {
     Synced(Result<(), ErrorCode>),
     /// Of [`Work::Complete`].
     Completed(Result<ObjectDigest, ErrorCode>),
-    /// Of [`Work::Interrupt`]: how much is kept, in bytes.
+    /// Of [`Work::Interrupt`]: the number of bytes kept.
     Interrupted(Result<u64, ErrorCode>),
     /// Of [`Work::Look`].
     Looked(Result<bool, ErrorCode>),

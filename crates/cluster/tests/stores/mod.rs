@@ -1,4 +1,4 @@
-//! Stores to place things on.
+//! Stores for the placement tests.
 
 #![allow(dead_code)] // each test binary uses a part of it
 
@@ -32,7 +32,7 @@ pub fn store(id: u64, location: &str, class: &str) -> StoreInfo {
     }
 }
 
-/// `n` stores, spread evenly over `sites` sites of 4 racks; two of a host.
+/// `n` stores, spread evenly over `sites` sites of 4 racks, with two stores on each host.
 pub fn even(n: u64, sites: u64) -> Vec<StoreInfo> {
     (0..n)
         .map(|id| {
@@ -58,7 +58,7 @@ pub fn map(stores: Vec<StoreInfo>) -> Map {
     Map::new(stores).unwrap()
 }
 
-/// How many copies each store got, as primary and in all, of `contents`.
+/// How many replicas of `contents` objects each store got, as primary and in all.
 pub fn drawn(map: &Map, policy: &Policy, contents: u64) -> BTreeMap<StoreId, (u64, u64)> {
     let mut got: BTreeMap<_, _> = map.stores().iter().map(|info| (info.store, (0, 0))).collect();
     for seed in 0..contents {

@@ -1,4 +1,4 @@
-//! From bytes to requests.
+//! Decodes requests.
 
 use super::{
     Access, Auth, Batch, Bind, CLONE_RANGES_MAX, CapVer, Chkpoint, ChkpointOp, Chmod, CloneRange, CloneRanges, Close,
@@ -18,7 +18,7 @@ pub(super) fn request(header: &RequestHeader, payload: &[u8]) -> Result<Request,
     let mut params = Reader::new(name, &header.params);
     let path = || PathArg::parse(payload);
     let target = |handle| if payload.is_empty() { Ok(Target::Handle(handle)) } else { path().map(Target::Path) };
-    // the kinds that have no payload
+    // for the kinds without a payload
     let nothing = || Reader::new(name, payload).end();
     Ok(match header.kind {
         RequestKind::Auth => {
@@ -167,7 +167,7 @@ pub(super) fn request(header: &RequestHeader, payload: &[u8]) -> Result<Request,
     })
 }
 
-/// The numbers of a batch, bounded.
+/// The fields of a batch, checked against its limits.
 fn batch(params: &mut Reader<'_>, header: &RequestHeader) -> Result<Batch, WireError> {
     let version = params.u8()?;
     if version != batch::VERSION {
@@ -190,7 +190,7 @@ fn batch(params: &mut Reader<'_>, header: &RequestHeader) -> Result<Batch, WireE
     Ok(Batch { entries, list_len, len })
 }
 
-/// The length of a payload that is not read into memory, with the end of the data below 2^63.
+/// The length of a payload that is not read into memory. The end of the data must be below 2^63.
 fn data_len(header: &RequestHeader, offset: u64) -> Result<u32, WireError> {
     let len =
         u32::try_from(header.dlen).map_err(|_| WireError::NegativeLength { kind: header.kind, dlen: header.dlen })?;
@@ -198,7 +198,7 @@ fn data_len(header: &RequestHeader, offset: u64) -> Result<u32, WireError> {
     Ok(len)
 }
 
-/// A place whose end is past 2^63 - 1 cannot be in any file.
+/// No file has a range that ends past 2^63 - 1.
 fn ends_in_range(offset: u64, len: u32) -> Result<(), WireError> {
     match offset.checked_add(u64::from(len)).map(i64::try_from) {
         Some(Ok(_)) => Ok(()),
@@ -241,7 +241,7 @@ fn clone_ranges(mut reader: Reader<'_>) -> Result<Vec<CloneRange>, WireError> {
         let (source_offset, len) = (reader.u63("source offset")?, reader.u63("length")?);
         let target_offset = reader.u63("target offset")?;
         for start in [source_offset, target_offset] {
-            // below 2^63 each, so that they do not overflow together
+            // both are below 2^63, so that their sum does not overflow
             if i64::try_from(start + len).is_err() {
                 return Err(WireError::OutOfRange { what: "end of the range, at", value: i64::MAX });
             }
@@ -277,7 +277,7 @@ fn pgread(params: &mut Reader<'_>, payload: &[u8]) -> Result<Pgread, WireError> 
     Ok(Pgread { handle, offset, len, path_id, flags, given })
 }
 
-/// `old new` with a blank between, the old one `arg1len` bytes long; 0 means up to the first blank.
+/// `old new` with a blank between them. The old name is `arg1len` bytes long; 0 means up to the first blank.
 fn two_paths(arg1len: u16, payload: &[u8]) -> Result<(PathArg, PathArg), WireError> {
     let arg1len = if planted::is(Bug::MvCutsAtBlank) { 0 } else { arg1len };
     let at = match usize::from(arg1len) {
@@ -330,10 +330,10 @@ fn fattr(params: &mut Reader<'_>, payload: &[u8]) -> Result<Fattr, WireError> {
     const WHAT: &str = "fattr";
     let handle = params.handle()?;
     let (code, count, options) = (params.u8()?, usize::from(params.u8()?), params.u8()?);
-    // an empty path means the handle; `list` of a handle may have no payload at all
+    // an empty path means the handle; `list` on a handle may have no payload at all
     let mut reader = Reader::new(WHAT, payload);
     let path = match payload.iter().position(|&b| b == 0) {
-        // `list` may leave the path's NUL out
+        // `list` may omit the path's NUL
         None => reader.rest(),
         Some(_) => reader.until_nul()?,
     };

@@ -1,4 +1,4 @@
-//! From requests to bytes: what a client sends.
+//! Encodes requests, for clients.
 
 use super::{
     CLONE_RANGES_MAX, Chkpoint, ChkpointOp, FATTR_NAME_MAX, FATTR_VALUE_MAX, FATTR_VARS_MAX, Fattr, FattrOp,
@@ -59,7 +59,7 @@ impl Params {
 pub(super) fn request(request: &Request, stream: StreamId, out: &mut Vec<u8>) -> Result<(), WireError> {
     let new = Params::new;
     let mut payload = Vec::new();
-    // bytes that the header's length counts beyond `payload`
+    // bytes that the header's length counts in addition to `payload`
     let mut streamed = 0;
     let params = match request {
         Request::Auth(auth) => {

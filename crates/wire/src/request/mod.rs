@@ -1,7 +1,8 @@
 //! The requests of clients as plain data.
 //!
-//! One struct per request code, in the words of `XProtocol.hh`. Numbers that the protocol sends as signed and that
-//! cannot be below zero are unsigned here: decoding has refused the others, encoding refuses what does not fit.
+//! Each request code has a struct, with the names of `XProtocol.hh`. The protocol sends some numbers as signed that
+//! cannot be negative. They are unsigned here: decoding refuses negative ones, and encoding refuses numbers that do
+//! not fit.
 
 mod decode;
 mod encode;
@@ -16,18 +17,18 @@ pub use options::{
 use crate::planted::{self, Bug};
 use crate::{FileHandle, Opaque, PathArg, RequestHeader, RequestKind, SessionId, WireError};
 
-/// Segments that one `readv` or `writev` may name (the protocol's `maxRvecsz`).
+/// The most segments of one `readv` or `writev` (the protocol's `maxRvecsz`).
 pub const SEGMENTS_MAX: usize = 1024;
-/// Ranges that one `clone` may name (the protocol's `maxClonesz`).
+/// The most ranges of one `clone` (the protocol's `maxClonesz`).
 pub const CLONE_RANGES_MAX: usize = 1024;
-/// Attributes that one `fattr` may name.
+/// The most attributes of one `fattr`.
 pub const FATTR_VARS_MAX: usize = 16;
-/// Longest name of an attribute in `fattr`, in bytes.
+/// The longest name of an attribute in `fattr`, in bytes.
 pub const FATTR_NAME_MAX: usize = 248;
-/// Longest value of an attribute in `fattr`, in bytes.
+/// The longest value of an attribute in `fattr`, in bytes.
 pub const FATTR_VALUE_MAX: usize = 65_536;
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // each is described at its struct
 pub enum Request {
@@ -49,7 +50,7 @@ pub enum Request {
     Open(Open),
     Pgread(Pgread),
     Pgwrite(Pgwrite),
-    /// Are you there?
+    /// A check that the server is alive.
     Ping,
     Prepare(Prepare),
     Protocol(Protocol),
@@ -69,12 +70,12 @@ pub enum Request {
     Unknown(Unknown),
 }
 
-/// A path, or a file that is open.
+/// A path or an open file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// By name.
     Path(PathArg),
-    /// By handle: the request had no payload.
+    /// By handle. The request has no payload.
     Handle(FileHandle),
 }
 
@@ -83,34 +84,35 @@ pub enum Target {
 pub struct Auth {
     /// The method: `ztn\0`, `sss\0`, `gsi\0`, `host`, `unix`, `krb5`.
     pub method: [u8; 4],
-    /// In the method's own form.
+    /// The credentials in the method's own format.
     pub credentials: Vec<u8>,
 }
 
-/// Many small requests in one frame ([`crate::batch`]). The list of entries and their contents follow on the connection.
+/// Many small requests in one frame ([`crate::batch`]). The list of entries and their data follow on the
+/// connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// Entries of the list, at least 1, at most [`crate::batch::ENTRIES_MAX`].
+    /// The number of entries, from 1 to [`crate::batch::ENTRIES_MAX`].
     pub entries: u32,
-    /// Bytes of the list; at most `len`.
+    /// The length of the list in bytes, at most `len`.
     pub list_len: u32,
-    /// Bytes that follow: the list, then the contents.
+    /// The bytes that follow: the list, then the data.
     pub len: u32,
 }
 
 /// Makes this connection a further data stream of a session. Answered with [`crate::response::BindReply`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bind {
-    /// Of which session.
+    /// The session.
     pub session: SessionId,
 }
 
 /// Checkpoints of an open file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chkpoint {
-    /// Of which file (not meaningful for [`ChkpointOp::Execute`], whose inner request names it).
+    /// The file (ignored for [`ChkpointOp::Execute`], whose inner request names it).
     pub handle: FileHandle,
-    /// What to do.
+    /// The operation.
     pub op: ChkpointOp,
 }
 
@@ -119,36 +121,36 @@ pub struct Chkpoint {
 pub struct Chmod {
     /// Nine bits as in Unix.
     pub mode: Access,
-    /// Of what.
+    /// The path.
     pub target: PathArg,
 }
 
 /// Copies ranges of open files into another one, on the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CloneRanges {
-    /// Into which file.
+    /// The target file.
     pub target: FileHandle,
-    /// From where to where; at least one, at most [`CLONE_RANGES_MAX`].
+    /// The ranges: at least one, at most [`CLONE_RANGES_MAX`].
     pub ranges: Vec<CloneRange>,
 }
 
-/// One of them.
+/// One range of a [`CloneRanges`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CloneRange {
-    /// From which file.
+    /// The source file.
     pub source: FileHandle,
-    /// From where.
+    /// The offset in the source.
     pub source_offset: u64,
-    /// How many bytes; 0: all up to the source's end.
+    /// The length in bytes; 0: up to the source's end.
     pub len: u64,
-    /// To where.
+    /// The offset in the target.
     pub target_offset: u64,
 }
 
-/// Gives a handle back; for a written file: and says that it is complete.
+/// Closes a handle. A written file is complete then.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Close {
-    /// Which.
+    /// The file.
     pub handle: FileHandle,
 }
 
@@ -157,72 +159,74 @@ pub struct Close {
 pub struct Dirlist {
     /// With attributes or checksums.
     pub options: DirlistOptions,
-    /// Which directory.
+    /// The directory.
     pub target: PathArg,
 }
 
-/// Ends a session: its own (all zeros) or one that a lost connection left behind. XrdCl sends it after each reconnect.
+/// Ends a session: its own (all zeros), or one that a lost connection left behind. XrdCl sends it after each
+/// reconnect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endsess {
-    /// Which.
+    /// The session.
     pub session: SessionId,
 }
 
 /// Extended attributes. Answered with [`crate::response::FattrReply`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fattr {
-    /// Of what.
+    /// The target.
     pub target: Target,
-    /// What to do.
+    /// The operation.
     pub op: FattrOp,
 }
 
-/// Get or put a whole file. The header itself calls its definition wrong; it is here to be refused.
+/// Get or put a whole file. The protocol's header file itself calls its definition wrong. Servers refuse it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gpfile {
     /// Undefined.
     pub options: u32,
     /// Undefined.
     pub buffer_size: u32,
-    /// As it came.
+    /// As received.
     pub payload: Vec<u8>,
 }
 
-/// Where is it? The path `*` (or `*/path`) asks for all servers.
+/// Asks where a file is. The path `*` (or `*/path`) asks for all servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Locate {
-    /// How hard to look.
+    /// The thoroughness of the search.
     pub options: LocateOptions,
-    /// What.
+    /// The path.
     pub target: PathArg,
 }
 
-/// Who the client says it is.
+/// Login.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Login {
     /// The client's process id.
     pub pid: u32,
-    /// Its user name, padded with NULs, never proven. XrdCl writes `????` when the system does not know one.
+    /// Its user name, padded with NULs, without any proof. XrdCl sends `????` when the system does not know a name.
     pub user: [u8; 8],
-    /// Second set of abilities.
+    /// The second set of abilities.
     pub ability2: LoginAbility2,
-    /// First set of abilities.
+    /// The first set of abilities.
     pub ability: LoginAbility,
-    /// Version and asynchrony of the client.
+    /// The client's version, and whether it takes late answers.
     pub capver: CapVer,
     /// `?xrd.cc=…&xrd.tz=…&xrd.appname=…&xrd.info=…&xrd.hostname=…&xrd.rn=…`, or a token of old clients.
     pub info: Vec<u8>,
 }
 
 impl Login {
-    /// The user name without its padding. Any bytes.
+    /// Returns the user name without its padding. It may contain any bytes.
     #[must_use]
     pub fn user_name(&self) -> &[u8] {
         let end = self.user.iter().position(|&b| b == 0).unwrap_or(self.user.len());
         &self.user[..end]
     }
 
-    /// The client's description of itself as keys and values (`xrd.appname`, `xrd.hostname`, `xrd.rn`), if it gave one.
+    /// Returns the client's description of itself as keys and values (`xrd.appname`, `xrd.hostname`, `xrd.rn`), if
+    /// it sent one.
     pub fn details(&self) -> Result<Opaque, WireError> {
         let end = self.info.iter().position(|&b| b == 0).unwrap_or(self.info.len());
         let text = &self.info[..end];
@@ -233,18 +237,18 @@ impl Login {
 /// Makes a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mkdir {
-    /// With its parents?
+    /// Whether its parents are created too.
     pub options: MkdirOptions,
     /// Its permission bits.
     pub mode: Access,
-    /// Where.
+    /// The path.
     pub target: PathArg,
 }
 
 /// Renames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mv {
-    /// The old name. When the client did not say how long it is (`arg1len` 0), it ends at the first space.
+    /// The old name. If the client did not send its length (`arg1len` 0), it ends at the first space.
     pub from: PathArg,
     /// The new name.
     pub to: PathArg,
@@ -253,20 +257,20 @@ pub struct Mv {
 /// Opens a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Open {
-    /// Permission bits of a file that is made.
+    /// The permission bits of a new file.
     pub mode: Access,
-    /// How.
+    /// The options.
     pub options: OpenOptions,
-    /// More of how.
+    /// More options.
     pub options2: OpenOptions2,
     /// For [`OpenOptions2::DUP`] and [`OpenOptions2::SAMEFS`]: an open file of the session. Zeros otherwise.
     pub template: FileHandle,
-    /// Which.
+    /// The path.
     pub target: PathArg,
 }
 
 impl Open {
-    /// As protocol 5.1 knows it: without a template.
+    /// Makes an open as in protocol 5.1, without a template.
     #[must_use]
     pub fn plain(mode: Access, options: OpenOptions, target: PathArg) -> Self {
         Self { mode, options, options2: OpenOptions2::NONE, template: FileHandle::default(), target }
@@ -276,52 +280,53 @@ impl Open {
 /// Reads pages with their checksums.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pgread {
-    /// From which file.
+    /// The file.
     pub handle: FileHandle,
-    /// From where.
+    /// The offset in bytes.
     pub offset: u64,
-    /// How many bytes of data (the checksums not counted).
+    /// The number of data bytes, without checksums.
     pub len: u32,
-    /// On which data stream the answer goes (0: this one).
+    /// The data stream for the answer (0: this one).
     pub path_id: u8,
-    /// Is this the second try of a page whose checksum did not match?
+    /// Whether this repeats a page whose checksum did not match.
     pub flags: PgFlags,
-    /// How many of the two optional bytes were there, 0 to 2. Says nothing; kept so that the bytes can be made again.
+    /// How many of the two optional bytes were present, 0 to 2. It has no meaning, and is kept so that encoding
+    /// gives the same bytes.
     pub given: u8,
 }
 
-/// Writes pages with their checksums, as [`crate::page`] describes. The payload follows on the connection.
+/// Writes pages with their checksums, in the format of [`crate::page`]. The payload follows on the connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pgwrite {
-    /// Into which file.
+    /// The file.
     pub handle: FileHandle,
-    /// To where.
+    /// The offset in bytes.
     pub offset: u64,
-    /// On which data stream the payload comes (0: this one).
+    /// The data stream that carries the payload (0: this one).
     pub path_id: u8,
-    /// Is this the second try of pages whose checksum did not match?
+    /// Whether this repeats pages whose checksum did not match.
     pub flags: PgFlags,
-    /// Bytes that follow, checksums counted. [`crate::page::Layout::of_wire`] tells how many are data.
+    /// The bytes that follow, including checksums. [`crate::page::Layout::of_wire`] tells how many are data.
     pub wire_len: u32,
 }
 
-/// Asks for files to be staged, released or kept; or cancels such a request.
+/// Asks the server to stage, release or keep files, or cancels such a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Prepare {
-    /// What to do.
+    /// The options.
     pub options: PrepareOptions,
     /// 0 (lowest) to 3.
     pub priority: u8,
-    /// Where to send news, by UDP.
+    /// The UDP port for notifications.
     pub port: u16,
-    /// More of what to do.
+    /// More options.
     pub options_x: PrepareOptionsX,
-    /// Paths with their opaque parts, one a line; with [`PrepareOptions::CANCEL`] a request id.
+    /// Paths with their opaque parts, one on each line; with [`PrepareOptions::CANCEL`] a request id.
     pub lines: Vec<u8>,
 }
 
 impl Prepare {
-    /// The lines, empty ones left out.
+    /// Returns the lines that are not empty.
     pub fn lines(&self) -> impl Iterator<Item = &[u8]> {
         lines(&self.lines)
     }
@@ -336,30 +341,30 @@ fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 pub struct Protocol {
     /// The client's version (XrdCl 5.5: `0x511`).
     pub client_version: u32,
-    /// What it can and wants.
+    /// The client's abilities and wishes.
     pub flags: ProtocolFlags,
-    /// What it will do next.
+    /// The client's next step.
     pub expect: Expect,
 }
 
-/// A question.
+/// A query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Query {
-    /// About what.
+    /// Its subject.
     pub kind: QueryKind,
-    /// The file, if the question is about an open one and `args` is empty (or `kind` is one of the handle's own).
+    /// The file, if the query is about an open one and `args` is empty (or `kind` always uses a handle).
     pub handle: FileHandle,
-    /// In the form that `kind` wants.
+    /// The arguments, in the format of `kind`.
     pub args: Vec<u8>,
 }
 
 impl Query {
-    /// `args` as a path (checksum, space, xattr, opaque with file).
+    /// Returns `args` as a path (checksum, space, xattr, opaque with file).
     pub fn path(&self) -> Result<PathArg, WireError> {
         PathArg::parse(&self.args)
     }
 
-    /// `args` as words between blanks or line ends (config).
+    /// Returns `args` as words between blanks or line ends (config).
     pub fn words(&self) -> impl Iterator<Item = &[u8]> {
         self.args.split(|&b| matches!(b, b' ' | b'\n' | b'\r' | b'\t' | 0)).filter(|word| !word.is_empty())
     }
@@ -368,80 +373,80 @@ impl Query {
 /// Reads bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Read {
-    /// From which file.
+    /// The file.
     pub handle: FileHandle,
-    /// From where.
+    /// The offset in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// The length in bytes.
     pub len: u32,
-    /// On which data stream the answer goes; `None` if the client sent no arguments.
+    /// The data stream for the answer; `None` if the client sent no arguments.
     pub path_id: Option<u8>,
-    /// What it will read next: a hint.
+    /// The ranges that it will read next, as a hint.
     pub read_ahead: Vec<Segment>,
 }
 
-/// Reads from several places, perhaps of several files. The answer is, for each segment in order, its 16 bytes again
-/// (with the length really read) followed by the data: [`crate::response::ReadvSegment`].
+/// Reads several ranges, perhaps of several files. For each segment in order, the answer repeats its 16 bytes, with
+/// the length really read, and then the data: [`crate::response::ReadvSegment`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Readv {
-    /// On which data stream the answer goes.
+    /// The data stream for the answer.
     pub path_id: u8,
-    /// From where; at most [`SEGMENTS_MAX`].
+    /// The ranges; at most [`SEGMENTS_MAX`].
     pub segments: Vec<Segment>,
 }
 
 impl Readv {
-    /// Bytes of the whole answer if every segment is read in full.
+    /// Returns the length of the whole answer if every segment is read in full.
     #[must_use]
     pub fn reply_len(&self) -> u64 {
         self.segments.iter().map(|segment| 16 + u64::from(segment.len)).sum()
     }
 }
 
-/// A place in an open file.
+/// A range of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Which file.
+    /// The file.
     pub handle: FileHandle,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u32,
-    /// Where it begins.
+    /// The offset in bytes.
     pub offset: u64,
 }
 
 /// Removes a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rm {
-    /// Which.
+    /// The path.
     pub target: PathArg,
 }
 
 /// Removes a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rmdir {
-    /// Which.
+    /// The path.
     pub target: PathArg,
 }
 
 /// A setting of the session: `appid …`, `monitor …`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Set {
-    /// Zero.
+    /// Always zero.
     pub modifier: u8,
     /// The text.
     pub args: Vec<u8>,
 }
 
-/// The signature of the request that comes next.
+/// The signature of the next request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sigver {
     /// The next request's code.
     pub expect: RequestKind,
-    /// 0.
+    /// Always 0.
     pub version: u8,
-    /// 1: the payload is not part of it.
+    /// 1: the signature does not cover the payload.
     pub flags: u8,
-    /// Grows with each request.
+    /// Rises with each request.
     pub sequence: u64,
     /// Hash and key.
     pub crypto: u8,
@@ -452,69 +457,69 @@ pub struct Sigver {
 /// Attributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stat {
-    /// Of the file system instead?
+    /// Whether the question is about the file system instead.
     pub options: StatOptions,
-    /// Of what.
+    /// The target.
     pub target: Target,
 }
 
-/// One byte of flags for each of several paths.
+/// Asks for one byte of flags for each of several paths.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statx {
-    /// As for [`Stat`].
+    /// The same as in [`Stat`].
     pub options: StatOptions,
-    /// Paths, one a line.
+    /// Paths, one on each line.
     pub lines: Vec<u8>,
 }
 
 impl Statx {
-    /// The lines, empty ones left out.
+    /// Returns the lines that are not empty.
     pub fn lines(&self) -> impl Iterator<Item = &[u8]> {
         lines(&self.lines)
     }
 }
 
-/// Makes what was written durable.
+/// Makes written bytes durable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sync {
-    /// Of which file.
+    /// The file.
     pub handle: FileHandle,
 }
 
 /// Sets a length.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Truncate {
-    /// The new length.
+    /// The new length in bytes.
     pub len: u64,
-    /// Of what.
+    /// The target.
     pub target: Target,
 }
 
 /// Writes bytes. The payload follows on the connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Write {
-    /// Into which file.
+    /// The file.
     pub handle: FileHandle,
-    /// To where.
+    /// The offset in bytes.
     pub offset: u64,
-    /// On which data stream the payload comes (0: this one).
+    /// The data stream that carries the payload (0: this one).
     pub path_id: u8,
-    /// Bytes that follow.
+    /// The number of bytes that follow.
     pub len: u32,
 }
 
-/// Writes to several places. The data of all segments, in order, follows the list on the connection; the header's
-/// payload length counts the list only.
+/// Writes several ranges. The data of all segments, in order, follow the list on the connection. The header's
+/// payload length counts only the list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Writev {
-    /// Durable before the answer?
+    /// Whether the data must be durable before the answer.
     pub options: WritevOptions,
-    /// To where; at most [`SEGMENTS_MAX`].
+    /// The ranges; at most [`SEGMENTS_MAX`].
     pub segments: Vec<Segment>,
 }
 
 impl Writev {
-    /// Bytes of data that follow the list.
+    /// Returns the number of data bytes that follow the list.
     #[must_use]
     pub fn data_len(&self) -> u64 {
         self.segments.iter().map(|segment| u64::from(segment.len)).sum()
@@ -528,12 +533,12 @@ pub struct Unknown {
     pub code: u16,
     /// The header's 16 bytes.
     pub params: [u8; 16],
-    /// What followed.
+    /// Its payload.
     pub payload: Vec<u8>,
 }
 
 impl Request {
-    /// The request's code.
+    /// Returns the request's kind.
     #[must_use]
     pub fn kind(&self) -> RequestKind {
         use RequestKind as K;
@@ -576,10 +581,10 @@ impl Request {
         }
     }
 
-    /// Bytes of file data that follow this request on the connection and that [`Request::decode`] did not get: the
-    /// payload of `write`, `pgwrite` and a batch, the data of `writev`. A server that refuses such a request still has to read
-    /// them. For a checkpoint's [`ChkpointOp::Execute`] it is the inner request's payload (for an inner `writev`: its
-    /// list, whose data follows that).
+    /// Returns how many bytes of file data follow this request on the connection, beyond those that
+    /// [`Request::decode`] got. These are the payload of `write`, `pgwrite` and a batch, and the data of `writev`.
+    /// A server that refuses such a request must still read them. For [`ChkpointOp::Execute`] the number is the
+    /// length of the inner request's payload. For an inner `writev` that is its list, and its data follow the list.
     #[must_use]
     pub fn following(&self) -> u64 {
         match self {
@@ -595,18 +600,21 @@ impl Request {
         }
     }
 
-    /// Understands a request. `payload` is what [`RequestHeader::payload`] told to read: exactly that many bytes, and
-    /// none for [`crate::Payload::Stream`].
+    /// Decodes a request. `payload` must be exactly the bytes that [`RequestHeader::payload`] announced; for
+    /// [`crate::Payload::Stream`] it is empty.
     ///
-    /// An error is the client's fault and leaves the connection usable: answer with [`WireError::number`], read away the
-    /// data of a [`crate::Payload::Stream`], and go on; but close after one for which
+    /// # Errors
+    /// The client's error, after which the connection can continue. Answer with [`WireError::number`], read and
+    /// drop the data of a [`crate::Payload::Stream`], and continue. But close the connection if
     /// [`RequestKind::closes_if_malformed`] holds.
     pub fn decode(header: &RequestHeader, payload: &[u8]) -> Result<Self, WireError> {
         decode::request(header, payload)
     }
 
-    /// The request as bytes at the end of `out`: header and payload (without the data that [`Request::following`]
-    /// counts). Nothing is written on an error, which is the caller's fault.
+    /// Appends the request to `out`: header and payload, without the data that [`Request::following`] counts.
+    ///
+    /// # Errors
+    /// The caller's error. Nothing is appended then.
     pub fn encode(&self, stream: crate::StreamId, out: &mut Vec<u8>) -> Result<(), WireError> {
         encode::request(self, stream, out)
     }

@@ -2,11 +2,11 @@
 
 use crate::RequestHeader;
 
-/// `path_id` of a pgread that may be answered on any data stream.
+/// The `path_id` of a pgread that may be answered on any data stream.
 pub const BIND_ANY_PATH: u8 = 0xff;
 
 flags! {
-    /// Permission bits (`XOpenRequestMode`), the same nine as in Unix.
+    /// Permission bits (`XOpenRequestMode`), the nine bits of Unix.
     Access(u16) {
         /// Owner reads.
         OWNER_READ = 0o400;
@@ -30,53 +30,53 @@ flags! {
 }
 
 flags! {
-    /// How a file is to be opened (`XOpenRequestOption`).
+    /// Options of open (`XOpenRequestOption`).
     OpenOptions(u16) {
-        /// Compressed data is welcome; the answer then has compression fields.
+        /// The client accepts compressed data. The answer then has compression fields.
         COMPRESS = 0x0001;
-        /// What the file holds goes away (create, or replace).
+        /// Create the file, or replace its data.
         DELETE = 0x0002;
         /// Ignore usage rules.
         FORCE = 0x0004;
         /// The file must not exist.
         NEW = 0x0008;
-        /// For reading.
+        /// Open for reading.
         READ = 0x0010;
-        /// For reading and writing.
+        /// Open for reading and writing.
         UPDATE = 0x0020;
-        /// Answers may come out of order. XrdCl sets it always.
+        /// Answers may come out of order. XrdCl always sets this.
         ASYNC = 0x0040;
-        /// Ask again where the file is.
+        /// Search again for the file.
         REFRESH = 0x0080;
-        /// Make the directories of the path.
+        /// Create the path's directories.
         MKPATH = 0x0100;
-        /// For appending only.
+        /// Open for appending.
         APPEND = 0x0200;
-        /// The answer is to hold the file's attributes.
+        /// The answer must contain the file's attributes.
         RETSTAT = 0x0400;
-        /// A new copy of a file that exists elsewhere.
+        /// Create a copy of a file that exists elsewhere.
         REPLICA = 0x0800;
-        /// The file stays only if it is closed.
+        /// Keep the file only if it is closed.
         POSC = 0x1000;
-        /// Don't wait for a file to be staged.
+        /// Do not wait for a file to be staged.
         NOWAIT = 0x2000;
-        /// It will be read from the front to the end.
+        /// The client will read from the start to the end.
         SEQIO = 0x4000;
-        /// For writing only.
+        /// Open for writing only.
         WRITE_ONLY = 0x8000;
     }
 }
 
 flags! {
-    /// More of how a file is to be opened (`XOpenRequestOption2`, protocol 5.2.0).
+    /// More options of open (`XOpenRequestOption2`, protocol 5.2.0).
     OpenOptions2(u16) {
-        /// With the content of the file that the template is (new files only).
+        /// Start with the data of the template file (new files only).
         DUP = 0x0001;
-        /// On the file system that the template is on (new files only).
+        /// Use the file system of the template file (new files only).
         SAMEFS = 0x0002;
-        /// As [`OpenOptions::RETSTAT`], with extended attributes if there are any.
+        /// Like [`OpenOptions::RETSTAT`], with extended attributes if there are any.
         RETSTATX = 0x0004;
-        /// Past the page cache.
+        /// Bypass the page cache.
         DIRECTIO = 0x0008;
     }
 }
@@ -84,15 +84,15 @@ flags! {
 flags! {
     /// Options of locate.
     LocateOptions(u16) {
-        /// Each host once.
+        /// Name each host once.
         UNIQUE_HOSTS = 0x0001;
-        /// Ask again.
+        /// Search again.
         REFRESH = 0x0080;
-        /// Names rather than addresses.
+        /// Return names instead of addresses.
         PREFER_NAMES = 0x0100;
-        /// For a listing.
+        /// The answer is for a listing.
         FOR_DIRLIST = 0x0400;
-        /// Don't wait for answers of all servers.
+        /// Do not wait for the answers of all servers.
         NOWAIT = 0x2000;
     }
 }
@@ -100,13 +100,14 @@ flags! {
 flags! {
     /// Options of dirlist.
     DirlistOptions(u8) {
-        /// Only what is on disk.
+        /// List only files that are on disk.
         ONLINE = 1;
-        /// With a stat line for each entry.
+        /// Add a stat line to each entry.
         DSTAT = 2;
-        /// With a stat line and checksum for each entry.
+        /// Add a stat line and a checksum to each entry.
         DCKSM = 4;
-        /// With extended attributes, if there are any (protocol 5.2.0). No server up to 6.1 has any to give, nor a form for them.
+        /// Add extended attributes, if there are any (protocol 5.2.0). No server up to 6.1 has any, and no format
+        /// for them exists.
         DSTATX = 8;
     }
 }
@@ -114,7 +115,7 @@ flags! {
 flags! {
     /// Options of stat.
     StatOptions(u8) {
-        /// About the file system: [`crate::response::VfsReply`].
+        /// The question is about the file system: [`crate::response::VfsReply`].
         VFS = 1;
     }
 }
@@ -122,7 +123,7 @@ flags! {
 flags! {
     /// Options of mkdir.
     MkdirOptions(u8) {
-        /// With parents; no error if it is there.
+        /// Create parents too; no error if the directory exists.
         MKPATH = 1;
     }
 }
@@ -130,7 +131,7 @@ flags! {
 flags! {
     /// Options of writev.
     WritevOptions(u8) {
-        /// Durable before the answer.
+        /// Make the data durable before the answer.
         SYNC = 1;
     }
 }
@@ -138,7 +139,7 @@ flags! {
 flags! {
     /// Flags of pgread and pgwrite.
     PgFlags(u8) {
-        /// A second try.
+        /// The request is repeated.
         RETRY = 1;
     }
 }
@@ -148,19 +149,19 @@ flags! {
     PrepareOptions(u8) {
         /// Cancel the request whose id is given.
         CANCEL = 1;
-        /// Send news.
+        /// Send notifications.
         NOTIFY = 2;
-        /// No news of errors.
+        /// Send no notifications of errors.
         NOERRS = 4;
-        /// Bring it to disk.
+        /// Bring the file to disk.
         STAGE = 8;
-        /// It will be written.
+        /// The file will be written.
         WMODE = 16;
-        /// Put the files together.
+        /// Keep the files together.
         COLOC = 32;
-        /// Touch.
+        /// Update the access time.
         FRESH = 64;
-        /// News by TCP.
+        /// Send notifications by TCP.
         USETCP = 128;
     }
 }
@@ -168,7 +169,7 @@ flags! {
 flags! {
     /// More options of prepare.
     PrepareOptionsX(u16) {
-        /// No longer needed on disk.
+        /// The file is no longer needed on disk.
         EVICT = 1;
     }
 }
@@ -176,23 +177,23 @@ flags! {
 flags! {
     /// Flags of the protocol request.
     ProtocolFlags(u8) {
-        /// Tell how requests are to be signed.
+        /// Ask which requests must be signed.
         SECREQS = 0x01;
-        /// The client can do TLS.
+        /// The client supports TLS.
         ABLE_TLS = 0x02;
         /// The client wants TLS.
         WANT_TLS = 0x04;
-        /// Tell what a further data stream has to do.
+        /// Ask for the requirements of further data streams.
         BIFREQS = 0x08;
     }
 }
 
-/// What a client will do after the protocol request (the low four bits of `expect`).
+/// The client's step after the protocol request (the low four bits of `expect`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Expect(pub u8);
 
 impl Expect {
-    /// It does not say.
+    /// Not stated.
     pub const NONE: Self = Self(0);
     /// Bind.
     pub const BIND: Self = Self(1);
@@ -213,7 +214,7 @@ flags! {
         FULLURL = 1;
         /// Redirects may name other protocols (and be URLs: 3).
         MULTIPR = 3;
-        /// Redirects of reads are welcome.
+        /// Reads may be redirected.
         READRDOK = 4;
         /// IPv6.
         HASIPV64 = 8;
@@ -221,7 +222,7 @@ flags! {
         ONLYPRV4 = 16;
         /// Private IPv6 only.
         ONLYPRV6 = 32;
-        /// Redirects to local files are welcome.
+        /// Redirects may lead to local files.
         LCLFILE = 64;
         /// Redirects may carry flags in a negative port.
         REDIRFLAGS = 128;
@@ -231,33 +232,33 @@ flags! {
 flags! {
     /// More abilities of a client at login.
     LoginAbility2(u8) {
-        /// Redirects to erasure-coded sets.
+        /// Redirects may lead to erasure-coded sets.
         ECREDIR = 1;
     }
 }
 
-/// The client's version (low six bits) and whether it takes late answers.
+/// The client's version (low six bits), and whether it takes late answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct CapVer(pub u8);
 
 impl CapVer {
-    /// What XrdCl 5 sends: version 5, late answers welcome.
+    /// The value that XrdCl 5 sends: version 5, with late answers.
     pub const XRDCL5: Self = Self(128 | 5);
 
-    /// The version of the client's generation: 4 can sign, 5 can do TLS.
+    /// Returns the version of the client's generation: 4 can sign, 5 supports TLS.
     #[must_use]
     pub const fn version(self) -> u8 {
         self.0 & 63
     }
 
-    /// May `waitresp` and `attn` be used?
+    /// Whether the server may use `waitresp` and `attn`.
     #[must_use]
     pub const fn takes_late_answers(self) -> bool {
         self.0 & 128 != 0
     }
 }
 
-/// What a query is about (`XQueryType`).
+/// The subject of a query (`XQueryType`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)] // the names are the protocol's
 pub enum QueryKind {
@@ -269,21 +270,21 @@ pub enum QueryKind {
     ChecksumScan,
     Config,
     Visa,
-    /// Implementation's own, on an open file (protocol 5.2.0).
+    /// Specific to the implementation, for an open file (protocol 5.2.0).
     FileInfo,
-    /// Implementation's own, with a path (protocol 5.2.0).
+    /// Specific to the implementation, with a path (protocol 5.2.0).
     FsInfo,
-    /// Implementation's own, no path.
+    /// Specific to the implementation, without a path.
     Opaque,
-    /// Implementation's own, with a path.
+    /// Specific to the implementation, with a path.
     OpaqueFile,
-    /// Implementation's own, on an open file.
+    /// Specific to the implementation, for an open file.
     OpaqueHandle,
     Other(u16),
 }
 
 impl QueryKind {
-    /// From the wire.
+    /// Returns the kind of a code on the wire.
     #[must_use]
     pub const fn from_code(code: u16) -> Self {
         match code {
@@ -304,7 +305,7 @@ impl QueryKind {
         }
     }
 
-    /// To the wire.
+    /// Returns the code on the wire.
     #[must_use]
     pub const fn code(self) -> u16 {
         match self {
@@ -326,36 +327,37 @@ impl QueryKind {
     }
 }
 
-/// What to do with a file's checkpoint.
+/// An operation on a file's checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChkpointOp {
     /// Begin.
     Begin,
     /// Keep the changes.
     Commit,
-    /// How large may it get? Answered with [`crate::response::ChkpointReply`].
+    /// Return how large the checkpoint may get, as [`crate::response::ChkpointReply`].
     Query,
     /// Undo the changes.
     Rollback,
-    /// Do this request (write, pgwrite, writev, truncate) under the checkpoint. Its payload follows on the connection.
+    /// Execute this request (write, pgwrite, writev, truncate) under the checkpoint. Its payload follows on the
+    /// connection.
     Execute(RequestHeader),
 }
 
-/// What to do with extended attributes. Names are without the prefix `U.` that the stock server adds.
+/// An operation on extended attributes. Names are without the prefix `U.` that the stock server adds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FattrOp {
-    /// Remove these.
+    /// Remove these attributes.
     Del(Vec<Vec<u8>>),
-    /// Give these.
+    /// Return the values of these attributes.
     Get(Vec<Vec<u8>>),
-    /// Give all names.
+    /// List all names.
     List {
-        /// And values.
+        /// Also return the values.
         with_values: bool,
     },
-    /// Set these.
+    /// Set these attributes.
     Set {
-        /// Each must be new.
+        /// Fail if an attribute exists.
         only_new: bool,
         /// Names and values.
         pairs: Vec<(Vec<u8>, Vec<u8>)>,

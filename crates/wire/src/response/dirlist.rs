@@ -5,36 +5,39 @@ use crate::WireError;
 use crate::planted::{self, Bug};
 use crate::reader::without_trailing_nuls;
 
-/// The entry before the first of a listing with attributes; clients know such a listing by it.
+/// The first entry of a listing with attributes. Clients recognise such a listing by it.
 const LEAD: &[u8] = b".\n0 0 0 0\n";
 
-/// Builds the bodies of a listing. Push the entries; whenever [`DirlistBody::len`] is past what a frame should hold, send
-/// [`DirlistBody::take_page`] as `oksofar`; at the end send [`DirlistBody::finish`] as `ok`.
+/// Builds the bodies of a listing. Push the entries. Whenever [`DirlistBody::len`] exceeds the size of a frame,
+/// send [`DirlistBody::take_page`] as `oksofar`. At the end send [`DirlistBody::finish`] as `ok`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DirlistBody {
     with_stat: bool,
     begun: bool,
     buffer: Vec<u8>,
-    /// Where the last entry begins in `buffer`.
+    /// The start of the last entry in `buffer`.
     last: usize,
 }
 
-/// This name cannot stand in a listing, whose lines end at line ends.
+/// A listing cannot hold this name, because line ends separate its entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a name with a line end or a NUL cannot be listed over root://")]
 pub struct NotListable;
 
 impl DirlistBody {
-    /// An empty listing; `with_stat` if the client asked for [`crate::request::DirlistOptions::DSTAT`] or `DCKSM`.
+    /// Starts an empty listing. `with_stat`: the client asked for [`crate::request::DirlistOptions::DSTAT`] or
+    /// `DCKSM`.
     #[must_use]
     pub fn new(with_stat: bool) -> Self {
         let buffer = if with_stat { LEAD.to_vec() } else { Vec::new() };
         Self { with_stat, begun: false, last: buffer.len(), buffer }
     }
 
-    /// One entry. `stat` is used if the listing is one with attributes (and should be given then; a client sees zeros
-    /// otherwise); `checksum` as `adler32:0a1b2c3d` or `none`, if the client asked for checksums. A name that cannot be
-    /// listed leaves the listing as it was: tell the log, and go on without it.
+    /// Adds an entry. A listing with attributes uses `stat`; without it the client sees zeros. `checksum` has the
+    /// form `adler32:0a1b2c3d` or `none`, if the client asked for checksums.
+    ///
+    /// # Errors
+    /// The name cannot be listed. The listing is unchanged: log the name and continue without it.
     pub fn push(&mut self, name: &[u8], stat: Option<&StatReply>, checksum: Option<&[u8]>) -> Result<(), NotListable> {
         if name.is_empty() || name.iter().any(|&b| b == b'\n' || b == 0) {
             return Err(NotListable);
@@ -58,28 +61,28 @@ impl DirlistBody {
         Ok(())
     }
 
-    /// Bytes that wait to be sent.
+    /// Returns the number of bytes that wait for sending.
     #[must_use]
     pub fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Nothing waits to be sent.
+    /// Whether no bytes wait for sending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// What has come together, as the body of an `oksofar`, but for the last entry: the last body has to hold one, and
-    /// whether another follows is not certain (it may be removed meanwhile).
+    /// Takes all complete entries but the last one as the body of an `oksofar`. The final body must hold an entry,
+    /// and the next one may be removed before it is listed.
     pub fn take_page(&mut self) -> Vec<u8> {
         let last = self.buffer.split_off(self.last);
         self.last = 0;
         std::mem::replace(&mut self.buffer, last)
     }
 
-    /// The last body, for `ok`: its last line end is a NUL. Empty for a directory without entries, unless it is a listing
-    /// with attributes.
+    /// Returns the final body, for `ok`. Its last line end is a NUL. It is empty for a directory without entries,
+    /// except in a listing with attributes.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
         if let Some(last) = self.buffer.last_mut().filter(|_| !planted::is(Bug::ListingNotEnded)) {
@@ -89,10 +92,10 @@ impl DirlistBody {
     }
 }
 
-/// A listing as a client reads it.
+/// A listing as a client receives it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Dirlisting {
-    /// Did it come with attributes?
+    /// Whether it has attributes.
     pub with_stat: bool,
     /// The entries.
     pub entries: Vec<DirEntry>,
@@ -110,7 +113,7 @@ pub struct DirEntry {
 }
 
 impl Dirlisting {
-    /// Reads the bodies of all frames of one listing, laid end to end.
+    /// Parses the bodies of all frames of one listing, joined together.
     pub fn decode(bodies: &[u8]) -> Result<Self, WireError> {
         let with_stat = bodies.starts_with(&LEAD[..LEAD.len() - 1]);
         let text = without_trailing_nuls(bodies);
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_whose_next_entry_is_gone_still_ends_as_it_should() {
+    fn a_listing_ends_correctly_although_its_next_entry_is_gone() {
         for with_stat in [false, true] {
             let mut body = DirlistBody::new(with_stat);
             body.push(b"first", None, None).unwrap();

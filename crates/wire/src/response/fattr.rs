@@ -4,14 +4,14 @@ use crate::WireError;
 use crate::reader::Reader;
 use crate::request::{FATTR_NAME_MAX, FATTR_VALUE_MAX, FATTR_VARS_MAX};
 
-/// Answer to del, get and set: for each name of the request, how it went.
+/// The answer to del, get and set, with a result for each name of the request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FattrReply {
-    /// In the request's order.
+    /// The results in the order of the request.
     pub results: Vec<FattrResult>,
 }
 
-/// How it went with one attribute.
+/// The result for one attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FattrResult {
     /// 0, or an [`crate::ErrorNumber`].
@@ -23,7 +23,7 @@ pub struct FattrResult {
 }
 
 impl FattrReply {
-    /// The body at the end of `out`: number of errors, number of attributes, the names with their results, then (for
+    /// Appends the body to `out`: number of errors, number of attributes, the names with their results, then (for
     /// get) the values.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         const WHAT: &str = "fattr answer";
@@ -54,7 +54,7 @@ impl FattrReply {
         Ok(())
     }
 
-    /// Reads the body; `with_values` for an answer to get.
+    /// Parses the body. `with_values`: it answers a get.
     pub fn decode(body: &[u8], with_values: bool) -> Result<Self, WireError> {
         const WHAT: &str = "fattr answer";
         let mut reader = Reader::new(WHAT, body);
@@ -80,15 +80,15 @@ impl FattrReply {
     }
 }
 
-/// Answer to list.
+/// The answer to list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FattrList {
-    /// Names, and values if they were asked for.
+    /// The names, and the values if the client asked for them.
     pub attributes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
 impl FattrList {
-    /// The body at the end of `out`: each name with its NUL, then its value if there is one.
+    /// Appends the body to `out`: each name with its NUL, then its value if there is one.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for (name, value) in &self.attributes {
             out.extend_from_slice(name);
@@ -100,7 +100,7 @@ impl FattrList {
         }
     }
 
-    /// Reads the body.
+    /// Parses the body.
     pub fn decode(body: &[u8], with_values: bool) -> Result<Self, WireError> {
         const WHAT: &str = "fattr list";
         let mut reader = Reader::new(WHAT, body);

@@ -4,36 +4,36 @@ use super::Status;
 use crate::reader::{Reader, text};
 use crate::{ErrorNumber, StreamId, WireError};
 
-/// Bytes in a response's header.
+/// The length of a response's header in bytes.
 pub const RESPONSE_HEADER_LEN: usize = 8;
 
-/// How a request went (`XResponseType`).
+/// The status of a response (`XResponseType`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ResponseStatus {
-    /// Done; the body is the (rest of the) result.
+    /// Success. The body is the result, or the rest of it.
     Ok,
-    /// Part of the result; more follows.
+    /// A part of the result; more follows.
     OkSoFar,
-    /// Not asked for: a late answer.
+    /// A message without a request, such as a late answer.
     Attn,
-    /// More credentials are wanted.
+    /// The client must send more credentials.
     AuthMore,
-    /// Refused or failed.
+    /// An error.
     Error,
-    /// Ask there.
+    /// The client must ask another server.
     Redirect,
-    /// Ask again after some seconds.
+    /// The client must ask again after some seconds.
     Wait,
-    /// The answer comes later, as [`ResponseStatus::Attn`].
+    /// The answer will come later, as [`ResponseStatus::Attn`].
     WaitResp,
     /// A result with a checksummed header: pgread and pgwrite.
     Status,
-    /// None of the protocol's.
+    /// A code that the protocol does not have.
     Unknown(u16),
 }
 
 impl ResponseStatus {
-    /// From the wire.
+    /// Returns the status of a code on the wire.
     #[must_use]
     pub const fn from_code(code: u16) -> Self {
         match code {
@@ -50,7 +50,7 @@ impl ResponseStatus {
         }
     }
 
-    /// To the wire.
+    /// Returns the code on the wire.
     #[must_use]
     pub const fn code(self) -> u16 {
         match self {
@@ -71,17 +71,17 @@ impl ResponseStatus {
 /// The 8 bytes before every response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResponseHeader {
-    /// Of which request.
+    /// The stream id of the request.
     pub stream: StreamId,
-    /// How it went.
+    /// The status.
     pub status: ResponseStatus,
-    /// Bytes of the body. For [`ResponseStatus::Status`]: of the checksummed part; data follows that
-    /// ([`Status::data_len`]).
+    /// The length of the body in bytes. For [`ResponseStatus::Status`] it counts only the checksummed part;
+    /// [`Status::data_len`] bytes of data follow.
     pub dlen: u32,
 }
 
 impl ResponseHeader {
-    /// The 8 bytes.
+    /// Returns the 8 bytes.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; RESPONSE_HEADER_LEN] {
         let [s0, s1] = self.stream.0;
@@ -90,7 +90,7 @@ impl ResponseHeader {
         [s0, s1, c0, c1, d0, d1, d2, d3]
     }
 
-    /// Reads the 8 bytes. A length below zero is an error; how long a body may be is the client's own decision.
+    /// Parses the 8 bytes. A negative length is an error. The client itself decides how long a body may be.
     pub fn parse(bytes: &[u8; RESPONSE_HEADER_LEN]) -> Result<Self, WireError> {
         let [s0, s1, c0, c1, d0, d1, d2, d3] = *bytes;
         let dlen = i32::from_be_bytes([d0, d1, d2, d3]);
@@ -101,17 +101,17 @@ impl ResponseHeader {
     }
 }
 
-/// Where to ask instead.
+/// The target of a redirect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Redirect {
     /// Another server.
     Host {
         /// Its port; 0 means the default one.
         port: u16,
-        /// Its name or address, then perhaps `?opaque`, then perhaps `?token`.
+        /// Its name or address, then optionally `?opaque`, then optionally `?token`.
         host: Vec<u8>,
     },
-    /// A URL, only to clients with [`crate::request::LoginAbility::REDIRFLAGS`].
+    /// A URL, only for clients with [`crate::request::LoginAbility::REDIRFLAGS`].
     Url {
         /// `XProtocol`'s virtual redirect options (`kXR_recoverWrts` 0x1000, `kXR_collapseRedir` 0x2000, …).
         flags: u32,
@@ -120,57 +120,57 @@ pub enum Redirect {
     },
 }
 
-/// What a server says without being asked at this moment.
+/// A message that does not answer a request directly.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Attn {
-    /// The answer announced by `waitresp`: a whole response, to the stream in it.
+    /// The answer announced by `waitresp`: a whole response, and its stream.
     Response(StreamId, Box<Response>),
     /// A message for people.
     Message(Vec<u8>),
-    /// One of the actions that are no longer used.
+    /// An action that is no longer used.
     Other {
-        /// Which.
+        /// The action.
         action: u32,
-        /// As it came.
+        /// As received.
         params: Vec<u8>,
     },
 }
 
-/// One response as it stands on the wire.
+/// One response on the wire.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// Done.
+    /// Success.
     Ok(Vec<u8>),
-    /// Part of the result.
+    /// A part of the result.
     OkSoFar(Vec<u8>),
-    /// Not asked for.
+    /// A message without a request.
     Attn(Attn),
-    /// More credentials are wanted; the method's own data.
+    /// The client must send more credentials. The data are in the method's format.
     AuthMore(Vec<u8>),
-    /// Refused or failed.
+    /// An error.
     Error {
-        /// Why, for programs.
+        /// The reason, for programs.
         number: ErrorNumber,
-        /// Why, for people. At most 4095 bytes, no NUL.
+        /// The reason, for people. At most 4095 bytes, no NUL.
         text: Vec<u8>,
     },
-    /// Ask there.
+    /// The client must ask another server.
     Redirect(Redirect),
-    /// Ask again.
+    /// The client must ask again later.
     Wait {
-        /// After so long.
+        /// The time until then.
         seconds: u32,
-        /// Why, for people.
+        /// The reason, for people.
         text: Vec<u8>,
     },
-    /// The answer comes later.
+    /// The answer will come later.
     WaitResp {
-        /// Within so long, the server thinks.
+        /// The server's estimate of the time until then.
         seconds: u32,
-        /// Why, for people.
+        /// The reason, for people.
         text: Vec<u8>,
     },
-    /// pgread's and pgwrite's result.
+    /// The result of a pgread or pgwrite.
     Status(Status),
 }
 
@@ -178,11 +178,11 @@ pub enum Response {
 const ASYNC_MESSAGE: u32 = 5002;
 /// `asynresp`
 const ASYNC_RESPONSE: u32 = 5008;
-/// Longest text of an error or wait, with its NUL.
+/// The longest text of an error or wait, including its NUL.
 const TEXT_MAX: usize = 4096;
 
 impl Response {
-    /// How it went.
+    /// Returns the status.
     #[must_use]
     pub fn status(&self) -> ResponseStatus {
         match self {
@@ -198,8 +198,8 @@ impl Response {
         }
     }
 
-    /// Understands a response from its header and the `header.dlen` bytes after it. The data of a
-    /// [`Response::Status`] comes after those and is not part of this.
+    /// Decodes a response from its header and the `header.dlen` bytes after it. The data of a [`Response::Status`]
+    /// follow those bytes and are not part of it.
     pub fn decode(header: &ResponseHeader, body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new("response", body);
         let response = match header.status {
@@ -236,7 +236,7 @@ impl Response {
         Ok(response)
     }
 
-    /// The response as bytes at the end of `out`, header and body. Nothing is written on an error.
+    /// Appends the response to `out`, header and body. After an error nothing is appended.
     pub fn encode(&self, stream: StreamId, out: &mut Vec<u8>) -> Result<(), WireError> {
         let mut body = Vec::new();
         match self {
@@ -318,8 +318,8 @@ impl Attn {
     }
 }
 
-/// `text`, cut where the protocol's own buffers end, with NULs replaced. The stock server ends the text of an error with
-/// a NUL, and no other.
+/// Appends `text`, cut to the size of the protocol's own buffers, with NULs replaced. The stock server ends the
+/// text of an error with a NUL, and no other text.
 pub(crate) fn put_text(text: &[u8], out: &mut Vec<u8>) {
     let text = &text[..text.len().min(TEXT_MAX - 1)];
     out.extend(text.iter().map(|&b| if b == 0 { b'?' } else { b }));

@@ -1,41 +1,42 @@
-//! Answer to locate: where a file is.
+//! The answer to locate: where a file is.
 
 use crate::WireError;
 use crate::reader::text;
 
-/// Kind of a server in a locate answer.
+/// The kind of a server in a locate answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocationKind {
-    /// Holds the file.
+    /// It holds the file.
     Server,
-    /// Will hold the file, which is being staged.
+    /// It will hold the file, which is being staged.
     ServerPending,
-    /// Knows more.
+    /// A manager that knows where the file is.
     Manager,
-    /// Will know more.
+    /// A manager that will know where the file is.
     ManagerPending,
 }
 
-/// One place.
+/// One location of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
-    /// What is there.
+    /// The kind of server.
     pub kind: LocationKind,
-    /// May it be written there?
+    /// Whether the file can be written there.
     pub writable: bool,
     /// `host:port`, `[::1]:1094`.
     pub address: Vec<u8>,
 }
 
-/// All places. As text: `Sr[::1]:1094 Mw…`, each a letter for the kind, a letter for access, and the address.
+/// All locations. As text `Sr[::1]:1094 Mw…`: for each a letter for the kind, a letter for the access, and the
+/// address.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LocateReply {
-    /// The places.
+    /// The locations.
     pub locations: Vec<Location>,
 }
 
 impl LocateReply {
-    /// The body at the end of `out`. Blanks in an address are not sent.
+    /// Appends the body to `out`. Blanks in an address are omitted.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for (index, location) in self.locations.iter().enumerate() {
             if index > 0 {
@@ -53,7 +54,7 @@ impl LocateReply {
         out.push(0);
     }
 
-    /// Reads the body.
+    /// Parses the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "locate answer";
         let words = text(WHAT, body)?.split(|&b| b == b' ').filter(|word| !word.is_empty());

@@ -1,8 +1,8 @@
 //! The responses of servers as plain data.
 //!
-//! [`Response`] is one frame as a client sees it: status and body. What an `ok` body means depends on the request; the
-//! bodies have structs of their own here ([`StatReply`], [`OpenReply`], …), each with `encode` (at the end of a
-//! buffer) and `decode`. A server makes whole frames with [`crate::reply`].
+//! [`Response`] is one frame as a client sees it: status and body. The meaning of an `ok` body depends on the
+//! request. Each kind of body has a struct ([`StatReply`], [`OpenReply`], …) with `encode`, which appends to a
+//! buffer, and `decode`. A server makes whole frames with [`crate::reply`].
 
 mod dirlist;
 mod fattr;

@@ -5,28 +5,29 @@ use crate::reader::Reader;
 use crate::request::Segment;
 use crate::{FileHandle, WireError};
 
-/// Answer to open.
+/// The answer to open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenReply {
-    /// The file from now on.
+    /// The handle of the open file.
     pub handle: FileHandle,
-    /// Sent if the client asked for compression or attributes.
+    /// Present if the client asked for compression or attributes.
     pub compression: Option<Compression>,
-    /// Sent if the client asked for them ([`crate::request::OpenOptions::RETSTAT`]).
+    /// Present if the client asked for attributes ([`crate::request::OpenOptions::RETSTAT`]).
     pub stat: Option<StatReply>,
 }
 
-/// How the file is compressed: not.
+/// The compression of a file. Weir never compresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Compression {
-    /// Bytes of a page, 0 for no compression.
+    /// The page length in bytes, 0 for no compression.
     pub page_len: u32,
     /// The algorithm, zeros for none.
     pub kind: [u8; 4],
 }
 
 impl OpenReply {
-    /// The body at the end of `out`. Attributes are always preceded by the compression fields, zeros if there are none.
+    /// Appends the body to `out`. The compression fields always precede attributes; they are zero without
+    /// compression.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.handle.0);
         if self.compression.is_some() || self.stat.is_some() {
@@ -39,7 +40,7 @@ impl OpenReply {
         }
     }
 
-    /// Reads the body.
+    /// Parses the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new("open answer", body);
         let handle = reader.handle()?;
@@ -55,13 +56,13 @@ impl OpenReply {
     }
 }
 
-/// Before the data of each segment in a readv answer: the request's 16 bytes again.
+/// The header before the data of each segment in a readv answer: the request's 16 bytes again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadvSegment(pub Segment);
 
 impl ReadvSegment {
-    /// The 16 bytes. The length is what was really read; XrdCl takes any other than the one asked for as an error, so
-    /// a server fails the whole readv when a segment ends past the file's end.
+    /// Returns the 16 bytes. The length is the number of bytes read. XrdCl treats any other length than the
+    /// requested one as an error, so a server fails the whole readv if a segment ends past the end of the file.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
@@ -71,7 +72,7 @@ impl ReadvSegment {
         bytes
     }
 
-    /// Splits a whole answer (the bodies of all its frames end to end) into segments and their data.
+    /// Splits a whole answer (the bodies of all its frames, joined) into segments and their data.
     pub fn decode_all(body: &[u8]) -> Result<Vec<(Segment, &[u8])>, WireError> {
         let mut reader = Reader::new("readv answer", body);
         let mut segments = Vec::new();
@@ -86,23 +87,23 @@ impl ReadvSegment {
     }
 }
 
-/// Answer to the query about checkpoints.
+/// The answer to the query about checkpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChkpointReply {
-    /// Bytes a checkpoint may have.
+    /// The largest size of a checkpoint, in bytes.
     pub limit: u32,
-    /// Bytes it has.
+    /// Its present size in bytes.
     pub used: u32,
 }
 
 impl ChkpointReply {
-    /// The body at the end of `out`.
+    /// Appends the body to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.limit.to_be_bytes());
         out.extend_from_slice(&self.used.to_be_bytes());
     }
 
-    /// Reads the body.
+    /// Parses the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new("checkpoint answer", body);
         let reply = Self { limit: reader.u32()?, used: reader.u32()? };

@@ -1,16 +1,16 @@
-//! Answers to queries: texts.
+//! Answers to queries, which are texts.
 
 use super::stat::push;
 use crate::WireError;
 use crate::reader::text;
 
-/// A checksum as people and tools of the field read it: eight lower-case hexadecimal digits.
+/// Formats a checksum as tools of the field do: eight lower-case hexadecimal digits.
 #[must_use]
 pub fn checksum_text(sum: u32) -> String {
     format!("{sum:08x}")
 }
 
-/// Answer to the checksum query: `adler32 0a1b2c3d`.
+/// The answer to the checksum query: `adler32 0a1b2c3d`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChecksumReply {
     /// `adler32`, `crc32c`, …
@@ -20,7 +20,7 @@ pub struct ChecksumReply {
 }
 
 impl ChecksumReply {
-    /// The body at the end of `out`.
+    /// Appends the body to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.algorithm);
         out.push(b' ');
@@ -28,7 +28,7 @@ impl ChecksumReply {
         out.push(0);
     }
 
-    /// Reads the body.
+    /// Parses the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut words = text("checksum answer", body)?.split(|&b| b == b' ').filter(|word| !word.is_empty());
         match (words.next(), words.next(), words.next()) {
@@ -38,25 +38,25 @@ impl ChecksumReply {
     }
 }
 
-/// Answer to the space query.
+/// The answer to the space query.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SpaceReply {
     /// The space's name (`public` at the stock server).
     pub name: String,
-    /// Bytes in all.
+    /// The total in bytes.
     pub total: u64,
-    /// Bytes free.
+    /// The free bytes.
     pub free: u64,
-    /// Bytes free on the largest part: the largest file that fits.
+    /// The free bytes of the largest part, which bound the size of a file.
     pub largest_free: u64,
-    /// Bytes used.
+    /// The used bytes.
     pub used: u64,
-    /// Bytes allowed, `None` for no quota.
+    /// The quota in bytes; `None`: no quota.
     pub quota: Option<u64>,
 }
 
 impl SpaceReply {
-    /// The body at the end of `out`: `oss.cgroup=…&oss.space=…&oss.free=…&oss.maxf=…&oss.used=…&oss.quota=…`.
+    /// Appends the body to `out`: `oss.cgroup=…&oss.space=…&oss.free=…&oss.maxf=…&oss.used=…&oss.quota=…`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"oss.cgroup=");
         out.extend(self.name.bytes().map(|b| if b <= b' ' || b == b'&' { b'_' } else { b }));
@@ -71,7 +71,7 @@ impl SpaceReply {
         }
     }
 
-    /// Reads the body. Keys that are not known are skipped, missing ones are 0.
+    /// Parses the body. Unknown keys are skipped, missing ones are 0.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut reply = Self::default();
         for part in text("space answer", body)?.split(|&b| b == b'&') {
@@ -95,8 +95,8 @@ impl SpaceReply {
     }
 }
 
-/// Answer to the config query: one line for each word of the question, in its order. A word that the server does not
-/// know is answered with itself; so is an unset value.
+/// The answer to the config query: one line for each word of the query, in order. The answer to an unknown word or
+/// an unset value is the word itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConfigReply {
     /// The lines, without line ends.
@@ -104,7 +104,7 @@ pub struct ConfigReply {
 }
 
 impl ConfigReply {
-    /// The body at the end of `out`. Each value ends with a line end; no NUL follows.
+    /// Appends the body to `out`. Each value ends with a line end; no NUL follows.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for value in &self.values {
             out.extend(value.iter().map(|&b| if b == b'\n' || b == 0 { b' ' } else { b }));
@@ -112,7 +112,7 @@ impl ConfigReply {
         }
     }
 
-    /// Reads the body.
+    /// Parses the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let text = text("config answer", body)?;
         let text = text.strip_suffix(b"\n").unwrap_or(text);

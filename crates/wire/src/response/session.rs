@@ -4,35 +4,36 @@ use crate::reader::{Reader, text};
 use crate::{SessionId, WireError};
 
 flags! {
-    /// What a server is and can (the flags of the protocol answer).
+    /// The role and the abilities of a server (the flags of the protocol answer).
     ServerFlags(u32) {
-        /// It holds data. XrdCl opens further data streams only to such hosts, and lists directories at one of them only.
+        /// The server holds data. XrdCl opens further data streams only to such servers, and lists directories at
+        /// one of them only.
         IS_SERVER = 0x0000_0001;
-        /// It knows where data is.
+        /// The server knows where data are.
         IS_MANAGER = 0x0000_0002;
-        /// It is a manager of managers.
+        /// The server is a manager of managers.
         ATTR_META = 0x0000_0100;
-        /// It passes requests on.
+        /// The server is a proxy.
         ATTR_PROXY = 0x0000_0200;
-        /// It is a supervisor.
+        /// The server is a supervisor.
         ATTR_SUPER = 0x0000_0400;
-        /// It redirects by itself.
+        /// The server redirects by itself.
         ATTR_VIRT_REDIRECTOR = 0x0000_0800;
-        /// After a lost connection a writer begins again at the manager.
+        /// After a lost connection a writer starts again at the manager.
         RECOVER_WRITES = 0x0000_1000;
         /// Redirects can be collapsed.
         COLLAPSE_REDIRECT = 0x0000_2000;
-        /// Redirects to erasure-coded sets.
+        /// The server redirects to erasure-coded sets.
         EC_REDIRECT = 0x0000_4000;
-        /// gpfile without login.
+        /// The server supports gpfile without login.
         ANON_GPF = 0x0080_0000;
-        /// gpfile.
+        /// The server supports gpfile.
         SUPPORTS_GPF = 0x0040_0000;
-        /// pgread and pgwrite. xrdcp uses them then, unless the channel is TLS.
+        /// The server supports pgread and pgwrite. xrdcp uses them then, unless the channel is TLS.
         SUPPORTS_PGRW = 0x0020_0000;
-        /// Files that stay only if they are closed.
+        /// The server can keep a file only if it is closed.
         SUPPORTS_POSC = 0x0010_0000;
-        /// It can do TLS.
+        /// The server supports TLS.
         HAVE_TLS = 0x8000_0000;
         /// TLS begins right after this answer.
         GOTO_TLS = 0x4000_0000;
@@ -51,39 +52,40 @@ flags! {
     }
 }
 
-/// Answer to protocol.
+/// The answer to protocol.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProtocolReply {
     /// The server's version.
     pub version: u32,
-    /// What it is and can.
+    /// Its role and abilities.
     pub flags: ServerFlags,
-    /// Interfaces for further data streams, if [`crate::request::ProtocolFlags::BIFREQS`] was set and there are any.
+    /// The interfaces for further data streams, if [`crate::request::ProtocolFlags::BIFREQS`] was set and there are
+    /// any.
     pub bind_interfaces: Option<Vec<u8>>,
-    /// How requests are to be signed, if [`crate::request::ProtocolFlags::SECREQS`] was set.
+    /// Which requests must be signed, if [`crate::request::ProtocolFlags::SECREQS`] was set.
     pub security: Option<SecurityRequirements>,
 }
 
-/// Which requests have to be signed.
+/// Which requests must be signed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SecurityRequirements {
-    /// 0.
+    /// Always 0.
     pub version: u8,
-    /// 1: data is signed too; 2: sign even if the authentication method makes no key.
+    /// 1: data are signed too; 2: sign even if the authentication method has no key.
     pub options: u8,
     /// 0 none, 1 compatible, 2 standard, 3 intense, 4 pedantic.
     pub level: u8,
-    /// Exceptions: request code less 3000, and 0 ignore, 1 likely, 2 needed.
+    /// Exceptions: the request code minus 3000, and 0 ignore, 1 likely, 2 needed.
     pub overrides: Vec<(u8, u8)>,
 }
 
 impl ProtocolReply {
-    /// The body at the end of `out`.
+    /// Appends the body to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.version.to_be_bytes());
         out.extend_from_slice(&self.flags.0.to_be_bytes());
         if let Some(interfaces) = &self.bind_interfaces {
-            // NUL at the end, then NULs to a multiple of 8 bytes with the 4 before; the length counts them
+            // a NUL, then NULs up to a multiple of 8 bytes including the 4 before; the length counts them
             let len = (4 + interfaces.len() + 1).next_multiple_of(8) - 4;
             let len = u16::try_from(len).unwrap_or(u16::MAX - 7);
             out.extend_from_slice(&[b'B', 0]);
@@ -101,7 +103,7 @@ impl ProtocolReply {
         }
     }
 
-    /// Reads the body.
+    /// Parses the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new("protocol answer", body);
         let mut reply =
@@ -131,17 +133,17 @@ impl ProtocolReply {
     }
 }
 
-/// Answer to login.
+/// The answer to login.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoginReply {
-    /// What endsess and bind will call this session.
+    /// The id of this session, for endsess and bind.
     pub session: SessionId,
     /// `&P=method,parameters…` for each method of authentication, or nothing.
     pub methods: Vec<u8>,
 }
 
 impl LoginReply {
-    /// The body at the end of `out`.
+    /// Appends the body to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.session.0);
         if !self.methods.is_empty() {
@@ -150,7 +152,7 @@ impl LoginReply {
         }
     }
 
-    /// Reads the body.
+    /// Parses the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new("login answer", body);
         let session = SessionId(*reader.array()?);
@@ -158,7 +160,7 @@ impl LoginReply {
     }
 }
 
-/// Answer to bind.
+/// The answer to bind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BindReply {
     /// The number of this connection among the session's data streams.
@@ -166,12 +168,12 @@ pub struct BindReply {
 }
 
 impl BindReply {
-    /// The body at the end of `out`.
+    /// Appends the body to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.path_id);
     }
 
-    /// Reads the body.
+    /// Parses the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new("bind answer", body);
         let path_id = reader.u8()?;

@@ -1,4 +1,4 @@
-//! Stat answers: one line of text.
+//! Answers to stat: one line of text.
 
 use crate::WireError;
 use crate::reader::{decimal, text};
@@ -6,19 +6,19 @@ use crate::reader::{decimal, text};
 flags! {
     /// The flags of a stat answer (`XStatRespFlags`).
     StatFlags(u32) {
-        /// May be executed, or searched.
+        /// It can be executed or searched.
         XSET = 1;
-        /// A directory.
+        /// It is a directory.
         IS_DIR = 2;
-        /// Neither file nor directory.
+        /// It is neither a file nor a directory.
         OTHER = 4;
-        /// Not on disk.
+        /// It is not on disk.
         OFFLINE = 8;
-        /// May be read.
+        /// It can be read.
         READABLE = 16;
-        /// May be written.
+        /// It can be written.
         WRITABLE = 32;
-        /// Stays only if it is closed, and is not closed yet.
+        /// It is kept only if it is closed, and is not closed yet.
         POSC_PENDING = 64;
         /// A backup exists.
         BACKUP_EXISTS = 128;
@@ -28,26 +28,26 @@ flags! {
 /// `id size flags mtime` and, from servers of protocol 4 and up, `ctime atime mode owner group`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StatReply {
-    /// Tells the files that a server has at one time apart: the inode's number, at weir and at stock servers.
+    /// Distinguishes the files that a server has at one time. At weir and at stock servers it is the inode number.
     pub id: u64,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// What it is.
+    /// The type and the state.
     pub flags: StatFlags,
-    /// Seconds since 1970.
+    /// The modification time in seconds since 1970.
     pub mtime: i64,
-    /// What newer servers add.
+    /// The fields that newer servers add.
     pub extra: Option<StatExtra>,
 }
 
 /// The second part of a stat line.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StatExtra {
-    /// Seconds since 1970.
+    /// The change time in seconds since 1970.
     pub ctime: i64,
-    /// Seconds since 1970.
+    /// The access time in seconds since 1970.
     pub atime: i64,
-    /// Permission bits (twelve).
+    /// The twelve permission bits.
     pub mode: u16,
     /// A name or number without blanks.
     pub owner: String,
@@ -56,17 +56,18 @@ pub struct StatExtra {
 }
 
 impl StatReply {
-    /// What tells the file from others that its server has now. `None`: nothing does. 0 is what servers say that have no numbers for
-    /// files; in stock servers it means that the file is not online (`XrdXrootdProtocol::StatGen`). Another number is another file; the
-    /// same number is not always the same content: a file that is replaced at weir keeps it, and at a stock server the file system may
-    /// give it to the next file when this one is removed.
+    /// Returns the id that distinguishes the file from others that its server has now; `None`: the server gave
+    /// none. Servers without file numbers send 0; in stock servers 0 means that the file is not online
+    /// (`XrdXrootdProtocol::StatGen`). Another id means another file. The same id does not always mean the same
+    /// bytes: at weir a replaced file keeps its id, and at a stock server the file system may reuse the id of a
+    /// removed file.
     #[must_use]
     pub fn identity(&self) -> Option<u64> {
         Some(self.id).filter(|id| *id != 0)
     }
 
-    /// The line at the end of `out`, without end of line or NUL (a stat answer wants [`StatReply::encode`], an entry of
-    /// a listing does not).
+    /// Appends the line to `out`, without a line end or NUL. An entry of a listing uses this form; a stat answer
+    /// needs [`StatReply::encode`].
     pub fn write_line(&self, out: &mut Vec<u8>) {
         let Self { id, size, flags, mtime, extra } = self;
         push(out, format_args!("{id} {size} {} {mtime}", flags.0));
@@ -78,16 +79,16 @@ impl StatReply {
         }
     }
 
-    /// The body at the end of `out`: the line and a NUL.
+    /// Appends the body to `out`: the line and a NUL.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.write_line(out);
         out.push(0);
     }
 
-    /// Reads a body or an entry's line.
+    /// Parses a body or an entry's line.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "stat answer";
-        // One more than there may be. A listing has a line of them for each entry.
+        // One more than a line may have. A listing has such a line for each entry, so this avoids an allocation.
         let (mut words, mut count) = ([&b""[..]; 10], 0);
         for word in text(WHAT, body)?.split(|&b| b == b' ').filter(|word| !word.is_empty()).take(words.len()) {
             words[count] = word;
@@ -121,7 +122,7 @@ impl StatReply {
     }
 }
 
-/// The stock server prints its device and inode number as a signed number; any 64 bits are good.
+/// The stock server prints its device and inode number as a signed number. Any 64 bits are valid.
 fn id(word: &[u8]) -> Result<u64, WireError> {
     let text = std::str::from_utf8(word).unwrap_or("");
     text.parse::<u64>()
@@ -147,7 +148,7 @@ fn word(word: &[u8]) -> Result<String, WireError> {
     Ok(String::from_utf8_lossy(word).into_owned())
 }
 
-/// Blanks and control characters would shift the words behind.
+/// Blanks and control characters would shift the following words.
 fn push_word(out: &mut Vec<u8>, word: &str) {
     if word.is_empty() {
         out.push(b'?');
@@ -161,25 +162,25 @@ pub(crate) fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
-/// Answer to stat with [`crate::request::StatOptions::VFS`]: six numbers.
+/// The answer to stat with [`crate::request::StatOptions::VFS`]: six numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VfsReply {
-    /// Servers that can be written.
+    /// The number of servers that can be written.
     pub write_nodes: u64,
-    /// Largest free space on one of them, in MiB.
+    /// The largest free space on one of them, in MiB.
     pub write_free_mib: u64,
-    /// How full they are, in percent.
+    /// Their usage in percent.
     pub write_used_percent: u64,
-    /// Servers that stage.
+    /// The number of servers that stage.
     pub stage_nodes: u64,
-    /// Largest free space on one of them, in MiB.
+    /// The largest free space on one of them, in MiB.
     pub stage_free_mib: u64,
-    /// How full they are, in percent.
+    /// Their usage in percent.
     pub stage_used_percent: u64,
 }
 
 impl VfsReply {
-    /// The body at the end of `out`.
+    /// Appends the body to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         push(
             out,
@@ -195,7 +196,7 @@ impl VfsReply {
         );
     }
 
-    /// Reads the body.
+    /// Parses the body.
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "file system answer";
         let mut words = text(WHAT, body)?.split(|&b| b == b' ').filter(|word| !word.is_empty());

@@ -1,9 +1,9 @@
 //! The checksummed response header of pgread and pgwrite.
 //!
-//! On the wire: the 8-byte response header (`dlen` = 16 + the info's length), then a body of 16 bytes (CRC32C, the stream
-//! id again, the request's code less 3000, final or partial, 4 reserved bytes, the length of the data), the info (8 bytes:
-//! the file offset), then the data. The CRC covers the body behind itself and the info: 20 bytes. The data has
-//! checksums of its own.
+//! On the wire: the 8-byte response header (`dlen` = 16 + the info's length), a body of 16 bytes (CRC32C, the
+//! stream id again, the request's code minus 3000, final or partial, 4 reserved bytes, the length of the data), the
+//! info (8 bytes: the file offset), then the data. The CRC covers the 20 bytes of the body after itself and the
+//! info. The data have their own checksums.
 
 use types::Crc32c;
 
@@ -11,35 +11,35 @@ use crate::planted::{self, Bug};
 use crate::reader::Reader;
 use crate::{RequestKind, StreamId, WireError};
 
-/// Bytes of the body before the info.
+/// The length of the body before the info, in bytes.
 pub const STATUS_BODY_LEN: usize = 16;
-/// Bytes of the info, the same for both requests.
+/// The length of the info in bytes, the same for both requests.
 const INFO_LEN: usize = 8;
-/// What the codes of requests count from.
+/// The lowest request code.
 const FIRST_REQUEST: u16 = 3000;
-/// Pages that one pgwrite may have wrong before the whole of it is refused.
+/// The most bad pages of one pgwrite; with more, the server refuses the whole request.
 const BAD_PAGES_MAX: usize = 128;
 
-/// Is more to come?
+/// Whether more answers follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResultKind {
-    /// No.
+    /// This is the last one.
     Final,
-    /// Yes.
+    /// More follow.
     Partial,
-    /// Only news of progress.
+    /// This only reports progress.
     Progress,
 }
 
-/// The request-dependent part.
+/// The part that depends on the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StatusInfo {
-    /// Pages follow as data, the first from this file offset on.
+    /// Pages follow as data. The first begins at this file offset.
     Pgread {
-        /// Bytes from the file's beginning.
+        /// The offset in bytes.
         offset: u64,
     },
-    /// This was written; as data, if any, [`BadPages`].
+    /// The data were written. If pages were bad, [`BadPages`] follow as data.
     Pgwrite {
         /// The request's offset.
         offset: u64,
@@ -49,11 +49,11 @@ pub enum StatusInfo {
 /// A status response without its data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Is more to come?
+    /// Whether more answers follow.
     pub result: ResultKind,
-    /// Of which request, and where.
+    /// The request, and the offset.
     pub info: StatusInfo,
-    /// Bytes that follow.
+    /// The number of data bytes that follow.
     pub data_len: u32,
 }
 
@@ -79,7 +79,7 @@ impl Status {
         out.extend_from_slice(&body);
     }
 
-    /// Reads what stands between the response header and the data.
+    /// Parses the bytes between the response header and the data.
     pub(super) fn decode(stream: StreamId, body: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "status response";
         let mut reader = Reader::new(WHAT, body);
@@ -114,16 +114,16 @@ impl Status {
 /// The 32 bytes before the pages of a pgread's answer, for servers that send header and pages with one vectored write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PgreadHeader {
-    /// Is more to come?
+    /// Whether more answers follow.
     pub result: ResultKind,
-    /// Where in the file the first page's first byte is.
+    /// The file offset of the first page's first byte.
     pub offset: u64,
-    /// Bytes that follow, checksums counted.
+    /// The number of bytes that follow, including checksums.
     pub wire_len: u32,
 }
 
 impl PgreadHeader {
-    /// Bytes in it.
+    /// Its length in bytes.
     pub const LEN: usize = crate::RESPONSE_HEADER_LEN + STATUS_BODY_LEN + INFO_LEN;
 
     /// Appends the 32 bytes.
@@ -135,31 +135,32 @@ impl PgreadHeader {
     }
 }
 
-/// A status response's first header. Its length says nothing of the data.
+/// The outer header of a status response. Its length does not count the data.
 fn header(stream: StreamId) -> crate::ResponseHeader {
     crate::ResponseHeader { stream, status: crate::ResponseStatus::Status, dlen: 24 }
 }
 
-/// Pages of a pgwrite whose checksums did not match; the client sends them again, one by one, with
-/// [`crate::request::PgFlags::RETRY`]. None of their bytes may have been written.
+/// The pages of a pgwrite whose checksums did not match. The client sends them again, one by one, with
+/// [`crate::request::PgFlags::RETRY`]. The server must not have written any of their bytes.
 ///
-/// As data: a CRC32C over the rest, the length of the first page and of the last page (both matter only where they
-/// are short), then the file offset of each page.
+/// As data: a CRC32C over the rest, the length of the first page and of the last page (only needed if they are
+/// short), then the file offset of each page.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BadPages {
-    /// Bytes of data in the first of them.
+    /// The data bytes of the first page.
     pub first_len: u16,
-    /// Bytes of data in the last of them.
+    /// The data bytes of the last page.
     pub last_len: u16,
-    /// Where each begins, rising.
+    /// The rising file offsets of the pages.
     pub offsets: Vec<u64>,
 }
 
 impl BadPages {
-    /// Most pages in one list; with more, the whole request is an error ([`crate::ErrorNumber::TOO_MANY_ERRORS`]).
+    /// The most pages in one list. With more, the whole request is an error
+    /// ([`crate::ErrorNumber::TOO_MANY_ERRORS`]).
     pub const MAX: usize = BAD_PAGES_MAX;
 
-    /// The data at the end of `out`; nothing if no page is bad.
+    /// Appends the data to `out`; nothing if no page is bad.
     pub fn encode(&self, out: &mut Vec<u8>) {
         if self.offsets.is_empty() {
             return;
@@ -175,7 +176,7 @@ impl BadPages {
         out[start..start + 4].copy_from_slice(&sum.0.to_be_bytes());
     }
 
-    /// Reads a pgwrite answer's data; no data means that no page is bad.
+    /// Parses the data of a pgwrite answer. Without data, no page is bad.
     pub fn decode(data: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "list of bad pages";
         if data.is_empty() {
@@ -205,7 +206,7 @@ impl BadPages {
 }
 
 impl BadPages {
-    /// One more bad page, behind those already there, with `len` bytes of data.
+    /// Adds a bad page behind the others, with `len` bytes of data.
     pub fn add(&mut self, offset: u64, len: usize) -> Result<(), WireError> {
         if self.offsets.len() == BAD_PAGES_MAX {
             return Err(WireError::TooManyBadPages { limit: BAD_PAGES_MAX });

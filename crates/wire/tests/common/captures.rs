@@ -1,4 +1,4 @@
-//! Frames recorded from the stock programs, and the page checks.
+//! Frames recorded from the stock programs, and the checks of pages.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use wire::request::QueryKind;
 use wire::response::*;
 use wire::{Limits, Payload, Request, RequestHeader, Response, ResponseHeader, ResponseStatus, StreamId, page};
 
-use super::{Check, Seen, same};
+use super::{Check, OwnedEvent, same};
 
 /// One line of a `.frames` file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,7 +20,7 @@ pub enum Line {
     Client(Vec<u8>),
     /// One message of the server, without the data of a status response.
     Server(Vec<u8>),
-    /// File data after the message before: its length, and its bytes if they were kept.
+    /// The length of the file data after the previous message, and the bytes if the recording kept them.
     Data(usize, Option<Vec<u8>>),
 }
 
@@ -62,8 +62,7 @@ pub fn load(name: &str) -> Vec<Line> {
     text.lines().map(line).collect()
 }
 
-/// What our decoders make of a recording, as text that people can read; and, on the way, that our encoders make the
-/// very bytes again.
+/// Decodes a recording into readable text. Checks that encoding gives the same bytes again.
 pub fn understood(lines: &[Line]) -> Result<String, String> {
     let mut text = String::new();
     let mut asked: HashMap<StreamId, Request> = HashMap::new();
@@ -166,7 +165,7 @@ fn server(bytes: &[u8], asked: &HashMap<StreamId, Request>, text: &mut String) -
     same("the server's bytes made again", &hex(&again), &hex(bytes))
 }
 
-/// The body of an `ok`, decoded as what was asked for, and encoded again.
+/// Decodes the body of an `ok` by its request, and encodes it again.
 fn understood_body(request: Option<&Request>, body: &[u8]) -> Result<Option<String>, String> {
     macro_rules! both {
         ($reply:expr) => {{
@@ -218,7 +217,7 @@ fn understood_body(request: Option<&Request>, body: &[u8]) -> Result<Option<Stri
     }
 }
 
-/// Data that was kept: the pages of a pgread, or the bad pages of a pgwrite.
+/// Checks recorded data: the pages of a pgread, or the bad pages of a pgwrite.
 fn data(bytes: &[u8], text: &str) -> Check {
     let message = text.lines().rev().nth(1).unwrap_or_default();
     if message.contains("Pgwrite {") && message.starts_with('S') {
@@ -241,7 +240,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The golden text of a recording; `WEIR_BLESS=1` writes it anew.
+/// Compares with the golden text of a recording; `WEIR_BLESS=1` writes a new one.
 pub fn golden(name: &str, text: &str) -> Check {
     let path = folder().join(format!("{name}.txt"));
     if std::env::var_os("WEIR_BLESS").is_some() {
@@ -254,8 +253,8 @@ pub fn golden(name: &str, text: &str) -> Check {
     }
 }
 
-/// A recording's client side as the decoder for event loops sees it, cut into pieces of `piece` bytes.
-pub fn in_pieces(lines: &[Line], piece: usize) -> Check {
+/// Decodes the client side of a recording with [`ServerDecoder`], divided into parts of `part` bytes.
+pub fn in_parts(lines: &[Line], part: usize) -> Check {
     for connection in lines.split(|line| matches!(line, Line::Connection(_))).skip(1) {
         let mut bytes = Vec::new();
         let mut expected = 0;
@@ -270,7 +269,7 @@ pub fn in_pieces(lines: &[Line], piece: usize) -> Check {
                     bytes.extend_from_slice(frame);
                 }
                 Line::Server(_) => from_client = false,
-                // a long write is cut down to what the connection brought before it broke
+                // a long write is shortened to the bytes that arrived before its connection broke
                 Line::Data(len, kept) if from_client => match kept {
                     Some(kept) => bytes.extend_from_slice(kept),
                     None => bytes.resize(bytes.len() + len, 7),
@@ -279,14 +278,16 @@ pub fn in_pieces(lines: &[Line], piece: usize) -> Check {
             }
         }
         let cut = connection.iter().any(|line| matches!(line, Line::Note(note) if note.contains("cut here")));
-        let lengths = vec![piece; bytes.len() / piece + 1];
-        let seen = super::decode_in_pieces(&bytes, &lengths);
-        let messages = seen.iter().filter(|seen| !matches!(seen, Seen::Data(_))).count();
+        let lengths = vec![part; bytes.len() / part + 1];
+        let seen = super::decode_in_parts(&bytes, &lengths);
+        let messages = seen.iter().filter(|seen| !matches!(seen, OwnedEvent::Data(_))).count();
         if !cut {
             same("messages", &messages, &expected)?;
         }
-        same("an end", &matches!(seen.last(), Some(Seen::End(_))), &ends)?;
-        if let Some(Seen::Malformed(header, error)) = seen.iter().find(|seen| matches!(seen, Seen::Malformed(..))) {
+        same("an end", &matches!(seen.last(), Some(OwnedEvent::End(_))), &ends)?;
+        if let Some(OwnedEvent::Malformed(header, error)) =
+            seen.iter().find(|seen| matches!(seen, OwnedEvent::Malformed(..)))
+        {
             return Err(format!("{header:?}: {error}"));
         }
     }
@@ -299,7 +300,7 @@ pub fn status_of(line: &Line) -> Option<ResponseStatus> {
     Some(ResponseHeader::parse(bytes.first_chunk()?).ok()?.status)
 }
 
-/// Pages against the simplest loop that can be written.
+/// Compares the pages with those of the simplest possible loop.
 pub fn pages_as_a_plain_loop(offset: u64, len: usize) -> Check {
     let data: Vec<u8> = (0..len).map(|i| (i * 7 % 253) as u8).collect();
     let (mut expected, mut wire, mut at) = (Vec::new(), Vec::new(), 0);
@@ -329,7 +330,7 @@ pub fn pages_as_a_plain_loop(offset: u64, len: usize) -> Check {
     same("all good", &page::verify(offset, &wire), &Ok(BadPages::default()))
 }
 
-/// One bit changed anywhere makes one bad page, and the right one.
+/// Checks that one changed bit makes exactly one bad page, the right one.
 pub fn changed_bit_is_found(offset: u64, len: usize, place: u64) -> Check {
     let data: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
     let mut wire = Vec::new();

@@ -1,5 +1,5 @@
-//! What the tests share: random requests and responses, and the checks. A check says what is wrong instead of panicking,
-//! so that the test of the planted bugs can ask whether it noticed.
+//! Shared by the tests: random requests and responses, and the checks. A check returns what is wrong instead of
+//! panicking, so that the test of the deliberate bugs can tell whether it noticed one.
 
 #![allow(dead_code)] // each test file uses its part
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::cast_possible_truncation)] // helpers of tests
@@ -28,7 +28,7 @@ pub fn split(bytes: &[u8]) -> (RequestHeader, &[u8]) {
     (RequestHeader::parse(header), payload)
 }
 
-/// Encoded and decoded again, a request is the same.
+/// Checks that a request is the same after encoding and decoding.
 pub fn round_trip(request: &Request) -> Check {
     let bytes = encoded(request);
     let (header, payload) = split(&bytes);
@@ -53,7 +53,7 @@ pub fn normal(mut request: Request) -> Request {
     request
 }
 
-/// With bytes behind it, or with bytes missing, a request of fixed form is refused.
+/// Checks that a request of fixed form is refused with extra or missing bytes.
 pub fn refuses_other_lengths(request: &Request) -> Check {
     let bytes = encoded(request);
     let (header, payload) = split(&bytes);
@@ -64,7 +64,7 @@ pub fn refuses_other_lengths(request: &Request) -> Check {
     if Request::decode(&header, &longer).is_ok() {
         return Err(format!("{request:?} is taken with a byte behind it"));
     }
-    // pgread's arguments are optional one by one
+    // each of pgread's arguments is optional
     let optional = matches!(request, Request::Pgread(_)) || (matches!(request, Request::Read(_)) && payload.len() == 8);
     if let Some((_, shorter)) = payload.split_last().filter(|_| !optional) {
         let shorter = &payload[..shorter.len()];
@@ -78,7 +78,7 @@ pub fn refuses_other_lengths(request: &Request) -> Check {
 /// Requests whose payload is text of any length.
 fn free_form(request: &Request) -> bool {
     match request {
-        // with a payload, one of a handle is one of a path
+        // with a payload, a request about a handle becomes one about a path
         Request::Stat(_) | Request::Truncate(_) => true,
         Request::Fattr(fattr) => matches!(fattr.op, FattrOp::List { .. }),
         Request::Pgread(pgread) => pgread.given < 2,
@@ -100,9 +100,9 @@ fn free_form(request: &Request) -> bool {
     }
 }
 
-/// An event that owns its bytes; data of neighbouring events is put together.
+/// An event that owns its bytes. The data of adjacent events are joined.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Seen {
+pub enum OwnedEvent {
     Handshake,
     Request(StreamId, Request),
     Malformed(RequestHeader, WireError),
@@ -110,42 +110,42 @@ pub enum Seen {
     End(WireError),
 }
 
-/// What the decoder makes of `bytes` that come in pieces of the given lengths (the last piece is the rest).
-pub fn decode_in_pieces(bytes: &[u8], lengths: &[usize]) -> Vec<Seen> {
+/// Decodes `bytes` that arrive in parts of the given lengths. The last part is the rest.
+pub fn decode_in_parts(bytes: &[u8], lengths: &[usize]) -> Vec<OwnedEvent> {
     let mut decoder = ServerDecoder::new(Limits::default());
     let mut seen = Vec::new();
     let mut left = bytes;
     let mut lengths = lengths.iter();
     while !left.is_empty() {
         let len = lengths.next().map_or(left.len(), |&len| len.clamp(1, left.len()));
-        let (mut piece, rest) = left.split_at(len);
+        let (mut part, rest) = left.split_at(len);
         left = rest;
         loop {
-            match decoder.next(&mut piece) {
+            match decoder.next(&mut part) {
                 Ok(None) => break,
-                Ok(Some(Event::Handshake(_))) => seen.push(Seen::Handshake),
-                Ok(Some(Event::Request { stream, request })) => seen.push(Seen::Request(stream, request)),
-                Ok(Some(Event::Malformed { header, error })) => seen.push(Seen::Malformed(header, error)),
+                Ok(Some(Event::Handshake(_))) => seen.push(OwnedEvent::Handshake),
+                Ok(Some(Event::Request { stream, request })) => seen.push(OwnedEvent::Request(stream, request)),
+                Ok(Some(Event::Malformed { header, error })) => seen.push(OwnedEvent::Malformed(header, error)),
                 Ok(Some(Event::Data { bytes, left })) => {
                     assert_eq!(decoder.data_left(), left);
                     match seen.last_mut() {
-                        Some(Seen::Data(data)) => data.extend_from_slice(bytes),
-                        _ => seen.push(Seen::Data(bytes.to_vec())),
+                        Some(OwnedEvent::Data(data)) => data.extend_from_slice(bytes),
+                        _ => seen.push(OwnedEvent::Data(bytes.to_vec())),
                     }
                 }
                 Err(error) => {
-                    assert_eq!(decoder.next(&mut piece).unwrap_err(), error, "an error stays");
-                    seen.push(Seen::End(error));
+                    assert_eq!(decoder.next(&mut part).unwrap_err(), error, "an error stays");
+                    seen.push(OwnedEvent::End(error));
                     return seen;
                 }
             }
         }
-        assert!(piece.is_empty(), "`None` means that the input is used up");
+        assert!(part.is_empty(), "`None` means that the input is used up");
     }
     seen
 }
 
-/// How much data a client sends behind a request: said here once more, without asking the code under test.
+/// The number of data bytes that a client sends behind a request, independent of the code under test.
 fn data_of(request: &Request) -> u64 {
     match request {
         Request::Batch(batch) => batch.len.into(),
@@ -160,25 +160,25 @@ fn data_of(request: &Request) -> u64 {
     }
 }
 
-/// A connection: handshake, the requests, and their data (counting bytes).
-pub fn connection(requests: &[Request]) -> (Vec<u8>, Vec<Seen>) {
+/// Makes a connection's bytes: the handshake, the requests and their data. Also returns the expected events.
+pub fn connection(requests: &[Request]) -> (Vec<u8>, Vec<OwnedEvent>) {
     let mut bytes = wire::Handshake.to_bytes().to_vec();
-    let mut expected = vec![Seen::Handshake];
+    let mut expected = vec![OwnedEvent::Handshake];
     for request in requests {
         bytes.extend_from_slice(&encoded(request));
-        expected.push(Seen::Request(StreamId(*b"ab"), normal(request.clone())));
+        expected.push(OwnedEvent::Request(StreamId(*b"ab"), normal(request.clone())));
         if data_of(request) > 0 {
             let data: Vec<u8> = (0..data_of(request)).map(|i| (i % 251) as u8).collect();
             bytes.extend_from_slice(&data);
-            expected.push(Seen::Data(data));
+            expected.push(OwnedEvent::Data(data));
         }
     }
     (bytes, expected)
 }
 
-/// However the stream is cut, the same comes out.
+/// Checks that the events are the same however the stream is divided.
 pub fn split_anywhere(requests: &[Request], lengths: &[usize]) -> Check {
     let (bytes, expected) = connection(requests);
-    same("in one piece", &decode_in_pieces(&bytes, &[]), &expected)?;
-    same("in pieces", &decode_in_pieces(&bytes, lengths), &expected)
+    same("in one part", &decode_in_parts(&bytes, &[]), &expected)?;
+    same("in parts", &decode_in_parts(&bytes, lengths), &expected)
 }

@@ -1,4 +1,4 @@
-//! Random requests, all kinds, with the odd ends that the protocol allows.
+//! Random requests of all kinds, including the odd cases that the protocol allows.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn offset() -> impl Strategy<Value = u64> {
     prop_oneof![0..100_000u64, Just(1 << 40), Just((1 << 63) - 1 - 0x7fff_ffff)]
 }
 
-/// Lengths of data that the tests really make.
+/// Lengths of data that the tests create in memory.
 fn short_len() -> impl Strategy<Value = u32> {
     0..5000u32
 }
@@ -30,7 +30,7 @@ fn text(limit: usize) -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..limit)
 }
 
-/// Any bytes but NUL and `?`; blanks and line ends are there.
+/// Any bytes but NUL and `?`, including blanks and line ends.
 pub fn path_bytes() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![Just(b'/'), Just(b' '), Just(b'\n'), Just(b'&'), 1..=62u8, 64..=255u8];
     vec(byte, 1..60).prop_map(|mut bytes| {
@@ -231,7 +231,7 @@ pub fn any_request() -> BoxedStrategy<Request> {
     prop_oneof![session_requests(), name_requests(), file_requests(len().boxed())].boxed()
 }
 
-/// Any request whose data is short enough to be made.
+/// Any request whose data are short enough for memory.
 pub fn short_request() -> BoxedStrategy<Request> {
     prop_oneof![session_requests(), name_requests(), file_requests(short_len().boxed())].boxed()
 }

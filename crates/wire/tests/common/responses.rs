@@ -11,7 +11,7 @@ fn bytes(limit: usize) -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..limit)
 }
 
-/// For people: no NUL.
+/// Text for people, without NULs.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     vec(1..=255u8, 0..100)
 }
@@ -63,7 +63,7 @@ pub fn round_trip(response: &Response) -> Check {
     let header = wire::ResponseHeader::parse(header).map_err(|error| error.to_string())?;
     same("length", &(header.dlen as usize), &body.len())?;
     let decoded = Response::decode(&header, body).map_err(|error| format!("{response:?}: {error}"))?;
-    // trailing NULs of texts are not kept; the texts made here have none
+    // trailing NULs of texts are dropped; the texts made here have none
     same("response", &decoded, response)
 }
 
@@ -90,7 +90,7 @@ pub fn entries(with_stat: bool) -> BoxedStrategy<Vec<DirEntry>> {
     .boxed()
 }
 
-/// Written page by page and read again, a listing is the same.
+/// Checks that a listing is the same after writing it page by page and reading it.
 pub fn listing_round_trip(with_stat: bool, entries: &[DirEntry], page_len: usize) -> Check {
     let mut body = DirlistBody::new(with_stat);
     let mut bodies = Vec::new();

@@ -17,64 +17,64 @@ use crate::workload::{
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Analysis {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// A ROOT file of this machine, whose branches are read.
+    /// A ROOT file on this machine whose branches the jobs read.
     pub root_file: Option<PathBuf>,
-    /// The tree or ntuple in it; the largest otherwise.
+    /// The tree or ntuple in it. The default is the largest.
     pub tree: Option<String>,
-    /// Patterns of the branches or fields that are read; all otherwise.
+    /// Patterns of the branches or fields that the jobs read. The default is all.
     pub branches: Option<Vec<String>>,
-    /// A recording of XRootD's recorder plug-in, which is replayed.
+    /// A recording of XRootD's recorder plug-in, which the jobs replay.
     pub recording: Option<PathBuf>,
-    /// A file that is made up.
+    /// A synthetic file.
     pub synthetic: Option<Synthetic>,
-    /// Copies of the files on the system; jobs are spread over them.
+    /// The number of copies of the files on the system. The jobs are spread over them.
     #[serde(default = "one_copy")]
     pub copies: u32,
     /// Jobs at a time.
     #[serde(default = "one")]
     pub jobs: Many<u32>,
-    /// `all`, or a share of the events at random: `1%`.
+    /// `all`, or a share of the events at random, such as `1%`.
     #[serde(default = "all_events")]
     pub events: Many<Share>,
-    /// How baskets lie in the file.
+    /// The order of the baskets in the file.
     #[serde(default = "as_it_is")]
     pub order: Many<Order>,
     /// How jobs read.
     #[serde(default = "direct")]
     pub mode: Many<Mode>,
-    /// Bytes that are read at once (`vector`), or ahead (`read-ahead`).
+    /// The bytes read at once (`vector`) or ahead (`read-ahead`).
     #[serde(default = "cache")]
     pub cache: Many<Size>,
-    /// A wait before each answer is seen.
+    /// A delay before each answer arrives.
     #[serde(default = "no_time")]
     pub added_round_trip: Many<Time>,
-    /// Whether jobs decompress; by default where there is something to decompress.
+    /// Whether jobs decompress. The default is yes if the data are compressed.
     pub decompress: Option<Many<bool>>,
-    /// CPU seconds that they spend for each MB besides.
+    /// The CPU seconds that jobs spend on each MB in addition.
     #[serde(default = "nothing")]
     pub compute: Many<CpuSeconds>,
-    /// What a replayed job does where the recorded one did not read.
+    /// What a replayed job does between the recorded reads.
     #[serde(default = "skip")]
     pub gaps: Many<Gaps>,
-    /// Where files are copied to on this machine (`copy-in`).
+    /// The directory on this machine that files are copied to (`copy-in`).
     pub scratch: Option<PathBuf>,
 }
 
-/// A file that is made up.
+/// A synthetic file.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Synthetic {
-    /// Bytes of the file, at most.
+    /// The largest size of the file, in bytes.
     pub file: Size,
-    /// Events in it.
+    /// The number of events in it.
     pub events: u64,
-    /// Branches, each with the same number of baskets.
+    /// The number of branches. All have the same number of baskets.
     pub branches: u32,
-    /// How many of them jobs read; all otherwise.
+    /// How many of them jobs read. The default is all.
     pub read: Option<u32>,
-    /// Bytes of each basket.
+    /// The size of each basket in bytes.
     pub basket: Size,
 }
 
@@ -99,7 +99,7 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// A time as people write it: `12ms`.
+/// A time in the form `12ms`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Time(pub Duration);
 
@@ -156,7 +156,7 @@ fn skip() -> Many<Gaps> {
     Many::One(Gaps::Skip)
 }
 
-/// Whether a cache's size means anything.
+/// Whether the cache size has any effect.
 fn has_cache(mode: Mode) -> bool {
     matches!(mode, Mode::Vector | Mode::ReadAhead)
 }
@@ -186,7 +186,7 @@ impl Analysis {
         self.decompress.clone().unwrap_or(Many::One(self.root_file.is_some()))
     }
 
-    /// Modes, those with a cache with each of its sizes.
+    /// All modes, those with a cache combined with each cache size.
     fn modes(&self) -> Vec<(Mode, u64)> {
         let caches = self.cache.all();
         let with = |mode: Mode| {
@@ -214,7 +214,7 @@ impl Analysis {
             seed,
             shared: Shared::default(),
         };
-        // What is made of the source depends on the order alone.
+        // The requests derived from the source depend only on the order.
         let specs = each(vec![first], &self.order, |spec, order| {
             (spec.order, spec.shared) = (order, Shared::default());
         });
@@ -227,7 +227,7 @@ impl Analysis {
         });
         let specs = each(specs, &self.decompress(), |spec, decompress| spec.decompress = decompress);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        // within bounds, as was seen when it was read
+        // within the bounds that were checked when it was parsed
         let specs =
             each(specs, &self.compute, |spec, compute| spec.compute_us_per_mb = (compute.0 * 1e6).round() as u32);
         each(specs, &self.gaps, |spec, gaps| spec.gaps = gaps)

@@ -1,5 +1,5 @@
-//! `[[repeat]]`, a job with many files of very different kinds, and `[[robust]]`, very many files of many clients in one directory: the same
-//! work with other parameters where none are given.
+//! `[[repeat]]`, a job with many files of different sizes, and `[[robust]]`, very many files of many clients in one
+//! directory. Both do the same work with different defaults.
 
 use serde::Deserialize;
 
@@ -10,32 +10,32 @@ use super::{Section, each, named, one, product, request, size};
 use crate::target::{Durability, Manner};
 use crate::workload::{ChurnError, ChurnPhase, ChurnSpec, Mix, Sizes};
 
-/// A job with many files of very different kinds, in all combinations of its parameters.
+/// A job with many files of different sizes, in all combinations of its parameters.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repeat {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// What is done, in its order, with the same files.
+    /// The phases in order, on the same files.
     #[serde(default = "job_phases")]
     pub phases: Vec<ChurnPhase>,
     /// Jobs at a time.
     #[serde(default = "one")]
     pub jobs: Many<u32>,
-    /// Files that each has room for.
+    /// The number of files of each job.
     pub files: Many<u32>,
-    /// The smallest and the largest file.
+    /// The sizes of the smallest and the largest file.
     #[serde(default = "kinds")]
     pub sizes: [Size; 2],
-    /// Operations of each job.
+    /// The operations of each job.
     pub operations: Many<u64>,
-    /// How often which.
+    /// The frequencies of the operations.
     #[serde(default)]
     pub mix: Mix,
-    /// All in one directory; otherwise each job has its own.
+    /// Whether all jobs share one directory. Otherwise each has its own.
     #[serde(default)]
     pub one_directory: bool,
-    /// When written bytes have to be on the disk.
+    /// When written bytes must be durable.
     #[serde(default = "undurable")]
     pub durability: Durability,
     /// Operations a second of each job, at fixed times.
@@ -46,28 +46,28 @@ pub struct Repeat {
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Robust {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// What is done, in its order, with the same files.
+    /// The phases in order, on the same files.
     #[serde(default = "robust_phases")]
     pub phases: Vec<ChurnPhase>,
     /// Clients at a time.
     pub clients: Many<u32>,
-    /// Files of each.
+    /// The number of files of each client.
     pub files: Many<u32>,
-    /// The smallest and the largest file.
+    /// The sizes of the smallest and the largest file.
     #[serde(default = "robust_sizes")]
     pub sizes: [Size; 2],
-    /// Operations of each client between filling and reading back: what makes it last for hours.
+    /// The operations of each client between the first and the last phase. They make the work last for hours.
     #[serde(default = "thousand")]
     pub operations: Many<u64>,
-    /// How often which.
+    /// The frequencies of the operations.
     #[serde(default = "robust_mix")]
     pub mix: Mix,
-    /// All in one directory; otherwise each client has its own.
+    /// Whether all clients share one directory. Otherwise each has its own.
     #[serde(default = "in_one")]
     pub one_directory: bool,
-    /// When written bytes have to be on the disk.
+    /// When written bytes must be durable.
     #[serde(default = "undurable")]
     pub durability: Durability,
     /// Operations a second of each client, at fixed times.
@@ -94,7 +94,7 @@ fn thousand() -> Many<u64> {
     Many::One(1000)
 }
 
-/// No listing: with very many files it would be most of the work.
+/// No listings: with very many files they would be most of the work.
 fn robust_mix() -> Mix {
     Mix { create: 10, rewrite: 20, read: 50, stat: 10, list: 0, remove: 10 }
 }
@@ -107,7 +107,7 @@ fn undurable() -> Durability {
     Durability::None
 }
 
-/// Works of the phases, for each of `specs`.
+/// The works of the phases, for each of `specs`.
 fn works(name: &str, clients: &str, phases: &[ChurnPhase], specs: Vec<ChurnSpec>) -> Vec<Work> {
     let before = |number: usize, phase| phases.iter().take(number).any(|before| *before == phase);
     let work = |spec: ChurnSpec| Work {
@@ -131,7 +131,7 @@ fn works(name: &str, clients: &str, phases: &[ChurnPhase], specs: Vec<ChurnSpec>
     specs.into_iter().map(work).collect()
 }
 
-/// Phases out of their order would look for what is not there.
+/// Checks the order of the phases. Otherwise a phase would look for files that do not exist.
 fn in_order(name: &str, phases: &[ChurnPhase]) -> Result<(), CampaignError> {
     let again = |pair: &[ChurnPhase]| pair[0] > pair[1] || (pair[0] == pair[1] && pair[0] != ChurnPhase::ReadBack);
     let starts = phases.first().is_none_or(|first| matches!(first, ChurnPhase::Fill | ChurnPhase::Mixed));

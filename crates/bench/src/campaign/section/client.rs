@@ -11,17 +11,17 @@ use crate::workload::{ClientWork, GenerateSpec};
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientAlone {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// What is done with each block.
+    /// The operations on each block.
     #[serde(default = "all_client_work")]
     pub work: Vec<ClientWork>,
     /// Threads at a time.
     #[serde(default = "one")]
     pub threads: Many<u32>,
-    /// Bytes of each block.
+    /// The size of each block in bytes.
     pub block: Many<Size>,
-    /// For how long each.
+    /// The duration of each operation.
     #[serde(default = "few_seconds")]
     pub seconds: u32,
 }

@@ -9,45 +9,45 @@ use super::{Section, each, named, one, product, request, size, yes};
 use crate::target::{Durability, Manner, Place};
 use crate::workload::{DaqError, DaqSpec};
 
-/// Recorders and who reads what they write, in all combinations of the parameters.
+/// Recorders, and readers of their files, in all combinations of the parameters.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Daq {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
     /// Recorders at a time.
     pub recorders: Many<u32>,
-    /// Files of each, one after the other.
+    /// The files of each recorder, one after the other.
     #[serde(default = "one_file")]
     pub files: u32,
-    /// Bytes of each file.
+    /// The size of each file in bytes.
     pub file: Many<Size>,
-    /// Bytes of each request.
+    /// The size of each request in bytes.
     pub block: Many<Size>,
-    /// Bytes a second of each recorder.
+    /// The rate of each recorder in bytes a second.
     #[serde(default = "flat_out")]
     pub rate: Many<Rate>,
-    /// What a recorder can keep while the system is slow, before a deadline is missed.
+    /// The bytes that a recorder can buffer while the system is slow, before it misses a deadline.
     #[serde(default = "buffer")]
     pub buffer: Size,
-    /// Readers that follow each recorder.
+    /// The number of readers that follow each recorder.
     #[serde(default = "none")]
     pub followers: Many<u32>,
-    /// Copies of finished files at a time.
+    /// The number of finished files that are copied at a time.
     #[serde(default)]
     pub copiers: u32,
-    /// The directory that they go to.
+    /// The directory for these copies.
     pub copy_to: Option<String>,
-    /// Requests under way at a time on one file, where the driver can.
+    /// The requests under way on one file, if the driver supports several.
     #[serde(default = "one")]
     pub window: Many<u32>,
-    /// Past the client's page cache.
+    /// Whether to bypass the client's page cache.
     #[serde(default)]
     pub direct: bool,
-    /// When written bytes have to be on the disk.
+    /// When written bytes must be durable.
     #[serde(default)]
     pub durability: Durability,
-    /// Compares what is read with what was written.
+    /// Whether read bytes are compared with the written ones.
     #[serde(default = "yes")]
     pub verify: bool,
 }

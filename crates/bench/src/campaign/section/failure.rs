@@ -9,38 +9,39 @@ use super::{Section, each, named, one, product, request, size};
 use crate::target::{Durability, Manner};
 use crate::workload::{FailureError, FailureSpec};
 
-/// Writers and readers that go on while a command of the system's breaks something, in all combinations of their parameters.
+/// Writers and readers that continue while the system's command breaks something, in all combinations of their
+/// parameters.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
     /// Writers at a time.
     #[serde(default = "one")]
     pub writers: Many<u32>,
-    /// Most files of each.
+    /// The most files of each writer.
     #[serde(default = "thousand")]
     pub files: u32,
-    /// Bytes of each file.
+    /// The size of each file in bytes.
     pub file: Many<Size>,
-    /// Bytes of each request.
+    /// The size of each request in bytes.
     pub block: Many<Size>,
-    /// Readers of what was acknowledged.
+    /// The number of readers of acknowledged data.
     #[serde(default = "one")]
     pub readers: Many<u32>,
-    /// For how long they go on.
+    /// The duration of the phase.
     pub seconds: u32,
-    /// When the system's `fail` command is run, in seconds after the start.
+    /// When the system's `fail` command runs, in seconds after the start.
     pub fail_at: u32,
-    /// When its `restore` command is, if it has one.
+    /// When its `restore` command runs, if there is one.
     pub restore_at: Option<u32>,
-    /// How long to wait at the end for a system that is not back yet, in seconds.
+    /// How long to wait at the end for a system that has not recovered, in seconds.
     #[serde(default = "minute")]
     pub wait: u32,
-    /// Past the client's page cache.
+    /// Whether to bypass the client's page cache.
     #[serde(default)]
     pub direct: bool,
-    /// When written bytes have to be on the disk.
+    /// When written bytes must be durable.
     #[serde(default)]
     pub durability: Durability,
 }

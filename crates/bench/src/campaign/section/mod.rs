@@ -1,4 +1,5 @@
-//! The sections of a campaign that say what is done: one file for each kind of work, from its keys to all combinations of their values.
+//! The sections of a campaign that define work. Each kind of work has a file, from its keys to all combinations of
+//! their values.
 
 mod analysis;
 mod churn;
@@ -26,13 +27,13 @@ use super::value::Many;
 
 /// A section of a campaign.
 pub(super) trait Section {
-    /// How many works there are in it, without making them: lists multiply.
+    /// Returns the number of works without making them. Lists multiply, so it can be huge.
     fn combinations(&self) -> u64;
 
-    /// All works of it; `seed` is the campaign's.
+    /// Returns all works; `seed` is the campaign's.
     fn works(&self, seed: u64) -> Vec<Work>;
 
-    /// What is wrong in it, as far as single works do not know.
+    /// Checks what the checks of single works do not see.
     ///
     /// # Errors
     /// [`CampaignError`].
@@ -41,12 +42,12 @@ pub(super) trait Section {
     }
 }
 
-/// All combinations of lists of such lengths.
+/// The number of combinations of lists with these lengths.
 fn product<const N: usize>(counts: [u64; N]) -> u64 {
     counts.into_iter().fold(1, u64::saturating_mul)
 }
 
-/// Each of `points` with each of `values`.
+/// Combines each of `points` with each of `values`.
 fn each<P: Clone, V: Clone>(points: Vec<P>, values: &Many<V>, set: impl Fn(&mut P, V)) -> Vec<P> {
     let values = values.all();
     let with = |point: &P, value: &V| {
@@ -65,7 +66,7 @@ fn named<const N: usize>(parameters: [(&str, String); N]) -> Vec<(String, String
     parameters.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
-/// What is larger than any request fits nowhere, and is refused as such.
+/// A number that does not fit becomes the largest one, which the checks refuse.
 fn request(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

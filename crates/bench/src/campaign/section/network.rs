@@ -8,40 +8,40 @@ use super::{Section, each, named, one, product, request, size};
 use crate::network::{Direction, NetworkSpec, Processes, Protocol};
 use crate::workload::{FlowTool, ForeignFlowsSpec};
 
-/// Flows with the far sides of systems, in all combinations of the parameters.
+/// Flows between clients and network-test servers, in all combinations of the parameters.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// What carries the bytes.
+    /// The protocols.
     #[serde(default = "tcp")]
     pub protocols: Many<Protocol>,
-    /// Where they go, one after the other.
+    /// The directions, one after the other.
     #[serde(default = "both_ways")]
     pub directions: Vec<Direction>,
     /// Flows at a time, of each direction.
     #[serde(default = "one")]
     pub flows: Many<u32>,
-    /// Who moves them.
+    /// The processes that move the bytes.
     #[serde(default = "one_process")]
     pub processes: Many<Processes>,
-    /// One system after the other, or all together.
+    /// Whether all systems are tested together or one after the other.
     #[serde(default = "each_alone")]
     pub at_once: Many<bool>,
-    /// For how long each.
+    /// The duration of each test.
     #[serde(default = "some_seconds")]
     pub seconds: u32,
-    /// Bytes of each call of TCP.
+    /// The bytes of each TCP call.
     #[serde(default = "block")]
     pub block: Size,
-    /// Bytes of each datagram of UDP.
+    /// The bytes of each UDP datagram.
     #[serde(default = "datagram")]
     pub datagram: Size,
-    /// Bytes a second of each flow.
+    /// The rate of each flow in bytes a second.
     #[serde(default = "flat_out")]
     pub rate: Many<Rate>,
-    /// Other tools on the same flows, each right after our own.
+    /// Other tools for the same flows, each right after the bench's own test.
     #[serde(default)]
     pub beside: Vec<FlowTool>,
 }
@@ -70,7 +70,7 @@ fn block() -> Size {
     Size(128 << 10)
 }
 
-/// Fits into a packet of an Ethernet whose packets are of 1,500 bytes, with IPv6, UDP and a tunnel's heads.
+/// Fits into an Ethernet packet of 1,500 bytes, including the headers of IPv6, UDP and a tunnel.
 fn datagram() -> Size {
     Size(1400)
 }
@@ -125,7 +125,7 @@ impl Section for Network {
                     let work = NetworkSpec { direction: *direction, ..spec.clone() };
                     let theirs =
                         |tool: &FlowTool| Phase::ForeignFlows(ForeignFlowsSpec { tool: *tool, work: work.clone() });
-                    // What a network carries changes with the time: one tool right after the other.
+                    // A network's capacity changes with time, so one tool follows right after the other.
                     let theirs: Vec<Phase> = self.beside.iter().map(theirs).collect();
                     std::iter::once(Phase::Network(work)).chain(theirs)
                 })

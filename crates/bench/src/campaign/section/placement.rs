@@ -8,33 +8,34 @@ use super::{Section, each, named, one, product, request, size, yes};
 use crate::target::{Durability, Manner};
 use crate::workload::{Access, StreamSpec};
 
-/// Clients that write files, read their own and those of others, so that it shows which servers data is put on and who serves it, in all
-/// combinations of the parameters. Clients at several places are several machines; scenarios are systems.
+/// Clients that write files, then read their own and those of others, in all combinations of the parameters. The
+/// results show which servers get the data and which serve them. Clients at several locations are several machines;
+/// scenarios are systems.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Placement {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// What is done, in its order, with the same files.
+    /// The phases in order, on the same files.
     #[serde(default = "phases")]
     pub phases: Vec<Access>,
     /// Clients at a time.
     pub clients: Many<u32>,
-    /// Files of each.
+    /// The number of files of each client.
     #[serde(default = "one")]
     pub files: Many<u32>,
-    /// Bytes of each file.
+    /// The size of each file in bytes.
     pub file: Many<Size>,
-    /// Bytes of each request.
+    /// The size of each request in bytes.
     #[serde(default = "block")]
     pub block: Size,
-    /// Requests under way at a time on one file, where the driver can.
+    /// The requests under way on one file, if the driver supports several.
     #[serde(default = "window")]
     pub window: u32,
-    /// When written bytes have to be on the disk.
+    /// When written bytes must be durable.
     #[serde(default)]
     pub durability: Durability,
-    /// Compares what is read with what was written.
+    /// Whether read bytes are compared with the written ones.
     #[serde(default = "yes")]
     pub verify: bool,
 }

@@ -8,33 +8,34 @@ use super::{Section, each, named, product, request, size, yes};
 use crate::target::{Durability, Manner};
 use crate::workload::{SmallPhase, SmallSpec};
 
-/// Many small files in all combinations of their parameters.
+/// Many small files, in all combinations of their parameters.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Small {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// What is done, in its order, with the same files.
+    /// The phases in order, on the same files.
     #[serde(default = "all_phases")]
     pub phases: Vec<SmallPhase>,
     /// Clients at a time.
     pub clients: Many<u32>,
-    /// Files of each.
+    /// The number of files of each client.
     pub files: Many<u32>,
-    /// Bytes of each file.
+    /// The size of each file in bytes.
     pub file: Many<Size>,
-    /// All in one directory; otherwise each client has its own.
+    /// Whether all clients share one directory. Otherwise each has its own.
     #[serde(default = "own_directories")]
     pub one_directory: Many<bool>,
-    /// When written bytes have to be on the disk.
+    /// When written bytes must be durable.
     #[serde(default = "undurable")]
     pub durability: Durability,
-    /// Files are made as many with one request as the system takes, where it takes any: weir's batches.
+    /// Whether files are created in weir's batches, if the system supports them. Each batch is as large as the
+    /// system allows.
     #[serde(default)]
     pub batch: bool,
     /// Operations a second of each client, at fixed times.
     pub rate: Option<u32>,
-    /// Compares what is read with what was written.
+    /// Whether read bytes are compared with the written ones.
     #[serde(default = "yes")]
     pub verify: bool,
 }

@@ -12,43 +12,43 @@ use crate::workload::{Access, ForeignSpec, StreamSpec, Tool};
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// The patterns, in their order, on the same files.
+    /// The access patterns in order, on the same files.
     pub phases: Vec<Access>,
-    /// Bytes of each file.
+    /// The size of each file in bytes.
     pub file: Many<Size>,
-    /// Bytes of each request.
+    /// The size of each request in bytes.
     pub block: Many<Size>,
     /// Streams at a time.
     #[serde(default = "one")]
     pub streams: Many<u32>,
-    /// Files of each stream.
+    /// The number of files of each stream.
     #[serde(default = "one")]
     pub files: Many<u32>,
-    /// Parts of a file at a time; new files are written by one worker all the same.
+    /// The parts of a file that are read or written at a time. A new file always has one writer.
     #[serde(default = "one")]
     pub chunks: Many<u32>,
-    /// Requests under way at a time on one file, where the driver can.
+    /// The requests under way on one file, if the driver supports several.
     #[serde(default = "one")]
     pub window: Many<u32>,
-    /// Of the system's places so many, over which files are spread; otherwise all.
+    /// How many of the system's directories the files are spread over. The default is all.
     pub targets: Option<Many<u32>>,
-    /// Past the client's page cache.
+    /// Whether to bypass the client's page cache.
     #[serde(default)]
     pub direct: bool,
-    /// When written bytes have to be on the disk.
+    /// When written bytes must be durable.
     #[serde(default)]
     pub durability: Durability,
-    /// Other tools on the same work, after our own: fio by path, xrdcp by `root://`.
+    /// Other tools for the same work, after the bench's own test: fio by path, xrdcp by `root://`.
     #[serde(default)]
     pub beside: Vec<Tool>,
-    /// Bytes a second of each stream, at fixed times.
+    /// The rate of each stream in bytes a second, at fixed times.
     pub rate: Option<Size>,
-    /// Share of writes of a mixture.
+    /// The share of writes in a mixture, in percent.
     #[serde(default = "half")]
     pub write_percent: u8,
-    /// Compares what is read with what was written.
+    /// Whether read bytes are compared with the written ones.
     #[serde(default = "yes")]
     pub verify: bool,
 }

@@ -18,7 +18,7 @@ fn secs(seconds: u64) -> Duration {
 }
 
 #[test]
-fn all_begin_at_the_same_moment_whatever_their_clocks_say() {
+fn all_start_at_the_same_moment_whatever_their_clocks_show() {
     let mut world = World::new(5);
     for peer in 1..=5_u64 {
         let ahead_us = 3_600_000_000 * (i64::try_from(peer).unwrap() - 3);
@@ -42,7 +42,7 @@ fn all_begin_at_the_same_moment_whatever_their_clocks_say() {
 }
 
 #[test]
-fn what_a_lost_agent_had_told_of_is_in_nothing() {
+fn the_reports_of_a_lost_agent_do_not_count() {
     let mut world = World::new(5);
     (1..=5).for_each(|peer| world.join(peer, Agent { seconds: 20, ..Agent::default() }));
     world.input(Input::Muster);
@@ -53,7 +53,8 @@ fn what_a_lost_agent_had_told_of_is_in_nothing() {
     let outcome = world.outcomes.remove(0);
     let (_, measured) = &outcome.roles[0];
     assert_eq!(measured.tally.bytes, 8 * RATE * 20);
-    // Each second is of the four that finished, as the tally is: so is what a warm-up would take off.
+    // Each second counts only the four that finished, like the tally. So the part that a warm-up would leave out is
+    // right, too.
     let seconds: Vec<u64> = measured.seconds.iter().map(|reading| reading.bytes / RATE).collect();
     assert_eq!(seconds, (1..=20).map(|second| 8 * second).chain([160]).collect::<Vec<_>>());
     assert_eq!(outcome.missing.len(), 1);
@@ -70,7 +71,7 @@ fn more_agents_than_parts_leave_some_without_work() {
 }
 
 #[test]
-fn settings_are_told_of_when_they_are_new_and_are_bounded_in_all() {
+fn new_settings_are_reported_and_their_total_is_bounded() {
     let mut world = World::new(2);
     (1..=2).for_each(|peer| world.join(peer, Agent::default()));
     let watches = Agent { watches: true, ..Agent::default() };
@@ -89,7 +90,7 @@ fn settings_are_told_of_when_they_are_new_and_are_bounded_in_all() {
     assert_eq!(tell(&mut world, 1, "mount of /x", "nfs4"), [("n1".to_owned(), None, 2)]);
     assert_eq!(tell(&mut world, 1, "mount of /x", "ext4"), [("n1".to_owned(), None, 2)]);
     assert_eq!(tell(&mut world, 3, "kernel", "6.1"), [("n3".to_owned(), Some("s".to_owned()), 1)]);
-    // One after the other: what is kept has a bound, not only what comes at a time.
+    // One after the other, because the stored total has a limit, not only each message.
     let mut told = 0;
     while world.machine.agents() == 2 {
         told += 1;
@@ -115,7 +116,7 @@ fn a_thousand_agents_are_followed_by_one_core() {
         machine.handle(START, told(Tell::Prepared { run: 1, caches: crate::result::Caches::Kept }), &mut out);
     }
     assert_eq!(out.iter().filter(|one| matches!(one, Output::Send(_, Ask::Start { .. }))).count(), 1000);
-    // As they come from the wire.
+    // As decoded from the wire.
     let roles = vec![("record".to_owned(), Reading { operations: 250, bytes: 1 << 30, failures: 0 })];
     let second =
         |number| serde_json::to_vec(&Tell::Second { run: 1, number, roles: roles.clone(), sample: sample() }).unwrap();
@@ -139,7 +140,7 @@ fn a_thousand_agents_are_followed_by_one_core() {
 }
 
 #[test]
-fn whoever_is_lost_at_any_step_nothing_hangs_and_it_is_told() {
+fn a_loss_at_any_step_is_reported_and_nothing_hangs() {
     for seed in 0..300 {
         let mut random = StdRng::seed_from_u64(seed);
         let planned = random.random_range(1..8);
@@ -165,7 +166,7 @@ fn whoever_is_lost_at_any_step_nothing_hangs_and_it_is_told() {
                 let bytes: u64 = outcome.agents.iter().flat_map(|agent| &agent.roles).map(|role| role.bytes).sum();
                 let of_roles: u64 = outcome.roles.iter().map(|(_, measured)| measured.tally.bytes).sum();
                 assert_eq!(bytes, of_roles, "{seed}");
-                // Whose share is not in it is told, and nobody else.
+                // Only agents whose share is missing are reported.
                 let wanted = planned.min(parts as usize);
                 assert_eq!(
                     done.len() < wanted,
@@ -176,7 +177,7 @@ fn whoever_is_lost_at_any_step_nothing_hangs_and_it_is_told() {
                 assert!(outcome.missing.iter().all(|who| !done.contains(who.split(' ').next().unwrap())), "{seed}");
             }
         }
-        // Whoever dies does it within 12 s, and silence is missed after 10.
+        // A lost agent dies within 12 s, and its silence is noticed after 10.
         world.steps(24);
         assert_eq!(
             world.machine.agents(),
@@ -194,7 +195,7 @@ fn an_agent_that_comes_back_takes_part_in_the_next_trial() {
     world.steps(1);
     let first = world.phase(job(2));
     assert_eq!((first.agents.len(), first.missing), (1, vec!["n2 (connection lost)".to_owned()]));
-    // The others' files are there, those of the lost one are not: its share stays out until the trial is over.
+    // The files of the others exist, those of the lost agent do not. So its share stays out until the trial ends.
     world.input(Input::Joined { peer: 3, name: "n2".into(), kind: Kind::Agent });
     world.agents.insert(3, Agent::default());
     let second = world.phase(job(2));
@@ -205,7 +206,7 @@ fn an_agent_that_comes_back_takes_part_in_the_next_trial() {
 }
 
 #[test]
-fn one_that_cannot_do_it_calls_all_off() {
+fn one_refusal_calls_the_phase_off_for_all() {
     let mut world = World::new(3);
     world.join(1, Agent::default());
     world.join(2, Agent { refuses: true, ..Agent::default() });
@@ -214,14 +215,14 @@ fn one_that_cannot_do_it_calls_all_off() {
     let outcome = world.phase(job(3));
     assert_eq!(outcome.refused.as_deref(), Some("n2: no such place"));
     assert!(world.starts.is_empty());
-    // What the slow one says too late is of no phase, and the next one is done.
+    // A late message of the slow agent belongs to no phase, and the next phase is done.
     world.agents.get_mut(&2).unwrap().refuses = false;
     let next = world.phase(job(3));
     assert_eq!((next.refused, next.agents.len(), next.missing.len()), (None, 3, 0));
 }
 
 #[test]
-fn a_phase_can_be_stopped_whenever() {
+fn a_phase_can_be_stopped_at_any_time() {
     for after in [0, 1, 2, 5, 20] {
         let mut world = World::new(2);
         world.join(1, Agent { seconds: 1000, ..Agent::default() });
@@ -240,13 +241,13 @@ fn a_phase_can_be_stopped_whenever() {
 }
 
 #[test]
-fn one_that_does_not_stop_is_given_up() {
+fn an_agent_that_does_not_stop_is_lost() {
     let mut world = World::new(2);
     (1..=2).for_each(|peer| world.join(peer, Agent { seconds: 1000, ..Agent::default() }));
     world.input(Input::Muster);
     world.input(Input::Begin(Box::new(job(2))));
     world.steps(3);
-    // It answers for its clock, and does nothing else.
+    // It answers clock requests, and does nothing else.
     world.agents.get_mut(&2).unwrap().hang();
     world.input(Input::Stop);
     world.steps(70);
@@ -258,7 +259,7 @@ fn one_that_does_not_stop_is_given_up() {
 }
 
 #[test]
-fn who_talks_nonsense_is_dropped_and_nobody_else() {
+fn only_an_agent_that_sends_nonsense_is_dropped() {
     let second = |run, number| Tell::Second { run, number, roles: Vec::new(), sample: sample() };
     let prepared = |run| Tell::Prepared { run, caches: crate::result::Caches::Kept };
     let wrong = [
@@ -284,10 +285,10 @@ fn who_talks_nonsense_is_dropped_and_nobody_else() {
         let outcome = world.outcomes.remove(0);
         assert_eq!((outcome.agents.len(), outcome.missing.len()), (2, 1), "{tell:?}");
         assert!(matches!(world.events.last(), Some(Event::Lost { name, .. }) if name == "n2"), "{tell:?}");
-        // What it says later is nobody's.
+        // Its later messages are ignored.
         world.input(Input::Told { peer: 2, tell: Box::new(tell) });
     }
-    // What is of a phase before this one was late, and harms nobody.
+    // A late message of an earlier phase does no harm.
     let mut world = World::new(1);
     world.join(1, Agent::default());
     world.input(Input::Muster);
@@ -308,14 +309,14 @@ fn servers_are_watched_from_the_start_to_the_end() {
     let outcome = world.phase(job(1));
     let [whole, partly] = &outcome.servers[..] else { panic!("{:?}", outcome.servers) };
     let seconds = |samples: &[crate::sampling::Sample]| samples.iter().map(|sample| sample.seconds).sum::<f64>();
-    // Three seconds of work, and what messages and ticks take.
+    // Three seconds of work, and the time of messages and ticks.
     assert!((2.9..3.5).contains(&seconds(&whole.samples)), "{}", seconds(&whole.samples));
     assert!(whole.is_whole && whole.system == "s");
     // A quarter and an eighth of four processors.
     let cpu_s = whole.cpu_s().unwrap();
     assert!((cpu_s - 1.5 * seconds(&whole.samples)).abs() < 1e-6, "{cpu_s}");
     assert!(!partly.is_whole && partly.cpu_s().is_none());
-    // This machine works by itself.
+    // This machine works itself.
     world.input(Input::Gather);
     world.steps(2);
     world.input(Input::Gathered);

@@ -1,4 +1,4 @@
-//! A world of agents whose clocks differ, with a network in between that takes its time.
+//! A simulated world of agents with different clocks, and a network with delays.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub(super) const START: Duration = Duration::from_secs(1_700_000_000);
 /// Bytes that each part moves in a second.
 pub(super) const RATE: u64 = 1000;
 
-/// Streams, as a phase that divides.
+/// A phase of streams, which can be divided.
 pub(super) fn phase(streams: u32) -> Phase {
     Phase::Stream(StreamSpec {
         access: Access::Write,
@@ -50,7 +50,7 @@ pub(super) fn job(streams: u32) -> Job {
     }
 }
 
-/// What a machine tells each second, of the size that real ones have.
+/// A machine's report of a second, of a realistic size.
 pub(super) fn sample() -> Sample {
     let interface = InterfaceRates { received: 1.25e9, sent: 1.5e6, lost: 0.0, speed: Some(1.25e9) };
     Sample {
@@ -64,15 +64,15 @@ pub(super) fn sample() -> Sample {
     }
 }
 
-/// How an agent is.
+/// The properties of an agent.
 #[derive(Clone, Debug)]
 pub(super) struct Agent {
     pub(super) ahead_us: i64,
-    /// One way.
+    /// The delay in one direction.
     pub(super) delay: Duration,
     /// How long it works.
     pub(super) seconds: u32,
-    /// It is not there any more from then on: its connection is closed, or nothing comes.
+    /// When it dies, and whether its connection closes or it only falls silent.
     pub(super) dies: Option<(Duration, bool)>,
     pub(super) refuses: bool,
     pub(super) watches: bool,
@@ -108,13 +108,13 @@ pub(super) struct World {
     pub(super) machine: Machine,
     pub(super) now: Duration,
     pub(super) agents: BTreeMap<PeerId, Agent>,
-    /// What is under way to the machine.
+    /// Messages on their way to the machine.
     post: BTreeMap<(Duration, u64), (PeerId, Tell)>,
     sent: u64,
     pub(super) events: Vec<Event>,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) servers: Vec<ServerRecord>,
-    /// When each began, in true time.
+    /// When each agent started, in true time.
     pub(super) starts: Vec<Duration>,
 }
 
@@ -202,7 +202,7 @@ impl World {
         self.post.insert((at + delay, self.sent), (peer, tell));
     }
 
-    /// One tick: agents work, messages arrive.
+    /// One tick: agents work, and messages arrive.
     pub(super) fn step(&mut self) {
         let now = self.now + TICK;
         while let Some(entry) = self.post.first_entry().filter(|entry| entry.key().0 <= now) {
@@ -237,7 +237,7 @@ impl World {
         self.input(Input::Tick);
     }
 
-    /// Goes on until a phase is over; tells what it came to.
+    /// Runs until a phase has ended, and returns its result.
     pub(super) fn phase(&mut self, job: Job) -> Outcome {
         self.input(Input::Begin(Box::new(job)));
         let end = self.now + Duration::from_secs(1000);
@@ -254,7 +254,7 @@ impl World {
 }
 
 impl Agent {
-    /// From now on it does nothing but answer for its clock.
+    /// From now on it only answers clock requests.
     pub(super) fn hang(&mut self) {
         self.task = None;
     }

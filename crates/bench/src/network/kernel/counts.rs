@@ -1,43 +1,43 @@
-//! Counters of the whole machine (`/proc/net`), of which two readings make what happened between them. They count what others do as well.
+//! Counters of the whole machine (`/proc/net`). The difference of two readings includes other traffic.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Of one interface (`/proc/net/dev`).
+/// The counters of one interface (`/proc/net/dev`).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct InterfaceCounts {
     /// Bytes received.
     pub received: u64,
     /// Bytes sent.
     pub sent: u64,
-    /// Packets dropped or damaged that came.
+    /// Received packets that were dropped or damaged.
     pub receive_lost: u64,
-    /// Packets dropped or failed that were to go.
+    /// Packets to send that were dropped or failed.
     pub send_lost: u64,
 }
 
-/// What the kernel counted.
+/// The kernel's counters.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Counts {
     /// TCP segments sent.
     pub tcp_sent: u64,
-    /// TCP segments sent once more.
+    /// TCP segments retransmitted.
     pub tcp_retransmitted: u64,
-    /// Times that nothing at all was answered until a timer ran out.
+    /// Retransmission timeouts without any answer.
     pub tcp_timeouts: u64,
-    /// TCP segments thrown away for want of room: in the backlog of a socket that was just being read, or in its queue.
+    /// TCP segments dropped for lack of room, in a socket's backlog or its receive queue.
     pub tcp_dropped: u64,
-    /// UDP datagrams that found no room when they came (`RcvbufErrors`).
+    /// Received UDP datagrams that found no room (`RcvbufErrors`).
     pub udp_receive_dropped: u64,
-    /// UDP datagrams that found no room when they were to go (`SndbufErrors`).
+    /// UDP datagrams to send that found no room (`SndbufErrors`).
     pub udp_send_dropped: u64,
     /// Interfaces by name.
     pub interfaces: BTreeMap<String, InterfaceCounts>,
 }
 
 impl Counts {
-    /// Reads them; of the interfaces only those in `names`. What the kernel does not show is 0.
+    /// Reads the counters, and those of the interfaces in `names`. A counter that the kernel does not show is 0.
     #[must_use]
     pub fn read(names: &[String]) -> Self {
         let text = |name: &str| std::fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default();
@@ -56,7 +56,7 @@ impl Counts {
         }
     }
 
-    /// What was counted between `before` and now. A counter that went back (a device was taken away) counts as nothing.
+    /// Returns the difference to `before`. A counter that went back (its device was removed) counts as 0.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let interface = |(name, now): (&String, &InterfaceCounts)| {
@@ -81,7 +81,7 @@ impl Counts {
     }
 }
 
-/// These files have lines in pairs: names, then values.
+/// Finds a value. These files have lines in pairs: names, then values.
 fn value(text: &str, kind: &str, name: &str) -> u64 {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(kind));
     let mut found = || {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn two_readings_make_what_happened_between_them() {
+    fn two_readings_give_the_difference() {
         let names = ["eth0".to_owned()];
         let before = Counts::of(SNMP, NETSTAT, DEV, &names);
         let more = Counts::of(&SNMP.replace("77 5", "100 6"), NETSTAT, &DEV.replace("2000", "5000"), &names);

@@ -1,4 +1,5 @@
-//! What the kernel counts while bytes flow: of each TCP connection, of the interfaces that they take, and of the whole machine.
+//! The kernel's counters while bytes flow: of each TCP connection, of the interfaces on the route, and of the whole
+//! machine.
 
 mod counts;
 mod netlink;
@@ -11,35 +12,35 @@ use crate::measure::cpu_time;
 
 pub use counts::{Counts, InterfaceCounts};
 
-/// Names of congestion controls are shorter (`TCP_CA_NAME_MAX`).
+/// The longest name of a congestion control (`TCP_CA_NAME_MAX`).
 const CONGESTION_NAME_MAX: usize = 16;
 
-/// What the kernel knows of one end of a TCP connection (`struct tcp_info`).
+/// The kernel's state of one end of a TCP connection (`struct tcp_info`).
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct TcpState {
-    /// Segments that it sent more than once.
+    /// Retransmitted segments.
     pub retransmitted: u32,
-    /// Segments that it sent in all.
+    /// All sent segments.
     pub sent: u32,
-    /// Bytes of a segment.
+    /// The bytes of a segment.
     pub segment_bytes: u32,
-    /// The round trip as it was smoothed last, in microseconds.
+    /// The smoothed round trip time in microseconds.
     pub round_trip_us: u32,
-    /// Segments that it may have under way (the congestion window).
+    /// The congestion window in segments.
     pub window_segments: u32,
-    /// The congestion control.
+    /// The name of the congestion control.
     pub congestion: String,
 }
 
 impl TcpState {
-    /// Of this end; `None` where the kernel does not say.
+    /// Returns the state of this end; `None`: the kernel does not reveal it.
     #[must_use]
     pub fn of(stream: &TcpStream) -> Option<Self> {
         netlink::tcp_state(stream.local_addr().ok()?, stream.peer_addr().ok()?)
     }
 }
 
-/// What the kernel counts from now on, on the way to somebody.
+/// The kernel's counters from now on, for the route to a peer.
 #[derive(Debug)]
 pub(super) struct Counting {
     interfaces: Vec<String>,
@@ -61,7 +62,8 @@ impl Counting {
     }
 }
 
-/// The interface by which an address is reached, and those below it (the members of a bond); empty where the kernel does not say.
+/// Returns the interface on the route to an address, and those below it (the members of a bond). Empty if the
+/// kernel does not reveal it.
 fn interfaces_to(address: IpAddr) -> Vec<String> {
     let Some(name) = netlink::interface_to(address).and_then(name_of) else { return Vec::new() };
     let below = std::fs::read_dir(format!("/sys/class/net/{name}")).into_iter().flatten().flatten();

@@ -1,5 +1,6 @@
-//! Two questions to the kernel by netlink: what it knows of a TCP connection (sock_diag(7)), and by which interface it reaches an address
-//! (rtnetlink(7)). Both are the kernel's binary messages in this machine's byte order; answers are read with bounds.
+//! Two netlink requests to the kernel: the state of a TCP connection (sock_diag(7)), and the interface on the route
+//! to an address (rtnetlink(7)). Both use the kernel's binary messages in this machine's byte order. Answers are
+//! parsed within bounds.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -26,15 +27,15 @@ const FAMILY_IPV4: u8 = 2;
 const FAMILY_IPV6: u8 = 10;
 const TCP: u8 = 6;
 
-/// What the kernel knows of the connection between two addresses; `None` where it does not say.
+/// Returns the state of the connection between two addresses; `None`: the kernel does not reveal it.
 pub(super) fn tcp_state(local: SocketAddr, remote: SocketAddr) -> Option<TcpState> {
     let answer = ask(SOCK_DIAG, SOCK_DIAG_BY_FAMILY, &diag_request(local, remote)?)?;
     tcp_state_of(body(&answer, SOCK_DIAG_BY_FAMILY)?)
 }
 
-/// The number of the interface by which an address is reached; `None` where there is no way.
+/// Returns the number of the interface on the route to an address; `None`: there is no route.
 pub(super) fn interface_to(address: IpAddr) -> Option<u32> {
-    // 0 of this family is NETLINK_ROUTE. Its answer is of the type two below the question's: RTM_NEWROUTE.
+    // Family 0 is NETLINK_ROUTE. The type of its answer is that of the request minus two: RTM_NEWROUTE.
     let answer = ask_of_family(None, RTM_GETROUTE, &route_request(address))?;
     interface_of(body(&answer, RTM_GETROUTE - 2)?)
 }
@@ -51,7 +52,7 @@ fn ask_of_family(protocol: Option<Protocol>, kind: u16, question: &[u8]) -> Opti
     message.extend(length.to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend(NLM_F_REQUEST.to_ne_bytes());
-    message.extend([0; 8]); // sequence number and port: there is one question on this socket
+    message.extend([0; 8]); // sequence number and port: this socket has one request only
     message.extend(question);
     sendto(&socket, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0)).ok()?;
     let mut answer = vec![0; ANSWER_BYTES_MAX];
@@ -60,7 +61,7 @@ fn ask_of_family(protocol: Option<Protocol>, kind: u16, question: &[u8]) -> Opti
     Some(answer)
 }
 
-/// What is in the first message of an answer, if it is of the kind that was waited for, and no error.
+/// Returns the body of an answer's first message, if it has the expected type and is no error.
 fn body(answer: &[u8], wanted: u16) -> Option<&[u8]> {
     let length = u32_at(answer, 0)? as usize;
     let kind = u16_at(answer, 4)?;
@@ -91,7 +92,7 @@ fn diag_request(local: SocketAddr, remote: SocketAddr) -> Option<Vec<u8>> {
     Some(request)
 }
 
-/// Addresses of one link are told apart by its interface.
+/// The interface number distinguishes addresses of one link.
 fn scope_of(address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V4(_) => 0,
@@ -99,7 +100,8 @@ fn scope_of(address: SocketAddr) -> u32 {
     }
 }
 
-/// From `struct inet_diag_msg` and the attributes behind it; places in `struct tcp_info` are those of linux/tcp.h, which only grows.
+/// Parses `struct inet_diag_msg` and its attributes. Offsets in `struct tcp_info` are those of linux/tcp.h, which
+/// only grows.
 fn tcp_state_of(body: &[u8]) -> Option<TcpState> {
     let attributes = body.get(INET_DIAG_MSG_BYTES..)?;
     let info = attribute(attributes, INET_DIAG_INFO)?;
@@ -140,7 +142,8 @@ fn interface_of(body: &[u8]) -> Option<u32> {
     u32_at(attribute(body.get(RTMSG_BYTES..)?, RTA_OIF)?, 0)
 }
 
-/// The first attribute of a kind: each has its length, its kind, and its bytes, and begins at a multiple of four.
+/// Returns the first attribute of a kind. Each has its length, its kind and its bytes, and begins at a multiple of
+/// four.
 fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16_at(bytes, 0)?);
@@ -169,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_of_a_connection() {
+    fn the_kernel_reveals_the_state_of_a_connection() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(address).unwrap();
             let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -177,14 +180,14 @@ mod tests {
             let state = tcp_state(local, remote).unwrap();
             assert_eq!(state.retransmitted, 0);
             assert!(state.segment_bytes > 500 && !state.congestion.is_empty(), "{state:?}");
-            // The other way round it is the other end of the same connection, which has not been accepted yet.
+            // With the addresses exchanged, it is the other end of the same connection, which is not accepted yet.
             assert_eq!(tcp_state(local, SocketAddr::new(remote.ip(), 1)), None);
         }
         assert_eq!(tcp_state("127.0.0.1:1".parse().unwrap(), "[::1]:1".parse().unwrap()), None);
     }
 
     #[test]
-    fn the_way_to_this_machine_is_its_loopback() {
+    fn the_route_to_this_machine_is_its_loopback() {
         assert_eq!(interface_to(Ipv4Addr::LOCALHOST.into()), Some(1));
         assert_eq!(interface_to(Ipv6Addr::LOCALHOST.into()), Some(1));
     }
@@ -195,14 +198,14 @@ mod tests {
         assert_eq!(attribute(&bytes, 7), Some(&[1][..]));
         assert_eq!(attribute(&bytes, 4), Some(&[9, 0, 0, 0][..]));
         assert_eq!(attribute(&bytes, 5), None);
-        // A length that would stand still, or lead out.
+        // Lengths that would not advance, or lead out of the bytes.
         assert_eq!(attribute(&[0, 0, 1, 0, 0, 0, 0, 0], 2), None);
         assert_eq!(attribute(&[99, 0, 1, 0], 1), None);
     }
 
     proptest! {
         #[test]
-        fn any_answer_does_no_harm(bytes: Vec<u8>, kind: u16) {
+        fn any_answer_is_parsed_without_a_panic(bytes: Vec<u8>, kind: u16) {
             let _ = body(&bytes, kind).map(|body| (tcp_state_of(body), interface_of(body)));
             let _ = (tcp_state_of(&bytes), interface_of(&bytes), attribute(&bytes, kind));
         }

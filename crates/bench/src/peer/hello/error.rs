@@ -1,23 +1,23 @@
-//! Why two processes did not come together.
+//! Why a handshake failed.
 
 use std::io;
 use std::time::Duration;
 
 use super::{Role, VERSION};
 
-/// Why one side does not want the other.
+/// Why one side refuses the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Refusal {
-    /// The secret is another.
+    /// The secrets differ.
     WrongToken = 1,
     /// The token has expired.
     Expired = 2,
-    /// Nobody of this role is expected here.
+    /// The role is not accepted here.
     Role = 3,
 }
 
-/// Two processes did not come together. Each text says what the other is called, and what to do.
+/// A handshake failed. Each text names the other side and says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum HelloError {
     /// The connection broke.
@@ -25,32 +25,32 @@ pub enum HelloError {
     Io {
         /// The peer.
         peer: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// No, or not enough, words in time.
+    /// The peer did not send enough in time.
     #[error("{peer} did not finish its greeting in {} s; is it `weir bench` that listens there?", within.as_secs_f32())]
     Slow {
         /// The peer.
         peer: String,
-        /// The time that it had.
+        /// The time limit.
         within: Duration,
     },
     /// The peer has closed the connection before its greeting was complete.
-    #[error("{peer} has closed the connection within the greeting; what it writes there says why")]
+    #[error("{peer} has closed the connection during the greeting; its own output says why")]
     Gone {
         /// The peer.
         peer: String,
     },
-    /// Something else listens, or calls, there.
-    #[error("{peer} is no `weir bench`: its first bytes are something else")]
+    /// Another program listens or calls there.
+    #[error("{peer} is not a `weir bench`: it does not send the greeting")]
     Stranger {
         /// The peer.
         peer: String,
     },
-    /// Another version.
+    /// The peer has another version.
     #[error(
-        "{peer} speaks version {theirs} of what peers say to each other, and this is version {VERSION}; use the same weir on all machines"
+        "{peer} speaks version {theirs} of the bench's protocol, and this program version {VERSION}; use the same weir on all machines"
     )]
     Version {
         /// The peer.
@@ -58,55 +58,55 @@ pub enum HelloError {
         /// Its version.
         theirs: u16,
     },
-    /// A role that nobody waits for here.
+    /// The peer's role is not accepted here.
     #[error("{peer} is {}, and here {} is expected", name_of(*theirs), names_of(wanted))]
     WrongRole {
         /// The peer.
         peer: String,
-        /// What it says it is, as a number.
+        /// The peer's role as a number.
         theirs: u8,
-        /// What was expected.
+        /// The accepted roles.
         wanted: Vec<Role>,
     },
-    /// One has a token and the other has not.
+    /// One side has a token and the other has none.
     #[error("{peer} has {}; give both sides the same token file (`weir bench token FILE` makes one)", if *they { "a token, and this side has none" } else { "no token, and this side has one" })]
     NoToken {
         /// The peer.
         peer: String,
-        /// Whether they are the side that has one.
+        /// Whether the peer is the side with the token.
         they: bool,
     },
-    /// Their proof is wrong.
+    /// The peer's proof is wrong.
     #[error("{peer} has another token; give both sides the same token file")]
     WrongToken {
         /// The peer.
         peer: String,
     },
-    /// Ours has expired.
+    /// Our own token has expired.
     #[error(
-        "the token that {peer} is greeted with has expired by this machine's clock; make a new one with `weir bench token FILE`, and give it to all"
+        "the token for {peer} has expired by this machine's clock; make a new one with `weir bench token FILE`, and copy it to all machines"
     )]
     Expired {
         /// The peer.
         peer: String,
     },
-    /// They said no.
+    /// The peer refuses us.
     #[error("{peer} refuses: {}", told(*why))]
     Refused {
         /// The peer.
         peer: String,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
 }
 
 fn told(why: Refusal) -> &'static str {
     match why {
-        Refusal::WrongToken => "its token is another; give both sides the same token file",
+        Refusal::WrongToken => "it has another token; give both sides the same token file",
         Refusal::Expired => {
-            "the token has expired by its clock; make a new one with `weir bench token FILE`, and give it to all"
+            "the token has expired by its clock; make a new one with `weir bench token FILE`, and copy it to all machines"
         }
-        Refusal::Role => "it does not expect anybody for this purpose; is it the right address?",
+        Refusal::Role => "it does not accept this role; is the address right?",
     }
 }
 

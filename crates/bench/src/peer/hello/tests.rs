@@ -1,4 +1,4 @@
-//! Greetings between two threads, and with whoever else may call.
+//! Handshakes between two threads, and with other callers.
 
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -20,7 +20,7 @@ fn fresh(byte: u8, now: i64) -> Fresh {
 
 type Outcome = Result<Role, HelloError>;
 
-/// An agent calls a coordinator; how it ends for both.
+/// An agent calls a coordinator. Returns the result of both.
 fn meet(agent: (Role, &Token, i64), coordinator: (&[Role], &Token, i64)) -> (Outcome, Outcome) {
     let (mut a, mut b) = UnixStream::pair().unwrap();
     thread::scope(|scope| {
@@ -40,7 +40,7 @@ fn both_say(met: &(Outcome, Outcome)) -> (String, String) {
 }
 
 #[test]
-fn those_with_the_same_token_come_together() {
+fn peers_with_the_same_token_connect() {
     for token in [token(5), Token::open()] {
         let (caller, listener) = meet((Role::Agent, &token, NOW), (&[Role::Agent, Role::Flow], &token, NOW));
         assert_eq!((caller.unwrap(), listener.unwrap()), (Role::Coordinator, Role::Agent));
@@ -48,7 +48,7 @@ fn those_with_the_same_token_come_together() {
 }
 
 #[test]
-fn each_refusal_is_told_on_both_sides() {
+fn each_refusal_is_reported_on_both_sides() {
     let (right, wrong) = (token(5), token(6));
     let met = meet((Role::Agent, &wrong, NOW), (&[Role::Agent], &right, NOW));
     assert!(matches!(
@@ -71,7 +71,7 @@ fn each_refusal_is_told_on_both_sides() {
     let met = meet((Role::Flow, &right, NOW), (&[Role::Agent], &right, NOW));
     let (caller, listener) = both_say(&met);
     assert!(listener.contains("is a flow, and here an agent is expected"), "{listener}");
-    assert!(caller.contains("does not expect anybody for this purpose"), "{caller}");
+    assert!(caller.contains("does not accept this role"), "{caller}");
 
     let met = meet((Role::Agent, &Token::open(), NOW), (&[Role::Agent], &right, NOW));
     let (caller, listener) = both_say(&met);
@@ -80,7 +80,7 @@ fn each_refusal_is_told_on_both_sides() {
 }
 
 #[test]
-fn another_version_is_told_on_both_sides() {
+fn another_version_is_reported_on_both_sides() {
     let (token, change) = (token(5), |bytes: &mut [u8]| bytes[8..10].copy_from_slice(&7_u16.to_le_bytes()));
     let hello = Hello { role: Role::Agent, wanted: &[Role::Coordinator, Role::Agent], token: &token };
     let (mut a, mut b) = UnixStream::pair().unwrap();
@@ -89,7 +89,7 @@ fn another_version_is_told_on_both_sides() {
     a.write_all(&newer).unwrap();
     let refused = accept(&mut b, "worker:3", hello, &fresh(2, NOW)).unwrap_err().to_string();
     assert!(refused.contains("worker:3 speaks version 7") && refused.contains("version 1"), "{refused}");
-    // It was answered with our greeting, so it can say the same.
+    // It got our greeting, so it can report the same.
     let mut answer = [0; GREETING_BYTES];
     a.read_exact(&mut answer).unwrap();
     assert_eq!(&answer[..10], b"weirpeer\x01\0");
@@ -100,9 +100,9 @@ fn another_version_is_told_on_both_sides() {
     assert!(matches!(refused, HelloError::Version { theirs: 7, .. }), "{refused}");
 }
 
-/// What a caller said once, said again: the listener's own random bytes are others.
+/// A recorded proof is sent again. The listener's random bytes are new.
 #[test]
-fn what_was_overheard_is_worth_nothing() {
+fn a_recorded_proof_is_refused() {
     let token = token(5);
     let hello = Hello { role: Role::Coordinator, wanted: &[Role::Agent], token: &token };
     let called = Hello { role: Role::Agent, wanted: &[Role::Coordinator], token: &token };
@@ -121,7 +121,7 @@ fn what_was_overheard_is_worth_nothing() {
 
 /// A listener without the token sends the caller's own proof back.
 #[test]
-fn a_proof_that_is_sent_back_is_worth_nothing() {
+fn a_proof_that_is_sent_back_is_refused() {
     let token = token(5);
     let hello = Hello { role: Role::Agent, wanted: &[Role::Coordinator], token: &token };
     let (mut a, mut b) = UnixStream::pair().unwrap();
@@ -144,7 +144,7 @@ fn a_proof_that_is_sent_back_is_worth_nothing() {
 }
 
 #[test]
-fn a_stranger_is_told_nothing_and_waited_for_no_longer_than_was_said() {
+fn a_stranger_gets_no_answer_and_only_limited_time() {
     let token = token(5);
     let hello = Hello { role: Role::Coordinator, wanted: &[Role::Agent], token: &token };
     let brief = Fresh { within: Duration::from_millis(200), ..fresh(2, NOW) };
@@ -157,7 +157,7 @@ fn a_stranger_is_told_nothing_and_waited_for_no_longer_than_was_said() {
     let _ = a.read_to_end(&mut said);
     assert_eq!(said, b"");
 
-    // One that says nothing, and one that drips: a byte each 20 ms would take a second.
+    // A silent caller, and a slow one: with a byte each 20 ms it would take a second.
     let (_quiet, mut b) = UnixStream::pair().unwrap();
     let begun = Instant::now();
     assert!(matches!(accept(&mut b, "p", hello, &brief), Err(HelloError::Slow { .. })));
@@ -178,7 +178,7 @@ fn a_stranger_is_told_nothing_and_waited_for_no_longer_than_was_said() {
 
 proptest! {
     #[test]
-    fn any_bytes_do_no_harm(bytes: Vec<u8>, is_ours: bool) {
+    fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>, is_ours: bool) {
         let token = token(5);
         let hello = Hello { role: Role::Coordinator, wanted: &[Role::Agent], token: &token };
         let bytes = if is_ours { [&MAGIC[..], &VERSION.to_le_bytes(), &[2, 1], &bytes].concat() } else { bytes };

@@ -1,4 +1,4 @@
-//! The plots of a row: all repeats side by side, rates over time, latencies.
+//! The plots of a row: all repeats together, rates over time, and latencies.
 
 use super::plot::{Lane, Plot, Scale, legend};
 use super::view::RowView;
@@ -7,13 +7,14 @@ use crate::measure::{Measured, count};
 use crate::report::figures::{rate, took};
 use crate::report::{Cell, Unit};
 
-/// Height of plots with a y axis.
+/// The height of plots with a y axis.
 pub(super) const HEIGHT: f64 = 210.0;
-/// Height of a lane, with its name.
+/// The height of a lane, with its name.
 const LANE: f64 = 36.0;
-/// Whole seconds under which a series over time says nothing.
+/// The fewest whole seconds of a useful series.
 const SERIES_SECONDS_MIN: usize = 3;
-/// A ceiling further away than this many times the best figure would push the figures together.
+/// A ceiling is hidden if it exceeds the best figure by more than this factor. Otherwise the figures would be
+/// squeezed together.
 const CEILING_SHOWN_MAX: f64 = 1.5;
 
 /// A plot with its caption and legend.
@@ -21,7 +22,7 @@ pub(super) fn figure(caption: &str, legend: &str, svg: &str) -> String {
     format!("<figure><figcaption>{}</figcaption>{legend}{svg}</figure>", super::escape(caption))
 }
 
-/// A factor to divide by, and the unit of what comes out, for numbers up to `high`.
+/// Returns a divisor for numbers up to `high`, and the unit of the results.
 fn unit_of(high: f64, unit: Unit) -> (f64, &'static str) {
     match unit {
         Unit::Bytes if high >= 1e9 => (1e9, "GB/s"),
@@ -34,13 +35,13 @@ fn unit_of(high: f64, unit: Unit) -> (f64, &'static str) {
     }
 }
 
-/// A number without zeros at its end.
+/// Formats a number without trailing zeros.
 pub(super) fn short(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A scale of rates, and its unit.
+/// Returns a scale of rates, and its unit.
 pub(super) fn rates_scale(most: f64, unit: Unit) -> (Scale, &'static str) {
     let show = |value: f64, high: f64| short(value / unit_of(high, unit).0);
     let scale = Scale::linear(most, 4, show);
@@ -48,7 +49,7 @@ pub(super) fn rates_scale(most: f64, unit: Unit) -> (Scale, &'static str) {
     (scale, unit_of(high, unit).1)
 }
 
-/// All repeats of all systems, with medians, intervals and near ceilings.
+/// Plots all repeats of all systems, with medians, intervals and near ceilings.
 pub(super) fn repeats(view: &RowView<'_>) -> String {
     let row = view.row;
     let cells: Vec<(usize, &Cell)> = row.cells.iter().enumerate().filter(|(_, cell)| cell.usable().is_some()).collect();
@@ -84,7 +85,7 @@ pub(super) fn repeats(view: &RowView<'_>) -> String {
     figure("All repeats, median, and the interval of the median", "", &plot.end())
 }
 
-/// What was done in each second, and in what is left of the last.
+/// Returns the rates of each second, and of the rest of the last one.
 #[allow(clippy::cast_precision_loss)] // a rate
 fn series(measured: &Measured, unit: Unit) -> Vec<(f64, f64)> {
     let (mut before, mut from, each) = (0, 0.0, f64::from(measured.second_s.max(1)));
@@ -92,7 +93,7 @@ fn series(measured: &Measured, unit: Unit) -> Vec<(f64, f64)> {
     for (second, reading) in measured.seconds.iter().enumerate() {
         let count = count(reading, unit);
         let until = if second + 1 == measured.seconds.len() { measured.wall_s } else { (second as f64 + 1.0) * each };
-        // A rate over next to no time is none.
+        // A rate over a very short time is useless.
         if until - from >= 0.2 {
             points.push((until, count.saturating_sub(before) as f64 / (until - from)));
         }
@@ -101,7 +102,7 @@ fn series(measured: &Measured, unit: Unit) -> Vec<(f64, f64)> {
     points
 }
 
-/// Rates over time, of each system's typical repeat.
+/// Plots rates over time, of each system's typical repeat.
 pub(super) fn over_time(view: &RowView<'_>, points_max: usize) -> String {
     let row = view.row;
     let all: Vec<(usize, Vec<(f64, f64)>)> =
@@ -123,7 +124,7 @@ pub(super) fn over_time(view: &RowView<'_>, points_max: usize) -> String {
     figure("Rate over time, in the repeat nearest to the median", &legend(view.systems()), &plot.end())
 }
 
-/// Latencies by percentile, of all repeats, both axes by the logarithm: so that what happens to one operation in a thousand is seen.
+/// Plots latencies by percentile, of all repeats. Both axes are logarithmic, so that rare latencies are visible.
 pub(super) fn latencies(view: &RowView<'_>, points_max: usize) -> String {
     let merged = |phases: &[&crate::result::PhaseRecord]| {
         let mut latency = Latency::default();
@@ -164,7 +165,7 @@ fn latency_tick(us: f64) -> String {
     if us >= 1e6 { format!("{} s", short(us / 1e6)) } else { took(us as u64) }
 }
 
-/// Points of a curve: how many nines the share has that took no longer, and how long that is.
+/// Returns the points of the curve: the number of nines of each share, and the latency that it does not exceed.
 #[allow(clippy::cast_precision_loss)] // counts
 fn by_nines(latency: &Latency) -> Vec<(f64, f64)> {
     let all = latency.count() as f64;
@@ -173,7 +174,7 @@ fn by_nines(latency: &Latency) -> Vec<(f64, f64)> {
         .steps()
         .map(|(us, count)| {
             below += count;
-            // The last operation stands for the middle of its share, as its end would be infinitely far.
+            // The last operation stands for the middle of its share, because the end would be infinitely far away.
             ((all / (all - below as f64 + 0.5)).log10().max(0.0), us as f64)
         })
         .collect()
@@ -187,7 +188,7 @@ mod tests {
     use crate::load::{Reading, Tally};
 
     #[test]
-    fn seconds_become_rates_and_the_rest_of_the_last_too() {
+    fn seconds_and_the_rest_of_the_last_one_become_rates() {
         let reading = |bytes| Reading { operations: 1, bytes, failures: 0 };
         let measured = Measured {
             wall_s: 2.5,
@@ -200,7 +201,7 @@ mod tests {
             idle_workers: vec![],
         };
         assert_eq!(series(&measured, Unit::Bytes), [(1.0, 100.0), (2.0, 200.0), (2.5, 200.0)]);
-        // What ended with its last second has no rest.
+        // A phase that ended with its last second has no rest.
         assert_eq!(series(&Measured { wall_s: 2.01, ..measured }, Unit::Bytes).len(), 2);
     }
 

@@ -1,6 +1,6 @@
 //! Text in HTML and SVG.
 
-/// `text` with all that means something in HTML written as what it is. For text between tags and in attributes in double quotes.
+/// Escapes `text` for use between tags, and in attributes in double quotes.
 pub(in crate::report) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -10,7 +10,7 @@ pub(in crate::report) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Control characters are not allowed in HTML, and show nothing.
+            // HTML does not allow control characters, and they are invisible.
             c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_gets_out_of_a_text() {
+    fn escaped_text_contains_no_markup() {
         assert_eq!(
             escape("<script a=\"b\" c='d'>&\0\n"),
             "&lt;script a=&quot;b&quot; c=&#39;d&#39;&gt;&amp;\u{fffd}\n"

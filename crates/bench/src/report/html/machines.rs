@@ -1,19 +1,19 @@
-//! What the machines did while a row was measured.
+//! The activity of the machines during a row.
 
 use super::charts::{HEIGHT, figure, rates_scale, short};
 use super::plot::{Plot, Scale, legend};
 use crate::report::Unit;
 use crate::sampling::Sample;
 
-/// Samples of less time say little: the kernel counts in hundredths of a second.
+/// Shorter samples are inaccurate, because the kernel counts in hundredths of a second.
 const SECONDS_MIN: f64 = 0.3;
-/// Fewer are numbers, not a course.
+/// The fewest samples of a plot.
 const SAMPLES_MIN: usize = 3;
 
-/// A value of each second.
+/// A name, and a value for each sample.
 type Line<'a> = (&'a str, Box<dyn Fn(&Sample) -> f64 + 'a>);
 
-/// Plots of a machine: processors, the busiest disk, the busiest interface, and what was held up.
+/// Plots a machine: processors, the busiest disk, the busiest interface, and the pressure.
 pub(super) fn plots(samples: &[Sample], points_max: usize) -> String {
     let samples: Vec<Sample> = samples.iter().filter(|sample| sample.seconds >= SECONDS_MIN).cloned().collect();
     let samples = &samples[..];
@@ -48,7 +48,7 @@ pub(super) fn plots(samples: &[Sample], points_max: usize) -> String {
             [("received", Box::new(of(|of| of.received))), ("sent", Box::new(of(|of| of.sent)))];
         let again: f64 = samples.iter().map(|sample| sample.retransmitted * sample.seconds).sum();
         out += &over_time(
-            &format!("Interface {name}; {again:.0} TCP segments sent again"),
+            &format!("Interface {name}; {again:.0} TCP segments retransmitted"),
             samples,
             &network,
             Some(Unit::Bytes),
@@ -73,7 +73,7 @@ pub(super) fn plots(samples: &[Sample], points_max: usize) -> String {
     out
 }
 
-/// The device that moved the most; `None` if nothing moved.
+/// Returns the device that moved the most; `None` if nothing moved.
 fn busiest<'a, I: Iterator<Item = (&'a str, f64)>>(
     samples: &'a [Sample],
     of: impl Fn(&'a Sample) -> I,
@@ -83,7 +83,7 @@ fn busiest<'a, I: Iterator<Item = (&'a str, f64)>>(
     sums.into_iter().filter(|(_, moved)| *moved > 0.0).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name)
 }
 
-/// Lines over time: shares, or rates.
+/// Plots lines over time: shares, or rates.
 fn over_time(caption: &str, samples: &[Sample], lines: &[Line<'_>], unit: Option<Unit>, points_max: usize) -> String {
     let mut elapsed = 0.0;
     let ends: Vec<f64> = samples

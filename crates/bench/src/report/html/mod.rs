@@ -1,4 +1,4 @@
-//! The page of a run: one file that needs nothing else, for the screen and for paper.
+//! The page of a run: one self-contained file, for the screen and for paper.
 
 mod charts;
 mod escape;
@@ -20,33 +20,33 @@ use crate::campaign::{Campaign, order};
 use crate::result::{RunHead, TrialRecord, whole};
 
 const STYLE: &str = include_str!("style.css");
-/// Rows that have plots; those behind them are in the tables.
+/// The most rows with plots. Later rows are only in the tables.
 const ROWS_PLOTTED_MAX: usize = 400;
-/// Remarks on trials that the page has.
+/// The most remarks on the page.
 const REMARKS_MAX: usize = 400;
-/// Points of all lines of a page together, about: what keeps it at some megabytes.
+/// The approximate number of points of all lines together. It limits the page to some megabytes.
 const POINTS_MAX: usize = 250_000;
-/// Points of one line.
+/// The number of points of one line.
 const LINE_POINTS: std::ops::RangeInclusive<usize> = 24..=300;
-/// Lines of a system in a row: of rates and latencies, and of each machine.
+/// The lines of a system in a row: for rates and latencies, and for each machine.
 const LINES: usize = 2;
 const LINES_OF_MACHINE: usize = 12;
 
-/// What a page is made from.
+/// The data of a page.
 #[derive(Debug)]
 pub struct Page<'a> {
-    /// What all trials have in common.
+    /// The common data of all trials.
     pub head: &'a RunHead,
     /// The campaign.
     pub campaign: &'a Campaign,
-    /// The trials from which `summary` was made.
+    /// The trials of `summary`.
     pub trials: &'a [TrialRecord],
     /// The rows.
     pub summary: &'a Summary,
 }
 
 impl Page<'_> {
-    /// The page. It loads nothing, runs nothing, and shows texts of systems and campaigns as texts, whatever is in them.
+    /// Returns the page. It loads nothing and runs no scripts. Texts of systems and campaigns are escaped.
     #[must_use]
     pub fn html(&self) -> String {
         let mut out = String::with_capacity(1 << 20);
@@ -142,7 +142,7 @@ impl Page<'_> {
             rows::put(out, &view, (number < plotted).then_some(points_max));
         }
         if self.summary.rows.is_empty() {
-            out.push_str("<p>Nothing was measured.</p>");
+            out.push_str("<p>This run has no measurements.</p>");
         }
     }
 
@@ -152,7 +152,7 @@ impl Page<'_> {
         if found.is_empty() {
             return;
         }
-        out.push_str("<h2 id=\"flags\">What speaks against figures</h2><dl class=\"about\">");
+        out.push_str("<h2 id=\"flags\">Flags of figures</h2><dl class=\"about\">");
         for flag in found {
             let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", rows::flag(flag), escape(&flag.to_string()));
         }

@@ -1,27 +1,29 @@
-//! Plots as SVG: scales with round ticks, a frame with axes, lines and dots in it. Colours come from the page's style by class.
+//! Plots as SVG: scales with round ticks, a frame with axes, lines and dots. Colours come from the page's style by
+//! class.
 
 use std::fmt::Write;
 
 use super::escape::escape;
 
-/// Width of a plot in units of its own; the page makes it as wide as it likes.
+/// The width of a plot in its own units. The page scales it.
 pub(super) const WIDTH: f64 = 420.0;
-/// Most series that are told apart by colour; the page's style has as many.
+/// The most series with different colours. The page's style has as many.
 pub(super) const COLOURS: usize = 8;
 
-/// A place on an axis for each value.
+/// Maps values to positions on an axis.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     low: f64,
     high: f64,
-    /// By the logarithm.
+    /// Whether the scale is logarithmic.
     log: bool,
-    /// Values that are marked, and what stands there.
+    /// The marked values, and their texts.
     pub(super) ticks: Vec<(f64, String)>,
 }
 
 impl Scale {
-    /// From 0 to `most`, or a round number above it; `show` writes a value where the numbers grow up to the one that it gets second.
+    /// A scale from 0 to `most` or a round number above it. `show` formats a value; its second argument is the end
+    /// of the scale.
     pub(super) fn linear(most: f64, ticks: u32, show: impl Fn(f64, f64) -> String) -> Self {
         let most = if most.is_finite() && most > 0.0 { most } else { 1.0 };
         let step = round_step(most / f64::from(ticks.max(1)));
@@ -32,12 +34,12 @@ impl Scale {
         Self { low: 0.0, high, log: false, ticks }
     }
 
-    /// From 0 to `high`, with ticks of one's own.
+    /// A scale from 0 to `high` with the given ticks.
     pub(super) fn marked(high: f64, ticks: Vec<(f64, String)>) -> Self {
         Self { low: 0.0, high: if high > 0.0 { high } else { 1.0 }, log: false, ticks }
     }
 
-    /// From a power of ten to another, around all of `values` that are above 0.
+    /// A scale between two powers of ten, around all positive `values`.
     pub(super) fn log(values: impl Iterator<Item = f64>, show: impl Fn(f64) -> String) -> Self {
         let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
@@ -51,7 +53,7 @@ impl Scale {
         Self { low: 10_f64.powi(first), high: 10_f64.powi(last), log: true, ticks }
     }
 
-    /// Where a value is, from 0 to 1; what is outside is at the edge.
+    /// Returns the position of a value, from 0 to 1. Values outside are at the edge.
     pub(super) fn place(&self, value: f64) -> f64 {
         let place = if self.log {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
@@ -62,7 +64,7 @@ impl Scale {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, not below `least`.
+/// Returns 1, 2 or 5 times a power of ten, not below `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0]
@@ -72,7 +74,7 @@ fn round_step(least: f64) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
-/// A plot in the making.
+/// A plot that is being built.
 pub(super) struct Plot {
     height: f64,
     left: f64,
@@ -86,8 +88,8 @@ const RIGHT: f64 = 14.0;
 const BOTTOM: f64 = 38.0;
 
 impl Plot {
-    /// Axes with their ticks; `label` says what the plot is of, for those who do not see it, and `x_label` stands below the x axis.
-    /// Without `y` there are lanes, which [`Self::lane`] draws.
+    /// Starts with the axes and their ticks. `label` describes the plot for those who cannot see it. `x_label` is
+    /// below the x axis. Without `y` the plot has lanes, which [`Self::lane`] draws.
     pub(super) fn new(label: &str, height: f64, x: Scale, x_label: &str, y: Option<Scale>) -> Self {
         // As wide as the longest text beside the axis, at about seven units a character.
         let longest = y.iter().flat_map(|y| &y.ticks).map(|(_, text)| text.chars().count()).max().unwrap_or(0);
@@ -101,7 +103,7 @@ impl Plot {
         for (value, text) in plot.x.ticks.clone() {
             let x = plot.at_x(value);
             let _ = write!(plot.svg, "<path class=\"grid\" d=\"M{x:.1} {TOP}V{bottom:.1}\"/>");
-            // A text that would run into the one before is left out.
+            // A text that would overlap the previous one is omitted.
             #[allow(clippy::cast_precision_loss)] // some characters
             let half = 3.4 * text.chars().count() as f64;
             let x = x.min(WIDTH - half);
@@ -146,7 +148,7 @@ impl Plot {
         self.height - BOTTOM - place * (self.height - BOTTOM - TOP)
     }
 
-    /// A line through points that ascend in x, thinned to about `most` of them.
+    /// Draws a line through points with ascending x, thinned to about `most` points.
     pub(super) fn line(&mut self, series: usize, points: &[(f64, f64)], most: usize) {
         let thinned = thin(points, most);
         let colour = series % COLOURS;
@@ -171,7 +173,7 @@ impl Plot {
         }
     }
 
-    /// A mark at a value of x, with what happened there.
+    /// Marks a value of x with a text.
     pub(super) fn event(&mut self, x: f64, what: &str) {
         let (x, bottom) = (self.at_x(x), self.height - BOTTOM);
         let _ = write!(
@@ -183,7 +185,8 @@ impl Plot {
         );
     }
 
-    /// A lane of a plot without a y axis: its values as dots, with the median and the interval in which it lies, and `marks` across.
+    /// Draws a lane of a plot without a y axis: its values as dots, the median, the interval, and the `marks`
+    /// across.
     pub(super) fn lane(&mut self, series: usize, middle: f64, lane: &Lane<'_>) {
         let colour = series % COLOURS;
         let _ =
@@ -206,7 +209,7 @@ impl Plot {
             );
         }
         for (number, (value, what)) in lane.values.iter().enumerate() {
-            // Dots of like values stand above each other, always the same way.
+            // Dots of similar values are above each other, always in the same way.
             let away = [0.0, -3.0, 3.0, -1.5, 1.5][number % 5];
             let (x, y) = (self.at_x(*value), middle + away);
             let _ = write!(
@@ -219,24 +222,25 @@ impl Plot {
         let _ = write!(self.svg, "<path class=\"m\" d=\"M{x:.1} {:.1}V{:.1}\"/>", middle - 9.0, middle + 9.0);
     }
 
-    /// The picture.
+    /// Returns the picture.
     pub(super) fn end(mut self) -> String {
         self.svg.push_str("</svg>");
         self.svg
     }
 }
 
-/// What stands in a lane.
+/// The contents of a lane.
 pub(super) struct Lane<'a> {
     pub(super) name: &'a str,
-    /// Values, and what is said of each.
+    /// The values, with a text for each.
     pub(super) values: Vec<(f64, String)>,
     pub(super) median: f64,
     pub(super) interval: Option<(f64, f64)>,
     pub(super) marks: Vec<(f64, String)>,
 }
 
-/// At most about `most` of the points: of each run of neighbours the lowest and the highest, in their order, so that no spike is lost.
+/// Returns at most about `most` of the points: of each run of neighbours the lowest and the highest, in order, so
+/// that no spike is lost.
 pub(super) fn thin(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     let most = most.max(4);
     if points.len() <= most {
@@ -254,7 +258,7 @@ pub(super) fn thin(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     points.chunks(run).flat_map(extremes).collect()
 }
 
-/// A legend of series: their colours and names. Nothing for one alone.
+/// A legend of series: their colours and names. Empty for a single series.
 pub(super) fn legend<'a>(names: impl Iterator<Item = (usize, &'a str)>) -> String {
     let names: Vec<(usize, &str)> = names.collect();
     if names.len() < 2 {

@@ -1,4 +1,4 @@
-//! A row on the page: its figures as a table, its plots, what the machines did.
+//! A row on the page: its table, its plots, and the activity of the machines.
 
 use std::fmt::Write;
 
@@ -11,21 +11,21 @@ use crate::report::{Cell, Flag, Row, Summary};
 use crate::result::PhaseRecord;
 use crate::sampling::Sample;
 
-/// Machines of a system that have plots in a row.
+/// The most machines of a system with plots in a row.
 const MACHINES_MAX: usize = 8;
 
-/// The mark of a system: its colour in all plots.
+/// The mark of a system in its colour.
 pub(super) fn key(colour: usize) -> String {
     format!("<span class=\"key s{}\"></span>", colour % COLOURS)
 }
 
-/// A flag's letter, with its meaning for those who point at it.
+/// A flag's letter, with its meaning as a tooltip.
 pub(super) fn flag(flag: Flag) -> String {
     let class = if flag.is_fatal() { "flag bad" } else { "flag" };
     format!("<span class=\"{class}\" title=\"{}\">{}</span>", escape(&flag.to_string()), flag.letter())
 }
 
-/// Columns, and whether they hold numbers.
+/// The columns, and whether they hold numbers.
 const COLUMNS: [(&str, bool); 9] = [
     ("system", false),
     ("median", true),
@@ -78,7 +78,7 @@ fn cells(out: &mut String, colour: usize, row: &Row, cell: &Cell) {
     let _ = write!(out, "<td>{flags}{}</td>", escape(&notes(cell, row.unit).join(", ")));
 }
 
-/// A row; with plots of so many points a line, if there are to be some.
+/// Adds a row. With `points_max` it has plots of that many points a line.
 pub(super) fn put(out: &mut String, view: &RowView<'_>, points_max: Option<usize>) {
     let row = view.row;
     let _ = write!(out, "<section><div class=\"row\"><h3>{}</h3><div class=\"wide\"><table>", escape(&row.phase));
@@ -107,7 +107,7 @@ pub(super) fn put(out: &mut String, view: &RowView<'_>, points_max: Option<usize
     out.push_str("</section>");
 }
 
-/// What bounded the figures, and why that is thought.
+/// Adds the verdicts of the figures, with their evidence.
 fn bounds(out: &mut String, row: &Row) {
     let known: Vec<_> = row.cells.iter().filter_map(|cell| Some((cell, cell.verdict.as_ref()?))).collect();
     if known.is_empty() {
@@ -122,7 +122,7 @@ fn bounds(out: &mut String, row: &Row) {
     out.push_str("</ul>");
 }
 
-/// The machine that measured, or those that did the work for it, and the servers that were watched.
+/// Returns the machines that did the work (or the one that measured), and the watched servers.
 fn machines_in(phase: &PhaseRecord) -> impl Iterator<Item = (String, &[Sample])> {
     let this = phase.machines.agents.is_empty().then(|| ("this client".to_owned(), &phase.measured.client[..]));
     let agents = phase.machines.agents.iter().map(|agent| (format!("client {}", agent.name), &agent.samples[..]));
@@ -130,7 +130,7 @@ fn machines_in(phase: &PhaseRecord) -> impl Iterator<Item = (String, &[Sample])>
     this.into_iter().chain(servers).chain(agents)
 }
 
-/// How many of them have plots.
+/// Returns the number of machines with plots.
 pub(super) fn machines_shown(phase: &PhaseRecord) -> usize {
     machines_in(phase).take(MACHINES_MAX).count()
 }
@@ -148,18 +148,18 @@ fn machines_of(out: &mut String, view: &RowView<'_>, points_max: usize) {
         }
         let more = machines_in(phase).count().saturating_sub(MACHINES_MAX);
         if more > 0 {
-            let _ = write!(inside, "<p class=\"soft\">{more} machines more are in trials.jsonl.</p>");
+            let _ = write!(inside, "<p class=\"soft\">{more} more machines are in trials.jsonl.</p>");
         }
     }
     if !inside.is_empty() {
         let _ = write!(
             out,
-            "<details><summary>What the machines did, in the repeat nearest to the median</summary>{inside}</details>"
+            "<details><summary>Activity of the machines, in the repeat nearest to the median</summary>{inside}</details>"
         );
     }
 }
 
-/// All figures in one table.
+/// Adds all figures in one table.
 pub(super) fn all(out: &mut String, summary: &Summary, colours: Colours<'_>) {
     out.push_str("<div class=\"wide\"><table class=\"all\">");
     head(out, &["phase"]);

@@ -1,20 +1,20 @@
-//! The part of the page about settings that differ between machines, or were changed.
+//! The part of the page about settings that differ between machines, or have changed.
 
 use std::fmt::Write;
 
 use super::escape::escape;
 use crate::report::{Having, Summary};
 
-/// Settings of each kind that the page has.
+/// The most settings of each kind on the page.
 const SETTINGS_MAX: usize = 400;
-/// Machines that are named beside a value.
+/// The most machines that are named beside a value.
 const MACHINES_MAX: usize = 8;
 
-/// Adds what there is to say of `summary`.
+/// Adds the settings of `summary`.
 pub(super) fn put(out: &mut String, summary: &Summary) {
     if !summary.unlike.is_empty() {
         out.push_str(
-            "<h2>Settings that are not the same</h2><p class=\"soft\">Of machines that did the same: what may explain figures that \
+            "<h2>Settings that differ</h2><p class=\"soft\">Of machines that did the same: what may explain figures that \
              scatter, and machines that are unlike the others.</p><table><thead><tr><th>setting</th><th>of</th><th>value</th>\
              <th>machines</th></tr></thead><tbody>",
         );
@@ -31,7 +31,7 @@ pub(super) fn put(out: &mut String, summary: &Summary) {
         more(out, summary.unlike.len());
     }
     if !summary.changed.is_empty() {
-        out.push_str("<h2>Settings that were changed while the run went on</h2><ul>");
+        out.push_str("<h2>Settings that changed during the run</h2><ul>");
         for changed in summary.changed.iter().take(SETTINGS_MAX) {
             let _ = write!(out, "<li>{}.</li>", escape(&changed.words()));
         }

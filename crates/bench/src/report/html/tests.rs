@@ -1,4 +1,4 @@
-//! Pages of runs made for it.
+//! Pages of artificial runs.
 
 use super::*;
 use crate::campaign::Trial;
@@ -110,7 +110,7 @@ fn a_page_has_plots_and_figures_and_loads_nothing() {
     for outside in ["http:", "https:", "src=", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
-    // All that is opened is closed.
+    // Each opened tag is closed.
     for tag in ["section", "table", "tr", "figure", "svg", "details", "ul", "dl", "div"] {
         let (open, closed) = (
             page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count(),
@@ -121,8 +121,8 @@ fn a_page_has_plots_and_figures_and_loads_nothing() {
 }
 
 #[test]
-fn a_page_stays_small_whatever_is_on_it() {
-    // A day of samples, and more rows than have plots.
+fn a_page_of_a_long_run_stays_small() {
+    // A day of samples, and more rows than get plots.
     let one = page(1, &[trial(0, 0, 0, 86_400)]);
     assert!(one.len() < 200_000, "{}", one.len());
     let works = ROWS_PLOTTED_MAX + 50;
@@ -133,6 +133,6 @@ fn a_page_stays_small_whatever_is_on_it() {
 }
 
 #[test]
-fn a_page_of_nothing_says_so() {
-    assert!(page(1, &[]).contains("Nothing was measured"));
+fn a_page_without_trials_says_so() {
+    assert!(page(1, &[]).contains("This run has no measurements"));
 }

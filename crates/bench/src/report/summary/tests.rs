@@ -34,7 +34,8 @@ fn campaign() -> Campaign {
     Campaign::parse(text).unwrap()
 }
 
-/// Of the streams: work 3, as flows with two and with one come first, and then the client alone.
+/// Makes a trial of the streams. They are work 3: the flows with two streams and with one come first, and then the
+/// client alone.
 fn trial(system: usize, repeat: u32, megabytes: u64) -> TrialRecord {
     let mut tally = Tally { operations: 10, bytes: megabytes * 1_000_000, ..Tally::default() };
     tally.latency.add(std::time::Duration::from_millis(5));
@@ -125,7 +126,7 @@ fn new_files_have_one_writer_whatever_their_chunks_are_later() {
 }
 
 #[test]
-fn what_speaks_against_a_figure_is_told() {
+fn doubts_about_a_figure_become_flags() {
     let mut trials: Vec<_> = (0..3).map(|n| trial(0, n, 200)).collect();
     trials[1].phases[0].measured.tally.wrong = 1;
     trials[2].phases[0].caches = Caches::Unknown;
@@ -141,7 +142,7 @@ fn ended(mut trial: TrialRecord, at: usize) -> TrialRecord {
     trial
 }
 
-/// With a second phase.
+/// A trial with a second phase.
 fn two_phases(repeat: u32) -> TrialRecord {
     let mut trial = trial(0, repeat, 200);
     let read = PhaseRecord { number: 1, phase: "read".into(), ..trial.phases[0].clone() };
@@ -158,7 +159,7 @@ fn reading_campaign() -> Campaign {
 #[test]
 fn a_repeat_that_ended_early_is_left_out_from_there_on() {
     let mut trials: Vec<_> = (0..7).map(two_phases).collect();
-    // One whose second phase was cut off, with a figure that is none.
+    // Its second phase was cut short, with an invalid figure.
     trials[3] = ended(two_phases(3), 1);
     trials[3].phases[1].measured.tally.bytes = 1;
     let summary = summarise(&trials, &reading_campaign(), &RunHead::default());
@@ -170,12 +171,12 @@ fn a_repeat_that_ended_early_is_left_out_from_there_on() {
     let text = crate::report::text(&summary);
     assert!(text.contains("without 1 repeat that ended early"), "{text}");
     assert!(text.contains("repeat 4 of w: ") && text.contains(" on a: ended early: no agent is left"), "{text}");
-    // What it read wrong before it ended is wrong all the same.
+    // Wrong data before its end still count.
     trials[3].phases[1].measured.tally.wrong = 1;
     assert!(
         summarise(&trials, &reading_campaign(), &RunHead::default()).rows[1].cells[0].flags.contains(&Flag::WrongData)
     );
-    // Done again, all is well.
+    // The trial is repeated without errors.
     trials.push(two_phases(3));
     let again = summarise(&trials, &reading_campaign(), &RunHead::default());
     assert_eq!((again.rows[1].cells[0].values.len(), again.is_whole()), (7, true), "{again:?}");
@@ -183,8 +184,8 @@ fn a_repeat_that_ended_early_is_left_out_from_there_on() {
 }
 
 #[test]
-fn what_was_not_done_has_a_row_that_says_so() {
-    // All agents were lost in the first phase: nothing is recorded of either.
+fn a_phase_that_was_not_done_has_a_row_that_says_so() {
+    // All agents were lost in the first phase, so neither phase is recorded.
     let mut trial = ended(two_phases(0), 0);
     trial.phases.clear();
     let summary = summarise(&[trial], &reading_campaign(), &RunHead::default());
@@ -195,21 +196,21 @@ fn what_was_not_done_has_a_row_that_says_so() {
         assert_eq!((cell.usable(), cell.left_out, &cell.system[..]), (None, 1, "a"));
         assert!(cell.flags.contains(&Flag::EndedEarly) && row.work == "w", "{cell:?}");
     }
-    assert!(crate::report::text(&summary).contains("no figure: ended before all was done [E]"));
+    assert!(crate::report::text(&summary).contains("no figure: ended before all work was done [E]"));
 }
 
 #[test]
-fn what_could_not_be_removed_is_a_remark() {
+fn leftover_files_are_a_remark() {
     let mut trials: Vec<_> = (0..6).map(|n| trial(0, n, 200)).collect();
-    trials[2].left = Some("not all that it made could be removed: .nfs0001\u{1b}[2J".into());
+    trials[2].left = Some("not all of its files could be removed: .nfs0001\u{1b}[2J".into());
     let summary = summarise(&trials, &campaign(), &RunHead::default());
     assert!(summary.is_whole() && summary.rows[0].cells[0].usable().is_some());
     let text = crate::report::text(&summary);
-    assert!(text.contains(" on a: not all that it made could be removed: .nfs0001 [2J"), "{text}");
+    assert!(text.contains(" on a: not all of its files could be removed: .nfs0001 [2J"), "{text}");
 }
 
 #[test]
-fn what_failed_first_is_named() {
+fn the_first_failure_is_named() {
     let mut trials: Vec<_> = (0..6).map(|n| trial(0, n, 200)).collect();
     let error = TargetError::Short { what: "read x".into(), moved: 1, asked: 2 };
     trials[1].phases[0].measured.tally.add_failure(std::time::Duration::ZERO, &error);
@@ -217,9 +218,9 @@ fn what_failed_first_is_named() {
     assert!(text.contains(&format!("no figure: operations failed: {error}")), "{text}");
 }
 
-/// A driver that leaves out a phase of the middle has its later ones in their own rows.
+/// If a driver skips a middle phase, its later phases keep their own rows.
 #[test]
-fn phases_that_a_system_does_not_do_move_no_others() {
+fn skipped_phases_do_not_shift_later_ones() {
     let mut other = two_phases(0);
     (other.trial.system, other.system) = (1, "b".into());
     other.phases.remove(0);
@@ -253,7 +254,7 @@ fn the_warm_up_of_a_long_phase_is_left_out() {
 }
 
 #[test]
-fn seconds_that_are_put_together_are_as_long_as_they_are() {
+fn combined_seconds_keep_their_length() {
     let long = |second_s: u32| {
         let mut trial = trial(0, 0, 0);
         let measured = &mut trial.phases[0].measured;
@@ -278,10 +279,10 @@ fn seconds_that_are_put_together_are_as_long_as_they_are() {
 }
 
 #[test]
-fn what_comes_after_the_end_of_a_phase_is_no_standing_still() {
+fn time_after_the_end_of_a_phase_does_not_count_as_a_standstill() {
     let mut trial = trial(0, 0, 0);
     let measured = &mut trial.phases[0].measured;
-    // Twenty seconds at 100, of which five stood still; then other roles went on for ten.
+    // Twenty seconds at 100, of which five stood still. Then other roles continued for ten.
     let rates = (0..30).map(|second| if second >= 20 || (10..15).contains(&second) { 0 } else { 100 });
     let mut done = 0;
     let sums = rates.map(|rate| {
@@ -300,7 +301,7 @@ fn what_comes_after_the_end_of_a_phase_is_no_standing_still() {
 }
 
 #[test]
-fn what_a_memory_can_hold_and_unequal_durability_are_told() {
+fn cached_data_and_unequal_durability_are_flagged() {
     let trials: Vec<_> =
         (0..6).flat_map(|n| [trial(0, n, 200 + u64::from(n)), trial(1, n, 400 + u64::from(n))]).collect();
     let mut campaign = campaign();
@@ -308,18 +309,18 @@ fn what_a_memory_can_hold_and_unequal_durability_are_told() {
         let row = summarise(&trials, campaign, &RunHead { memory_bytes: memory, ..RunHead::default() }).rows.remove(0);
         row.cells.iter().map(|cell| cell.flags.iter().copied().collect()).collect()
     };
-    // Made durable inside the timing: nothing of it is a memory's doing.
+    // The data were made durable inside the timing, so a cache has no effect.
     assert_eq!(flags(&campaign, 1 << 40), [vec![], vec![]]);
     campaign.streams[0].durability = crate::target::Durability::None;
     let (equal, memory) = (Flag::UnequalDurability, Flag::FitsMemory);
-    // What a server keeps in its memory is not known.
+    // The server's cache is unknown.
     assert_eq!(flags(&campaign, 1 << 40), [vec![equal], vec![memory, equal]]);
     assert_eq!(flags(&campaign, 100 << 20), [vec![equal], vec![equal]]);
     campaign.systems[0].place = crate::campaign::Many::One("/a".to_owned());
     assert_eq!(flags(&campaign, 100 << 20), [vec![], vec![]]);
     campaign.streams[0].direct = true;
     assert_eq!(flags(&campaign, 1 << 40), [vec![], vec![]]);
-    // HTTP promises nothing at a close, whatever others do.
+    // HTTP promises nothing at a close, whatever the others do.
     campaign.streams[0].durability = crate::target::Durability::Close;
     assert_eq!(flags(&campaign, 1 << 40), [vec![], vec![]]);
     campaign.systems[0].place = crate::campaign::Many::One("http://a/".to_owned());
@@ -327,7 +328,7 @@ fn what_a_memory_can_hold_and_unequal_durability_are_told() {
 }
 
 #[test]
-fn reads_that_a_servers_memory_can_serve_are_told() {
+fn reads_from_a_servers_cache_are_flagged() {
     let trials: Vec<_> = (0..6)
         .flat_map(|n| {
             let mut other = trial(1, n, 400);
@@ -343,7 +344,7 @@ fn reads_that_a_servers_memory_can_serve_are_told() {
         let row = summarise(&trials, campaign, &RunHead { memory_bytes, ..RunHead::default() }).rows.remove(1);
         row.cells.iter().map(|cell| cell.flags.iter().copied().collect()).collect()
     };
-    // What a server elsewhere has is not known; by path this machine's memory counts.
+    // The cache of a server elsewhere is unknown; by path, this machine's memory counts.
     assert_eq!(flags(&campaign, 1), [vec![Flag::MaybeCached], vec![]]);
     assert_eq!(flags(&campaign, 1 << 40), [vec![Flag::MaybeCached], vec![Flag::FitsMemory]]);
     campaign.systems[0].place = crate::campaign::Many::One("root://localhost//".to_owned());
@@ -352,7 +353,7 @@ fn reads_that_a_servers_memory_can_serve_are_told() {
 }
 
 #[test]
-fn each_stage_is_the_ceiling_of_those_that_go_through_it() {
+fn each_stage_limits_the_work_that_goes_through_it() {
     let mut trials: Vec<_> = (0..8).flat_map(|n| [trial(0, n, 200), trial(1, n, 400)]).collect();
     for repeat in 0..8 {
         let mut alone = trial(0, repeat, 2000);
@@ -362,7 +363,7 @@ fn each_stage_is_the_ceiling_of_those_that_go_through_it() {
         summed.measured.tally.bytes = 600_000_000;
         alone.phases.push(summed);
         trials.push(alone);
-        // Flows to the system, and from it: one stream writes, so only one flow to it bounds it.
+        // Flows to the system, and from it. One stream writes, so only one flow to the system limits it.
         for (work, megabytes) in [(0, [7000, 7000]), (1, [500, 10])] {
             let mut flows = trial(0, repeat, megabytes[0]);
             flows.trial.work = work;
@@ -375,14 +376,14 @@ fn each_stage_is_the_ceiling_of_those_that_go_through_it() {
     let summary = summarise(&trials, &campaign(), &RunHead::default());
     let row = summary.rows.iter().find(|row| row.work == "w" && row.cells.len() == 2).unwrap();
     let ceilings = |cell: &Cell| -> Vec<_> { cell.ceilings.iter().map(|c| (c.stage, c.rate, c.share)).collect() };
-    // root:// sums what it sends.
+    // root:// computes checksums of what it sends.
     let right = [(Stage::Disk, 200e6, 0.5), (Stage::Network, 250e6, 0.4), (Stage::Client, 300e6, 1.0 / 3.0)];
     assert_eq!(ceilings(&row.cells[0]), right);
     assert_eq!(ceilings(&row.cells[1]), [(Stage::Client, 1000e6, 0.2)]);
 }
 
 #[test]
-fn what_a_mounts_own_process_uses_is_told_to_be_missing() {
+fn missing_cpu_time_of_a_mount_process_is_flagged() {
     let trials: Vec<_> = (0..6).flat_map(|n| [trial(0, n, 200), trial(1, n, 400)]).collect();
     let flags = |mount: &str| {
         let head = RunHead { machine: [("mount of b".to_owned(), mount.to_owned())].into(), ..RunHead::default() };
@@ -394,7 +395,7 @@ fn what_a_mounts_own_process_uses_is_told_to_be_missing() {
 }
 
 #[test]
-fn what_a_mounts_own_process_uses_is_the_clients() {
+fn cpu_time_of_a_mount_process_counts_as_the_clients() {
     let sample = |cores| crate::sampling::Sample {
         seconds: 2.0,
         processes: [(7, cores)].into(),
@@ -427,7 +428,7 @@ fn what_a_mounts_own_process_uses_is_the_clients() {
 }
 
 #[test]
-fn another_tool_stands_beside_our_own_figure_and_neither_loses_its_beginning() {
+fn beside_another_tool_both_figures_keep_their_start() {
     let text = r#"
         name = "c"
         repeats = 8
@@ -444,7 +445,7 @@ fn another_tool_stands_beside_our_own_figure_and_neither_loses_its_beginning() {
     let campaign = Campaign::parse(text).unwrap();
     let ours = |repeat: u32| {
         let mut ours = TrialRecord { trial: Trial { system: 0, work: 0, repeat }, ..trial(0, repeat, 0) };
-        // Slow for a while, as a warm-up is.
+        // Slow at first, like a warm-up.
         let rates = (0..60_u64).map(|second| if second < 12 { 10 } else { 100 + u64::from(repeat) + second % 3 });
         let mut done = 0;
         let seconds = rates.map(|rate| {
@@ -468,7 +469,7 @@ fn another_tool_stands_beside_our_own_figure_and_neither_loses_its_beginning() {
     assert!(!tools.flags.contains(&Flag::NotSteady), "{:?}", tools.flags);
     let ratio = tools.ours.unwrap();
     assert!((1.95..2.05).contains(&ratio.ratio) && ratio.differs() == Some(true), "{ratio:?}");
-    // By itself ours would have had its beginning left out.
+    // Alone, the bench's figure would leave out its start.
     let alone = Campaign::parse(&text.replace("beside = [\"fio\"]", "")).unwrap();
     assert!(summarise(&trials, &alone, &RunHead::default()).rows[0].cells[0].warm_up_s >= 10);
 }

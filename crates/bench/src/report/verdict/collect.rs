@@ -1,30 +1,35 @@
-//! From rows and trials to the evidence of each figure.
+//! Collects the evidence of each figure from rows and trials.
 
 use std::collections::BTreeMap;
 
 use super::{Evidence, Growth, Machine, Way, decide};
 use crate::campaign::{Campaign, Phase};
 use crate::measure::Measured;
-use crate::report::ceiling::At;
+use crate::report::ceiling::PlacedRow;
 use crate::report::summary::{Cell, Row};
 use crate::result::{PhaseRecord, TrialRecord};
 use crate::sampling::{MOUNT, Sample, Settings};
 use crate::workload::Unit;
 
-/// The parameter that says whose directories files are in.
+/// The parameter that says which directories hold the files.
 const DIRECTORIES: &str = "directories";
-/// Parameters that say how many work at a time.
+/// The parameters that say how many workers there are.
 const WORKERS: [&str; 4] = ["clients", "streams", "recorders", "jobs"];
 
-/// Puts its verdict to each figure that may be used. Ceilings are there already.
-pub(in crate::report) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campaign: &Campaign, settings: &Settings) {
+/// Adds its verdict to each usable figure. The ceilings must be present already.
+pub(in crate::report) fn put(
+    rows: &mut [PlacedRow<'_>],
+    trials: &[TrialRecord],
+    campaign: &Campaign,
+    settings: &Settings,
+) {
     let siblings = Siblings::new(rows);
     let verdicts: Vec<Vec<_>> = rows
         .iter()
         .map(|at| {
             let give = |cell: &Cell| {
                 cell.usable()?;
-                // While something is broken on purpose, that is what bounds.
+                // While something is broken on purpose, that is the bottleneck.
                 if at.phase.is_some_and(|phase| phase.workload().expects_failures()) {
                     return None;
                 }
@@ -40,12 +45,12 @@ pub(in crate::report) fn put(rows: &mut [At<'_>], trials: &[TrialRecord], campai
     }
 }
 
-/// Machines by name, with what each did.
+/// The samples of each machine, by name.
 type Samples<'a> = Vec<(&'a str, &'a [Sample])>;
 
 #[allow(clippy::cast_precision_loss)] // counts and times
 fn evidence(
-    at: &At<'_>,
+    at: &PlacedRow<'_>,
     cell: &Cell,
     siblings: &Siblings<'_>,
     trials: &[TrialRecord],
@@ -63,7 +68,7 @@ fn evidence(
     let system = campaign.systems.iter().find(|system| system.name == cell.system);
     let places = system.map(|system| system.place.all()).unwrap_or_default();
     let workers = at.phase.map_or(1, |phase| phase.workload().workers());
-    // Of several roles the first has what the machine did, and what the bench used of it.
+    // If there are several roles, the first has the machine's activity and the bench's own CPU time.
     let machines = cell.sources.iter().filter_map(|source| {
         let phases = &trials.get(source.trial)?.phases;
         let number = phases.get(source.phase)?.number;
@@ -106,7 +111,7 @@ fn evidence(
     }
 }
 
-/// What a figure counts of a phase.
+/// Returns the value of a phase that its figure counts.
 #[allow(clippy::cast_precision_loss)] // counts
 fn count(measured: &Measured, unit: Unit) -> f64 {
     match unit {
@@ -115,7 +120,7 @@ fn count(measured: &Measured, unit: Unit) -> f64 {
     }
 }
 
-/// How data gets to the places of a system; the longest way, if they are not all alike.
+/// Returns the route of data to the directories of a system; the longest one, if they differ.
 fn way_of(phase: Option<&Phase>, places: &[String], campaign: &Campaign) -> Way {
     if phase.is_some_and(|phase| phase.workload().needs_peers()) {
         let peers = campaign.systems.iter().filter_map(|system| system.peer.as_ref());
@@ -129,7 +134,8 @@ fn way_of(phase: Option<&Phase>, places: &[String], campaign: &Campaign) -> Way 
     [Way::Network, Way::SameMachine].into_iter().find(|way| ways.contains(way)).unwrap_or(Way::Path)
 }
 
-/// File systems of servers elsewhere, as the kernel calls them. Those in user space (`fuse.glusterfs`, `fuse.ceph`) are nearly all of that kind.
+/// File systems of remote servers, by their kernel names. Those in user space (`fuse.glusterfs`, `fuse.ceph`) are
+/// nearly all of that kind.
 const NETWORK_FILE_SYSTEMS: [&str; 14] = [
     "9p",
     "afs",
@@ -147,19 +153,20 @@ const NETWORK_FILE_SYSTEMS: [&str; 14] = [
     "smbfs",
 ];
 
-/// Whether a system's place is a mount of a network file system, by the settings of the machine that measured; where these do not say, it is not.
+/// Whether a system's directory is a mount of a network file system, by the settings of the machine that measured.
+/// If these do not say, it is not.
 fn is_network_mount(system: &str, settings: &Settings) -> bool {
     let kind = mount_kind(system, settings);
     kind.starts_with("fuse.") || NETWORK_FILE_SYSTEMS.contains(&kind)
 }
 
-/// The file system that a system's place is on; empty where that is not known.
+/// Returns the file system of a system's directory; empty if unknown.
 pub(in crate::report) fn mount_kind<'a>(system: &str, settings: &'a Settings) -> &'a str {
     let mount = settings.get(&format!("{MOUNT}{system}"));
     mount.and_then(|mount| mount.split(' ').next()).unwrap_or_default()
 }
 
-/// How data gets to a place, by its text.
+/// Returns the route of data to a directory, by its text.
 pub(in crate::report) fn way_to(place: &str) -> Way {
     let Some((scheme, rest)) = place.split_once("://") else { return Way::Path };
     if scheme == "file" {
@@ -171,14 +178,14 @@ pub(in crate::report) fn way_to(place: &str) -> Way {
     if local { Way::SameMachine } else { Way::Network }
 }
 
-/// Rows that are the same but for one parameter.
+/// Rows that differ in one parameter only.
 struct Siblings<'a> {
-    rows: &'a [At<'a>],
+    rows: &'a [PlacedRow<'a>],
     alike: BTreeMap<(String, &'static str), Vec<usize>>,
 }
 
 impl<'a> Siblings<'a> {
-    fn new(rows: &'a [At<'a>]) -> Self {
+    fn new(rows: &'a [PlacedRow<'a>]) -> Self {
         let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (number, at) in rows.iter().enumerate() {
             for name in WORKERS.into_iter().chain([DIRECTORIES]).filter(|name| parameter(&at.row, name).is_some()) {
@@ -188,24 +195,24 @@ impl<'a> Siblings<'a> {
         Self { rows, alike }
     }
 
-    /// All that sets a row apart, but for a parameter.
+    /// Returns the key of a row without one parameter.
     fn rest(row: &Row, name: &str) -> String {
         let rest: Vec<&(String, String)> = row.parameters.iter().filter(|parameter| parameter.0 != name).collect();
         format!("{:?}", (&row.work, &row.phase, rest))
     }
 
-    /// The figures of `cell`'s system in the rows whose parameter is as `fits` says.
+    /// Returns the figures of `cell`'s system in the rows whose parameter `fits`.
     fn figures(
         &self,
-        at: &At<'_>,
+        at: &PlacedRow<'_>,
         cell: &Cell,
         name: &'static str,
         fits: impl Fn(&str) -> bool,
-    ) -> Vec<(&'a At<'a>, f64)> {
+    ) -> Vec<(&'a PlacedRow<'a>, f64)> {
         let alike = self.alike.get(&(Self::rest(&at.row, name), name)).map_or(&[][..], Vec::as_slice);
         let fitting = alike.iter().filter_map(|number| self.rows.get(*number));
         let fitting = fitting.filter(|other| parameter(&other.row, name).is_some_and(&fits));
-        let figure = |other: &At<'_>| other.row.cells.iter().find(|of| of.system == cell.system)?.usable();
+        let figure = |other: &PlacedRow<'_>| other.row.cells.iter().find(|of| of.system == cell.system)?.usable();
         fitting.filter_map(|other| Some((other, figure(other)?))).collect()
     }
 }
@@ -214,8 +221,8 @@ fn parameter<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
     row.parameters.iter().find(|parameter| parameter.0 == name).map(|parameter| parameter.1.as_str())
 }
 
-/// Against the same work by fewer: the nearest number below.
-fn growth(at: &At<'_>, cell: &Cell, siblings: &Siblings<'_>, workers: u32) -> Option<Growth> {
+/// Compares with the same work by fewer workers: the next smaller number.
+fn growth(at: &PlacedRow<'_>, cell: &Cell, siblings: &Siblings<'_>, workers: u32) -> Option<Growth> {
     let (name, this) = WORKERS.iter().find_map(|name| Some((*name, parameter(&at.row, name)?.parse::<u32>().ok()?)))?;
     let found = siblings.figures(at, cell, name, |other| other.parse().is_ok_and(|other: u32| other < this));
     let with = found.into_iter().filter_map(|(other, figure)| Some((other.phase?.workload().workers(), figure)));
@@ -223,8 +230,8 @@ fn growth(at: &At<'_>, cell: &Cell, siblings: &Siblings<'_>, workers: u32) -> Op
     (figure > 0.0).then(|| Growth { fewer, ratio: cell.median / figure })
 }
 
-/// What the same clients reached with a directory each, divided by this figure of one directory for all.
-fn own_directories(at: &At<'_>, cell: &Cell, siblings: &Siblings<'_>) -> Option<f64> {
+/// Returns the rate of the same clients with a directory each, divided by this figure with one directory.
+fn own_directories(at: &PlacedRow<'_>, cell: &Cell, siblings: &Siblings<'_>) -> Option<f64> {
     parameter(&at.row, DIRECTORIES).filter(|directories| *directories == "one")?;
     let own = siblings.figures(at, cell, DIRECTORIES, |other| other == "own");
     own.first().map(|(_, figure)| figure / cell.median).filter(|ratio| ratio.is_finite())
@@ -235,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_mounted_from_elsewhere_is_reached_over_a_network() {
+    fn a_network_mount_counts_as_a_network() {
         let is_networked = |mount: &str| {
             let settings = [("mount of a".to_owned(), mount.to_owned())].into();
             is_network_mount("a", &settings)
@@ -246,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_is_that_of_the_place() {
+    fn the_route_follows_from_the_directory() {
         let text =
             "name = 'c'\nrepeats = 1\n[[system]]\nname = 'a'\nplace = '/a'\n[[client]]\nname = 'x'\nblock = '1MiB'";
         let campaign = Campaign::parse(text).unwrap();

@@ -1,42 +1,42 @@
-//! What is known of a figure when its verdict is given.
+//! The evidence for the verdict on a figure.
 
 use crate::report::{Ceiling, Stage};
 use crate::sampling::{PressureShares, Sample};
 
-/// How the data reaches the system.
+/// The route of data to the system.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Way {
-    /// By a path: this machine's disk, or what is mounted there.
+    /// By a path: this machine's disk, or a mount.
     #[default]
     Path,
     /// To a server on this machine.
     SameMachine,
     /// Over a network.
     Network,
-    /// There is no system: the client works alone.
+    /// The client works alone, without a system.
     None,
 }
 
-/// What a machine did during a phase, on average over its time.
+/// A machine's activity during a phase, on average.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Machine {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Seconds that it was looked at.
+    /// The observed seconds.
     pub seconds: f64,
-    /// Share of the time of all processors in which they were busy.
+    /// The busy share of the time of all processors.
     pub cpu: f64,
-    /// The same of the one that had the most to do.
+    /// The busy share of the busiest processor.
     pub core: f64,
-    /// The network interface that moved the most, the loopback aside.
+    /// The network interface that moved the most, without the loopback.
     pub link: Option<Link>,
-    /// TCP segments that it sent.
+    /// The TCP segments that it sent.
     pub segments: f64,
-    /// Share of these that were sent once more.
+    /// The share of these that were retransmitted.
     pub retransmitted: f64,
-    /// The disk that was busiest.
+    /// The busiest disk.
     pub disk: Option<DiskUse>,
-    /// What was held up.
+    /// The pressure on resources.
     pub pressure: Option<PressureShares>,
 }
 
@@ -45,9 +45,9 @@ pub struct Machine {
 pub struct Link {
     /// Its name.
     pub name: String,
-    /// Bytes a second in the direction that had more.
+    /// The bytes a second in the busier direction.
     pub rate: f64,
-    /// Bytes a second that it can move each way, if it says so.
+    /// Its speed in each direction in bytes a second, if known.
     pub speed: Option<f64>,
 }
 
@@ -56,41 +56,41 @@ pub struct Link {
 pub struct DiskUse {
     /// Its name.
     pub name: String,
-    /// Share of the time in which it had something to do.
+    /// The share of time in which it was busy.
     pub busy: f64,
-    /// Requests under way.
+    /// The number of requests under way.
     pub queue: f64,
-    /// Bytes a second, both ways.
+    /// The bytes a second in both directions.
     pub rate: f64,
 }
 
-/// How a figure relates to that of the same work with fewer workers.
+/// The relation of a figure to that of the same work with fewer workers.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Growth {
-    /// Fewer workers.
+    /// The smaller number of workers.
     pub fewer: u32,
-    /// The figure, divided by that of the fewer.
+    /// The figure, divided by that of the fewer workers.
     pub ratio: f64,
 }
 
-/// All that a verdict is given by.
+/// The evidence for a verdict.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Evidence {
-    /// How the data reaches the system.
+    /// The route of data to the system.
     pub way: Way,
-    /// Whether it is reached over a network: a server elsewhere, or a file system of one that is mounted here.
+    /// Whether the route has a network: a server elsewhere, or a mounted network file system.
     pub is_networked: bool,
     /// Whether another tool did the work.
     pub is_foreign: bool,
-    /// How long a repeat took, on average, in seconds.
+    /// The average length of a repeat in seconds.
     pub seconds: f64,
     /// The figure.
     pub figure: f64,
-    /// The rate that was asked for, if one was.
+    /// The requested rate, if there was one.
     pub asked: Option<f64>,
-    /// What the first operation of each worker adds to the figure.
+    /// The contribution of each worker's first operation to the figure.
     pub at_once: f64,
-    /// What the stages below reached by themselves.
+    /// The rates of the stages below.
     pub ceilings: Vec<Ceiling>,
     /// The clients.
     pub clients: Vec<Machine>,
@@ -98,25 +98,25 @@ pub struct Evidence {
     pub servers: Vec<Machine>,
     /// Workers.
     pub workers: u32,
-    /// Processors that the bench itself used, on average.
+    /// The processors that the bench itself used, on average.
     pub bench_cores: f64,
-    /// Operations that were under way, on average.
+    /// The operations under way, on average.
     pub under_way: f64,
-    /// Median latency in microseconds.
+    /// The median latency in microseconds.
     pub latency_us: Option<u64>,
-    /// Bytes of an operation.
+    /// The bytes of an operation.
     pub operation_bytes: f64,
-    /// Against fewer workers.
+    /// The comparison with fewer workers.
     pub growth: Option<Growth>,
-    /// What the same work reached with a directory for each client, divided by this figure of one directory.
+    /// The rate of the same work with a directory for each client, divided by this figure with one directory.
     pub own_directories: Option<f64>,
 }
 
-/// Seconds under which the counters are too coarse to say anything.
+/// In a shorter time the counters are too coarse.
 const SECONDS_MIN: f64 = 0.5;
 
 impl Machine {
-    /// From its samples; `None` where they are of too short a time to say anything.
+    /// Averages its samples; `None`: their time is too short.
     pub fn of<'a>(name: &str, samples: impl Iterator<Item = &'a Sample> + Clone) -> Option<Self> {
         let seconds: f64 = samples.clone().map(|sample| sample.seconds).sum();
         if seconds < SECONDS_MIN {
@@ -168,34 +168,34 @@ impl Machine {
 }
 
 impl Evidence {
-    /// What a stage reached by itself.
+    /// Returns the ceiling of a stage.
     pub fn ceiling(&self, stage: Stage) -> Option<&Ceiling> {
         self.ceilings.iter().find(|ceiling| ceiling.stage == stage)
     }
 
-    /// Machines whose disks may hold the data.
+    /// Returns the machines whose disks may hold the data.
     pub fn with_disks(&self) -> impl Iterator<Item = &Machine> {
         let local = matches!(self.way, Way::Path | Way::SameMachine);
         self.clients.iter().filter(move |_| local).chain(&self.servers)
     }
 
-    /// Machines between which there is a network; none where the system is not reached over one.
+    /// Returns the machines that the network connects; none if the route has no network.
     pub fn networked(&self) -> impl Iterator<Item = &Machine> {
         self.machines().filter(|_| self.is_networked)
     }
 
-    /// Whether all machines that do something were looked at.
+    /// Whether all machines that take part were observed.
     pub fn is_seen(&self) -> bool {
         let at_servers = !self.servers.is_empty() || self.way == Way::SameMachine;
         !self.clients.is_empty() && (at_servers || (self.way == Way::Path && !self.is_networked))
     }
 
-    /// Whether it was too short to see anything of a machine.
+    /// Whether the time was too short to observe a machine.
     pub fn is_short(&self) -> bool {
         self.seconds < SECONDS_MIN
     }
 
-    /// All machines.
+    /// Returns all machines.
     pub fn machines(&self) -> impl Iterator<Item = &Machine> {
         self.clients.iter().chain(&self.servers)
     }

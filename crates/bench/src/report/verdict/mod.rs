@@ -1,4 +1,4 @@
-//! Which resource bounded a figure: by a decision table over what was measured beside it.
+//! Finds the bottleneck of a figure, by a decision table over the measurements.
 
 mod collect;
 mod evidence;
@@ -10,38 +10,38 @@ pub(super) use self::collect::{mount_kind, put, way_to};
 pub use self::evidence::{DiskUse, Evidence, Growth, Link, Machine, Way};
 pub use self::table::{Bound, RULES, Rule};
 
-/// What bounded a figure, and why that is thought.
+/// The bottleneck of a figure, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What.
+    /// The bottleneck.
     pub bound: Bound,
-    /// Why, with figures.
+    /// The reason, with figures.
     pub evidence: String,
 }
 
 impl Bound {
-    /// Its name in JSON, CSV and the documentation.
+    /// Returns its name in JSON, CSV and the documentation.
     #[must_use]
     pub fn name(self) -> String {
         crate::workload::word_of(self)
     }
 
-    /// Whether it is told from figures alone, and no machine is looked at.
+    /// Whether it follows from figures alone, without observing a machine.
     fn is_of_figures(self) -> bool {
         matches!(self, Self::AskedRate | Self::Generator | Self::NetworkStage | Self::DiskStage | Self::NotKnown)
     }
 
-    /// For people.
+    /// Returns a readable text.
     #[must_use]
     pub fn says(self) -> &'static str {
         RULES.iter().find(|rule| rule.bound == self).map_or("not known", |rule| rule.says)
     }
 }
 
-/// The first row of the table that holds.
+/// Returns the verdict of the first row of the table that holds.
 #[must_use]
 pub fn decide(found: &Evidence) -> Verdict {
-    // Of what was too short for counters only what figures alone say is known.
+    // After a very short time only verdicts from figures alone are possible.
     let mut rules = RULES.iter().filter(|rule| !found.is_short() || rule.bound.is_of_figures());
     let holds = |rule: &Rule| Some(Verdict { bound: rule.bound, evidence: (rule.test)(found)? });
     rules.find_map(holds).unwrap_or(Verdict { bound: Bound::NotKnown, evidence: String::new() })

@@ -1,59 +1,61 @@
-//! The decision table: rows in their order, each with its condition. The first that holds is the verdict. `docs/how-to/bench.md` has the same rows.
+//! The decision table: an ordered list of rows, each with its condition. The first that holds is the verdict.
+//! `docs/how-to/bench.md` has the same rows.
 
 use serde::{Deserialize, Serialize};
 
 use super::evidence::{Evidence, Machine, Way};
 use crate::report::{Ceiling, Stage};
 
-/// Shares of the rate asked for between which it was kept: more than all of it is no rate that was asked for.
+/// The shares of the requested rate between which it was kept. A rate above the upper bound was not the requested
+/// one.
 const ASKED_KEPT: f64 = 0.97;
 const ASKED_EXCEEDED: f64 = 1.03;
-/// Share of what a stage reached by itself from which on it bounds.
+/// From this share of a stage's rate on, the stage is the bottleneck.
 const CEILING_REACHED: f64 = 0.85;
-/// Share of it above which it is no ceiling: the data came from a memory.
+/// Above this share of its rate, the stage is no ceiling: the data came from a cache.
 const CEILING_BELIEVED: f64 = 1.25;
-/// Share of the time in which all processors are busy when they bound.
+/// The busy share of all processors at which they are the bottleneck.
 const CPU_BUSY: f64 = 0.9;
-/// The same for a single one.
+/// The same for a single processor.
 const CORE_BUSY: f64 = 0.95;
-/// Processors that each worker uses, from which on it does nothing but compute.
+/// A worker that uses more of a processor only computes.
 const WORKER_BUSY: f64 = 0.9;
-/// Share of a link's speed at which it is full.
+/// The share of a link's speed at which it is full.
 const LINK_FULL: f64 = 0.9;
-/// Share of TCP segments sent once more that costs more than it seems.
+/// The share of retransmitted TCP segments that is too high.
 const RETRANSMITTED: f64 = 0.01;
-/// Segments that have to be sent before a share of them says anything.
+/// The fewest sent segments for which a share is meaningful.
 const SEGMENTS_MIN: f64 = 1000.0;
-/// Share of the time in which a disk has something to do when it bounds.
+/// The busy share of a disk at which it is the bottleneck.
 const DISK_BUSY: f64 = 0.9;
-/// Requests under way on a disk below which its latency bounds, not its rate.
+/// With fewer requests under way, a disk's latency is the bottleneck, not its rate.
 const DISK_QUEUE: f64 = 1.5;
-/// Share of the time in which something waits for I/O when that bounds.
+/// The share of time waiting for I/O at which I/O is the bottleneck.
 const IO_WAITED: f64 = 0.7;
-/// Share of the time in which something waits for memory that is too much.
+/// The share of time waiting for memory that is too high.
 const MEMORY_WAITED: f64 = 0.1;
-/// How much faster the same work has to be in directories of its own.
+/// How much faster the same work must be in separate directories.
 const DIRECTORY_SLOWER: f64 = 1.5;
-/// Times the workers that should give more.
+/// The factor of workers that should give a higher rate.
 const MORE_WORKERS: f64 = 2.0;
-/// Growth below which they did not.
+/// Growth below this means none.
 const NO_GROWTH: f64 = 1.15;
-/// Operations of each worker that are under way, on average, when it does nothing but wait.
+/// A worker with more operations under way, on average, only waits.
 const WAITING: f64 = 0.8;
-/// Bytes of an operation up to which its answer, not its data, is waited for.
+/// The bytes of an operation up to which latency dominates, not data.
 const SMALL: f64 = 65_536.0;
 
-/// What bounded a figure.
+/// A bottleneck.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// The rate that was asked for.
+    /// The requested rate.
     AskedRate,
-    /// The client's own making and checking of data.
+    /// The client's own generation and checking of data.
     Generator,
-    /// The network to the system, as measured by itself.
+    /// The network to the system, by its own measurement.
     NetworkStage,
-    /// The disk below the system, as measured by itself.
+    /// The disk below the system, by its own measurement.
     DiskStage,
     /// The client's processors.
     ClientCpu,
@@ -69,31 +71,31 @@ pub enum Bound {
     Retransmits,
     /// A disk.
     Disk,
-    /// Waiting for I/O with no disk busy.
+    /// Waiting for I/O although no disk is busy.
     Io,
     /// Lack of memory.
     Memory,
-    /// One directory for all.
+    /// A single directory shared by all.
     OneDirectory,
-    /// Something that only one can have at a time.
+    /// A resource that only one operation can hold at a time.
     Locks,
-    /// Answers to small operations.
+    /// The latency of small operations.
     Answers,
-    /// The way between client and servers.
+    /// The route between client and servers.
     Between,
-    /// It cannot be told.
+    /// Unknown.
     NotKnown,
 }
 
 /// A row of the table.
 pub struct Rule {
-    /// What it names.
+    /// The bottleneck.
     pub bound: Bound,
-    /// The condition, for people.
+    /// The condition as readable text.
     pub when: fn() -> String,
-    /// What bounded the figure then, for people.
+    /// The verdict as readable text.
     pub says: &'static str,
-    /// The evidence, if the condition holds.
+    /// Returns the evidence, if the condition holds.
     pub test: fn(&Evidence) -> Option<String>,
 }
 
@@ -103,26 +105,26 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::AskedRate,
         when: || {
             format!(
-                "a rate was asked for, and {} to {} of it was kept, the first operations aside",
+                "a rate was requested, and {} to {} of it was kept, without the first operations",
                 percent(ASKED_KEPT),
                 percent(ASKED_EXCEEDED)
             )
         },
-        says: "the rate that was asked for",
+        says: "the requested rate",
         test: |found| {
             let asked = found.asked.filter(|asked| *asked > 0.0)?;
-            // The first operation of each worker begins before any time has passed.
+            // Each worker's first operation starts before any time has passed.
             let most = ASKED_EXCEEDED * asked + found.at_once;
             (ASKED_KEPT * asked..=most)
                 .contains(&found.figure)
-                .then(|| format!("{} of the rate asked for was kept", percent(found.figure / asked)))
+                .then(|| format!("{} of the requested rate was kept", percent(found.figure / asked)))
         },
     },
     Rule {
         bound: Bound::Generator,
         when: || {
             format!(
-                "{} to {} of what the client makes or checks by itself; or there is no system",
+                "{} to {} of the rate at which the client alone makes or checks data; or there is no system",
                 percent(CEILING_REACHED),
                 percent(CEILING_BELIEVED)
             )
@@ -137,7 +139,7 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::NetworkStage,
         when: || {
             let (low, high) = (percent(CEILING_REACHED), percent(CEILING_BELIEVED));
-            format!("{low} to {high} of what as many flows through the network do by themselves")
+            format!("{low} to {high} of the rate of equally many flows through the network alone")
         },
         says: "the network to the system",
         test: |found| reached(found, Stage::Network),
@@ -146,7 +148,7 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::DiskStage,
         when: || {
             let (low, high) = (percent(CEILING_REACHED), percent(CEILING_BELIEVED));
-            format!("{low} to {high} of what the disk below does by itself on the same work")
+            format!("{low} to {high} of the rate of the disk below on the same work")
         },
         says: "the disk below the system",
         test: |found| reached(found, Stage::Disk),
@@ -156,7 +158,7 @@ pub const RULES: [Rule; 18] = [
         when: || format!("all processors of a client were busy at least {} of the time", percent(CPU_BUSY)),
         says: "the client's CPU",
         test: |found| {
-            let shared = if found.way == Way::SameMachine { "; the server runs on it, too" } else { "" };
+            let shared = if found.way == Way::SameMachine { "; the server also runs on it" } else { "" };
             let used = format!("; the bench itself used {:.1} processors{shared}", found.bench_cores);
             Some(busy_cpu(&found.clients)? + &used)
         },
@@ -184,7 +186,7 @@ pub const RULES: [Rule; 18] = [
                     found.workers, found.bench_cores
                 )
             };
-            // Another tool has threads of its own, and starts up and sums up within its CPU time.
+            // Another tool has its own threads, and its CPU time includes its startup and its summary.
             busy_core(&found.clients).or_else(|| (each >= WORKER_BUSY && !found.is_foreign).then(workers))
         },
     },
@@ -198,7 +200,7 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::Link,
         when: || {
             format!(
-                "the system is reached over a network, and an interface moved at least {} of its speed one way",
+                "the system is reached over a network, and an interface moved at least {} of its speed in one direction",
                 percent(LINK_FULL)
             )
         },
@@ -209,7 +211,7 @@ pub const RULES: [Rule; 18] = [
                 let speed = link.speed.filter(|speed| *speed > 0.0)?;
                 let say = || {
                     format!(
-                        "{} of {} moved {:.0} MB/s of the {:.0} that it can",
+                        "{} of {} moved {:.0} of at most {:.0} MB/s",
                         link.name,
                         machine.name,
                         link.rate / 1e6,
@@ -224,14 +226,14 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::Retransmits,
         when: || {
             format!(
-                "the system is reached over a network, and a machine sent at least {} of its TCP segments once more, of at least {SEGMENTS_MIN:.0}",
+                "the system is reached over a network, and a machine retransmitted at least {} of its TCP segments, of at least {SEGMENTS_MIN:.0}",
                 percent(RETRANSMITTED)
             )
         },
         says: "the network: losses",
         test: |found| {
             let say = |machine: &Machine| {
-                format!("{} sent {:.1} % of its TCP segments once more", machine.name, 100.0 * machine.retransmitted)
+                format!("{} retransmitted {:.1} % of its TCP segments", machine.name, 100.0 * machine.retransmitted)
             };
             let lossy = |machine: &&Machine| machine.segments >= SEGMENTS_MIN && machine.retransmitted >= RETRANSMITTED;
             found.networked().find(lossy).map(say)
@@ -253,7 +255,7 @@ pub const RULES: [Rule; 18] = [
                 );
                 if disk.queue < DISK_QUEUE {
                     text += &format!(
-                        "; {:.1} requests were under way: it is its latency, more at a time may be faster",
+                        "; {:.1} requests were under way, so its latency is the limit: more requests at a time may be faster",
                         disk.queue
                     );
                 }
@@ -264,7 +266,7 @@ pub const RULES: [Rule; 18] = [
     Rule {
         bound: Bound::Io,
         when: || format!("programs waited for I/O at least {} of the time, and no disk was busy", percent(IO_WAITED)),
-        says: "I/O behind the path: what is mounted there, or a limit that is set on the disk",
+        says: "I/O behind the path: a mounted system, or a limit on the disk",
         test: |found| {
             found.with_disks().find_map(|machine| {
                 let waited = machine.pressure.as_ref()?.io;
@@ -289,29 +291,29 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::OneDirectory,
         when: || {
             format!(
-                "all work in one directory, and in directories of their own they are {DIRECTORY_SLOWER} times as fast"
+                "all workers use one directory, and in separate directories they are {DIRECTORY_SLOWER} times as fast"
             )
         },
-        says: "the one directory: changes of it wait for each other",
+        says: "the shared directory: its changes wait for each other",
         test: |found| {
             let faster = found.own_directories.filter(|faster| *faster >= DIRECTORY_SLOWER)?;
-            Some(format!("in directories of their own {faster:.2} times as many were done"))
+            Some(format!("in separate directories the rate was {faster:.2} times as high"))
         },
     },
     Rule {
         bound: Bound::Locks,
         when: || {
             format!(
-                "with {MORE_WORKERS} times the workers or more it is less than {NO_GROWTH} times as fast, all machines were looked at, and nothing above holds"
+                "with {MORE_WORKERS} times the workers or more it is less than {NO_GROWTH} times as fast, all machines were watched, and no condition above holds"
             )
         },
-        says: "something that only one can have at a time: a lock, or one thread",
+        says: "something that only one operation can use at a time: a lock, or a single thread",
         test: |found| {
             let growth = found.growth.filter(|_| found.is_seen())?;
             let more = f64::from(found.workers) / f64::from(growth.fewer.max(1));
             (more >= MORE_WORKERS && growth.ratio < NO_GROWTH).then(|| {
                 format!(
-                    "{} workers did {:.2} times what {} did, and no resource that was looked at was busy",
+                    "{} workers did {:.2} times the work of {}, and no watched resource was busy",
                     found.workers, growth.ratio, growth.fewer
                 )
             })
@@ -321,7 +323,7 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::Answers,
         when: || {
             format!(
-                "operations of at most {} KiB, each worker waits for one at least {} of the time (what the bench computes meanwhile is none), and nothing above holds",
+                "operations of at most {} KiB, each worker waits for one at least {} of the time (without the bench's own computing), and no condition above holds",
                 SMALL / 1024.0,
                 percent(WAITING)
             )
@@ -343,11 +345,11 @@ pub const RULES: [Rule; 18] = [
         bound: Bound::Between,
         when: || {
             format!(
-                "clients and servers were looked at, workers wait at least {} of the time, and nothing above holds",
+                "clients and servers were watched, workers wait at least {} of the time, and no condition above holds",
                 percent(WAITING)
             )
         },
-        says: "the way between client and servers: its delay, or a limit on it; more requests under way may be faster",
+        says: "the route between client and servers: its delay, or a limit on it; more requests under way may be faster",
         test: |found| {
             waiting(found)?;
             let both = found.way == Way::Network && !found.clients.is_empty() && !found.servers.is_empty();
@@ -356,7 +358,7 @@ pub const RULES: [Rule; 18] = [
     },
     Rule {
         bound: Bound::NotKnown,
-        when: || "nothing above holds".to_owned(),
+        when: || "no condition above holds".to_owned(),
         says: "not known",
         test: |found| Some(looked_at(found)),
     },
@@ -370,7 +372,7 @@ fn reached(found: &Evidence, stage: Stage) -> Option<String> {
     let Ceiling { share, rate, .. } = *found.ceiling(stage)?;
     (CEILING_REACHED..=CEILING_BELIEVED)
         .contains(&share)
-        .then(|| format!("{} of the {:.0} MB/s that the {} does by itself", percent(share), rate / 1e6, stage.name()))
+        .then(|| format!("{} of the {:.0} MB/s of the {} alone", percent(share), rate / 1e6, stage.name()))
 }
 
 fn busy_cpu(machines: &[Machine]) -> Option<String> {
@@ -388,13 +390,14 @@ fn busy_core(machines: &[Machine]) -> Option<String> {
     machines.iter().find(|machine| machine.core >= CORE_BUSY).map(say)
 }
 
-/// Operations of each worker that were under way, if it did nothing but wait for them. The time of a system call that computes is the client's own.
+/// Returns the operations under way for each worker, if it did nothing but wait for them. System calls that compute
+/// are the client's own time.
 fn waiting(found: &Evidence) -> Option<f64> {
     let each = (found.under_way - found.bench_cores).max(0.0) / f64::from(found.workers.max(1));
     (each >= WAITING).then_some(each)
 }
 
-/// What there was to see, for those who have to find out more.
+/// Lists the observations, for further investigation.
 fn looked_at(found: &Evidence) -> String {
     let mut seen: Vec<String> = Vec::new();
     for machine in found.machines() {
@@ -412,13 +415,13 @@ fn looked_at(found: &Evidence) -> String {
         seen.push(format!("{}: {}", machine.name, of.join(", ")));
     }
     if found.clients.is_empty() || found.is_short() {
-        seen.push("it was too short to see anything of this client".to_owned());
+        seen.push("the time was too short to observe this client".to_owned());
     }
     if found.servers.is_empty() && found.way == Way::Network {
         seen.push("no server was watched".to_owned());
     }
     for ceiling in &found.ceilings {
-        seen.push(format!("{} of what the {} does by itself", percent(ceiling.share), ceiling.stage.name()));
+        seen.push(format!("{} of the rate of the {} alone", percent(ceiling.share), ceiling.stage.name()));
     }
     seen.join("; ")
 }

@@ -1,4 +1,4 @@
-//! Each row of the table, on evidence made for it; and the table of the documentation.
+//! Each row of the table with artificial evidence, and the table in the documentation.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::report::{Ceiling, Stage};
 use crate::sampling::PressureShares;
 
-/// A machine with little to do.
+/// An almost idle machine.
 fn idle(name: &str) -> Machine {
     Machine {
         name: name.into(),
@@ -76,14 +76,14 @@ fn small(found: Evidence) -> Evidence {
     Evidence { operation_bytes: 4096.0, ..found }
 }
 
-/// What has to be decided, with a word of its evidence.
+/// The expected verdicts, with a word of their evidence.
 fn cases() -> Vec<(Bound, &'static str, Evidence)> {
     let grown = |ratio| Evidence { growth: Some(Growth { fewer: 2, ratio }), ..nothing() };
     vec![
         (Bound::AskedRate, "98 %", Evidence { asked: Some(305e6), ..nothing() }),
         (Bound::NotKnown, "no server was watched", Evidence { asked: Some(400e6), ..nothing() }),
         (Bound::AskedRate, "107 %", Evidence { asked: Some(280e6), at_once: 15e6, ..nothing() }),
-        // More than was asked for: that rate bounds nothing.
+        // More than the requested rate: that rate is not the bottleneck.
         (Bound::NotKnown, "no server was watched", Evidence { asked: Some(200e6), ..nothing() }),
         (Bound::Generator, "90 %", Evidence { ceilings: vec![ceiling(Stage::Client, 0.9)], ..nothing() }),
         (Bound::Generator, "alone", Evidence { way: Way::None, ..nothing() }),
@@ -95,7 +95,7 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         ),
         (Bound::DiskStage, "93 %", Evidence { ceilings: vec![ceiling(Stage::Disk, 0.93)], ..nothing() }),
         (Bound::NotKnown, "80 % of what the disk", Evidence { ceilings: vec![ceiling(Stage::Disk, 0.8)], ..nothing() }),
-        // More than there is comes from a memory: that ceiling is none.
+        // A rate above the ceiling comes from a cache, so that ceiling does not count.
         (
             Bound::NotKnown,
             "170 % of what the disk",
@@ -104,7 +104,7 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::ClientCpu, "95 % of the time; the bench itself used 1.0 processors", with_client(|m| m.cpu = 0.95)),
         (
             Bound::ClientCpu,
-            "the server runs on it",
+            "the server also runs on it",
             Evidence { way: Way::SameMachine, ..with_client(|m| m.cpu = 0.95) },
         ),
         (Bound::ServerCpu, "server a", with_server(|m| m.cpu = 0.95)),
@@ -114,10 +114,10 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::NotKnown, "", Evidence { bench_cores: 7.6, is_foreign: true, ..nothing() }),
         (Bound::ServerCore, "server a", with_server(|m| m.core = 0.99)),
         (Bound::Link, "eth1 of this client moved 120 MB/s of the 125", with_client(|m| m.link = link(120e6))),
-        // A local disk knows nothing of what else goes through the network.
+        // A local disk does not use the network.
         (Bound::NotKnown, "eth1", Evidence { is_networked: false, ..with_client(|m| m.link = link(120e6)) }),
         (Bound::NotKnown, "", Evidence { is_networked: false, ..with_client(|m| m.retransmitted = 0.03) }),
-        // One of some segments says nothing.
+        // A share of few segments means nothing.
         (Bound::NotKnown, "", with_client(|m| (m.segments, m.retransmitted) = (40.0, 0.03))),
         (Bound::Link, "server a", with_server(|m| m.link = link(124e6))),
         (Bound::NotKnown, "eth1 100 MB/s of 125 MB/s", with_client(|m| m.link = link(100e6))),
@@ -125,7 +125,7 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::Disk, "sdb of this client was busy 97 %", with_client(|m| m.disk = disk(0.97, 8.0))),
         (Bound::Disk, "latency", with_client(|m| m.disk = disk(0.97, 1.0))),
         (Bound::Disk, "server a", with_server(|m| m.disk = disk(1.0, 8.0))),
-        // The client's own disk holds nothing of what is on a server elsewhere.
+        // The client's own disk holds none of a remote server's data.
         (Bound::NotKnown, "sdb 100 % busy", Evidence { way: Way::Network, ..with_client(|m| m.disk = disk(1.0, 8.0)) }),
         (Bound::Io, "waited for I/O 80 %", with_client(|m| m.pressure = pressure(0.0, 0.8))),
         (Bound::Memory, "for memory 20 %", with_client(|m| m.pressure = pressure(0.2, 0.5))),
@@ -133,14 +133,14 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::Answers, "8 workers", Evidence { own_directories: Some(1.1), ..small(nothing()) }),
         (Bound::Locks, "8 workers did 1.02 times what 2", Evidence { servers: vec![idle("server a")], ..grown(1.02) }),
         (Bound::Locks, "0.70", Evidence { way: Way::Path, is_networked: false, ..small(grown(0.7)) }),
-        // What the server did nobody knows.
+        // The server was not watched.
         (Bound::NotKnown, "no server was watched", grown(1.02)),
         (Bound::NotKnown, "", Evidence { way: Way::Path, ..grown(1.02) }),
-        // Twice the workers are needed to tell.
+        // Only twice the workers are meaningful.
         (Bound::NotKnown, "", Evidence { growth: Some(Growth { fewer: 6, ratio: 1.0 }), ..nothing() }),
         (Bound::Answers, "4 ms", small(nothing())),
         (Bound::NotKnown, "", Evidence { under_way: 4.0, ..small(nothing()) }),
-        // Half of it was computing, within the system calls.
+        // Half of the time was computing, within the system calls.
         (Bound::NotKnown, "", Evidence { bench_cores: 4.0, ..small(nothing()) }),
         (Bound::Between, "8.0 requests", with_server(|_| ())),
         (Bound::NotKnown, "", Evidence { under_way: 4.0, ..with_server(|_| ()) }),
@@ -169,7 +169,7 @@ fn each_row_has_a_case() {
 
 #[test]
 fn a_row_goes_before_those_below_it() {
-    // All that could be busy is.
+    // Everything that can be busy is busy.
     let busy = |m: &mut Machine| {
         (m.cpu, m.core, m.retransmitted) = (1.0, 1.0, 0.5);
         (m.link, m.disk, m.pressure) = (link(125e6), disk(1.0, 9.0), pressure(0.9, 0.9));

@@ -1,11 +1,11 @@
-//! The parts that all envelopes are made of: frames, texts, locators.
+//! The elements of all envelopes: frames, texts, locators.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::rootfile::RootFileError;
 use crate::rootfile::bytes::Bytes;
 
-/// What an envelope holds.
+/// The kind of an envelope.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Header = 1,
@@ -13,7 +13,7 @@ pub(super) enum Kind {
     PageList = 3,
 }
 
-/// A piece of metadata with its length and checksum.
+/// A section of metadata with its length and checksum.
 #[derive(Debug)]
 pub(super) struct Envelope {
     bytes: Vec<u8>,
@@ -24,7 +24,7 @@ const HEAD_LEN: usize = 8;
 const SUM_LEN: usize = 8;
 
 impl Envelope {
-    /// Compares kind, length and checksum.
+    /// Checks kind, length and checksum.
     pub(super) fn open(bytes: Vec<u8>, offset: u64, kind: Kind) -> Result<Self, RootFileError> {
         let first = Bytes::new(&bytes, offset).le_u64()?;
         let (found, len) = (first & 0xFFFF, first >> 16);
@@ -47,13 +47,13 @@ impl Envelope {
         Ok(Self { bytes, offset })
     }
 
-    /// Its checksum: others name it by that.
+    /// Returns its checksum, by which other envelopes refer to it.
     pub(super) fn sum(&self) -> u64 {
         let sum = self.bytes.last_chunk::<SUM_LEN>();
         sum.map_or(0, |sum| u64::from_le_bytes(*sum))
     }
 
-    /// What is in it.
+    /// Returns its contents.
     pub(super) fn frame(&self) -> Result<Bytes<'_>, RootFileError> {
         let end = self.bytes.len().saturating_sub(SUM_LEN);
         let mut bytes = Bytes::new(self.bytes.get(..end).unwrap_or_default(), self.offset);
@@ -62,7 +62,7 @@ impl Envelope {
     }
 }
 
-/// A piece of the file.
+/// A section of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Locator {
     pub(super) offset: u64,
@@ -70,13 +70,13 @@ pub(super) struct Locator {
 }
 
 impl Bytes<'_> {
-    /// A text of UTF-8, as far as it is that.
+    /// Reads a UTF-8 text. Invalid bytes are replaced.
     pub(super) fn text(&mut self) -> Result<String, RootFileError> {
         let len = usize::try_from(self.le_u32()?).unwrap_or(usize::MAX);
         Ok(String::from_utf8_lossy(self.take(len)?).into_owned())
     }
 
-    /// Flags of features: of none of them anything is known yet.
+    /// Reads the feature flags. Any set flag is an error, because none is defined yet.
     pub(super) fn no_features(&mut self) -> Result<(), RootFileError> {
         if self.le_i64()? == 0 {
             return Ok(());
@@ -84,7 +84,7 @@ impl Bytes<'_> {
         Err(RootFileError::unsupported("an RNTuple with features of a later format"))
     }
 
-    /// A record frame: what is in it, whatever of that is read.
+    /// Reads a record frame. Unread contents are skipped.
     pub(super) fn record(&mut self) -> Result<Self, RootFileError> {
         let begin = self.position();
         let size = self.le_i64()?;
@@ -92,7 +92,7 @@ impl Bytes<'_> {
         self.inner(begin, len)
     }
 
-    /// A list frame: how many items, and what they are in.
+    /// Reads a list frame: the number of items, and their bytes.
     pub(super) fn list(&mut self) -> Result<(u32, Self), RootFileError> {
         let begin = self.position();
         let size = self.le_i64()?;
@@ -102,7 +102,7 @@ impl Bytes<'_> {
         Ok((count, self.inner(begin, len)?))
     }
 
-    /// The rest of a frame of `len` bytes that began at `begin`; goes on behind it.
+    /// Returns the rest of a frame of `len` bytes that began at `begin`, and skips it.
     fn inner(&mut self, begin: usize, len: usize) -> Result<Self, RootFileError> {
         let done = self.position() - begin;
         let Some(rest) = len.checked_sub(done) else {
@@ -114,7 +114,7 @@ impl Bytes<'_> {
         Ok(inner)
     }
 
-    /// Where a block of data is.
+    /// Reads the location of a block of data.
     pub(super) fn locator(&mut self) -> Result<Locator, RootFileError> {
         let begin = self.position();
         let head = self.le_i32()?;

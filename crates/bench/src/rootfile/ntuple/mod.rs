@@ -13,15 +13,15 @@ use super::bytes::Bytes;
 use super::key::Key;
 use super::{Branch, Kind, PART_MAX, Part, RootFileError, Source, Tree};
 
-/// The class of anchors.
+/// The class name of anchors.
 pub(super) const CLASS: &str = "ROOT::RNTuple";
 /// The anchor's object: a byte count and a version, four 16-bit and seven 64-bit numbers, a checksum.
 const ANCHOR_MAX: u32 = 4096;
 const EPOCH: u16 = 1;
-/// Bytes of the names of all fields.
+/// The most bytes of the names of all fields.
 const NAMES_MAX: usize = 64 << 20;
 
-/// Reads the ntuple of an anchor; at most `pages_left` pages, which are then fewer.
+/// Reads the ntuple of an anchor. It takes its pages from `pages_left`.
 pub(super) fn read(source: &Source<'_>, key: &Key, pages_left: &mut usize) -> Result<Tree, RootFileError> {
     let anchor = Anchor::read(source, key)?;
     let mut reader = Reader { source, unpacker: Unpacker::default(), head: vec![key.part] };
@@ -41,7 +41,7 @@ pub(super) fn read(source: &Source<'_>, key: &Key, pages_left: &mut usize) -> Re
     Ok(Tree { name: key.name.clone(), kind: Kind::Ntuple, entries, head: reader.head, branches })
 }
 
-/// Columns of one field belong together.
+/// Combines the columns of each field.
 fn branches(schema: &Schema, columns: Vec<Vec<Part>>) -> Result<Vec<Branch>, RootFileError> {
     let mut fields: Vec<Vec<Part>> = vec![Vec::new(); schema.fields.len()];
     for (column, parts) in schema.columns.iter().zip(columns) {
@@ -52,7 +52,7 @@ fn branches(schema: &Schema, columns: Vec<Vec<Part>>) -> Result<Vec<Branch>, Roo
     let (mut branches, mut names) = (Vec::new(), 0);
     for (number, mut parts) in fields.into_iter().enumerate() {
         if !parts.is_empty() {
-            // The sort keeps the columns of a cluster in their order.
+            // The sort keeps the order of columns within a cluster.
             parts.sort_by_key(|part| part.first_entry);
             let name = schema.path(number)?;
             names += name.len();
@@ -65,13 +65,13 @@ fn branches(schema: &Schema, columns: Vec<Vec<Part>>) -> Result<Vec<Branch>, Roo
     Ok(branches)
 }
 
-/// Where header and footer are.
+/// The locations of header and footer.
 struct Anchor {
     header: Link,
     footer: Link,
 }
 
-/// Where an envelope is, and how long uncompressed.
+/// The location of an envelope, and its uncompressed length.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     at: Locator,
@@ -100,7 +100,7 @@ impl Anchor {
             Ok(Link { at: Locator { offset, len }, uncompressed })
         };
         let (header, footer) = (link()?, link()?);
-        // Writers that never divide anything give 0.
+        // Writers that never divide data store 0.
         let key_max = bytes.be_u64()?;
         if key_max > 0 && [header, footer].iter().any(|link| link.at.len > key_max) {
             return Err(RootFileError::unsupported("an RNTuple whose header or footer is spread over several records"));
@@ -109,7 +109,7 @@ impl Anchor {
     }
 }
 
-/// Reads envelopes, and remembers where they were.
+/// Reads envelopes, and keeps their locations.
 struct Reader<'a> {
     source: &'a Source<'a>,
     unpacker: Unpacker,

@@ -1,17 +1,17 @@
-//! Page lists: where the pages of each column are, cluster by cluster.
+//! Page lists: the locations of each column's pages, cluster by cluster.
 
 use super::schema::Schema;
 use crate::rootfile::bytes::Bytes;
 use crate::rootfile::{PART_MAX, PARTS_MAX, Part, RootFileError};
 
-/// Behind a page that says so.
+/// The checksum behind a page that has one.
 const SUM_LEN: u32 = 8;
-/// Entries of a cluster share their number's 64 bits with flags.
+/// The bits for a cluster's entries. The other bits of the number are flags.
 const ENTRIES_BITS: u32 = 56;
-/// A cluster that is spread over several places: of a later format.
+/// The flag of a cluster in several locations, which belongs to a later format.
 const SHARDED: u64 = 1;
 
-/// Reads a list, and adds its pages to those of each column. Gives the entry after the last.
+/// Reads a list, and adds its pages to those of each column. Returns the last entry plus one.
 pub(super) fn read(
     bytes: &mut Bytes<'_>,
     schema: &Schema,

@@ -1,14 +1,14 @@
-//! Fields and columns, from the header and from what the footer adds.
+//! Fields and columns, from the header and the footer's additions.
 
 use super::Link;
 use crate::rootfile::RootFileError;
 use crate::rootfile::bytes::Bytes;
 
-/// Deepest nesting of fields, and the longest of their paths.
+/// The deepest nesting of fields, and their longest path.
 const DEPTH_MAX: usize = 64;
 const PATH_MAX: usize = 4096;
 
-/// What an ntuple is made of.
+/// The fields, columns and groups of an ntuple.
 #[derive(Debug, Default)]
 pub(super) struct Schema {
     pub(super) fields: Vec<Field>,
@@ -18,7 +18,7 @@ pub(super) struct Schema {
 /// A field.
 #[derive(Debug)]
 pub(super) struct Field {
-    /// The one that it is in; itself of one that is in none.
+    /// The parent field; a top field is its own parent.
     parent: usize,
     name: String,
 }
@@ -26,13 +26,13 @@ pub(super) struct Field {
 /// A column.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
-    /// Bits of an element.
+    /// The bits of an element.
     pub(super) bits: u16,
-    /// Of which field.
+    /// Its field.
     pub(super) field: usize,
 }
 
-/// Clusters whose pages are listed together.
+/// Clusters in one page list.
 pub(super) struct Group {
     pub(super) link: Link,
 }
@@ -47,7 +47,7 @@ impl Schema {
         self.read_more(bytes)
     }
 
-    /// The lists of fields, columns, alias columns and further types; the last two have no pages.
+    /// Reads the lists of fields, columns, alias columns and further types. The last two have no pages.
     fn read_more(&mut self, bytes: &mut Bytes<'_>) -> Result<(), RootFileError> {
         let (count, mut fields) = bytes.list()?;
         for _ in 0..count {
@@ -75,9 +75,9 @@ impl Schema {
         Ok(())
     }
 
-    /// A field's name with those of the fields that it is in.
+    /// Returns a field's name with those of its parents.
     pub(super) fn path(&self, field: usize) -> Result<String, RootFileError> {
-        let wrong = || RootFileError::malformed(0, format!("field {field} is in fields that make no sense"));
+        let wrong = || RootFileError::malformed(0, format!("field {field} has invalid parents"));
         let mut path = String::new();
         let mut at = field;
         for _ in 0..DEPTH_MAX {
@@ -95,7 +95,7 @@ impl Schema {
     }
 }
 
-/// Adds what the footer adds to the schema, and gives where the page lists are.
+/// Adds the footer's additions to the schema, and returns the locations of the page lists.
 pub(super) fn read_footer(
     schema: &mut Schema,
     bytes: &mut Bytes<'_>,
@@ -113,7 +113,7 @@ pub(super) fn read_footer(
     let mut groups = Vec::new();
     for _ in 0..count {
         let mut group = list.record()?;
-        // First entry, entries, clusters: the page list says them, too.
+        // First entry, entries, clusters: the page list has them, too.
         group.take(8 + 8 + 4)?;
         let uncompressed = group.le_u64()?;
         groups.push(Group { link: Link { at: group.locator()?, uncompressed } });

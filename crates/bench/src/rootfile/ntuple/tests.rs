@@ -1,4 +1,4 @@
-//! A small ntuple made here, whole and with wrong bytes in each of its envelopes.
+//! A small artificial ntuple, correct and with wrong bytes in each of its envelopes.
 
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
@@ -50,7 +50,7 @@ fn page(elements: i32, len: u32, offset: u64) -> Vec<u8> {
     [&(-elements).to_le_bytes()[..], &locator(len, offset)].concat()
 }
 
-/// Pages of a column in a cluster; `None`: it is suppressed there.
+/// The pages of a column in a cluster; `None`: the column is suppressed there.
 fn pages(pages: Option<&[Vec<u8>]>) -> Vec<u8> {
     let (items, behind) = match pages {
         Some(pages) => (pages, [&0_i64.to_le_bytes()[..], &505_u32.to_le_bytes()].concat()),
@@ -75,13 +75,14 @@ fn page_list(header_sum: [u8; 8]) -> Vec<u8> {
 }
 
 fn footer(header_sum: [u8; 8], list_len: u64, list_at: u64) -> Vec<u8> {
-    // A locator of 64-bit length, as very large page lists have it.
+    // A locator with a 64-bit length, as in very large page lists.
     let large = [&(-(1_i32 << 24 | 20)).to_le_bytes()[..], &list_len.to_le_bytes(), &list_at.to_le_bytes()].concat();
     let group = frame(None, &[&[0; 20][..], &list_len.to_le_bytes(), &large].concat());
     [&[0; 8][..], &header_sum, &frame(None, &[]), &list(&[group])].concat()
 }
 
-/// The whole file; `change` may change the payloads of header, page list and footer, before their checksums are made.
+/// The whole file. `change` may change the payloads of header, page list and footer before their checksums are
+/// computed.
 fn ntuple(change: impl Fn(usize, &mut Vec<u8>)) -> Vec<u8> {
     let changed = |which: usize, mut payload: Vec<u8>| {
         change(which, &mut payload);
@@ -118,7 +119,7 @@ fn pages_are_found_by_field_and_cluster() {
 }
 
 #[test]
-fn what_a_later_format_adds_is_not_guessed() {
+fn features_of_later_formats_are_refused() {
     let bytes = ntuple(|which, payload| payload[0] = u8::from(which == 0));
     let found = RootFile::read(&Source::memory(&bytes)).unwrap();
     assert!(found.trees.is_empty() && found.notes[0].contains("features"), "{:?}", found.notes);

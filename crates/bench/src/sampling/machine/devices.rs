@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{DEVICES_MAX, Found, MOUNT, chosen, names_in, text};
+use super::{DEVICES_MAX, MOUNT, SettingsCollector, chosen, names_in, text};
 
-/// Mount options that lead to a machine or a person.
+/// Mount options that identify a machine or a person.
 const OPTIONS_LEFT_OUT: [&str; 12] = [
     "addr",
     "clientaddr",
@@ -21,8 +21,8 @@ const OPTIONS_LEFT_OUT: [&str; 12] = [
     "fsid",
 ];
 
-impl Found<'_> {
-    /// Those of hardware, and bonds of them.
+impl SettingsCollector<'_> {
+    /// Adds the interfaces of hardware, and bonds of them.
     pub(super) fn interfaces(&mut self) {
         for name in names_in(&self.at("sys/class/net")).into_iter().take(DEVICES_MAX) {
             let at = format!("sys/class/net/{name}");
@@ -59,7 +59,7 @@ impl Found<'_> {
         }
     }
 
-    /// Where the interrupts of an interface go.
+    /// Returns the processors that handle the interrupts of an interface.
     fn interrupts_of(&self, interface: &str) -> Option<String> {
         let irqs = names_in(&self.at(&format!("{interface}/device/msi_irqs")));
         let list = |irq: &String| {
@@ -104,7 +104,8 @@ impl Found<'_> {
     }
 }
 
-/// File system and options of the mount that a place is on, without what leads to a machine or a person (`/proc/self/mountinfo`, proc(5)).
+/// Returns the file system and options of the mount of a path, without options that identify a machine or a person
+/// (`/proc/self/mountinfo`, proc(5)).
 fn mount_of(mounts: &str, place: &Path) -> Option<String> {
     let found = mounts.lines().filter_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -114,7 +115,7 @@ fn mount_of(mounts: &str, place: &Path) -> Option<String> {
         let (kind, more) = (after.next()?, after.nth(1).unwrap_or_default());
         place.starts_with(&point).then(|| (Path::new(&point).components().count(), kind, options, more))
     });
-    // Of two mounts on one point the later one is seen.
+    // Of two mounts on the same path, the later one is visible.
     let (_, kind, options, more) = found.max_by_key(|mount| mount.0)?;
     let allowed = |option: &&str| !OPTIONS_LEFT_OUT.contains(&option.split('=').next().unwrap_or_default());
     let mut all: Vec<&str> =
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_is_told_without_addresses() {
+    fn a_mount_is_reported_without_addresses() {
         let mounts = "22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw,errors=remount-ro\n\
                       30 22 0:30 / /mnt/a\\040b rw,noatime - nfs4 10.0.0.7:/x rw,vers=4.2,rsize=1048576,addr=10.0.0.7,clientaddr=10.0.0.8\n";
         assert_eq!(mount_of(mounts, Path::new("/mnt/a b/c")).unwrap(), "nfs4 rw,noatime,vers=4.2,rsize=1048576");

@@ -1,5 +1,5 @@
-//! A machine's settings: what may explain why one is faster than another. Nothing that names the machine or leads to it is among them: no serial
-//! numbers, no UUIDs, no addresses, no keys. What a machine does not show is left out.
+//! A machine's settings, which may explain why it is faster than another. They contain nothing that identifies the
+//! machine: no serial numbers, no UUIDs, no addresses, no keys. Settings that a machine does not show are missing.
 
 mod devices;
 
@@ -13,21 +13,21 @@ use super::ethtool;
 /// Names of settings and their values.
 pub type Settings = BTreeMap<String, String>;
 
-/// What the names of settings begin with that tell how a place is mounted: they are told of the places alone that a machine has to do with.
+/// The prefix of settings about mounts. They cover only the directories that a machine uses.
 pub(crate) const MOUNT: &str = "mount of ";
 
-/// Most bytes of a file that are looked at.
+/// The most bytes that are read from a file.
 const FILE_MAX: u64 = 256 << 10;
-/// Most characters of a value.
+/// The most characters of a value.
 const VALUE_MAX: usize = 300;
-/// Most interfaces, and most disks, that are told of.
+/// The most interfaces, and the most disks.
 const DEVICES_MAX: usize = 64;
-/// Most names in a folder that are looked at.
+/// The most names that are read from a folder.
 const NAMES_MAX: usize = 4096;
-/// Most processors whose settings are compared.
+/// The most processors whose settings are compared.
 const PROCESSORS_MAX: u32 = 4096;
 
-/// Kernel parameters.
+/// The kernel parameters.
 const SYSCTLS: [&str; 31] = [
     "kernel.numa_balancing",
     "net.core.busy_poll",
@@ -62,7 +62,8 @@ const SYSCTLS: [&str; 31] = [
     "vm.zone_reclaim_mode",
 ];
 
-/// Words of the kernel's command line that bear on speed, by their beginning; the others may hold anything, addresses and keys too.
+/// Words of the kernel's command line that affect speed, by their beginning. Other words may contain anything,
+/// including addresses and keys.
 const COMMAND_LINE: [&str; 28] = [
     "amd_iommu",
     "amd_pstate",
@@ -94,7 +95,7 @@ const COMMAND_LINE: [&str; 28] = [
     "tsc",
 ];
 
-/// The settings of this machine, and how `places` (names, and directories on it) are mounted.
+/// Returns the settings of this machine, and the mounts of `places` (names, and directories on it).
 #[must_use]
 pub fn machine_settings(places: &[(&str, &Path)]) -> Settings {
     let mut found = settings_below(Path::new("/"), places);
@@ -110,7 +111,7 @@ pub fn machine_settings(places: &[(&str, &Path)]) -> Settings {
     found
 }
 
-/// Bytes of memory of this machine; 0 where that is not shown.
+/// Returns the bytes of memory of this machine; 0: unknown.
 #[must_use]
 pub fn memory_bytes() -> u64 {
     text(Path::new("/proc/meminfo")).map_or(0, |text| memory_of(&text))
@@ -124,9 +125,9 @@ fn memory_of(meminfo: &str) -> u64 {
         .map_or(0, |kib| kib.saturating_mul(1024))
 }
 
-/// The same of a machine whose files are below `root`.
+/// Returns the settings of a machine whose files are below `root`.
 fn settings_below(root: &Path, places: &[(&str, &Path)]) -> Settings {
-    let mut found = Found { root, settings: Settings::new() };
+    let mut found = SettingsCollector { root, settings: Settings::new() };
     found.processors();
     found.memory();
     found.firmware();
@@ -139,12 +140,12 @@ fn settings_below(root: &Path, places: &[(&str, &Path)]) -> Settings {
     found.settings
 }
 
-struct Found<'a> {
+struct SettingsCollector<'a> {
     root: &'a Path,
     settings: Settings,
 }
 
-impl Found<'_> {
+impl SettingsCollector<'_> {
     fn at(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
@@ -156,7 +157,7 @@ impl Found<'_> {
         }
     }
 
-    /// The content of a small file.
+    /// Adds the contents of a small file.
     fn put_file(&mut self, name: impl Into<String>, path: &str) {
         let value = text(&self.at(path));
         self.put(name, value);
@@ -194,7 +195,7 @@ impl Found<'_> {
         self.put("cpu idle states", self.idle_states());
     }
 
-    /// The value that all processors have, or how many have which.
+    /// Returns the value of all processors, or the number of processors with each value.
     fn of_all_processors(&self, file: &str) -> Option<String> {
         let mut values = BTreeMap::<String, u32>::new();
         for number in 0..PROCESSORS_MAX {
@@ -218,7 +219,7 @@ impl Found<'_> {
         }
     }
 
-    /// Names of the states in which the first processor may idle, from the lightest on.
+    /// Returns the names of the first processor's idle states, from the lightest on.
     fn idle_states(&self) -> Option<String> {
         let state = |number: u32| {
             let folder = self.at(&format!("sys/devices/system/cpu/cpu0/cpuidle/state{number}"));
@@ -266,19 +267,19 @@ impl Found<'_> {
     }
 }
 
-/// Which of several words is the chosen one: `[none] mq-deadline`.
+/// Returns the selected word of a list such as `[none] mq-deadline`.
 fn chosen(text: &str) -> Option<String> {
     Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
 }
 
-/// The beginning of a file as text; `None` where there is none.
+/// Returns the start of a file as text; `None` if it does not exist.
 fn text(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(FILE_MAX).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Names in a folder, in their order; of very many some.
+/// Returns the sorted names in a folder. If there are very many, it returns some.
 fn names_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().take(NAMES_MAX);
     let names: BTreeSet<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
@@ -289,7 +290,7 @@ fn names_in(folder: &Path) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Files of a machine.
+    /// Makes the files of a machine.
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {

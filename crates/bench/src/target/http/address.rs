@@ -1,48 +1,48 @@
-//! Addresses: `http://host[:port]/path`, `https://…`; `dav://` and `davs://` mean the same to grid tools.
+//! Addresses: `http://host[:port]/path`, `https://…`; grid tools also use `dav://` and `davs://`.
 
 use std::fmt;
 
 use client::Endpoint;
 
-/// Longest address taken.
+/// The longest accepted address.
 const ADDRESS_MAX: usize = 16 << 10;
 
-/// A place on a server of HTTP.
+/// A path on an HTTP server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpUrl {
     tls: bool,
     server: Endpoint,
-    /// Percent-encoded; begins with a slash.
+    /// The path, percent-encoded; it begins with a slash.
     path: String,
-    /// What stood behind the `?`: it may be a secret of a redirect, and is never shown.
+    /// The text behind the `?`. It may be a secret from a redirect, and is never shown.
     query: Option<String>,
 }
 
-/// Not an address of this kind.
+/// The text is not an address of this kind.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{text}` is not an address of HTTP: {why}")]
+#[error("`{text}` is not an HTTP address: {why}")]
 pub struct HttpUrlError {
-    /// What was given.
+    /// The given text.
     pub text: String,
-    /// What is wrong with it.
+    /// What is wrong.
     pub why: &'static str,
 }
 
 impl HttpUrl {
-    /// Is it meant to be one?
+    /// Whether `text` looks like such an address.
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
         scheme(text).is_some()
     }
 
-    /// Understands the address of a directory.
+    /// Parses the address of a directory.
     ///
     /// # Errors
-    /// [`HttpUrlError`] tells what is wrong with it.
+    /// [`HttpUrlError`] says what is wrong.
     pub fn parse(text: &str) -> Result<Self, HttpUrlError> {
         let url = Self::parse_any(text)?;
         match url.query {
-            Some(_) => Err(wrong(text, "a directory has no `?`; a token goes into BEARER_TOKEN")),
+            Some(_) => Err(wrong(text, "a directory has no `?`; put a token into BEARER_TOKEN")),
             None => Ok(url),
         }
     }
@@ -54,14 +54,14 @@ impl HttpUrl {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(wrong(text, "write spaces and letters beyond ASCII as %20 and the like"));
         }
-        let (tls, rest) = scheme(text).ok_or_else(|| wrong(text, "it begins with neither http:// nor https://"))?;
+        let (tls, rest) = scheme(text).ok_or_else(|| wrong(text, "it does not begin with http:// or https://"))?;
         let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
         let (authority, path) = match rest.find(['/', '?']) {
             Some(at) => rest.split_at(at),
             None => (rest, "/"),
         };
         if authority.contains('@') {
-            return Err(wrong(text, "names and passwords do not belong into it; a token goes into BEARER_TOKEN"));
+            return Err(wrong(text, "it must not contain names and passwords; put a token into BEARER_TOKEN"));
         }
         let has_port = authority.rsplit(']').next().is_some_and(|rest| rest.contains(':'));
         let mut server = Endpoint::parse(authority).map_err(|why| wrong(text, why))?;
@@ -82,20 +82,20 @@ impl HttpUrl {
         self.query = query.filter(|query| !query.is_empty());
     }
 
-    /// The entry `name` in it; `name` needs no encoding.
+    /// Returns the entry `name` in this directory; `name` must need no encoding.
     #[must_use]
     pub(in crate::target) fn join(&self, name: &str) -> Self {
         let path = format!("{}/{name}", self.path.trim_end_matches('/'));
         Self { path, query: None, ..self.clone() }
     }
 
-    /// The same as a directory: with a slash at its end, which some servers want to see.
+    /// Returns the same address with a slash at its end, which some servers require for directories.
     #[must_use]
     pub(in crate::target) fn as_directory(&self) -> Self {
         Self { path: format!("{}/", self.path.trim_end_matches('/')), ..self.clone() }
     }
 
-    /// Where a `Location` leads from here.
+    /// Returns the target of a `Location` header in an answer from here.
     ///
     /// # Errors
     /// [`HttpUrlError`].
@@ -109,7 +109,7 @@ impl HttpUrl {
         Self::parse_any(location)
     }
 
-    /// Whether `Authorization` may be sent there, if it was meant for `self`.
+    /// Whether an `Authorization` for `self` may be sent to `other`.
     pub(super) fn trusts(&self, other: &Self) -> bool {
         other.tls || (!self.tls && other.server == self.server)
     }
@@ -126,7 +126,7 @@ impl HttpUrl {
         &self.path
     }
 
-    /// As it stands in a request.
+    /// Appends the target in the form of a request.
     pub(super) fn write_target(&self, out: &mut String) {
         out.push_str(&self.path);
         if let Some(query) = &self.query {
@@ -147,7 +147,7 @@ fn scheme(text: &str) -> Option<(bool, &str)> {
 }
 
 fn wrong(text: &str, why: &'static str) -> HttpUrlError {
-    // What stands behind the `?` may be a secret.
+    // The text behind the `?` may be a secret.
     let shown = text.split_once('?').map_or(text, |(shown, _)| shown);
     HttpUrlError { text: shown.chars().take(200).collect(), why }
 }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_as_people_write_them() {
+    fn addresses_are_parsed() {
         assert_eq!(shown("http://h"), "http://h:80/");
         assert_eq!(shown("davs://h/a/b"), "https://h:443/a/b");
         assert_eq!(shown("https://[::1]:8443//a"), "https://[::1]:8443/a");

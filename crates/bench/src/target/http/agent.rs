@@ -1,4 +1,4 @@
-//! Sends requests: over a connection that is kept or a new one, to where redirects lead.
+//! Sends requests over kept or new connections, and follows redirects.
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -11,28 +11,28 @@ use super::connection::Connection;
 use super::token::Token;
 use super::{HttpError, HttpUrl, Reply, tls};
 
-/// Connections that are kept while nothing is asked on them: one to a manager and some to disk servers.
+/// The most idle connections that are kept: one to a manager and some to disk servers.
 const IDLE_MAX: usize = 8;
 
-/// What all sessions of a target share.
+/// State that all sessions of a target share.
 #[derive(Debug)]
 struct Common {
     settings: Settings,
     token: Option<Token>,
-    /// Looked for when the first connection needs it: there may be hundreds of certificates.
+    /// Loaded for the first connection that needs it, because there may be hundreds of certificates.
     tls: OnceLock<Result<Arc<ClientConfig>, String>>,
 }
 
-/// Sends requests of one session, over connections of its own.
+/// Sends the requests of one session over its own connections.
 #[derive(Clone)]
 pub(in crate::target) struct Agent {
     home: HttpUrl,
     common: Arc<Common>,
-    /// The one used last stands last.
+    /// The last used connection is the last of the list.
     idle: Arc<Mutex<Vec<Connection>>>,
 }
 
-/// A request without a body that would have to be streamed.
+/// A request without a streamed body.
 #[derive(Clone, Debug, Default)]
 pub(in crate::target) struct Request<'a> {
     pub(in crate::target) method: &'static str,
@@ -41,24 +41,24 @@ pub(in crate::target) struct Request<'a> {
 }
 
 impl Agent {
-    /// For requests at and below `home`.
+    /// Makes an agent for requests at and below `home`.
     ///
     /// # Errors
-    /// A token that is none.
+    /// The token is not valid.
     pub(in crate::target) fn new(home: &HttpUrl, settings: &Settings) -> Result<Self, HttpError> {
         let common = Common { settings: settings.clone(), token: Token::find()?, tls: OnceLock::new() };
         Ok(Self { home: home.clone(), common: Arc::new(common), idle: Arc::default() })
     }
 
-    /// The same with connections of its own.
+    /// Returns an agent that shares only settings, with its own connections.
     pub(in crate::target) fn with_own_connections(&self) -> Self {
         Self { idle: Arc::default(), ..self.clone() }
     }
 
-    /// Asks, wherever redirects lead; what answers 2xx is a reply.
+    /// Sends a request and follows redirects. Returns an answer of 2xx.
     ///
     /// # Errors
-    /// Of the connection; any other answer.
+    /// The connection fails, or the server returns another answer.
     pub(in crate::target) fn ask(&self, url: &HttpUrl, request: &Request<'_>) -> Result<Reply, HttpError> {
         let mut at = url.clone();
         for _ in 0..=self.redirects_max() {
@@ -92,7 +92,7 @@ impl Agent {
         HttpError::Redirects { method, url: url.to_string(), redirects: self.redirects_max() }
     }
 
-    /// The head of a request, without the empty line at its end.
+    /// Returns the head of a request, without the final empty line.
     pub(super) fn head(&self, url: &HttpUrl, method: &str, headers: &[(&str, &str)]) -> String {
         let mut text = format!("{method} ");
         url.write_target(&mut text);
@@ -110,8 +110,9 @@ impl Agent {
         text
     }
 
-    /// Sends a head and has its answer read. Some servers close after an answer without a word, so on a kept connection that ends before
-    /// anything has come it is sent once more on a new one: nothing that is asked here does more when it is done twice (RFC 9110, 9.2.2).
+    /// Sends a head, and reads its answer with `read`. Some servers close a connection silently after an answer. So
+    /// if a kept connection ends before any byte has come, the request is repeated on a new one. All requests here
+    /// are idempotent (RFC 9110, 9.2.2).
     pub(super) fn exchange<T>(
         &self,
         method: &'static str,
@@ -150,7 +151,7 @@ impl Agent {
         Connection::open(url.server(), tls, &self.common.settings).map_err(failed)
     }
 
-    /// Keeps a connection on which an answer was read to its end.
+    /// Keeps a connection whose answer was read to the end.
     pub(super) fn keep(&self, connection: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() >= IDLE_MAX {

@@ -1,28 +1,29 @@
-//! What a server answers: a head, and a body by its length, in chunks (RFC 9112, 7.1), or to the end of the connection.
+//! A server's answer: a head, and a body that ends by its length, in chunks (RFC 9112, 7.1), or with the
+//! connection.
 
 use std::io;
 use std::time::Duration;
 
 use super::connection::{BUFFER_BYTES, Connection};
 
-/// Headers of an answer at most.
+/// The most headers of an answer.
 const HEADERS_MAX: usize = 100;
-/// Answers that only say that more will come (1xx) at most.
+/// The most interim answers (1xx).
 const INTERIM_MAX: usize = 16;
-/// Longest line between chunks.
+/// The longest line between chunks.
 const LINE_MAX: usize = 4 << 10;
-/// Words of a server that are kept of a refusal.
+/// The most characters that are kept of a server's refusal.
 const REASON_MAX: usize = 200;
 
-/// The head of an answer: of its headers, those that are used here.
+/// The head of an answer, with the headers that are used here.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     pub(super) status: u16,
     pub(super) reason: String,
     pub(super) location: Option<String>,
-    /// Which bytes of a file follow: the first of them.
+    /// The offset of the first byte that follows, of a partial file.
     pub(super) range_start: Option<u64>,
-    /// And how many the file has in all.
+    /// The length of the whole file.
     pub(super) range_total: Option<u64>,
     pub(super) len: Option<u64>,
     chunked: bool,
@@ -35,11 +36,12 @@ fn invalid(text: impl Into<String>) -> io::Error {
 }
 
 fn ended() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the server has closed the connection before its answer was whole")
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the server has closed the connection before its answer was complete")
 }
 
 impl Head {
-    /// The next answer that is not interim, or `100 Continue`, which is what a request with `Expect` waits for.
+    /// Reads the next answer that is not interim. With `or_continue` that includes `100 Continue`, for which a
+    /// request with `Expect` waits.
     pub(super) fn read(connection: &mut Connection, patience: Option<Duration>, or_continue: bool) -> io::Result<Self> {
         for _ in 0..INTERIM_MAX {
             let head = Self::one(connection, patience)?;
@@ -65,11 +67,11 @@ impl Head {
         }
     }
 
-    /// The head and how long it is; `None`: there is more to come.
+    /// Parses a head, and returns it with its length; `None`: it is incomplete.
     pub(super) fn parse(bytes: &[u8]) -> io::Result<Option<(Self, usize)>> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut response = httparse::Response::new(&mut headers);
-        let parsed = response.parse(bytes).map_err(|error| invalid(format!("not an answer of HTTP: {error}")))?;
+        let parsed = response.parse(bytes).map_err(|error| invalid(format!("not an HTTP answer: {error}")))?;
         let httparse::Status::Complete(len) = parsed else { return Ok(None) };
         let mut head = Self {
             status: response.code.unwrap_or(0),
@@ -100,7 +102,7 @@ impl Head {
         } else if is("location") {
             self.location = Some(text()?.to_owned());
         } else if is("content-range") {
-            // bytes 0-99/1000; of what cannot be met: bytes */1000
+            // bytes 0-99/1000; for an impossible range: bytes */1000
             let first = text()?.strip_prefix("bytes ").and_then(|rest| rest.split('-').next()?.parse().ok());
             self.range_start = first;
             self.range_total = text()?.rsplit_once('/').and_then(|(_, total)| total.parse().ok());
@@ -118,35 +120,35 @@ impl Head {
 /// How a body ends.
 #[derive(Debug)]
 enum Framing {
-    /// So many bytes more.
+    /// After this number of bytes.
     Len(u64),
-    /// So many bytes more of this chunk; `None`: a line with a length comes next.
+    /// After a last chunk. This number of bytes remain of the present chunk; `None`: a line with a length follows.
     Chunks(Option<u64>),
     /// With the connection.
     Close,
 }
 
-/// What is still to be read of an answer's body.
+/// The unread part of an answer's body.
 #[derive(Debug)]
 pub(super) struct Body {
     framing: Framing,
     done: bool,
-    /// It is not what the head announced, and nothing more can be told apart on this connection.
+    /// The body contradicts its head, so the connection cannot be used any more.
     odd: bool,
 }
 
 impl Body {
-    /// Of an answer with this head; `method` is what was asked.
+    /// Starts a body after this head; `method` is that of the request.
     pub(super) fn of(head: &Head, method: &str) -> io::Result<Self> {
         let none = method == "HEAD" || matches!(head.status, 100..=199 | 204 | 304);
         let framing = match (head.chunked, head.len) {
             _ if none => Framing::Len(0),
-            (true, Some(_)) => return Err(invalid("a body in chunks that says its length, too")),
+            (true, Some(_)) => return Err(invalid("a body in chunks that also has a length")),
             (true, None) => Framing::Chunks(None),
             (false, Some(len)) => Framing::Len(len),
             (false, None) => Framing::Close,
         };
-        // XRootD 5 announces all that was asked for where the file has less, and closes when it has sent what there is.
+        // For a shorter file, XRootD 5 announces the requested length, sends what there is, and closes.
         let there = match (head.status, head.range_start, head.range_total) {
             (206, Some(start), Some(total)) => total.saturating_sub(start),
             _ => u64::MAX,
@@ -159,7 +161,7 @@ impl Body {
         Ok(Self { framing, done, odd })
     }
 
-    /// Whether all was read; the connection can be used again then.
+    /// Whether all was read. Then the connection can be used again.
     pub(super) fn is_done(&self) -> bool {
         self.done
     }
@@ -169,7 +171,7 @@ impl Body {
         self.odd || matches!(self.framing, Framing::Close)
     }
 
-    /// Reads what comes next; 0: that was all.
+    /// Reads the next bytes; 0: the body has ended.
     pub(super) fn read(&mut self, connection: &mut Connection, into: &mut [u8]) -> io::Result<usize> {
         if self.done || into.is_empty() {
             return Ok(0);
@@ -205,7 +207,7 @@ impl Body {
                 Framing::Chunks(chunk) => {
                     *chunk = None;
                     if !line(connection)?.is_empty() {
-                        return Err(invalid("a chunk that is longer than it says"));
+                        return Err(invalid("a chunk that exceeds its length"));
                     }
                 }
                 _ => self.done = true,
@@ -232,7 +234,7 @@ fn skip_trailers(connection: &mut Connection) -> io::Result<()> {
     Err(invalid("trailers that do not end"))
 }
 
-/// A line without its end.
+/// Reads a line, without its end.
 fn line(connection: &mut Connection) -> io::Result<String> {
     loop {
         let come = connection.come();

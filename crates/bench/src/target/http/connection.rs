@@ -1,4 +1,4 @@
-//! One connection to a server: bytes, buffered towards us, with an end to all waiting.
+//! One connection to a server, with a read buffer and time limits.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use client::{Endpoint, Settings, Stop};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-/// How often it is looked whether everything is to end.
+/// How often a wait checks whether everything must end.
 const TICK: Duration = Duration::from_millis(250);
-/// Bytes that are taken ahead: a head of an answer has to fit.
+/// The size of the read buffer. The head of an answer must fit.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
 
 /// A connection.
@@ -19,7 +19,7 @@ pub(super) struct Connection {
     server: Endpoint,
     is_tls: bool,
     buffer: Vec<u8>,
-    /// What of the buffer is not taken yet.
+    /// The start of the unread bytes in the buffer.
     start: usize,
     end: usize,
 }
@@ -29,7 +29,7 @@ enum Transport {
     Tls(Box<StreamOwned<ClientConnection, Patient>>),
 }
 
-/// A socket that waits so long and no longer.
+/// A socket whose waits are limited.
 struct Patient {
     socket: TcpStream,
     patience: Duration,
@@ -74,7 +74,7 @@ impl Write for Patient {
 }
 
 impl Connection {
-    /// Connects; with `tls`, the server has to prove who it is.
+    /// Connects. With `tls` the server must prove its identity.
     pub(super) fn open(server: &Endpoint, tls: Option<&Arc<ClientConfig>>, settings: &Settings) -> io::Result<Self> {
         let socket = connect(server, settings.connect_timeout)?;
         socket.set_nodelay(true)?;
@@ -97,12 +97,12 @@ impl Connection {
         Ok(Self { transport, server: server.clone(), is_tls, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 })
     }
 
-    /// Whether it leads to `server`, in this way.
+    /// Whether it leads to `server`, with or without TLS as given.
     pub(super) fn leads_to(&self, server: &Endpoint, is_tls: bool) -> bool {
         self.is_tls == is_tls && self.server == *server
     }
 
-    /// Whether a connection that nothing was asked on has been closed by the server, or brought what nobody asked for.
+    /// Whether the server has closed an idle connection, or sent something without a request.
     pub(super) fn is_spent(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let socket = match &self.transport {
@@ -113,7 +113,7 @@ impl Connection {
         self.start != self.end || !matches!(poll(&mut asked, Some(&Timespec::default())), Ok(0))
     }
 
-    /// Sends all of it.
+    /// Sends all bytes.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.transport {
             Transport::Plain(patient) => patient.write_all(bytes),
@@ -124,17 +124,17 @@ impl Connection {
         }
     }
 
-    /// What has come and is not taken yet.
+    /// Returns the received unread bytes.
     pub(super) fn come(&self) -> &[u8] {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Takes the first `len` bytes of that.
+    /// Consumes the first `len` of them.
     pub(super) fn take(&mut self, len: usize) {
         self.start = self.end.min(self.start + len);
     }
 
-    /// Waits for more, for `patience` if that is given; 0: the server has ended, or no more fits.
+    /// Waits for more, for at most `patience` if given. Returns 0 if the server has closed, or the buffer is full.
     pub(super) fn wait(&mut self, patience: Option<Duration>) -> io::Result<usize> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -155,7 +155,7 @@ impl Connection {
         Ok(read)
     }
 
-    /// Takes what comes next: what is there, or straight from the socket. 0: the server has ended.
+    /// Reads the next bytes from the buffer or the socket. Returns 0 if the server has closed.
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let come = self.come();
         if !come.is_empty() {
@@ -178,7 +178,7 @@ impl Connection {
     }
 }
 
-/// To the first of its addresses that answers.
+/// Connects to the first of its addresses that answers.
 fn connect(server: &Endpoint, patience: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (server.host.as_str(), server.port).to_socket_addrs()? {

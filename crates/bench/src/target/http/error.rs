@@ -1,4 +1,4 @@
-//! Why a server of HTTP did not do what it was asked for.
+//! Why an HTTP server did not do a request.
 
 use std::io;
 
@@ -7,87 +7,89 @@ use client::Endpoint;
 use super::HttpUrlError;
 use crate::target::Failure;
 
-/// A server of HTTP did not do what it was asked for.
+/// A failed HTTP request.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// No connection.
+    /// The connection could not be made.
     #[error("cannot connect to {server}: {source}")]
     Connect {
-        /// Which server.
+        /// The server.
         server: Endpoint,
-        /// What the kernel, or TLS, said.
+        /// The error of the kernel or TLS.
         source: io::Error,
     },
-    /// A connection broke, was silent for too long, or brought something that is not HTTP.
+    /// A connection broke, was silent for too long, or carried something other than HTTP.
     #[error("{method} {url}: {source}")]
     Broken {
-        /// What was tried.
+        /// The method.
         method: &'static str,
-        /// Where.
+        /// The address.
         url: String,
         /// What happened.
         source: io::Error,
     },
-    /// The server said no.
+    /// The server refused.
     #[error("{method} {url}: {status} {reason}")]
     Status {
-        /// What was tried.
+        /// The method.
         method: &'static str,
-        /// Where.
+        /// The address.
         url: String,
         /// The code of the answer.
         status: u16,
-        /// The server's words.
+        /// The server's text.
         reason: String,
     },
-    /// An answer that is none to what was asked.
+    /// The answer does not match the request.
     #[error("{method} {url}: {why}")]
     Answer {
-        /// What was tried.
+        /// The method.
         method: &'static str,
-        /// Where.
+        /// The address.
         url: String,
-        /// What is wrong with it.
+        /// What is wrong.
         why: String,
     },
-    /// A redirect to something that is no address.
+    /// A redirect leads to an invalid address.
     #[error("{method} {url} was redirected: {source}")]
     Redirect {
-        /// What was tried.
+        /// The method.
         method: &'static str,
-        /// Where.
+        /// The address.
         url: String,
-        /// What is wrong with where it leads.
+        /// What is wrong with the target.
         source: HttpUrlError,
     },
-    /// Redirects without an end.
+    /// There are too many redirects.
     #[error("{method} {url}: more than {redirects} redirects")]
     Redirects {
-        /// What was tried.
+        /// The method.
         method: &'static str,
-        /// Where the last one led.
+        /// The last target.
         url: String,
-        /// How many were followed.
+        /// The number of redirects that were followed.
         redirects: u32,
     },
     /// The token cannot be used.
     #[error("the token in {place}: {why}")]
     Token {
-        /// A variable of the environment, or a file.
+        /// The environment variable, or the file.
         place: String,
-        /// What is wrong with it.
+        /// What is wrong.
         why: String,
     },
-    /// No certificates of authorities.
-    #[error("no authority to believe a server's certificate: {why}; set SSL_CERT_FILE, SSL_CERT_DIR or X509_CERT_DIR")]
+    /// There are no certificates of authorities.
+    #[error(
+        "cannot check a server's certificate without authorities: {why}; set SSL_CERT_FILE, SSL_CERT_DIR or X509_CERT_DIR"
+    )]
     Authorities {
-        /// What went wrong on the way.
+        /// What went wrong.
         why: String,
     },
 }
 
 impl HttpError {
-    /// What it was, of all systems alike.
+    /// Returns its kind, the same as for all systems.
     pub(in crate::target) fn failure(&self) -> Failure {
         match self {
             Self::Connect { .. } => Failure::Unreachable,
@@ -96,9 +98,9 @@ impl HttpError {
                 _ => Failure::Unreachable,
             },
             Self::Status { method, status, .. } => match (*method, *status) {
-                // RFC 4918, 9.3.1: there is something already.
+                // RFC 4918, 9.3.1: the directory exists.
                 ("MKCOL", 405) => Failure::Exists,
-                // Before a parent is there nothing can be made.
+                // Without its parent, nothing can be created.
                 (_, 404 | 409 | 410) => Failure::NotFound,
                 (_, 412) => Failure::Exists,
                 (_, 401 | 403 | 407) => Failure::Denied,

@@ -1,8 +1,8 @@
-//! HTTP/1.1 as a storage client needs it: requests one after the other on connections that are kept, redirects, ranges, and uploads that are
-//! sent piece by piece from where the bytes lie.
+//! HTTP/1.1 for a storage client: one request after the other on kept connections, redirects, ranges, and uploads
+//! in parts from the caller's memory.
 //!
-//! Uploads are why it is not somebody's whole client: those take a body from a reader, which would be a thread and a queue between the workload
-//! and the socket, in the very path that is measured.
+//! The uploads are the reason for an own client. Existing clients take a body from a reader, which would need a
+//! thread and a queue between the workload and the socket, in the measured path.
 
 mod address;
 mod agent;

@@ -1,4 +1,4 @@
-//! An answer with its body, which is read piece by piece.
+//! An answer with its body, which is read in parts.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use super::answer::{Body, Head};
 use super::connection::Connection;
 use super::{Agent, HttpError, HttpUrl};
 
-/// Bytes of a body that nobody wants, which are read to keep the connection.
+/// The most bytes of an unwanted body that are read to keep the connection.
 const DRAIN_MAX: u64 = 64 << 10;
 
-/// An answer. Its connection is kept when the body was read to its end, and closed otherwise.
+/// An answer. Its connection is kept if the body was read to the end, and closed otherwise.
 pub(in crate::target) struct Reply {
     agent: Agent,
     method: &'static str,
@@ -38,17 +38,17 @@ impl Reply {
         self.head.status
     }
 
-    /// Of a part of a file: where it begins.
+    /// Returns the offset of a partial file.
     pub(in crate::target) fn range_start(&self) -> Option<u64> {
         self.head.range_start
     }
 
-    /// And how many bytes the file has in all.
+    /// Returns the length of the whole file, for a partial file.
     pub(in crate::target) fn range_total(&self) -> Option<u64> {
         self.head.range_total
     }
 
-    /// `Content-Length`; of a `HEAD`, the length of the file.
+    /// Returns `Content-Length`; for a `HEAD` it is the length of the file.
     pub(in crate::target) fn len(&self) -> Option<u64> {
         self.head.len
     }
@@ -58,14 +58,14 @@ impl Reply {
         self.body.is_done()
     }
 
-    /// Where the redirects have led.
+    /// Returns the address after redirects.
     pub(in crate::target) fn url(&self) -> &HttpUrl {
         &self.url
     }
 
-    /// Where it leads to, if it is a redirect that keeps what was asked.
+    /// Returns the target, if the answer is a redirect that keeps the method.
     pub(super) fn redirect(&self) -> Result<Option<HttpUrl>, HttpError> {
-        // 303 would turn an upload into a download: nobody means that here.
+        // 303 would turn an upload into a download, which is never wanted here.
         if !matches!(self.head.status, 301 | 302 | 307 | 308) {
             return Ok(None);
         }
@@ -77,12 +77,12 @@ impl Reply {
         })
     }
 
-    /// Itself, unless the server said no.
+    /// Returns the answer, or an error if the server refused.
     pub(super) fn checked(mut self) -> Result<Self, HttpError> {
         if (200..300).contains(&self.head.status) {
             return Ok(self);
         }
-        // A refusal is no reason for a new connection.
+        // A refusal does not require a new connection.
         self.drain();
         Err(HttpError::Status {
             method: self.method,
@@ -122,7 +122,7 @@ impl Reply {
         }
     }
 
-    /// Reads what is left, if it is little.
+    /// Reads the rest, if it is short.
     pub(in crate::target) fn drain(&mut self) {
         let (mut scrap, mut left) = ([0; 4096], DRAIN_MAX);
         while left > 0 {
@@ -133,7 +133,7 @@ impl Reply {
         }
     }
 
-    /// An answer that is none to what was asked.
+    /// Makes an error for an answer that does not match the request.
     pub(in crate::target) fn odd(&self, why: impl Into<String>) -> HttpError {
         HttpError::Answer { method: self.method, url: self.url.to_string(), why: why.into() }
     }

@@ -1,4 +1,4 @@
-//! Against servers that say what a test tells them to.
+//! Tests against servers with scripted answers.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -8,8 +8,8 @@ use client::Settings;
 
 use super::{Agent, HttpError, HttpUrl, Reply, Request, Upload};
 
-/// A server that gives one of these answers to each request in turn, on connections that it closes after `per_connection` of them; it gives
-/// the requests back when all are answered.
+/// A server that gives one of these answers to each request in turn. It closes a connection after `per_connection`
+/// answers. After all answers it returns the requests.
 struct Server {
     url: HttpUrl,
     thread: std::thread::JoinHandle<Vec<String>>,
@@ -98,21 +98,21 @@ fn a_range_ends_where_the_file_does_whatever_is_announced() {
 }
 
 #[test]
-fn what_is_no_answer_is_told() {
+fn invalid_answers_are_reported() {
     let endless = format!("HTTP/1.1 200 OK\nX: {}", "x".repeat(100_000));
     for (answer, part) in [
-        ("SSH-2.0-x\n\n", "not an answer of HTTP"),
-        ("HTTP/1.1 200 OK\nContent-Length: 9\n\nfour", "before its answer was whole"),
+        ("SSH-2.0-x\n\n", "not an HTTP answer"),
+        ("HTTP/1.1 200 OK\nContent-Length: 9\n\nfour", "before its answer was complete"),
         ("HTTP/1.1 200 OK\nContent-Length: -1\n\n", "no number"),
         ("HTTP/1.1 200 OK\nContent-Length: 1\nContent-Length: 2\n\n", "two different"),
         ("HTTP/1.1 200 OK\nContent-Length: 1\nTransfer-Encoding: chunked\n\n", "in chunks"),
         ("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\nFFFFFFFFFFFFFFFFF\n", "no number"),
-        ("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n1\nabc\n", "longer than it says"),
+        ("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n1\nabc\n", "exceeds its length"),
         ("HTTP/1.1 200 OK\nTransfer-Encoding: gzip\n\n", "not asked for"),
         (endless.as_str(), "does not end"),
         ("HTTP/1.1 307 Away\nLocation: ftp://x/\nContent-Length: 0\n\n", "was redirected"),
         ("HTTP/1.1 403 No\nContent-Length: 3\n\nno!", "403 No"),
-        ("", "before its answer was whole"),
+        ("", "before its answer was complete"),
     ] {
         let server = Server::of(1, &[answer]);
         let error = body(&agent(&server.url), &server.url).unwrap_err().to_string();
@@ -161,7 +161,7 @@ fn an_upload_that_is_refused_says_why() {
     let server = Server::of(1, &[full]);
     let Err(error) = Upload::begin(&agent(&server.url), &server.url, 3, &[]) else { panic!("it was taken") };
     assert!(error.to_string().contains("507 Insufficient Storage"), "{error}");
-    // In the middle, too; and fewer bytes than announced are no file.
+    // A refusal in the middle, too. Fewer bytes than announced make no file.
     let server =
         Server::of(1, &["HTTP/1.1 100 Continue\n\nHTTP/1.1 507 Full\nContent-Length: 0\nConnection: close\n\n"]);
     let mut upload = Upload::begin(&agent(&server.url), &server.url, 1 << 30, &[]).unwrap();

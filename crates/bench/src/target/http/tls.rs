@@ -1,5 +1,5 @@
-//! TLS: whom to believe that a server is who it says. The authorities are the system's (or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`), and those
-//! of `X509_CERT_DIR`, where grid sites keep theirs.
+//! TLS: the certificate authorities that prove a server's identity. They are those of the system (or of
+//! `SSL_CERT_FILE` and `SSL_CERT_DIR`), and those of `X509_CERT_DIR`, which grid sites use.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
-/// Files of a directory of authorities that are looked at.
+/// The most files of a directory of authorities that are read.
 const FILES_MAX: usize = 10_000;
 
-/// What all connections of a target share.
+/// Returns the TLS settings that all connections of a target share.
 ///
 /// # Errors
-/// Says why there is no authority at all.
+/// The text says why there are no authorities.
 pub(super) fn settings() -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();
@@ -36,7 +36,8 @@ pub(super) fn settings() -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
-/// All certificates in the files of a directory; lists of revoked ones and policies lie there, too, and are passed over.
+/// Returns all certificates in the files of a directory. Other files, such as revocation lists and policies, are
+/// skipped.
 fn of_folder(folder: &Path) -> std::io::Result<Vec<CertificateDer<'static>>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)?.take(FILES_MAX) {

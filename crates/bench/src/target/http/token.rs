@@ -1,5 +1,5 @@
-//! The bearer token, where grid tools look for it (WLCG Bearer Token Discovery): `BEARER_TOKEN`, the file that `BEARER_TOKEN_FILE` names, then
-//! `$XDG_RUNTIME_DIR/bt_u<uid>` and `/tmp/bt_u<uid>`.
+//! The bearer token, searched like grid tools do (WLCG Bearer Token Discovery): `BEARER_TOKEN`, the file that
+//! `BEARER_TOKEN_FILE` names, then `$XDG_RUNTIME_DIR/bt_u<uid>` and `/tmp/bt_u<uid>`.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -8,15 +8,15 @@ use std::path::PathBuf;
 
 use super::HttpError;
 
-/// Longest token taken: servers bound their headers lower.
+/// The longest accepted token. Servers limit their headers to less.
 const TOKEN_MAX: usize = 16 << 10;
 
-/// A token. Nothing shows it.
+/// A token. It is never shown.
 #[derive(Clone)]
 pub(super) struct Token(String);
 
 impl Token {
-    /// As it stands in a header.
+    /// Returns the value of the header.
     pub(super) fn value(&self) -> &str {
         &self.0
     }
@@ -28,15 +28,15 @@ impl Token {
             return Err(wrong("is too long"));
         }
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(wrong("has characters that no token has"));
+            return Err(wrong("has characters that a token cannot have"));
         }
         Ok((!text.is_empty()).then(|| Self(text.to_owned())))
     }
 
-    /// The first that there is.
+    /// Returns the first token found.
     ///
     /// # Errors
-    /// One that cannot be read, or is none.
+    /// The token cannot be read, or is not valid.
     pub(super) fn find() -> Result<Option<Self>, HttpError> {
         if let Ok(text) = std::env::var("BEARER_TOKEN") {
             return Self::new(&text, "BEARER_TOKEN");
@@ -59,7 +59,7 @@ impl Token {
         let read = || {
             let file = std::fs::File::open(path)?;
             if !has_to_be_there && file.metadata()?.uid() != rustix::process::geteuid().as_raw() {
-                // Anybody may put a file of that name into /tmp.
+                // Any user can create a file of that name in /tmp.
                 return Ok(String::new());
             }
             let mut text = String::new();

@@ -1,4 +1,4 @@
-//! A file on its way to a server, in one `PUT`.
+//! The upload of a file, in one `PUT`.
 
 use std::io;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use super::connection::Connection;
 use super::{Agent, HttpError, HttpUrl, Reply};
 
 const METHOD: &str = "PUT";
-/// How long a server may take to say that it wants the bytes; some never say it (RFC 9110, 10.1.1).
+/// How long the server may take to ask for the bytes. Some never ask (RFC 9110, 10.1.1).
 const CONTINUE_MAX: Duration = Duration::from_secs(1);
 
-/// A `PUT` of which the bytes are still to be sent.
+/// A `PUT` whose bytes are still to be sent.
 pub(in crate::target) struct Upload {
     agent: Agent,
     url: HttpUrl,
     connection: Connection,
-    /// Bytes that are still to come. Servers differ in what they take in chunks, so all that is sent says how long it is.
+    /// The bytes still to come. Not all servers accept chunks, so the length is always sent.
     left: u64,
 }
 
-/// The answer before the bytes are sent; `None`: they may be.
+/// Reads a final answer before the bytes are sent; `None`: they may be sent.
 fn consent(connection: &mut Connection) -> io::Result<Option<Head>> {
     match Head::read(connection, Some(CONTINUE_MAX), true) {
         Ok(head) => Ok(Some(head).filter(|head| head.status != 100)),
@@ -31,10 +31,10 @@ fn consent(connection: &mut Connection) -> io::Result<Option<Head>> {
 }
 
 impl Upload {
-    /// Begins it, with `more` headers, where redirects lead: the bytes go to the server that takes them, and to no other.
+    /// Starts it, with `more` headers, and follows redirects. The bytes go only to the server that accepts them.
     ///
     /// # Errors
-    /// Of the connection; a refusal.
+    /// The connection fails, or the server refuses.
     pub(in crate::target) fn begin(
         agent: &Agent,
         url: &HttpUrl,
@@ -51,7 +51,8 @@ impl Upload {
             let Some(mut head) = head else {
                 return Ok(Self { agent: agent.clone(), url: at, connection, left: len });
             };
-            // The server may still expect the bytes that were announced: nothing else can be asked on this connection.
+            // The server may still expect the announced bytes, so the connection cannot be used for another
+            // request.
             head.closes = true;
             let body = Body::of(&head, METHOD).map_err(|source| broken(METHOD, &at, source))?;
             let reply = Reply::new(agent.clone(), METHOD, at.clone(), connection, head, body);
@@ -66,7 +67,7 @@ impl Upload {
         Err(agent.too_many(METHOD, &at))
     }
 
-    /// Where the bytes go.
+    /// Returns the address that takes the bytes.
     pub(in crate::target) fn url(&self) -> &HttpUrl {
         &self.url
     }
@@ -74,7 +75,7 @@ impl Upload {
     /// Sends the next bytes.
     ///
     /// # Errors
-    /// Of the connection, or what the server has to say against it.
+    /// The connection fails, or the server refuses.
     pub(in crate::target) fn send(&mut self, bytes: &[u8]) -> Result<(), HttpError> {
         let sent = match self.left.checked_sub(bytes.len() as u64) {
             Some(rest) => {
@@ -86,7 +87,7 @@ impl Upload {
         sent.map_err(|source| self.why(source))
     }
 
-    /// A server that refuses in the middle says why and closes: its words tell more than a broken pipe.
+    /// A server that refuses in the middle gives its reason and closes. That reason is better than a broken pipe.
     fn why(&mut self, source: io::Error) -> HttpError {
         match Head::read(&mut self.connection, Some(CONTINUE_MAX), false) {
             Ok(head) if head.status >= 300 => HttpError::Status {
@@ -99,10 +100,10 @@ impl Upload {
         }
     }
 
-    /// Ends it, and waits until the server says that it has the file.
+    /// Ends it, and waits until the server has confirmed the file.
     ///
     /// # Errors
-    /// Of the connection; a refusal; fewer bytes than were announced.
+    /// The connection fails, the server refuses, or fewer bytes were sent than announced.
     pub(in crate::target) fn finish(mut self) -> Result<(), HttpError> {
         if self.left > 0 {
             let text = format!("it was ended {} bytes early", self.left);

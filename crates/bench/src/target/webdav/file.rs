@@ -1,4 +1,4 @@
-//! Open files: an upload, and what reads.
+//! Open files: uploads and downloads.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use crate::memory::Memory;
 use crate::target::http::{Agent, HttpError, HttpUrl, Reply, Request, Upload};
 use crate::target::{Done, OpenFile, TargetError};
 
-/// A new file: its bytes in their order, in one request.
+/// A new file. Its bytes are written in order, in one request.
 pub(super) struct UploadFile {
     /// `None`: the file is empty, and the server has it.
     upload: Option<Upload>,
@@ -47,7 +47,7 @@ impl OpenFile for UploadFile {
         self.upload.as_ref().map(|upload| upload.url().server().to_string())
     }
 
-    /// A server that was told of more bytes keeps nothing.
+    /// A server keeps nothing if it gets fewer bytes than announced.
     fn keeps_part(&self) -> bool {
         false
     }
@@ -61,17 +61,17 @@ impl OpenFile for UploadFile {
     }
 }
 
-/// A file that is read. Nothing is asked before the first read.
+/// A file that is read. No request is sent before the first read.
 pub(super) struct Download {
     agent: Agent,
     url: HttpUrl,
-    /// Where the server has sent us for this file: the next request goes there at once.
+    /// The redirect target for this file. The next request goes there directly.
     led_to: Option<HttpUrl>,
-    /// A download that has come to `end`.
+    /// A download that has reached `end`.
     flowing: Option<Reply>,
-    /// Where the last read has ended.
+    /// The end of the last read.
     end: Option<u64>,
-    /// How long the file is, as far as the server has told.
+    /// The length of the file, if the server has sent it.
     len: Option<u64>,
     done: VecDeque<Done>,
 }
@@ -81,18 +81,18 @@ impl Download {
         Self { agent, url, led_to: None, flowing: None, end: None, len: None, done: VecDeque::new() }
     }
 
-    /// What brings the bytes from `offset` on; `None`: the file has none.
+    /// Requests the bytes from `offset`; `None`: the file has none there.
     fn ask(&mut self, offset: u64, len: usize) -> Result<Option<Reply>, TargetError> {
         let follows = self.end == Some(offset) && offset > 0;
         let block = offset.saturating_add(len as u64);
-        // A block that follows the one before begins a download of all the rest. How long that is has to be said: to `bytes=N-` XRootD 5 gives
-        // nothing.
+        // A block that follows the previous one starts a download of the rest. Its length must be given, because
+        // XRootD 5 returns nothing for `bytes=N-`.
         let rest = self.len.filter(|len| follows && *len > block);
         let range = format!("bytes={offset}-{}", rest.unwrap_or(block).saturating_sub(1));
         let headers = [("Range", range.as_str())];
         let request = Request { method: "GET", headers: &headers, body: "" };
         let mut asked = match self.led_to.take() {
-            // It may have been meant for one request only: then the one who led there knows more.
+            // If the target was valid for one request only, the redirecting server is asked again.
             Some(url) => match self.agent.ask(&url, &request) {
                 Err(HttpError::Status { status, .. }) if status != 416 => self.agent.ask(&self.url, &request),
                 asked => asked,

@@ -1,8 +1,8 @@
-//! By `http://` and `https://`: any server of WebDAV (RFC 4918).
+//! The driver for `http://` and `https://`: any WebDAV server (RFC 4918).
 //!
-//! A file is written by one `PUT`, which is answered when the server has it; HTTP knows nothing that would say more of where it is then.
-//! It is read by `GET`: block by block with a `Range` each, or, where blocks follow each other, as one download. HTTP has no way to change a file
-//! in place.
+//! A file is written by one `PUT`, which the server answers when it has the file. HTTP does not say whether it is
+//! durable then. A file is read by `GET`: block by block with a `Range` each, or as one download if the blocks are
+//! adjacent. HTTP cannot change a file in place.
 
 mod file;
 mod multistatus;
@@ -22,7 +22,7 @@ const ASK_MEMBERS: &str = concat!(
     r#"<?xml version="1.0" encoding="utf-8"?>"#,
     r#"<D:propfind xmlns:D="DAV:"><D:prop><D:resourcetype/><D:getcontentlength/></D:prop></D:propfind>"#
 );
-/// RFC 4331.
+/// The request for the free space (RFC 4331).
 const ASK_ROOM: &str = concat!(
     r#"<?xml version="1.0" encoding="utf-8"?>"#,
     r#"<D:propfind xmlns:D="DAV:"><D:prop><D:quota-available-bytes/><D:quota-used-bytes/></D:prop></D:propfind>"#
@@ -33,7 +33,7 @@ pub(super) struct WebdavTarget {
     place: HttpUrl,
     home: HttpUrl,
     settings: Settings,
-    /// What the sessions share, once there is one: the token and the authorities are read once.
+    /// Shared by the sessions, once there is one, so that the token and the authorities are read once.
     first: Mutex<Option<Agent>>,
 }
 
@@ -74,13 +74,14 @@ impl WebdavSession {
         if *name == RelName::HOME { self.home.clone() } else { self.home.join(name.as_str()) }
     }
 
-    /// Asks for something of which the answer's body says nothing.
+    /// Sends a request whose answer has no useful body.
     fn tell(&self, method: &'static str, url: &HttpUrl) -> Result<(), TargetError> {
         let mut reply = self.agent.ask(url, &Request { method, ..Request::default() })?;
         let status = reply.status();
         reply.drain();
         if status == 207 {
-            // A part of it failed (RFC 4918, 9.6.1), and of an entry or an empty directory there are no parts that could.
+            // A part of the request failed (RFC 4918, 9.6.1). Requests for a file or an empty directory have no
+            // parts that could fail.
             return Err(reply.odd("only a part of it was done").into());
         }
         Ok(())
@@ -97,10 +98,10 @@ impl WebdavSession {
             return Err(TargetError::Unsupported { what: "making each write durable", by: BY });
         }
         let url = self.at(name);
-        // Those who know what this means refuse to overwrite; the others are asked for new names only.
+        // Servers that support this header refuse to overwrite. Other servers get requests for new names only.
         let only_new: &[(&str, &str)] = if replaces { &[] } else { &[("If-None-Match", "*")] };
         if len == 0 {
-            // Nothing comes that a server could agree to (RFC 9110, 10.1.1).
+            // Without bytes there is nothing that the server could agree to (RFC 9110, 10.1.1).
             let headers = [&[("Content-Length", "0")][..], only_new].concat();
             self.agent.ask(&url, &Request { method: "PUT", headers: &headers, body: "" })?.drain();
             return Ok(Box::new(UploadFile::new(None)));
@@ -122,7 +123,7 @@ impl WebdavSession {
         Ok(())
     }
 
-    /// Removing a directory takes what is in it along, in WebDAV: who wants to remove an empty one has to look.
+    /// In WebDAV, removing a directory also removes its contents. So it must be checked first.
     fn remove_empty(&self, url: &HttpUrl) -> Result<(), TargetError> {
         let mut first = None;
         self.members(url, "1", ASK_MEMBERS, &mut |member| {

@@ -1,5 +1,5 @@
-//! What `PROPFIND` answers (RFC 4918, 14.16): members with some properties, in XML. A directory may have millions of members: they are handed on
-//! one by one, and no text of the server's is kept beyond the bounds below.
+//! Parses the answer to `PROPFIND` (RFC 4918, 14.16): members with some properties, in XML. A directory may have
+//! millions of members. They are passed on one by one, and the limits below bound the text that is kept.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -7,11 +7,11 @@ use quick_xml::events::{BytesRef, Event};
 use quick_xml::name::{Namespace, ResolveResult};
 use quick_xml::reader::NsReader;
 
-/// Bytes between two events of the parser at most: a tag with all its attributes, or a text.
+/// The most bytes between two events of the parser: a tag with all its attributes, or a text.
 const EVENT_MAX: usize = 64 << 10;
-/// Bytes of one text that is kept.
+/// The most bytes of a kept text.
 const TEXT_MAX: usize = 16 << 10;
-/// Elements within each other at most.
+/// The deepest nesting of elements.
 const DEPTH_MAX: usize = 32;
 
 /// A member of a directory, or the directory itself.
@@ -19,7 +19,7 @@ const DEPTH_MAX: usize = 32;
 pub(super) struct Member {
     /// The last part of its path, decoded.
     pub(super) name: String,
-    /// Whether it is what was asked about.
+    /// Whether it is the requested path itself.
     pub(super) is_itself: bool,
     pub(super) is_directory: bool,
     pub(super) len: Option<u64>,
@@ -27,14 +27,14 @@ pub(super) struct Member {
     pub(super) quota_used: Option<u64>,
 }
 
-/// A path as it is compared: decoded, without slashes at its end or doubled ones.
+/// Normalises a path for comparisons: decoded, without trailing or repeated slashes.
 pub(super) fn path_of_reply(path: &str) -> String {
     let decoded = decode(path);
     let parts: Vec<&str> = decoded.split('/').filter(|part| !part.is_empty()).collect();
     parts.join("/")
 }
 
-/// `%41` to `A`; what is no such code stays.
+/// Decodes `%41` to `A`; invalid codes stay.
 fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -55,7 +55,7 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Of a `href`, which is a path or a whole address.
+/// Returns the path of a `href`, which is a path or a whole address.
 fn path_of_href(href: &str) -> String {
     let href = href.trim();
     let path = match href.split_once("://") {
@@ -65,10 +65,10 @@ fn path_of_href(href: &str) -> String {
     path_of_reply(path)
 }
 
-/// Gives each member of the answer. `asked` is the path that was asked about ([`path_of_reply`]).
+/// Passes each member of the answer to `each`. `asked` is the requested path ([`path_of_reply`]).
 ///
 /// # Errors
-/// Says what is wrong with the answer.
+/// The text says what is wrong with the answer.
 pub(super) fn read(body: impl Read, asked: &str, each: &mut dyn FnMut(Member)) -> Result<(), String> {
     let bounded = Bounded { inner: BufReader::with_capacity(EVENT_MAX, body), left: EVENT_MAX };
     let mut reader = NsReader::from_reader(bounded);
@@ -95,10 +95,10 @@ pub(super) fn read(body: impl Read, asked: &str, each: &mut dyn FnMut(Member)) -
     if !state.path.is_empty() {
         return Err("an answer that ends in the middle".to_owned());
     }
-    if state.seen { Ok(()) } else { Err("an answer that is no multistatus".to_owned()) }
+    if state.seen { Ok(()) } else { Err("an answer that is not a multistatus".to_owned()) }
 }
 
-/// `&amp;`, `&#65;`; nobody's own entities.
+/// Resolves `&amp;` and `&#65;`. Other entities are errors.
 fn resolved(reference: &BytesRef<'_>) -> Result<String, String> {
     if let Ok(Some(letter)) = reference.resolve_char_ref() {
         return Ok(letter.to_string());
@@ -108,7 +108,7 @@ fn resolved(reference: &BytesRef<'_>) -> Result<String, String> {
     found.map(str::to_owned).ok_or_else(|| format!("the unknown entity `{name}`"))
 }
 
-/// The elements that are of use here.
+/// The elements that are used here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Element {
     Multistatus,
@@ -145,7 +145,7 @@ impl Element {
     }
 }
 
-/// Where the parser is, and what it has found of a member.
+/// The position of the parser, and the properties found of a member.
 #[derive(Default)]
 struct State {
     path: Vec<Element>,
@@ -153,7 +153,7 @@ struct State {
     seen: bool,
     href: Option<String>,
     member: Member,
-    /// Of the `propstat` just being read: what counts only if its status is 200.
+    /// The properties of the present `propstat`. They count only if its status is 200.
     properties: Member,
     is_found: bool,
 }
@@ -168,7 +168,7 @@ impl State {
         self.text.clear();
         match (self.path.as_slice(), element) {
             ([Element::Multistatus], _) => self.seen = true,
-            ([_], _) => return Err("an answer that is no multistatus".to_owned()),
+            ([_], _) => return Err("an answer that is not a multistatus".to_owned()),
             ([_, Element::Response], _) => {
                 (self.href, self.member) = (None, Member::default());
             }
@@ -220,7 +220,7 @@ impl State {
     }
 }
 
-/// Gives so many bytes and then an error: the parser keeps what it reads until an event is whole.
+/// Returns a limited number of bytes and then an error, because the parser keeps the bytes of an incomplete event.
 struct Bounded<R> {
     inner: R,
     left: usize,
@@ -262,7 +262,7 @@ mod tests {
         Ok(found)
     }
 
-    /// As nginx and Apache answer, each with names of its own for the namespace.
+    /// Like the answers of nginx and Apache, with different names for the namespace.
     const ANSWER: &str = r#"<?xml version="1.0" encoding="utf-8" ?>
         <D:multistatus xmlns:D="DAV:" xmlns:x="urn:x">
         <D:response><D:href>/data/run%201/</D:href><D:propstat><D:prop><D:resourcetype><D:collection/></D:resourcetype></D:prop>
@@ -287,10 +287,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_refused() {
+    fn invalid_answers_are_refused() {
         let said = |text: &str| all(text, "").unwrap_err();
-        assert!(said("<html xmlns='DAV:'/>").contains("no multistatus"));
-        assert!(said("").contains("no multistatus"));
+        assert!(said("<html xmlns='DAV:'/>").contains("not a multistatus"));
+        assert!(said("").contains("not a multistatus"));
         assert!(said("<multistatus xmlns='DAV:'><response>").contains("ends in the middle"));
         assert!(said("<multistatus xmlns='DAV:'><response></response></multistatus>").contains("without href"));
         assert!(!said("<multistatus xmlns='DAV:'></response></multistatus>").is_empty());

@@ -1,4 +1,4 @@
-//! Reading ahead: a thread beside the job's reads the next block of a file while the job works on this one.
+//! Read-ahead: a thread reads the next block of a file while the job works on the present one.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -10,21 +10,21 @@ use super::input::short;
 use crate::memory::Memory;
 use crate::target::{OpenFile, Span, TargetError};
 
-/// A file that is read in blocks.
+/// A file that is read ahead in blocks.
 pub(super) struct Ahead {
     ask: Option<Sender<Block>>,
     answers: Receiver<Result<Block, TargetError>>,
     helper: Option<JoinHandle<Result<(), TargetError>>>,
-    /// What is at hand.
+    /// The block that has been read.
     current: Option<Block>,
-    /// Where the block begins that is read just now.
+    /// The start of the block that is being read.
     next: Option<u64>,
     spare: Vec<Memory>,
     bytes: u64,
     window: usize,
 }
 
-/// A block, to be read or read.
+/// A block, before or after reading.
 struct Block {
     span: Span,
     memory: Memory,
@@ -33,7 +33,7 @@ struct Block {
 }
 
 impl Ahead {
-    /// Reads a file of `bytes` in blocks of `window`, each with `added` before its answer.
+    /// Reads a file of `bytes` in blocks of `window`, with a delay of `added` before each answer.
     pub(super) fn new(
         file: Box<dyn OpenFile>,
         bytes: u64,
@@ -49,7 +49,7 @@ impl Ahead {
         Ok(Self { ask, answers, helper, current: None, next: None, spare, bytes, window })
     }
 
-    /// Reads what is at `offset`, waiting for it where it is not there yet.
+    /// Reads at `offset`, and waits if the data are not there yet.
     pub(super) fn read(&mut self, offset: u64, into: &mut [u8], cost: &mut Cost<'_>) -> Result<(), TargetError> {
         let begun = Instant::now();
         let cpu = thread_cpu();
@@ -76,14 +76,14 @@ impl Ahead {
         Ok(())
     }
 
-    /// The block that has the byte `at`; the one after it is being read then.
+    /// Returns the block with the byte `at`. The next block is then being read.
     fn block_with(&mut self, at: u64, cost: &mut Cost<'_>) -> Result<&Block, TargetError> {
         let window = self.window as u64;
         let holds = |begin: u64| at.checked_sub(begin).is_some_and(|skip| skip < window);
         if !self.current.as_ref().is_some_and(|block| holds(block.span.offset)) {
             self.spare.extend(self.current.take().map(|block| block.memory));
             if !self.next.is_some_and(holds) {
-                // The job has gone elsewhere; what is under way comes all the same.
+                // The job has gone elsewhere. The pending read must still be awaited.
                 if self.next.is_some() {
                     let unwanted = self.take(cost)?;
                     self.spare.push(unwanted.memory);
@@ -120,7 +120,7 @@ impl Ahead {
         Ok(block)
     }
 
-    /// What is still under way is waited for: it is part of the job's cost.
+    /// Waits for a pending read, because it is part of the job's cost.
     pub(super) fn close(mut self, cost: &mut Cost<'_>) -> Result<(), TargetError> {
         let begun = Instant::now();
         if self.next.is_some() {
@@ -141,13 +141,13 @@ impl Drop for Ahead {
     fn drop(&mut self) {
         self.ask = None;
         if let Some(helper) = self.helper.take() {
-            // Its error is of a file that nobody reads any more.
+            // Nobody reads this file any more, so its error does not matter.
             let _ = helper.join();
         }
     }
 }
 
-/// Reads what is asked for, until nobody asks.
+/// Reads the requested blocks until there are no more requests.
 fn help(
     mut file: Box<dyn OpenFile>,
     added: Duration,

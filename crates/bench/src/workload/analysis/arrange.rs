@@ -1,5 +1,5 @@
-//! A file whose baskets lie in a random order: the same bytes, each basket somewhere else. Files that were merged, or written branch by
-//! branch, come near to that.
+//! A file with its baskets in random order: the same bytes, each basket at another offset. Merged files, or files
+//! written branch by branch, are similar.
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -7,14 +7,14 @@ use rand::seq::SliceRandom;
 
 use crate::rootfile::Part;
 
-/// A piece of the original; pieces stand one behind the other in the file that is made of them.
+/// A section of the original. The new file consists of these sections, one behind the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Region {
     pub(super) from: u64,
     pub(super) len: u64,
 }
 
-/// The pieces of a file of `bytes` in which `parts` come last and in a random order; what is between them in the original comes before.
+/// Returns the sections of a file of `bytes`. The bytes between `parts` come first, then `parts` in random order.
 pub(super) fn arrange<'a>(bytes: u64, parts: impl Iterator<Item = &'a Part>, seed: u64) -> Result<Vec<Region>, String> {
     let mut moved: Vec<Region> = parts
         .map(|part| Region { from: part.offset, len: u64::from(part.bytes) })
@@ -27,7 +27,7 @@ pub(super) fn arrange<'a>(bytes: u64, parts: impl Iterator<Item = &'a Part>, see
     let mut at = 0;
     for part in &moved {
         if part.from < at || part.from.saturating_add(part.len) > bytes {
-            return Err(format!("the part at byte {} lies over another one, or outside of the file", part.from));
+            return Err(format!("the part at byte {} overlaps another one, or is outside of the file", part.from));
         }
         if part.from > at {
             regions.push(Region { from: at, len: part.from - at });
@@ -42,7 +42,7 @@ pub(super) fn arrange<'a>(bytes: u64, parts: impl Iterator<Item = &'a Part>, see
     Ok(regions)
 }
 
-/// Says where a place of the original is in the file that is made of `regions`.
+/// Maps an offset of the original to its offset in the file made of `regions`.
 pub(super) fn place_of(regions: &[Region]) -> impl Fn(u64) -> Option<u64> + use<> {
     let mut places: Vec<(Region, u64)> = Vec::with_capacity(regions.len());
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! What reading costs a job.
+//! The cost of reading for a job.
 
 use std::time::{Duration, Instant};
 
@@ -6,25 +6,25 @@ use super::clock::thread_cpu;
 use crate::load::{Tally, Worker};
 use crate::target::{TargetError, Trips};
 
-/// Counts what a job asks its storage for.
+/// Counts a job's storage requests.
 #[derive(Debug)]
 pub(super) struct Cost<'a> {
     worker: &'a Worker,
     pub(super) tally: Tally,
-    /// Added before each answer.
+    /// The delay before each answer.
     pub(super) added: Duration,
-    /// CPU time in calls of the driver, of this thread.
+    /// The CPU time of this thread in calls of the driver.
     pub(super) io_cpu: Duration,
-    /// CPU time of a thread that reads ahead for the job.
+    /// The CPU time of a thread that reads ahead for the job.
     pub(super) helper_cpu: Duration,
-    /// Time in those calls, or waiting for what was read ahead.
+    /// The time in those calls, or waiting for the read-ahead.
     pub(super) waited: Duration,
     pub(super) requests: u64,
     pub(super) moved: u64,
 }
 
-/// What a call brought.
-pub(super) struct Brought<T> {
+/// The result of a call.
+pub(super) struct CallResult<T> {
     pub(super) value: T,
     pub(super) trips: Trips,
     pub(super) bytes: u64,
@@ -36,8 +36,11 @@ impl<'a> Cost<'a> {
         Self { worker, tally: Tally::default(), added, io_cpu, helper_cpu, waited, requests: 0, moved: 0 }
     }
 
-    /// Calls the driver, and waits for as long as its answers are to be delayed.
-    pub(super) fn call<T>(&mut self, call: impl FnOnce() -> Result<Brought<T>, TargetError>) -> Result<T, TargetError> {
+    /// Calls the driver, and delays its answer.
+    pub(super) fn call<T>(
+        &mut self,
+        call: impl FnOnce() -> Result<CallResult<T>, TargetError>,
+    ) -> Result<T, TargetError> {
         let (begun, cpu) = (Instant::now(), thread_cpu());
         let brought = call();
         self.io_cpu += thread_cpu().saturating_sub(cpu);
@@ -50,7 +53,7 @@ impl<'a> Cost<'a> {
         result
     }
 
-    /// The same for what moves nothing between the system and this machine.
+    /// The same for a call that moves nothing between the system and this machine.
     pub(super) fn local<T>(&mut self, call: impl FnOnce() -> Result<T, TargetError>) -> Result<T, TargetError> {
         let (begun, cpu) = (Instant::now(), thread_cpu());
         let result = call();
@@ -59,7 +62,7 @@ impl<'a> Cost<'a> {
         result
     }
 
-    /// Counts what was moved.
+    /// Counts moved bytes.
     pub(super) fn has_moved(&mut self, requests: u64, bytes: u64, took: Duration) {
         self.requests += requests;
         self.moved += bytes;
@@ -67,7 +70,7 @@ impl<'a> Cost<'a> {
         self.tally.add(bytes, took);
     }
 
-    /// Whether everything is to end.
+    /// Whether everything must end.
     pub(super) fn is_stopped(&self) -> bool {
         self.worker.is_stopped()
     }

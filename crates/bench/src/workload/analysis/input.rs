@@ -1,11 +1,11 @@
-//! The ways in which a job gets at the bytes of an open file: each by itself, many at once, ahead of need, or from a copy of its own.
+//! The ways in which a job reads an open file: each basket separately, many at once, ahead, or from a local copy.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::ahead::Ahead;
-use super::cost::{Brought, Cost};
+use super::cost::{CallResult, Cost};
 use crate::memory::Memory;
 use crate::target::{Manner, OpenFile, Purpose, RelName, Session, Span, TargetError, Trips};
 
@@ -13,13 +13,13 @@ use crate::target::{Manner, OpenFile, Purpose, RelName, Session, Span, TargetErr
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Each basket when it is needed, in a request of its own; a recording as it was recorded.
+    /// Read each basket when it is needed, in its own request. Replay a recording as it was recorded.
     Direct,
-    /// As many baskets at once as a cache holds, as `TTreeCache` does.
+    /// Read as many baskets at once as a cache holds, like `TTreeCache`.
     Vector,
-    /// In large blocks, the next of which is read while the job computes.
+    /// Read large blocks, the next one while the job computes.
     ReadAhead,
-    /// The file is copied to this machine first, and read there.
+    /// Copy the file to this machine first, and read the copy.
     CopyIn,
 }
 
@@ -33,12 +33,12 @@ pub(super) enum Input {
     Local(File),
 }
 
-/// How files are opened.
-pub(super) struct Opening<'a> {
+/// The options of an open.
+pub(super) struct InputOptions<'a> {
     pub(super) mode: Mode,
-    /// Of the blocks that are read ahead.
+    /// The length of read-ahead blocks.
     pub(super) window: usize,
-    /// Where copies are put.
+    /// The directory for copies.
     pub(super) scratch: &'a Path,
 }
 
@@ -47,13 +47,13 @@ impl Input {
         session: &mut dyn Session,
         name: &RelName,
         bytes: u64,
-        how: &Opening<'_>,
+        how: &InputOptions<'_>,
         cost: &mut Cost<'_>,
     ) -> Result<Self, TargetError> {
         let manner = Manner { window: COPY_WINDOW, ..Manner::default() };
         let opened = cost.call(|| {
             let value = session.open(name, Purpose::Read, manner)?;
-            Ok(Brought { value, trips: Trips { requests: 1, in_turn: 1 }, bytes: 0 })
+            Ok(CallResult { value, trips: Trips { requests: 1, in_turn: 1 }, bytes: 0 })
         })?;
         match how.mode {
             Mode::Direct | Mode::Vector => Ok(Self::Straight(opened)),
@@ -62,7 +62,8 @@ impl Input {
         }
     }
 
-    /// Reads `spans`, one behind the other, to the front of `memory`, which is long enough; together where that is meant.
+    /// Reads `spans`, one behind the other, to the front of `memory`, which is long enough. Some modes read them
+    /// together.
     pub(super) fn get(
         &mut self,
         spans: &[Span],
@@ -75,7 +76,7 @@ impl Input {
         match self {
             Self::Straight(file) if together && spans.len() > 1 => cost.call(|| {
                 let trips = file.read_spans(spans, &mut memory)?;
-                Ok(Brought { value: (), trips, bytes: wanted as u64 })
+                Ok(CallResult { value: (), trips, bytes: wanted as u64 })
             })?,
             Self::Straight(file) => {
                 let mut at = 0;
@@ -112,7 +113,7 @@ impl Input {
         match self {
             Self::Straight(file) => cost.call(|| {
                 file.close()?;
-                Ok(Brought { value: (), trips: Trips { requests: 1, in_turn: 1 }, bytes: 0 })
+                Ok(CallResult { value: (), trips: Trips { requests: 1, in_turn: 1 }, bytes: 0 })
             }),
             Self::Ahead(ahead) => ahead.close(cost),
             Self::Local(_) => Ok(()),
@@ -121,20 +122,20 @@ impl Input {
 }
 
 /// One plain read.
-fn one(file: &mut dyn OpenFile, span: Span, memory: Memory) -> Result<Brought<Memory>, TargetError> {
+fn one(file: &mut dyn OpenFile, span: Span, memory: Memory) -> Result<CallResult<Memory>, TargetError> {
     file.read(span.offset, memory)?;
     let done = file.done()?.ok_or_else(|| short(span, 0))?;
     if done.memory.len() < span.len {
         return Err(short(span, done.memory.len()));
     }
-    Ok(Brought { value: done.memory, trips: Trips { requests: 1, in_turn: 1 }, bytes: span.len as u64 })
+    Ok(CallResult { value: done.memory, trips: Trips { requests: 1, in_turn: 1 }, bytes: span.len as u64 })
 }
 
 pub(super) fn short(span: Span, moved: usize) -> TargetError {
     TargetError::Short { what: format!("read {} bytes at {}", span.len, span.offset), moved, asked: span.len }
 }
 
-/// Copies a file to a nameless one on this machine.
+/// Copies a file to an unnamed one on this machine.
 fn copy_in(
     mut from: Box<dyn OpenFile>,
     name: &RelName,

@@ -1,4 +1,4 @@
-//! A job: reads what its events need, checks and decompresses it, computes, and says what that took.
+//! A job: reads the data of its events, checks and decompresses them, computes, and reports the cost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use types::Crc32c;
 
 use super::clock::{burn, thread_cpu};
 use super::cost::Cost;
-use super::input::{Input, Mode, Opening};
-use super::material::{Dataset, Material, Reading};
+use super::input::{Input, InputOptions, Mode};
+use super::material::{Dataset, JobReads, Material};
 use super::plan::{Chosen, Need, groups, needs};
 use super::recording::{Recording, What};
 use super::{AnalysisSource, AnalysisSpec, Gaps, put};
@@ -46,11 +46,11 @@ pub(super) fn job(
     job.start = worker.start();
     let cpu = thread_cpu();
     let result = match (&plan.steps, &material.reading) {
-        (Steps::Dataset { chosen, needs, groups }, Reading::Dataset(dataset)) => {
+        (Steps::Dataset { chosen, needs, groups }, JobReads::Dataset(dataset)) => {
             job.dataset(dataset, chosen, needs, groups)
         }
-        (_, Reading::Recording(recording)) => job.recording(recording),
-        (Steps::Recording, Reading::Dataset(_)) => Ok(()),
+        (_, JobReads::Recording(recording)) => job.recording(recording),
+        (Steps::Recording, JobReads::Dataset(_)) => Ok(()),
     };
     let wall = job.start.elapsed();
     let cpu = thread_cpu().saturating_sub(cpu);
@@ -61,10 +61,10 @@ pub(super) fn job(
     Ok(job.finish(wall, cpu))
 }
 
-/// What a job will do: made before anything is measured.
+/// A job's plan, which is made before the measurement.
 struct Plan {
     steps: Steps,
-    /// Bytes of the largest group.
+    /// The bytes of the largest group.
     memory: usize,
 }
 
@@ -76,9 +76,9 @@ enum Steps {
 impl Plan {
     fn new(spec: &AnalysisSpec, material: &Material, number: u32) -> Self {
         match &material.reading {
-            Reading::Dataset(dataset) => {
+            JobReads::Dataset(dataset) => {
                 let seed = splitmix::next(spec.seed ^ u64::from(number));
-                // Whether that many can be chosen was looked at when the material was made.
+                // The number of chosen events was checked when the material was made.
                 let chosen = Chosen::new(dataset.entries, spec.events_millionths, seed);
                 let chosen = chosen.unwrap_or(Chosen::All(dataset.entries));
                 let needs = needs(&dataset.parts, &dataset.branches, &chosen);
@@ -91,7 +91,7 @@ impl Plan {
                 let memory = of_group.chain(dataset.head.clone().map(len)).max().unwrap_or(0);
                 Self { steps: Steps::Dataset { chosen, needs, groups }, memory }
             }
-            Reading::Recording(recording) => {
+            JobReads::Recording(recording) => {
                 let len = |what: &What| match what {
                     What::Read(span) => span.len,
                     What::VectorRead(spans) => spans.iter().map(|span| span.len).sum(),
@@ -122,7 +122,7 @@ impl Job<'_> {
     fn open(&mut self, file: usize) -> Result<Input, TargetError> {
         let files = self.material.files.len();
         let name = put::name(files, self.copy, file);
-        let how = Opening {
+        let how = InputOptions {
             mode: self.spec.mode,
             window: usize::try_from(self.spec.cache_bytes).unwrap_or(usize::MAX),
             scratch: &self.spec.scratch,
@@ -131,7 +131,7 @@ impl Job<'_> {
         Input::open(&mut *self.session, &name, bytes, &how, &mut self.cost)
     }
 
-    /// Cluster by cluster, in the order of entries.
+    /// Reads cluster by cluster, in the order of entries.
     fn dataset(
         &mut self,
         dataset: &Dataset,
@@ -151,11 +151,11 @@ impl Job<'_> {
             let mut places: Vec<u32> =
                 needs.get(group.clone()).unwrap_or_default().iter().map(|need| need.part).collect();
             if self.spec.mode == Mode::Vector {
-                // As caches do: in the order in which they lie in the file.
+                // In the order of the file, like caches do.
                 places.sort_unstable_by_key(|place| part(dataset, *place).map(|part| part.offset));
             }
             self.read_parts(&mut input, dataset, &places)?;
-            // With the next group's first event those before it are done.
+            // When the next group's first event is reached, the earlier events are done.
             let next = groups.get(number + 1).and_then(|next| needs.get(next.start));
             let end = next.map_or(dataset.entries, |need| need.event);
             self.done.events += chosen.count(before..end);
@@ -182,7 +182,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Compares with the original, decompressed if that is what the job does.
+    /// Compares a part with the original, decompressed if the job decompresses.
     fn check_part(&mut self, dataset: &Dataset, place: u32, part: &Part, bytes: &[u8]) {
         let Some(sums) = dataset.sums.get(place as usize) else {
             self.done.unpacked += bytes.len() as u64;
@@ -192,11 +192,11 @@ impl Job<'_> {
         let text = if self.spec.decompress {
             match self.unpacker.unpack(part, bytes, &mut self.plain) {
                 Ok(()) if Crc32c::of(&self.plain) == sums.plain => None,
-                Ok(()) => Some(wrong("decompressed it is not what the original holds".to_owned())),
+                Ok(()) => Some(wrong("decompressed, it differs from the original".to_owned())),
                 Err(error) => Some(wrong(error.to_string())),
             }
         } else {
-            (Crc32c::of(bytes) != sums.packed).then(|| wrong("it is not what the original holds".to_owned()))
+            (Crc32c::of(bytes) != sums.packed).then(|| wrong("it differs from the original".to_owned()))
         };
         match text {
             None => self.cost.tally.verified += bytes.len() as u64,
@@ -221,7 +221,7 @@ impl Job<'_> {
         Ok(memory)
     }
 
-    /// The work on so many bytes.
+    /// Does the computation for this number of bytes.
     fn compute(&mut self, bytes: u64) {
         let time = bytes.saturating_mul(u64::from(self.spec.compute_us_per_mb)) / 1_000_000;
         if time > 0 {
@@ -229,7 +229,7 @@ impl Job<'_> {
         }
     }
 
-    /// As it was recorded, one operation after the other.
+    /// Replays the recording, one operation after the other.
     fn recording(&mut self, recording: &Recording) -> Result<(), TargetError> {
         let mut open: HashMap<u64, (usize, Input)> = HashMap::new();
         for operation in &recording.operations {
@@ -292,7 +292,7 @@ impl Job<'_> {
     }
 }
 
-/// What lies side by side is one place.
+/// Joins adjacent spans.
 fn joined(spans: impl Iterator<Item = Span>) -> Vec<Span> {
     let mut joined: Vec<Span> = Vec::new();
     for span in spans {

@@ -1,4 +1,5 @@
-//! What jobs read: the files as they lie on the system, and what has to be in them. Made from a real file, a recording, or from nothing.
+//! The input of jobs: the files on the system, and their expected contents. The source is a real file, a recording,
+//! or nothing.
 
 use std::fs::File;
 use std::io;
@@ -15,21 +16,21 @@ use super::{AnalysisError, AnalysisSource, AnalysisSpec, Order, SyntheticSpec};
 use crate::rootfile::{Part, RootFile, Source, Tree, Unpacker};
 use crate::workload::permutation::Permutation;
 
-/// What file systems that compress do so by: ZFS's and btrfs's records.
+/// The unit in which compressing file systems work: the records of ZFS and btrfs.
 const RECORD_BYTES: u64 = 128 << 10;
-/// Records of a file that are looked at.
+/// The most records of a file that are examined.
 const RECORDS_MAX: u64 = 512;
-/// Longest recording, as text.
+/// The longest recording, as text.
 const RECORDING_MAX: u64 = 4 << 30;
 
-/// Everything that jobs read.
+/// The input of all jobs.
 #[derive(Debug)]
 pub(super) struct Material {
     /// The files of one copy.
     pub(super) files: Vec<MaterialFile>,
-    /// What is read of them.
-    pub(super) reading: Reading,
-    /// A system that compresses what it stores has it in a tenth less, or in even less than that.
+    /// What the jobs read of them.
+    pub(super) reading: JobReads,
+    /// A system that compresses can store it in at most nine tenths of the space.
     pub(super) compressible: bool,
 }
 
@@ -37,20 +38,20 @@ pub(super) struct Material {
 #[derive(Debug)]
 pub(super) struct MaterialFile {
     pub(super) bytes: u64,
-    /// Where its content comes from; `None`: it is made, and every byte of it can be verified.
+    /// The source of its contents; `None`: it is generated, and every byte can be verified.
     pub(super) original: Option<Original>,
 }
 
-/// A real file, and in which order its pieces are put.
+/// A real file, with the order of its sections.
 #[derive(Debug)]
 pub(super) struct Original {
     pub(super) path: PathBuf,
     pub(super) regions: Vec<Region>,
 }
 
-/// What is read.
+/// The reads of the jobs.
 #[derive(Debug)]
-pub(super) enum Reading {
+pub(super) enum JobReads {
     Dataset(Dataset),
     Recording(Recording),
 }
@@ -59,17 +60,17 @@ pub(super) enum Reading {
 #[derive(Debug)]
 pub(super) struct Dataset {
     pub(super) entries: u64,
-    /// As they lie on the system; those of [`Dataset::head`] first, then branch by branch.
+    /// The parts as they are on the system: those of [`Dataset::head`] first, then branch by branch.
     pub(super) parts: Vec<Part>,
-    /// What has to be in them; empty of what is made.
+    /// The expected checksums of the parts; empty for generated files.
     pub(super) sums: Vec<Sums>,
-    /// Those that every job begins with.
+    /// The parts that every job reads first.
     pub(super) head: Range<u32>,
-    /// Those of each branch.
+    /// The parts of each branch.
     pub(super) branches: Vec<Range<u32>>,
 }
 
-/// Checksums of a part in the original: as it lies in the file, and decompressed.
+/// The checksums of a part in the original: as stored, and decompressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sums {
     pub(super) packed: Crc32c,
@@ -77,11 +78,11 @@ pub(super) struct Sums {
 }
 
 impl Material {
-    /// Makes it, reading what has to be read on this machine.
+    /// Makes the input, and reads the files on this machine that it needs.
     pub(super) fn load(spec: &AnalysisSpec) -> Result<Self, AnalysisError> {
         match &spec.source {
             AnalysisSource::RootFile { path, tree, branches } => {
-                let wanted = Wanted { path, tree: tree.as_deref(), branches };
+                let wanted = BranchSelection { path, tree: tree.as_deref(), branches };
                 root_file(&wanted, spec.order, spec.seed)
             }
             AnalysisSource::Recording { path } => recording(path),
@@ -89,19 +90,19 @@ impl Material {
         }
     }
 
-    /// Bytes of the files of one copy.
+    /// Returns the bytes of the files of one copy.
     pub(super) fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add)
     }
 }
 
-struct Wanted<'a> {
+struct BranchSelection<'a> {
     path: &'a Path,
     tree: Option<&'a str>,
     branches: &'a [String],
 }
 
-fn root_file(wanted: &Wanted<'_>, order: Order, seed: u64) -> Result<Material, AnalysisError> {
+fn root_file(wanted: &BranchSelection<'_>, order: Order, seed: u64) -> Result<Material, AnalysisError> {
     let path = wanted.path;
     let wrong = |what: String| AnalysisError::Source { path: path.display().to_string(), what };
     let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
@@ -112,11 +113,11 @@ fn root_file(wanted: &Wanted<'_>, order: Order, seed: u64) -> Result<Material, A
     let patterns = patterns.map_err(|error| wrong(format!("branches: {error}")))?;
     let is_chosen = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
     let mut chosen = tree.branches.iter().filter(|branch| is_chosen(&branch.name)).peekable();
-    // All branches of a small tree may lie within its own object; then there is none to be named.
+    // All branches of a small tree may be within its own object. Then no branch can be named.
     let has_any = !tree.branches.is_empty() || tree.head.is_empty();
     if has_any && chosen.peek().is_none() {
         let names: Vec<&str> = tree.branches.iter().take(5).map(|branch| branch.name.as_str()).collect();
-        return Err(wrong(format!("no branch of {} is called so; there are {} …", tree.name, names.join(", "))));
+        return Err(wrong(format!("{} has no such branch; it has {} …", tree.name, names.join(", "))));
     }
     let mut parts = tree.head.clone();
     let head = 0..request(parts.len());
@@ -140,10 +141,10 @@ fn root_file(wanted: &Wanted<'_>, order: Order, seed: u64) -> Result<Material, A
     let compressible = is_compressible(&file, found.bytes).map_err(|error| wrong(error.to_string()))?;
     let original = Some(Original { path: path.to_owned(), regions });
     let files = vec![MaterialFile { bytes: found.bytes, original }];
-    Ok(Material { files, reading: Reading::Dataset(dataset), compressible })
+    Ok(Material { files, reading: JobReads::Dataset(dataset), compressible })
 }
 
-/// The one of that name, or the largest.
+/// Returns the tree with that name, or the largest.
 fn tree_of<'a>(found: &'a RootFile, name: Option<&str>) -> Result<&'a Tree, String> {
     let names: Vec<&str> = found.trees.iter().map(|tree| tree.name.as_str()).collect();
     let size = |tree: &&Tree| tree.bytes() + tree.head.iter().map(|part| u64::from(part.bytes)).sum::<u64>();
@@ -166,9 +167,9 @@ fn sums(source: &Source<'_>, parts: &[Part]) -> Result<Vec<Sums>, crate::rootfil
     parts.iter().map(sum).collect()
 }
 
-/// Whether a compressor finds at least a tenth in it, looking at records of it by themselves, as file systems do.
+/// Whether a compressor saves at least a tenth on single records of the file, as file systems compress them.
 fn is_compressible(file: &File, bytes: u64) -> io::Result<bool> {
-    // Evenly over the file, the first and the last among them.
+    // Evenly over the file, including the first and the last record.
     let records = bytes.div_ceil(RECORD_BYTES);
     let looked_at = records.min(RECORDS_MAX);
     let (mut before, mut after) = (0, 0);
@@ -191,10 +192,10 @@ fn recording(path: &Path) -> Result<Material, AnalysisError> {
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let recording = Recording::parse(&text).map_err(|error| wrong(error.to_string()))?;
     let files = recording.files.iter().map(|(_, bytes)| MaterialFile { bytes: *bytes, original: None }).collect();
-    Ok(Material { files, reading: Reading::Recording(recording), compressible: false })
+    Ok(Material { files, reading: JobReads::Recording(recording), compressible: false })
 }
 
-/// Baskets of one length, the same number in each branch.
+/// Makes baskets of one length, the same number in each branch.
 fn made(spec: &SyntheticSpec, order: Order, seed: u64) -> Material {
     let (branches, rounds) = (u64::from(spec.branches), spec.rounds());
     let all = Permutation::new(branches * rounds, seed);
@@ -224,7 +225,7 @@ fn made(spec: &SyntheticSpec, order: Order, seed: u64) -> Material {
     let bytes = branches * rounds * u64::from(spec.basket_bytes);
     let dataset = Dataset { entries: spec.events, parts, sums: Vec::new(), head: 0..0, branches: ranges };
     let files = vec![MaterialFile { bytes, original: None }];
-    Material { files, reading: Reading::Dataset(dataset), compressible: false }
+    Material { files, reading: JobReads::Dataset(dataset), compressible: false }
 }
 
 fn request(len: usize) -> u32 {

@@ -1,7 +1,9 @@
-//! Analysis: jobs that read events from files, decompress them and compute. What counts is how much of their time they compute.
+//! Analysis: jobs that read events from files, decompress them and compute. The figure is the share of their time
+//! in which they compute.
 //!
-//! What a job reads is, best first: what a recording says that a real job read; the baskets or pages of chosen branches of a real ROOT file,
-//! which it decompresses; or baskets of one length of a file that is made up, and is called synthetic in all results.
+//! A job's input is one of three, best first. A recording gives the reads of a real job. A real ROOT file gives the
+//! baskets or pages of chosen branches, which the job decompresses. A synthetic file has baskets of one length, and
+//! all results call it synthetic.
 
 mod ahead;
 mod arrange;
@@ -23,81 +25,81 @@ pub use input::Mode;
 pub use recording::RecordingError;
 pub use shared::Shared;
 
-use self::material::{Material, Reading};
+use self::material::{JobReads, Material};
 use super::kind::{word_of, workers_of};
 use super::{LocalFile, Names, Site, Unit, WorkError, Workload, no_names};
 use crate::load::Crew;
 use crate::target::RelName;
 
-/// What is done.
+/// A phase of the analysis.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AnalysisPhase {
-    /// The files are put on the system.
+    /// Put the files on the system.
     Put,
-    /// Jobs read them.
+    /// Run the jobs that read them.
     Analyse,
 }
 
-/// How baskets lie in a file.
+/// The order of baskets in a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// As in the original; in a file that is made up, in the order of entries.
+    /// The order of the original; in a synthetic file, the order of entries.
     Ordered,
     /// The same baskets in a random order.
     Unordered,
 }
 
-/// What a replayed job does where the recorded one did something else than read.
+/// What a replayed job does while the recorded one did not read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gaps {
-    /// Nothing: it goes on reading.
+    /// It continues reading at once.
     Skip,
-    /// It computes for as long.
+    /// It computes for that time.
     Compute,
 }
 
-/// Where the reads of a job come from.
+/// The source of a job's reads.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AnalysisSource {
-    /// A ROOT file of this machine.
+    /// A ROOT file on this machine.
     RootFile {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// The tree or ntuple; the largest otherwise.
+        /// The tree or ntuple; `None`: the largest.
         tree: Option<String>,
-        /// Patterns of branches or fields that are read.
+        /// Patterns of the branches or fields to read.
         branches: Vec<String>,
     },
     /// A recording of XRootD's recorder plug-in.
     Recording {
-        /// Where.
+        /// Its path.
         path: PathBuf,
     },
-    /// Nothing real.
+    /// A synthetic file.
     Synthetic(SyntheticSpec),
 }
 
-/// A file that is made up.
+/// A synthetic file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct SyntheticSpec {
-    /// Bytes of the file, at most.
+    /// The largest size of the file, in bytes.
     pub file_bytes: u64,
-    /// Events in it.
+    /// The number of events.
     pub events: u64,
-    /// Branches, each with the same number of baskets.
+    /// The number of branches. All have the same number of baskets.
     pub branches: u32,
     /// How many of them jobs read.
     pub read: u32,
-    /// Bytes of each basket.
+    /// The size of each basket in bytes.
     pub basket_bytes: u32,
 }
 
 impl SyntheticSpec {
-    /// Baskets of each branch.
+    /// The number of baskets of each branch.
     fn rounds(&self) -> u64 {
         self.file_bytes / (u64::from(self.branches) * u64::from(self.basket_bytes)).max(1)
     }
@@ -107,77 +109,79 @@ impl SyntheticSpec {
     }
 }
 
-/// Analysis.
+/// The parameters of an analysis.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct AnalysisSpec {
-    /// What is done.
+    /// The phase.
     pub phase: AnalysisPhase,
-    /// Where the reads come from.
+    /// The source of the reads.
     pub source: AnalysisSource,
-    /// Copies of the files on the system; jobs are spread over them.
+    /// The number of copies of the files on the system. Jobs are spread over them.
     pub copies: u32,
-    /// How baskets lie in the file.
+    /// The order of the baskets in the file.
     pub order: Order,
     /// Jobs at a time.
     pub jobs: u32,
-    /// The share of events that a job reads, each at random, in millionths; another choice for each job.
+    /// The share of events that a job reads, in millionths. Each job chooses its own events at random.
     pub events_millionths: u32,
-    /// How they are read.
+    /// How jobs read.
     pub mode: Mode,
-    /// Bytes that are read at once, or ahead.
+    /// The bytes read at once, or ahead.
     pub cache_bytes: u64,
-    /// A wait before each answer is seen, on this machine, in microseconds: as if the system were further away.
+    /// A delay on this machine before each answer, in microseconds, as if the system were further away.
     pub added_round_trip_us: u64,
-    /// Whether jobs decompress what they read.
+    /// Whether jobs decompress.
     pub decompress: bool,
-    /// CPU time that they spend for each MB (uncompressed, if they decompress), in microseconds.
+    /// The CPU time for each MB (uncompressed, if they decompress), in microseconds.
     pub compute_us_per_mb: u32,
-    /// What they do where a recorded job did not read.
+    /// What replayed jobs do between the recorded reads.
     pub gaps: Gaps,
-    /// Where files are copied to, on this machine.
+    /// The directory for copies on this machine.
     pub scratch: PathBuf,
-    /// Of random choices.
+    /// The seed of random choices.
     pub seed: u64,
-    /// What is made of the source, once for all phases.
+    /// The input, which is made once for all phases.
     #[serde(skip)]
     pub shared: Shared,
 }
 
-/// A specification that makes no sense.
+/// The parameters are not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AnalysisError {
-    /// Out of bounds.
+    /// A value is out of bounds.
     #[error("{what} is {value}; give {least} to {most}")]
     Bounds {
-        /// What.
+        /// Its name.
         what: &'static str,
-        /// What was asked for.
+        /// The value.
         value: u64,
-        /// The least.
+        /// The smallest allowed value.
         least: u64,
-        /// The most.
+        /// The largest allowed value.
         most: u64,
     },
-    /// Not one source.
-    #[error("give one of root_file, recording and synthetic, and `branches` and `tree` with root_file alone")]
+    /// There must be exactly one source.
+    #[error("give exactly one of root_file, recording and synthetic; `branches` and `tree` are for root_file only")]
     OneSource,
-    /// Nothing to decompress, or to choose among.
-    #[error("{0} is for a root_file; there is nothing of that kind in this source")]
+    /// The source has nothing to decompress, or to choose from.
+    #[error("{0} is for a root_file, not for this source")]
     NotOfThis(&'static str),
-    /// More memory than a machine has.
-    #[error("{jobs} jobs with caches of {cache} bytes take more than 64 GiB of memory; give fewer, or smaller caches")]
+    /// The jobs need more memory than a machine has.
+    #[error(
+        "{jobs} jobs with caches of {cache} bytes need more than 64 GiB of memory; give fewer jobs, or smaller caches"
+    )]
     Memory {
-        /// Jobs.
+        /// The number of jobs.
         jobs: u32,
-        /// Of each.
+        /// The memory of each job.
         cache: u64,
     },
     /// The source cannot be used.
     #[error("{path}: {what}")]
     Source {
-        /// Which.
+        /// Its path.
         path: String,
-        /// Why.
+        /// The reason.
         what: String,
     },
 }
@@ -186,10 +190,10 @@ const MILLION: u32 = 1_000_000;
 const MEMORY_MAX: u64 = 64 << 30;
 
 impl AnalysisSpec {
-    /// Whether it makes sense, as far as that can be known without its source.
+    /// Checks the parameters, without using the source.
     ///
     /// # Errors
-    /// What does not.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), AnalysisError> {
         let bounds = [
             ("jobs", u64::from(self.jobs), 1, 4096),
@@ -222,10 +226,7 @@ impl AnalysisSpec {
             ("decompress", self.decompress && !is_real),
             ("a share of events", is_recorded && self.events_millionths < MILLION),
             ("order", is_recorded && self.order == Order::Unordered),
-            (
-                "vector (a recording says itself what is read at once: take `direct`)",
-                is_recorded && self.mode == Mode::Vector,
-            ),
+            ("vector (a recording has its own vector reads; use `direct`)", is_recorded && self.mode == Mode::Vector),
         ];
         if let Some((what, _)) = misplaced.into_iter().find(|(_, is_so)| *is_so) {
             return Err(AnalysisError::NotOfThis(what));
@@ -241,11 +242,11 @@ impl AnalysisSpec {
         Ok(())
     }
 
-    /// What is read, made on first use.
+    /// Returns the input, which is made at the first use.
     fn material(&self) -> Result<Arc<Material>, AnalysisError> {
         self.shared.get(|| {
             let material = Material::load(self)?;
-            if let Reading::Dataset(dataset) = &material.reading {
+            if let JobReads::Dataset(dataset) = &material.reading {
                 let chosen = dataset.entries.saturating_mul(u64::from(self.events_millionths)) / u64::from(MILLION);
                 let is_too_much = dataset.entries > plan::ENTRIES_MAX || chosen > plan::CHOSEN_MAX;
                 if self.events_millionths < MILLION && is_too_much {
@@ -257,7 +258,7 @@ impl AnalysisSpec {
         })
     }
 
-    /// Bytes of all files.
+    /// Returns the bytes of all files.
     fn bytes(&self) -> u64 {
         let one = match &self.source {
             AnalysisSource::RootFile { path, .. } => std::fs::metadata(path).map_or(0, |found| found.len()),
@@ -292,7 +293,7 @@ impl Workload for AnalysisSpec {
         self.material()?;
         if self.mode == Mode::CopyIn && !self.scratch.is_dir() {
             let (path, what) =
-                (self.scratch.display().to_string(), "it is no directory; scratch has to be one".to_owned());
+                (self.scratch.display().to_string(), "it is not a directory; `scratch` must be one".to_owned());
             return Err(AnalysisError::Source { path, what }.into());
         }
         Ok(())
@@ -312,7 +313,7 @@ impl Workload for AnalysisSpec {
     fn moved(&self) -> u64 {
         match self.phase {
             AnalysisPhase::Put => self.bytes(),
-            // At most, unless a basket is read several times.
+            // At most this much, unless a basket is read several times.
             AnalysisPhase::Analyse => (self.bytes() / u64::from(self.copies)).saturating_mul(u64::from(self.jobs)),
         }
     }
@@ -324,7 +325,7 @@ impl Workload for AnalysisSpec {
     fn files(&self) -> Names<'_> {
         let files = match &self.source {
             AnalysisSource::RootFile { .. } | AnalysisSource::Synthetic(_) => 1,
-            // What cannot be read any more has not been put anywhere.
+            // A recording that cannot be read any more has no files on the system.
             AnalysisSource::Recording { .. } => self.material().map_or(0, |material| material.files.len()),
         };
         if files == 0 {
@@ -361,7 +362,7 @@ impl Workload for AnalysisSpec {
                 job::job(&spec, &material, &*target, &content, worker)
             })?);
         }
-        // A few at a time, each with its share of the copies.
+        // A few writers, each with its share of the copies.
         let writers = parts.len().min(WRITERS_MAX);
         Ok(Crew::hire(&[("", 0..writers)], move |worker| {
             let copies = parts.clone().skip(worker.number).step_by(writers.max(1));
@@ -370,5 +371,5 @@ impl Workload for AnalysisSpec {
     }
 }
 
-/// Files that are put on the system at a time.
+/// The most files that are put on the system at a time.
 const WRITERS_MAX: usize = 8;

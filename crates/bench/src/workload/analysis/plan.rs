@@ -1,28 +1,28 @@
-//! What a job reads, and in which order: decisions alone.
+//! Plans which data a job reads, and in which order. This module only decides.
 
 use std::ops::Range;
 
 use crate::rootfile::Part;
 use crate::splitmix;
 
-/// Entries among which a share is chosen at random, at most: each is looked at.
+/// The most entries from which events are chosen at random. Each is examined.
 pub(super) const ENTRIES_MAX: u64 = 1_000_000_000;
-/// Most events that are chosen.
+/// The most events that are chosen.
 pub(super) const CHOSEN_MAX: u64 = 50_000_000;
 const MILLION: u64 = 1_000_000;
 
-/// Which events a job reads.
+/// The events that a job reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Chosen {
-    /// All below this number.
+    /// All events below this number.
     All(u64),
-    /// These, in their order.
+    /// These events, in ascending order.
     Some(Vec<u64>),
 }
 
 impl Chosen {
-    /// Of `entries` events each with a chance of `millionths`, by a seed, and at least one; `None` where that are more than
-    /// [`CHOSEN_MAX`] of [`ENTRIES_MAX`].
+    /// Chooses at least one of `entries` events, each with a chance of `millionths`, by a seed. `None`: there are
+    /// more than [`CHOSEN_MAX`] chosen events or [`ENTRIES_MAX`] entries.
     pub(super) fn new(entries: u64, millionths: u32, seed: u64) -> Option<Self> {
         let millionths = u64::from(millionths);
         if millionths >= MILLION {
@@ -36,7 +36,7 @@ impl Chosen {
         Some(Self::Some((0..entries).filter(takes).collect()))
     }
 
-    /// The first chosen one that is not before `event`.
+    /// Returns the first chosen event from `event` on.
     pub(super) fn from(&self, event: u64) -> Option<u64> {
         match self {
             Self::All(entries) => (event < *entries).then_some(event),
@@ -44,7 +44,7 @@ impl Chosen {
         }
     }
 
-    /// How many of `events` are chosen.
+    /// Returns how many of `events` are chosen.
     pub(super) fn count(&self, events: Range<u64>) -> u64 {
         match self {
             Self::All(entries) => events.end.min(*entries).saturating_sub(events.start),
@@ -56,16 +56,17 @@ impl Chosen {
     }
 }
 
-/// A part that is needed, and for which event first.
+/// A needed part, and the first event that needs it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Need {
     pub(super) event: u64,
-    /// Its place in the list of all parts.
+    /// Its index in the list of all parts.
     pub(super) part: u32,
 }
 
-/// The parts that hold chosen events, in the order in which a job comes to need them: event by event, within an event branch by branch, each
-/// part once. `branches`: of each branch the places of its parts in the list of all parts, in the order of their entries.
+/// Returns the parts with chosen events, in the order in which a job needs them: event by event, within an event
+/// branch by branch, and each part once. `branches` has, for each branch, the indexes of its parts in the list of
+/// all parts, ordered by entries.
 pub(super) fn needs(parts: &[Part], branches: &[Range<u32>], chosen: &Chosen) -> Vec<Need> {
     let mut needs = Vec::new();
     for branch in branches {
@@ -77,7 +78,7 @@ pub(super) fn needs(parts: &[Part], branches: &[Range<u32>], chosen: &Chosen) ->
             }
             let Some(first) = event else { break };
             if first < part.end_entry() {
-                // The next part may hold the same events: pages of a cluster do.
+                // The next part may have the same events, like pages of a cluster.
                 needs.push(Need { event: first, part: place });
             }
             let next =
@@ -91,7 +92,7 @@ pub(super) fn needs(parts: &[Part], branches: &[Range<u32>], chosen: &Chosen) ->
     needs
 }
 
-/// Divides needs into groups that are read at once: as many as fit into a cache, at least one.
+/// Divides needs into groups that are read at once. A group has as many as fit into a cache, and at least one.
 pub(super) fn groups(parts: &[Part], needs: &[Need], cache: u64) -> Vec<Range<usize>> {
     let mut groups = Vec::new();
     let (mut begin, mut bytes) = (0, 0);
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn few_events_need_the_parts_that_hold_them_and_no_others() {
+    fn few_events_need_only_the_parts_that_hold_them() {
         let (parts, branches) = parts();
         for seed in 0..200 {
             let chosen = Chosen::new(40, 60_000, seed).unwrap();
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_fill_the_cache_and_never_more_unless_one_part_does() {
+    fn groups_fit_into_the_cache_except_for_single_large_parts() {
         let (parts, branches) = parts();
         let all = needs(&parts, &branches, &Chosen::All(40));
         let found = groups(&parts, &all, 150);

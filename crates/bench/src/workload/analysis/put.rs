@@ -1,4 +1,4 @@
-//! Putting the files on the system that jobs read.
+//! Puts the input files of jobs on the system.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,12 +12,12 @@ use crate::target::{Done, Manner, OpenFile, Purpose, RelName, Target, TargetErro
 const BLOCK: usize = 1 << 20;
 const WINDOW: usize = 4;
 
-/// What a file of a copy is called.
+/// Returns the name of a file of a copy.
 pub(super) fn name(files: usize, copy: u32, file: usize) -> RelName {
     RelName::numbered('f', number(files, copy, file))
 }
 
-/// Which one it is of all: its content follows from that.
+/// Returns its number among all files, from which its contents follow.
 pub(super) fn number(files: usize, copy: u32, file: usize) -> u64 {
     u64::from(copy) * files as u64 + file as u64
 }
@@ -104,13 +104,13 @@ impl Writer<'_> {
     }
 }
 
-/// Where the bytes of a file come from.
+/// The source of a file's bytes.
 enum Filler<'a> {
     Made { content: &'a Content, key: FileKey },
     Copied { original: File, what: String, pieces: Vec<Piece> },
 }
 
-/// A piece of the original, and where it goes.
+/// A section of the original, and its offset in the new file.
 struct Piece {
     from: u64,
     len: u64,

@@ -1,19 +1,19 @@
-//! Recordings of XRootD's recorder plug-in (`libXrdClRecorder`), which `xrdreplay` replays: a line of comma-separated values for each
-//! operation of a client, with the places and lengths that it read.
+//! Recordings of XRootD's recorder plug-in (`libXrdClRecorder`), which `xrdreplay` replays. Each operation of a
+//! client is a line of comma-separated values, with the offsets and lengths that it read.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::target::Span;
 
-/// Most operations of a recording.
+/// The most operations of a recording.
 const OPERATIONS_MAX: usize = 10_000_000;
-/// Most places of all vector reads together.
+/// The most spans of all vector reads together.
 const SPANS_MAX: usize = 50_000_000;
-/// Longest read.
+/// The longest read.
 const READ_MAX: u64 = 1 << 30;
 
-/// What is wrong with a recording.
+/// Why a recording cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct RecordingError {
@@ -21,29 +21,30 @@ pub struct RecordingError {
     what: String,
 }
 
-/// What a client did.
+/// The operations of a client.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Recording {
-    /// The files that it read, with the bytes that each has at least.
+    /// The files that it read, with the least length of each.
     pub(super) files: Vec<(String, u64)>,
-    /// What it did with them, in the order in which it began with it.
+    /// Its operations, ordered by their start.
     pub(super) operations: Vec<Operation>,
 }
 
 /// One operation.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Operation {
-    /// Of which open file: one file may be open several times.
+    /// The number of the open file. One file may be open several times.
     pub(super) handle: u64,
     pub(super) what: What,
-    /// How long the client did something else before it: since the last answer came to which it could have been waiting.
+    /// How long the client did something else before it: the time since the last answer for which it could have
+    /// been waiting.
     pub(super) gap: Duration,
 }
 
-/// Kinds of operations.
+/// The kind of an operation.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum What {
-    /// By its place in the list of files.
+    /// Open the file with this index.
     Open(usize),
     Read(Span),
     VectorRead(Vec<Span>),
@@ -62,7 +63,7 @@ struct Line<'a> {
 }
 
 impl Recording {
-    /// Reads it. What failed when it was recorded is left out; what writes is refused, as is what this knows nothing of.
+    /// Parses a recording. Operations that failed are skipped. Writing and unknown operations are errors.
     pub(super) fn parse(text: &str) -> Result<Self, RecordingError> {
         let mut lines = Vec::new();
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -71,7 +72,7 @@ impl Recording {
             }
             lines.push(split(number + 1, line)?);
         }
-        // Answers are recorded when they come; what began first is done first.
+        // Lines are recorded when answers come. The operation that started first is done first.
         lines.sort_by(|a, b| a.start.total_cmp(&b.start));
         let mut found = Self::default();
         let (mut open, mut spans) = (HashMap::new(), 0);
@@ -81,12 +82,12 @@ impl Recording {
             answered = Some(answered.map_or(line.stop, |before| before.max(line.stop)));
         }
         if found.operations.is_empty() {
-            return Err(wrong(0, "there is no operation that succeeded"));
+            return Err(wrong(0, "no operation succeeded"));
         }
         Ok(found)
     }
 
-    /// Adds an operation; `open`: which file each handle has, `answered`: when the last answer before it came.
+    /// Adds an operation. `open` has the file of each handle; `answered` is when the last answer before it came.
     fn add(
         &mut self,
         line: &Line<'_>,
@@ -95,7 +96,7 @@ impl Recording {
         answered: Option<f64>,
     ) -> Result<(), RecordingError> {
         let file = open.get(&line.handle).copied();
-        let known = || file.ok_or_else(|| wrong(line.number, "of a file that was not opened before"));
+        let known = || file.ok_or_else(|| wrong(line.number, "the file was not opened before"));
         let what = match line.name {
             "Open" => {
                 let url = line.arguments.first().copied().unwrap_or_default();
@@ -114,13 +115,13 @@ impl Recording {
                 What::Close
             }
             "Stat" => {
-                // The answer of the open has it already; nothing is asked again.
+                // The answer of the open contains it already, so no request is needed.
                 self.grow(known()?, line.answer.split(';').next().and_then(|len| len.parse().ok()).unwrap_or(0));
                 return Ok(());
             }
             "Read" | "PgRead" => {
                 let read = line.reads()?;
-                // At the end of a file less is read than was asked for.
+                // At the end of a file, fewer bytes are read than requested.
                 let got = line.answer.split(';').next().and_then(|len| len.parse::<usize>().ok());
                 let Some(span) = read.first().copied() else { return Ok(()) };
                 let span = Span { len: span.len.min(got.unwrap_or(span.len)), ..span };
@@ -141,9 +142,7 @@ impl Recording {
                 What::VectorRead(read)
             }
             other => {
-                let what = format!(
-                    "`{other}`: recordings of reading are replayed; leave the lines of files that are written out"
-                );
+                let what = format!("`{other}`: only reads can be replayed; remove the lines of files that are written");
                 return Err(wrong(line.number, what));
             }
         };
@@ -160,7 +159,7 @@ impl Recording {
 }
 
 impl Line<'_> {
-    /// Pairs of place and length; the last argument is a timeout.
+    /// Pairs of offset and length; the last argument is a timeout.
     fn reads(&self) -> Result<Vec<Span>, RecordingError> {
         let (pairs, rest) = self.arguments.split_at(self.arguments.len().saturating_sub(1) / 2 * 2);
         let number = |text: &str| text.trim().parse::<u64>().ok();
@@ -174,15 +173,12 @@ impl Line<'_> {
         };
         let spans: Option<Vec<Span>> = pairs.chunks(2).map(span).collect();
         spans.filter(|spans| rest.len() == 1 && !spans.is_empty()).ok_or_else(|| {
-            wrong(
-                self.number,
-                "places and lengths of a read, and then a timeout, belong here; lengths of at most 1 GiB",
-            )
+            wrong(self.number, "expected offsets and lengths of a read, and then a timeout; lengths are at most 1 GiB")
         })
     }
 }
 
-/// Handle, name, begin, arguments, end, status, answer. Versions differ in whether they put each into quotes.
+/// Handle, name, start, arguments, end, status, answer. Some versions put each into quotes.
 fn split(number: usize, line: &str) -> Result<Line<'_>, RecordingError> {
     let line = line.trim();
     let quoted = line.strip_prefix('"').and_then(|line| line.strip_suffix('"'));
@@ -193,7 +189,7 @@ fn split(number: usize, line: &str) -> Result<Line<'_>, RecordingError> {
     };
     let time = |text: &str| text.trim().parse::<f64>().ok().filter(|time| time.is_finite());
     let (Ok(handle), Some(start), Some(stop)) = (handle.trim().parse(), time(start), time(stop)) else {
-        return Err(wrong(number, "a number and two times belong into fields 1, 3 and 5"));
+        return Err(wrong(number, "fields 1, 3 and 5 must be a number and two times"));
     };
     let succeeded = status.contains("SUCCESS");
     let answer = fields.get(6).copied().unwrap_or_default();
@@ -248,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replayed_is_said_with_its_line() {
+    fn operations_that_cannot_be_replayed_are_reported_with_their_line() {
         let said = |text: &str| Recording::parse(text).unwrap_err().to_string();
         assert!(said("").contains("no operation"));
         assert!(said("1,Open,2").contains("line 1: 3 fields"));

@@ -1,11 +1,12 @@
-//! What is made of a source once, and shared by all works that read it alike.
+//! The input made from a source once, shared by all works that read it in the same way.
 
 use std::sync::{Arc, OnceLock};
 
 use super::AnalysisError;
 use super::material::Material;
 
-/// Made on first use. It follows from the specification that it belongs to, so two of them never differ where those do not.
+/// An input that is made at the first use. It follows from its specification, so two of them are equal if their
+/// specifications are.
 #[derive(Clone, Default)]
 pub struct Shared(Arc<OnceLock<Result<Arc<Material>, AnalysisError>>>);
 

@@ -1,5 +1,6 @@
-//! Many files of very different sizes that come, change, are read and go: the job of many small tools, and the directory with very many
-//! files that many clients work in for hours. Every byte and every file is verified, at the end as well.
+//! Many files of different sizes that are created, changed, read and removed. This is the job of many small tools,
+//! and the directory with very many files in which many clients work for hours. Every byte and every file is
+//! verified, also at the end.
 
 mod plan;
 mod worker;
@@ -17,80 +18,80 @@ use crate::load::Crew;
 use crate::splitmix;
 use crate::target::{Manner, RelName};
 
-/// What is done with the files.
+/// A phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChurnPhase {
-    /// All are made.
+    /// Create all files.
     Fill,
-    /// They are made, written anew, read, asked for, listed and removed in a mixed order.
+    /// Create, rewrite, read, stat, list and remove files in a mixed order.
     Mixed,
-    /// All that have to be there are read, and those that must not be there are looked for.
+    /// Read all files that must exist, and look for those that must not.
     ReadBack,
-    /// All that are there are removed.
+    /// Remove all existing files.
     Remove,
 }
 
 impl ChurnPhase {
-    /// All, in the order in which they can be done.
+    /// All phases, in a possible order.
     pub const ALL: [Self; 4] = [Self::Fill, Self::Mixed, Self::ReadBack, Self::Remove];
 }
 
-/// Many files that come, change and go.
+/// The parameters of work with files that are created and removed.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChurnSpec {
-    /// What is done.
+    /// The phase.
     pub phase: ChurnPhase,
     /// Clients at a time.
     pub clients: u32,
-    /// Files that each client has room for.
+    /// The number of files of each client.
     pub files: u32,
-    /// Their sizes.
+    /// The sizes of the files.
     pub sizes: Sizes,
-    /// Operations of each client in the mixture.
+    /// The operations of each client in the mixture.
     pub operations: u64,
-    /// How often which.
+    /// The frequencies of the operations.
     pub mix: Mix,
-    /// Whether all files were made before the mixture; otherwise it begins with none.
+    /// Whether all files exist before the mixture; otherwise it starts with none.
     pub filled: bool,
-    /// All in one directory; otherwise each client has its own.
+    /// Whether all clients share one directory. Otherwise each has its own.
     pub one_directory: bool,
-    /// How files are opened.
+    /// The options of opens.
     pub manner: Manner,
-    /// Operations a second of each client at fixed times, whatever the system does; flat out otherwise.
+    /// Operations a second of each client, at fixed times; `None`: as fast as possible.
     pub rate: Option<u32>,
-    /// Seed of contents, sizes and orders.
+    /// The seed of contents, sizes and orders.
     pub seed: u64,
 }
 
-/// A specification that makes no sense.
+/// The parameters are not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ChurnError {
-    /// Out of bounds.
+    /// A value is out of bounds.
     #[error("{what} is {value}; give 1 to {most}")]
     Bounds {
-        /// What.
+        /// Its name.
         what: &'static str,
-        /// What was asked for.
+        /// The value.
         value: u64,
-        /// The most.
+        /// The largest allowed value.
         most: u64,
     },
-    /// Sizes the wrong way round.
+    /// The smallest size exceeds the largest.
     #[error("files of {least} to {most} bytes; the smallest first, and at most 64 MiB")]
     Sizes {
-        /// The smallest.
+        /// The smallest size.
         least: u32,
-        /// The largest.
+        /// The largest size.
         most: u32,
     },
-    /// Phases that cannot follow each other.
+    /// The order of phases is impossible.
     #[error(
-        "phases are fill, mixed, read-back and remove, in this order, of which one may be left out; it begins with fill or mixed"
+        "the phases are fill, mixed, read-back and remove, in this order; any may be left out, but the first must be fill or mixed"
     )]
     Order,
-    /// A mixture of nothing.
+    /// All weights of the mixture are zero.
     #[error("all weights of the mix are 0; give at least one")]
     NoMix,
 }
@@ -98,10 +99,10 @@ pub enum ChurnError {
 const FILE_MAX: u32 = 64 << 20;
 
 impl ChurnSpec {
-    /// Whether it makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// What does not.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), ChurnError> {
         let bounds = [
             ("clients", u64::from(self.clients), WORKERS_MAX),
@@ -118,33 +119,34 @@ impl ChurnSpec {
         if self.mix.sum() == 0 { Err(ChurnError::NoMix) } else { Ok(()) }
     }
 
-    /// The directory of a client's files.
+    /// Returns the directory of a client's files.
     fn directory(&self, client: u32) -> RelName {
         RelName::numbered('d', if self.one_directory { 0 } else { u64::from(client) })
     }
 
-    /// Which file it is of all.
+    /// Returns the file's number among all.
     fn key(&self, client: u32, slot: u32) -> u64 {
         u64::from(client) * u64::from(self.files) + u64::from(slot)
     }
 
-    /// Its name.
+    /// Returns the file's name.
     fn name(&self, client: u32, slot: u32) -> RelName {
         self.directory(client).join(&RelName::numbered('f', self.key(client, slot)))
     }
 
-    /// What a client's files are before the mixture.
+    /// Returns a client's files before the mixture.
     fn begin(&self) -> Files {
         if self.filled { Files::all(self.files) } else { Files::none(self.files) }
     }
 
-    /// What a client does in the mixture.
+    /// Returns a client's steps in the mixture.
     fn plan(&self, client: u32) -> Plan {
         let seed = splitmix::next(self.seed ^ splitmix::next(u64::from(client)));
         Plan::new(self.begin(), self.mix, self.operations, seed)
     }
 
-    /// Bytes of all files, if all are there and of ordinary size: the mean of what is spread evenly over powers of two.
+    /// Returns the bytes of all files if all exist with average size: the mean of sizes that are spread evenly over
+    /// powers of two.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // an estimate
     fn bytes(&self) -> u64 {
         let (least, most) = (f64::from(self.sizes.least.max(1)), f64::from(self.sizes.most.max(1)));

@@ -1,53 +1,54 @@
-//! What a client of the mixture does, step by step: a pure function of the seed, so that anybody can tell afterwards which files have to be
-//! there, and of which generation, without having watched.
+//! The steps of a client in the mixture. They are a pure function of the seed, so anyone can tell afterwards which
+//! files must exist, and in which generation.
 
 use crate::splitmix;
 
-/// How often each operation is chosen among the others.
+/// The relative frequency of each operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mix {
-    /// A new file.
+    /// Create a file.
     pub create: u32,
-    /// A file whose old content goes.
+    /// Replace a file's contents.
     pub rewrite: u32,
-    /// A whole file.
+    /// Read a whole file.
     pub read: u32,
-    /// The length of a file.
+    /// Ask for the length of a file.
     pub stat: u32,
-    /// A whole directory.
+    /// List a whole directory.
     pub list: u32,
-    /// A file that goes.
+    /// Remove a file.
     pub remove: u32,
 }
 
 impl Default for Mix {
-    /// As jobs of many tools do that hand each other files: most are read, some are written anew, few directories are listed.
+    /// Like jobs of many tools that pass files to each other: most files are read, some are rewritten, and few
+    /// directories are listed.
     fn default() -> Self {
         Self { create: 20, rewrite: 10, read: 40, stat: 19, list: 1, remove: 10 }
     }
 }
 
 impl Mix {
-    /// All weights together.
+    /// Returns the sum of all weights.
     #[must_use]
     pub fn sum(&self) -> u64 {
         [self.create, self.rewrite, self.read, self.stat, self.list, self.remove].into_iter().map(u64::from).sum()
     }
 }
 
-/// Sizes of files: as many between each power of two and the next.
+/// The range of file sizes. Equally many sizes are between each power of two and the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sizes {
-    /// The smallest.
+    /// The smallest size in bytes.
     pub least: u32,
-    /// The largest.
+    /// The largest size in bytes.
     pub most: u32,
 }
 
 impl Sizes {
-    /// Bytes of a generation of a file: the same for everybody who asks.
+    /// Returns the size of a generation of a file in bytes. The same arguments give the same size.
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a size by chance
     pub fn of(&self, file: u64, generation: u32, seed: u64) -> u32 {
@@ -62,74 +63,74 @@ impl Sizes {
 /// One step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Makes file `slot`, which is not there, in its `generation`.
+    /// Create the missing file `slot` in its `generation`.
     Create {
-        /// Which file of the client.
+        /// The client's file.
         slot: u32,
         /// How often it was written before.
         generation: u32,
     },
-    /// Writes it anew.
+    /// Replace the file's contents.
     Rewrite {
-        /// Which file of the client.
+        /// The client's file.
         slot: u32,
         /// How often it was written before.
         generation: u32,
     },
-    /// Reads all of it.
+    /// Read the whole file.
     Read {
-        /// Which file of the client.
+        /// The client's file.
         slot: u32,
-        /// What it has to hold.
+        /// The expected generation.
         generation: u32,
     },
-    /// Asks for its length.
+    /// Ask for the file's length.
     Stat {
-        /// Which file of the client.
+        /// The client's file.
         slot: u32,
-        /// What it has to hold.
+        /// The expected generation.
         generation: u32,
     },
-    /// Lists the client's directory.
+    /// List the client's directory.
     List,
-    /// Removes it.
+    /// Remove the file.
     Remove {
-        /// Which file of the client.
+        /// The client's file.
         slot: u32,
     },
 }
 
-/// A client's files: which are there, and what they hold.
+/// A client's files: which exist, and in which generation.
 #[derive(Clone, Debug)]
 pub struct Files {
     /// How often each was written.
     written: Vec<u32>,
-    /// Slots: first those that are there, then the others.
+    /// All slots: those of existing files first.
     order: Vec<u32>,
-    /// How many are there.
+    /// The number of existing files.
     there: usize,
 }
 
 impl Files {
-    /// `slots` files, none of them there.
+    /// Returns `slots` files, none of which exists.
     #[must_use]
     pub fn none(slots: u32) -> Self {
         Self { written: vec![0; slots as usize], order: (0..slots).collect(), there: 0 }
     }
 
-    /// `slots` files, all there as they were made first.
+    /// Returns `slots` files that all exist in their first generation.
     #[must_use]
     pub fn all(slots: u32) -> Self {
         Self { written: vec![1; slots as usize], order: (0..slots).collect(), there: slots as usize }
     }
 
-    /// How many are there.
+    /// Returns the number of existing files.
     #[must_use]
     pub fn count(&self) -> usize {
         self.there
     }
 
-    /// Those that are there, with the generation that they hold.
+    /// Returns the existing files with their generations.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.order.iter().take(self.there).map(|slot| (*slot, self.generation(*slot)))
     }
@@ -138,7 +139,7 @@ impl Files {
         self.written.get(slot as usize).map_or(0, |written| written.saturating_sub(1))
     }
 
-    /// One that is there, or one that is not.
+    /// Picks an existing file, or a missing one.
     fn pick(&self, there: bool, chance: u64) -> Option<usize> {
         let range = if there { 0..self.there } else { self.there..self.order.len() };
         let count = (range.end - range.start) as u64;
@@ -152,7 +153,7 @@ impl Files {
         self.generation(slot)
     }
 
-    /// Moves the slot at `place` over the border between what is there and what is not.
+    /// Moves the slot at `place` across the border between existing and missing files.
     fn cross(&mut self, place: usize) {
         if place < self.there {
             self.there -= 1;
@@ -174,13 +175,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `operations` steps on `files`. The number of files stays near half of what there is room for if it can.
+    /// Plans `operations` steps on `files`. The number of existing files stays near half of all, if possible.
     #[must_use]
     pub fn new(files: Files, mix: Mix, operations: u64, seed: u64) -> Self {
         Self { files, mix, state: seed, left: operations }
     }
 
-    /// The files as they have to be after the steps so far.
+    /// Returns the files as they must be after the steps so far.
     #[must_use]
     pub fn files(&self) -> &Files {
         &self.files
@@ -191,7 +192,7 @@ impl Plan {
         splitmix::finalize(self.state)
     }
 
-    /// What the weights say, whether or not it can be done.
+    /// Chooses an operation by the weights, whether or not it is possible.
     fn wish(&mut self) -> Wish {
         let mix = self.mix;
         let mut number = self.chance() % mix.sum().max(1);
@@ -227,7 +228,7 @@ impl Iterator for Plan {
     fn next(&mut self) -> Option<Step> {
         self.left = self.left.checked_sub(1)?;
         let wish = match self.wish() {
-            // Of nothing, nothing can be read or removed; and where all are there, none can be made.
+            // Without files, none can be read or removed. If all exist, none can be created.
             Wish::Rewrite | Wish::Read | Wish::Stat | Wish::Remove if self.files.there == 0 => Wish::Create,
             Wish::Create if self.files.there == self.files.order.len() => Wish::Remove,
             wish => wish,
@@ -236,7 +237,8 @@ impl Iterator for Plan {
             return Some(Step::List);
         }
         let chance = self.chance();
-        // There is one: otherwise the wish would have been another; without any file at all there is only listing.
+        // There is such a file, because the wish was replaced otherwise. Without any slots, only listing is
+        // possible.
         let Some(place) = self.files.pick(wish != Wish::Create, chance) else { return Some(Step::List) };
         let slot = self.files.order.get(place).copied()?;
         Some(match wish {
@@ -261,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// What is there after the steps, told by a model that knows nothing of the plan's own state.
+    /// Returns the files after the steps, by a model that does not use the plan's state.
     fn after(plan: &mut Plan, mut there: BTreeMap<u32, u32>) -> (BTreeMap<u32, u32>, BTreeMap<u32, u32>) {
         let mut newest = there.clone();
         for step in plan {
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_fits_what_the_steps_before_it_left() {
+    fn each_step_fits_the_state_after_the_earlier_steps() {
         for seed in 0..50 {
             for (files, model) in [
                 (Files::none(40), BTreeMap::new()),
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mixture_is_what_was_asked_for() {
+    fn the_mixture_has_the_requested_frequencies() {
         let plan = Plan::new(Files::all(1000), Mix { create: 20, ..Mix::default() }, 10_000, 7);
         let reads = plan.clone().filter(|step| matches!(step, Step::Read { .. })).count();
         let lists = plan.clone().filter(|step| matches!(step, Step::List)).count();
@@ -310,12 +312,12 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_of_very_different_kinds() {
+    fn sizes_cover_the_whole_range() {
         let sizes = Sizes { least: 100, most: 10_000_000 };
         let mut all: Vec<u32> = (0..10_000).map(|file| sizes.of(file, 0, 3)).collect();
         all.sort_unstable();
         assert!(all[0] >= 100 && all[0] < 110 && all[9999] <= 10_000_000 && all[9999] > 9_000_000);
-        // Half of them below the geometric mean, 31,623.
+        // Half of them are below the geometric mean, 31,623.
         assert!((25_000..40_000).contains(&all[5000]), "{}", all[5000]);
         assert_ne!(sizes.of(1, 0, 3), sizes.of(1, 1, 3));
         assert_eq!(Sizes { least: 0, most: 0 }.of(1, 1, 1), 0);

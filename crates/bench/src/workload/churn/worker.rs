@@ -1,4 +1,4 @@
-//! One client of the mixture: does what its plan says, and compares all that it sees with what has to be there.
+//! One client of the mixture. It does the steps of its plan, and compares the results with the expected files.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,20 @@ use crate::load::{Pace, Tally, Worker};
 use crate::memory::Memory;
 use crate::target::{Failure, Purpose, RelName, Session, Target, TargetError};
 
-/// Bytes of each request: what most programs copy files with, and more than most of these files have.
+/// The size of each request in bytes. Most programs copy files with it, and most of these files are smaller.
 const REQUEST_BYTES: usize = 1 << 20;
 
-/// Names in a directory that nobody has made, of which a listing is told.
+/// The most unknown names of a directory that are reported.
 const STRANGERS_MAX: usize = 10;
 
 /// What a client knows of one of its files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slot {
-    /// It was never made, or its removal was acknowledged.
+    /// The file was never created, or its removal was acknowledged.
     Gone,
-    /// It holds this generation, which was acknowledged.
+    /// The file has this acknowledged generation.
     Holds(u32),
-    /// What was to change it has failed: it may be gone, or hold anything.
+    /// A change has failed. The file may be missing, or have any contents.
     Unknown,
 }
 
@@ -34,9 +34,9 @@ pub(super) struct Churner<'a> {
     session: Box<dyn Session>,
     client: u32,
     known: &'a Known,
-    /// Its files as they are: what the plan says of them, as far as it was done.
+    /// The real state of its files: that of the plan, as far as it was done.
     slots: Vec<Slot>,
-    /// What requests are done with; one that failed has kept it.
+    /// The memory for requests. A failed request keeps it.
     memory: Option<Memory>,
     tally: Tally,
     start: Instant,
@@ -86,7 +86,7 @@ impl<'a> Churner<'a> {
         Ok(self.tally)
     }
 
-    /// Files that may be there.
+    /// Returns the files that may exist.
     fn there(&self) -> Vec<u32> {
         (0..self.spec.files).filter(|slot| self.slot(*slot) != Slot::Gone).collect()
     }
@@ -101,7 +101,7 @@ impl<'a> Churner<'a> {
         }
     }
 
-    /// The step with what its file really holds; `None`: it needs a file of which nobody knows that it is there.
+    /// Returns the step with the file's real generation; `None`: the step needs a file that may not exist.
     fn possible(&self, step: Step) -> Option<Step> {
         match step {
             Step::Read { slot, .. } => self.held(slot).map(|generation| Step::Read { slot, generation }),
@@ -111,7 +111,7 @@ impl<'a> Churner<'a> {
         }
     }
 
-    /// The generation that is there for certain.
+    /// Returns the generation that is certain.
     fn held(&self, slot: u32) -> Option<u32> {
         match self.slot(slot) {
             Slot::Holds(generation) => Some(generation),
@@ -142,20 +142,20 @@ impl<'a> Churner<'a> {
                 Err(error) => {
                     self.worker.meter().add_failure();
                     self.tally.add_failure(self.start.elapsed(), &error);
-                    // A file that has to be there and is not was lost, whatever else it is.
+                    // A file that must exist and does not is lost.
                     if error.failure() == Failure::NotFound && matches!(step, Step::Read { .. } | Step::Stat { .. }) {
-                        self.tally.add_lost(self.start.elapsed(), format!("{error}: it was made and not removed"));
+                        self.tally.add_lost(self.start.elapsed(), format!("{error}: it was created and not removed"));
                     }
                 }
             }
         }
     }
 
-    /// Bytes moved.
+    /// Returns the moved bytes.
     fn step(&mut self, step: Step) -> Result<u64, TargetError> {
         match step {
             Step::Create { slot, generation } => {
-                // Where a removal has failed there may be something.
+                // If a removal has failed, the file may exist.
                 let is_gone = self.slot(slot) == Slot::Gone;
                 let purpose = move |len| if is_gone { Purpose::Create { len } } else { Purpose::Replace { len } };
                 self.change(slot, generation, purpose)
@@ -169,7 +169,7 @@ impl<'a> Churner<'a> {
                     Some(len) if len == right => {}
                     Some(len) => self.wrong(format!("{name}: {len} bytes instead of {right}")),
                     None => {
-                        let text = format!("{name} is not there: it was made and not removed");
+                        let text = format!("{name} is missing: it was created and not removed");
                         self.tally.add_lost(self.start.elapsed(), text);
                     }
                 }
@@ -184,7 +184,7 @@ impl<'a> Churner<'a> {
         let before = self.slot(slot);
         self.set(slot, Slot::Unknown);
         match self.session.remove(&self.spec.name(self.client, slot)) {
-            // Nothing is there, but nobody knew whether there was anything.
+            // The file does not exist, and that was possible.
             Err(error) if error.failure() == Failure::NotFound && before == Slot::Unknown => {}
             removed => removed?,
         }
@@ -247,12 +247,12 @@ impl<'a> Churner<'a> {
             }
             at += len as u64;
         }
-        // One byte more than there has to be says that an older, longer content is still there.
+        // One more byte than expected means that older, longer contents are still there.
         memory.show(0..1);
         file.read(size, memory)?;
         let after = file.done()?.map(|done| done.memory);
         if after.as_ref().is_some_and(|memory| !memory.is_empty()) {
-            self.wrong(format!("{name}: it goes on after its {size} bytes"));
+            self.wrong(format!("{name}: it is longer than its {size} bytes"));
         }
         self.memory = after;
         self.tally.add_served(file.server(), size);
@@ -260,8 +260,8 @@ impl<'a> Churner<'a> {
         Ok(size)
     }
 
-    /// Lists the client's directory, and compares the names of its own files with those that have to be there; in a directory of its own there
-    /// is nothing else. `missing`: what is not listed is told of, too.
+    /// Lists the client's directory, and compares its own names with the expected ones. A directory of its own must
+    /// contain nothing else. `missing`: report expected names that are not listed, too.
     fn list(&mut self, missing: bool) -> Result<(), TargetError> {
         let (spec, directory) = (self.spec, self.spec.directory(self.client));
         let first = spec.key(self.client, 0);
@@ -273,16 +273,16 @@ impl<'a> Churner<'a> {
             match slot.and_then(|slot| listed.get_mut(slot)) {
                 Some(times) => *times = times.saturating_add(1),
                 None if !spec.one_directory && strangers.len() < STRANGERS_MAX => strangers.push(entry.name),
-                // Another client's, in the directory that is everybody's.
+                // A file of another client in the shared directory.
                 None => {}
             }
         })?;
         for (slot, times) in (0..spec.files).zip(listed) {
             let name = || spec.name(self.client, slot);
             let text = match (self.slot(slot), times) {
-                (Slot::Gone, 1..) => format!("{} is listed, though it was removed or never made", name()),
+                (Slot::Gone, 1..) => format!("{} is listed, although it was removed or never created", name()),
                 (Slot::Holds(_), 0) if missing => {
-                    format!("{} is not listed, though it was made and not removed", name())
+                    format!("{} is not listed, although it was created and not removed", name())
                 }
                 (_, 2..) => format!("{} is listed {times} times", name()),
                 _ => continue,
@@ -290,12 +290,12 @@ impl<'a> Churner<'a> {
             self.wrong(text);
         }
         for name in strangers {
-            self.wrong(format!("{directory}/{name} is listed, and nobody has made it"));
+            self.wrong(format!("{directory}/{name} is listed, and this run has not created it"));
         }
         Ok(())
     }
 
-    /// After all that has to be there was read: whether there is anything else.
+    /// After all expected files were read: checks that there are no others.
     fn look_for_others(&mut self) {
         if self.worker.is_stopped() {
             return;

@@ -1,4 +1,5 @@
-//! What recorders tell those who read what they write: which files have begun, when each block was written, and which files are finished.
+//! The state that recorders share with the readers of their files: which files have begun, when each block was
+//! written, and which files are finished.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use crate::load::Worker;
 
-/// How often who waits looks whether everything is to end.
+/// How often a wait checks whether everything must end.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How a file stands.
+/// The state of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// It grows.
+    /// The file grows.
     Growing,
-    /// All of it is there.
+    /// The file is complete.
     Whole,
-    /// Its recorder gave it up.
+    /// Its recorder has abandoned it.
     Broken,
 }
 
@@ -24,24 +25,24 @@ pub(super) enum State {
 #[derive(Debug)]
 struct Track {
     state: State,
-    /// When each block was written; `None`: it is not yet.
+    /// When each block was written; `None`: not yet.
     written: Vec<Option<Instant>>,
-    /// Followers that are not done with it.
+    /// The followers that have not finished it.
     followers: u32,
 }
 
 #[derive(Debug, Default)]
 struct Board {
     tracks: BTreeMap<(u32, u32), Track>,
-    /// How many files of each recorder have begun.
+    /// The number of files that each recorder has begun.
     begun: BTreeMap<u32, u32>,
-    /// Recorders that go on.
+    /// The recorders that continue.
     recording: u32,
-    /// Finished files that wait to be copied.
+    /// Finished files that wait for copying.
     to_copy: VecDeque<(u32, u32)>,
 }
 
-/// See the module.
+/// The shared state. See the module.
 #[derive(Debug)]
 pub(super) struct Floor {
     followers: u32,
@@ -84,7 +85,7 @@ impl Floor {
         }
     }
 
-    /// A recorder is done with a file.
+    /// A recorder has finished or abandoned a file.
     pub(super) fn end(&self, recorder: u32, file: u32, whole: bool) {
         let mut board = self.board();
         if let Some(track) = board.tracks.get_mut(&(recorder, file)) {
@@ -96,13 +97,13 @@ impl Floor {
         self.changed.notify_all();
     }
 
-    /// A recorder does nothing more.
+    /// A recorder has ended.
     pub(super) fn leave(&self) {
         self.board().recording -= 1;
         self.changed.notify_all();
     }
 
-    /// Waits until a file has begun. Says `false` if it never will.
+    /// Waits until a file has begun. Returns `false` if it never will.
     pub(super) fn wait_for(&self, recorder: u32, file: u32, worker: &Worker) -> bool {
         let mut board = self.board();
         loop {
@@ -116,18 +117,18 @@ impl Floor {
         }
     }
 
-    /// How a file that has begun stands.
+    /// Returns the state of a file that has begun.
     pub(super) fn state(&self, recorder: u32, file: u32) -> State {
         self.board().tracks.get(&(recorder, file)).map_or(State::Broken, |track| track.state)
     }
 
-    /// How long ago a block was written.
+    /// Returns how long ago a block was written.
     pub(super) fn age(&self, recorder: u32, file: u32, block: usize) -> Option<Duration> {
         let written = self.board().tracks.get(&(recorder, file))?.written.get(block).copied()??;
         Some(written.elapsed())
     }
 
-    /// A follower is done with a file; after the last one nothing is known of it any more.
+    /// A follower has finished a file. After the last follower, the file is forgotten.
     pub(super) fn forget(&self, recorder: u32, file: u32) {
         let mut board = self.board();
         if let Some(track) = board.tracks.get_mut(&(recorder, file)) {
@@ -138,7 +139,7 @@ impl Floor {
         }
     }
 
-    /// The next file to be copied; `None`: there will be none.
+    /// Returns the next file to copy; `None`: there will be none.
     pub(super) fn next_to_copy(&self, worker: &Worker) -> Option<(u32, u32)> {
         let mut board = self.board();
         loop {
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_follows_any_more_is_forgotten() {
+    fn a_file_without_followers_is_forgotten() {
         let floor = Floor::new(1, 2, false);
         floor.begin(0, 0);
         floor.written(0, 0, 1);

@@ -1,4 +1,5 @@
-//! A reader that follows the files of a recorder while they grow. Its latency is how old a block is when it has read it.
+//! A reader that follows the files of a recorder while they grow. Its latency is the age of a block when it has
+//! read it.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -45,13 +46,13 @@ impl Follower<'_> {
         let Some(mut open) = self.open(file)? else { return Ok(()) };
         let (block, mut at) = (u64::from(spec.block_bytes), 0);
         while at < spec.file_bytes && !self.worker.is_stopped() {
-            // Asked before it is read: what is missing then will not come any more.
+            // The state is read first: bytes that are missing in a complete file will not come.
             let state = self.site.floor.state(self.recorder, file);
             let end = ((at / block + 1) * block).min(spec.file_bytes);
             let number = usize::try_from((end - 1) / block).unwrap_or(usize::MAX);
             let early = self.site.floor.age(self.recorder, file, number).is_none() && state == State::Growing;
             let got = match self.read(&mut *open, file, at..end, early) {
-                // By HTTP a file may be shown only when it is whole, and nobody has looked for it at the open.
+                // An HTTP server may show a file only when it is complete, and an open sends no request.
                 Err(error) if error.failure() == Failure::NotFound && state != State::Whole => 0,
                 got => got?,
             };
@@ -70,7 +71,7 @@ impl Follower<'_> {
                     self.worker.meter().add(got);
                     self.tally.bytes += got;
                     if at == end {
-                        // Read before its writer was told that it is written: it is not old at all.
+                        // It was read before its writer got the acknowledgement, so its age is zero.
                         let age = self.site.floor.age(self.recorder, file, number).unwrap_or_default();
                         self.tally.add(0, age);
                     }
@@ -80,12 +81,12 @@ impl Follower<'_> {
         open.close()
     }
 
-    /// The recorder has made it, but another client may not see it yet. `None`: it will not be there.
+    /// Opens a file that the recorder has created. Another client may not see it yet. `None`: it will never exist.
     fn open(&mut self, file: u32) -> Result<Option<Box<dyn OpenFile>>, TargetError> {
         let spec = self.site.spec;
         loop {
             let state = self.site.floor.state(self.recorder, file);
-            // Where a file ends while it grows is no place for direct I/O.
+            // The end of a growing file is not aligned for direct I/O.
             let manner = Manner { direct: false, ..spec.manner };
             match self.session.open(&spec.name(self.recorder, file), Purpose::Read, manner) {
                 Err(error) if error.failure() == Failure::NotFound && state == State::Growing => {
@@ -101,8 +102,8 @@ impl Follower<'_> {
         }
     }
 
-    /// Bytes that were there. `early`: the recorder has not been told yet that they are written, so what is not right may become so: servers
-    /// show the length that requests out of order have reached, with a hole in it.
+    /// Returns the bytes that were there. `early`: the recorder has no acknowledgement yet, so wrong bytes may
+    /// become right. Servers show the length that requests out of order have reached, with a hole in it.
     fn read(&mut self, open: &mut dyn OpenFile, file: u32, range: Range<u64>, early: bool) -> Result<u64, TargetError> {
         let spec = self.site.spec;
         let mut memory = match self.memory.take() {

@@ -1,5 +1,5 @@
-//! Data acquisition: recorders write files at the rate of a detector, readers follow the files while they grow, and finished files are
-//! copied out to a second system.
+//! Data acquisition: recorders write files at the rate of a detector, readers follow the files while they grow, and
+//! finished files are copied to a second system.
 
 mod copier;
 mod floor;
@@ -16,60 +16,60 @@ use crate::content::Content;
 use crate::load::Crew;
 use crate::target::{Manner, RelName, Target};
 
-/// The roles, as results name them.
+/// The names of the roles in results.
 pub const ROLES: [&str; 3] = ["record", "follow", "copy-out"];
 
-/// Recorders, and who reads what they write.
+/// Recorders, and readers of their files.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DaqSpec {
-    /// Recorders at a time, each with files of its own.
+    /// The number of recorders, each with its own files.
     pub recorders: u32,
-    /// Files of each, one after the other.
+    /// The files of each recorder, one after the other.
     pub files: u32,
-    /// Bytes of each file.
+    /// The size of each file in bytes.
     pub file_bytes: u64,
-    /// Bytes of each request.
+    /// The size of each request in bytes.
     pub block_bytes: u32,
-    /// Bytes a second of each recorder, at fixed times; flat out otherwise.
+    /// The rate of each recorder in bytes a second, at fixed times; `None`: as fast as possible.
     pub rate: Option<u64>,
-    /// What a recorder can keep while the system is slow. A block that is begun later than it takes to fill that is a missed deadline: a
-    /// detector would have lost it.
+    /// The bytes that a recorder can buffer while the system is slow. A block that starts later than the time to
+    /// fill the buffer is a missed deadline: a detector would have lost it.
     pub buffer_bytes: u64,
-    /// Readers that follow each recorder.
+    /// The number of readers that follow each recorder.
     pub followers: u32,
-    /// Copies that are made at a time of finished files; none without a second system.
+    /// The finished files that are copied at a time; none without a second system.
     pub copiers: u32,
-    /// How files are opened.
+    /// The options of opens.
     pub manner: Manner,
-    /// Whether what is read is compared with what was written.
+    /// Whether read bytes are compared with the written ones.
     pub verify: bool,
 }
 
-/// A specification that makes no sense.
+/// The parameters are not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DaqError {
-    /// Something that has to be at least 1.
+    /// A value must be at least 1.
     #[error("{0} is 0; give at least 1")]
     Zero(&'static str),
-    /// More than one machine can have.
+    /// There are more workers than one machine can have.
     #[error("{workers} recorders, followers and copiers; at most {WORKERS_MAX} on one machine")]
     Many {
-        /// All of them.
+        /// The number of all workers.
         workers: u64,
     },
-    /// Blocks larger than memory allows.
+    /// Blocks are too large for memory.
     #[error("blocks of {0} bytes; at most 256 MiB")]
     Block(u32),
-    /// Direct I/O of odd lengths.
-    #[error("direct I/O with blocks of {block} bytes in files of {file}; both have to be multiples of 4,096")]
+    /// Lengths are not aligned for direct I/O.
+    #[error("direct I/O with blocks of {block} bytes in files of {file}; both must be multiples of 4,096")]
     Unaligned {
-        /// The block.
+        /// The block size.
         block: u32,
-        /// The file.
+        /// The file size.
         file: u64,
     },
-    /// Copies to nowhere, or a place without copies.
+    /// Copiers and a directory for copies need each other.
     #[error("copiers and copy_to belong together: give both, or neither")]
     CopiesWhere,
 }
@@ -78,10 +78,10 @@ const BLOCK_MAX: u32 = 256 << 20;
 const PAGE: u32 = 4096;
 
 impl DaqSpec {
-    /// Whether it makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// What does not.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), DaqError> {
         let numbers = [
             ("recorders", u64::from(self.recorders)),
@@ -108,36 +108,36 @@ impl DaqSpec {
         Ok(())
     }
 
-    /// Bytes of all files.
+    /// Returns the bytes of all files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.file_bytes.saturating_mul(u64::from(self.files)).saturating_mul(u64::from(self.recorders))
     }
 
-    /// How late a block may be begun; `None`: flat out, so that nothing is late.
+    /// Returns how late a block may start; `None`: without a rate nothing is late.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
         #[allow(clippy::cast_precision_loss)] // a time
         self.rate.map(|rate| Duration::from_secs_f64(self.buffer_bytes as f64 / rate.max(1) as f64))
     }
 
-    /// Which file it is of all.
+    /// Returns the file's number among all.
     fn key(&self, recorder: u32, file: u32) -> u64 {
         u64::from(recorder) * u64::from(self.files) + u64::from(file)
     }
 
-    /// Its name.
+    /// Returns the file's name.
     #[must_use]
     pub fn name(&self, recorder: u32, file: u32) -> RelName {
         RelName::numbered('s', u64::from(recorder)).join(&RelName::numbered('f', u64::from(file)))
     }
 
-    /// What its copy is called.
+    /// Returns the name of its copy.
     fn copy_name(&self, recorder: u32, file: u32) -> RelName {
         RelName::numbered('c', self.key(recorder, file))
     }
 
-    /// All files, or all copies.
+    /// Calls `name` for all files.
     fn each<T>(&self, name: impl Fn(u32, u32) -> T) -> impl Iterator<Item = T> {
         let files = self.files;
         (0..self.recorders)
@@ -145,12 +145,12 @@ impl DaqSpec {
             .map(move |(r, f)| name(r, f))
     }
 
-    /// Names of all files.
+    /// Returns the names of all files.
     pub fn names(&self) -> impl Iterator<Item = RelName> + '_ {
         self.each(|recorder, file| self.name(recorder, file))
     }
 
-    /// Names of all copies.
+    /// Returns the names of all copies.
     pub fn copy_names(&self) -> impl Iterator<Item = RelName> + '_ {
         self.each(|recorder, file| self.copy_name(recorder, file))
     }
@@ -193,7 +193,7 @@ impl Workload for DaqSpec {
         Box::new(self.copy_names())
     }
 
-    /// A follower reads as fast as is recorded, if it keeps up; a copier copies as fast as it can.
+    /// A follower that keeps up reads at the rate of its recorder. A copier copies as fast as it can.
     #[allow(clippy::cast_precision_loss)] // a rate
     fn asked_rate(&self, role: &str) -> Option<f64> {
         let followers = match role {
@@ -244,7 +244,7 @@ impl Workload for DaqSpec {
     }
 }
 
-/// What all workers share.
+/// State that all workers share.
 struct Site<'a> {
     spec: &'a DaqSpec,
     content: &'a Content,
@@ -252,5 +252,5 @@ struct Site<'a> {
     target: &'a dyn Target,
 }
 
-/// How long to wait before something is looked for again that may be there at any moment.
+/// The pause before another look for something that may appear at any moment.
 const POLL: Duration = Duration::from_millis(2);

@@ -10,7 +10,7 @@ use crate::memory::Memory;
 use crate::target::{Done, OpenFile, Purpose, Session, TargetError};
 
 pub(super) fn record(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
-    let leaves = Leaves(site);
+    let leaves = RecorderEnd(site);
     let recorder = u32::try_from(worker.number).unwrap_or(u32::MAX);
     let window = site.spec.manner.window.min(site.target.window_max()).max(1);
     let mut recorder = Recorder {
@@ -31,10 +31,10 @@ pub(super) fn record(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetEr
     done
 }
 
-/// Says that a recorder does nothing more, however it ended: nobody waits for it then.
-struct Leaves<'a>(&'a Site<'a>);
+/// Reports the end of a recorder, however it ends, so that nobody waits for it.
+struct RecorderEnd<'a>(&'a Site<'a>);
 
-impl Drop for Leaves<'_> {
+impl Drop for RecorderEnd<'_> {
     fn drop(&mut self) {
         self.0.floor.leave();
     }
@@ -46,9 +46,9 @@ struct Recorder<'a> {
     recorder: u32,
     window: usize,
     session: Box<dyn Session>,
-    /// Memory that nothing is under way with.
+    /// Unused memory.
     spare: Vec<Memory>,
-    /// Blocks that are, and how late they were begun.
+    /// The blocks under way, and how late they started.
     under_way: VecDeque<(u64, Duration)>,
     tally: Tally,
 }
@@ -73,7 +73,7 @@ impl Recorder<'_> {
         Ok(self.tally)
     }
 
-    /// Says whether all of it was written.
+    /// Returns whether the whole file was written.
     fn one_file(&mut self, file: u32, pace: &mut Pace) -> Result<bool, TargetError> {
         let spec = self.site.spec;
         let key = FileKey { file: spec.key(self.recorder, file), generation: 0 };
@@ -96,7 +96,7 @@ impl Recorder<'_> {
             let len = usize::try_from(block.min(spec.file_bytes - offset)).unwrap_or(usize::MAX);
             let mut memory = match self.spare.pop() {
                 Some(memory) => memory,
-                // A file that failed has kept it.
+                // A failed request has kept it.
                 None => self.site.content.memory(spec.block_bytes as usize)?,
             };
             if let Some(place) = self.site.content.block(memory.whole(), key, offset, len) {
@@ -119,7 +119,7 @@ impl Recorder<'_> {
         Ok(is_whole)
     }
 
-    /// Takes what is written until `due`, so that followers hear of it.
+    /// Takes completed requests until `due`, so that followers learn of them.
     fn wait(&mut self, open: &mut dyn OpenFile, file: u32, due: Instant) -> Result<(), TargetError> {
         while !self.under_way.is_empty()
             && let Some(done) = open.done_until(due)?
@@ -135,7 +135,7 @@ impl Recorder<'_> {
         self.take(done, file)
     }
 
-    /// An answer that nobody has asked for, or none at all.
+    /// Makes the error for a wrong answer, or a missing one.
     fn lost(&self, file: u32, moved: usize) -> TargetError {
         let name = self.site.spec.name(self.recorder, file);
         TargetError::Short { what: format!("write {name}"), moved, asked: moved + 1 }

@@ -1,22 +1,22 @@
-//! What writers have been told is safe, for those who read and check it.
+//! The acknowledged files of writers, for the workers that read and check them.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::load::Worker;
 
-/// How often who waits looks whether everything is to end.
+/// How often a wait checks whether everything must end.
 const TICK: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 struct State {
-    /// Files whose close was answered.
+    /// Files whose close was acknowledged.
     acknowledged: Vec<(u32, u32)>,
-    /// Writers and readers that go on.
+    /// Writers and readers that continue.
     working: usize,
 }
 
-/// See the module.
+/// The acknowledged files. See the module.
 #[derive(Debug)]
 pub(super) struct Board {
     state: Mutex<State>,
@@ -32,25 +32,25 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The close of a writer's file was answered.
+    /// The close of a writer's file was acknowledged.
     pub(super) fn acknowledge(&self, writer: u32, file: u32) {
         self.state().acknowledged.push((writer, file));
     }
 
-    /// One of those so far, by chance; `None` while there is none.
+    /// Returns a random acknowledged file; `None`: there is none yet.
     pub(super) fn any(&self, chance: u64) -> Option<(u32, u32)> {
         let state = self.state();
         let place = usize::try_from(chance.checked_rem(state.acknowledged.len() as u64)?).ok()?;
         state.acknowledged.get(place).copied()
     }
 
-    /// A writer or reader does nothing more.
+    /// A writer or reader has ended.
     pub(super) fn leave(&self) {
         self.state().working -= 1;
         self.changed.notify_all();
     }
 
-    /// Waits until nobody writes or reads any more; then all that was acknowledged. `None`: everything is to end.
+    /// Waits until all writers and readers have ended. Returns all acknowledged files; `None`: everything must end.
     pub(super) fn all(&self, worker: &Worker) -> Option<Vec<(u32, u32)>> {
         let mut state = self.state();
         while state.working > 0 {
@@ -63,10 +63,10 @@ impl Board {
     }
 }
 
-/// Says that a writer or reader does nothing more, however it ended: nobody waits for it then.
-pub(super) struct Leaves<'a>(pub(super) &'a Board);
+/// Reports the end of a writer or reader, however it ends, so that nobody waits for it.
+pub(super) struct WorkerEnd<'a>(pub(super) &'a Board);
 
-impl Drop for Leaves<'_> {
+impl Drop for WorkerEnd<'_> {
     fn drop(&mut self) {
         self.0.leave();
     }

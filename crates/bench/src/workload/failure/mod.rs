@@ -1,5 +1,5 @@
-//! What a failure costs: writers and readers that go on while something is killed, and then a look whether all that was acknowledged is
-//! still there.
+//! The cost of a failure: writers and readers continue while something is broken. Afterwards the work checks that
+//! all acknowledged files are still there.
 
 mod board;
 mod worker;
@@ -13,69 +13,69 @@ use super::kind::{Names, Site, Unit, WORKERS_MAX, WorkError, Workload, workers_o
 use crate::load::Crew;
 use crate::target::{Manner, RelName};
 
-/// The roles, as results name them.
+/// The names of the roles in results.
 const ROLES: [&str; 3] = ["write", "read", "check"];
 
-/// Writers and readers that go on whatever happens.
+/// Writers and readers that continue in spite of failures.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailureSpec {
     /// Writers at a time.
     pub writers: u32,
-    /// Most files of each.
+    /// The most files of each writer.
     pub files: u32,
-    /// Bytes of each file.
+    /// The size of each file in bytes.
     pub file_bytes: u64,
-    /// Bytes of each request.
+    /// The size of each request in bytes.
     pub block_bytes: u32,
-    /// Readers of what was acknowledged.
+    /// The number of readers of acknowledged files.
     pub readers: u32,
-    /// For how long they go on.
+    /// The duration in seconds.
     pub seconds: u32,
-    /// How long to wait at the end for a system that is not back yet.
+    /// How long to wait at the end for a system that has not recovered, in seconds.
     pub wait_seconds: u32,
-    /// How files are opened.
+    /// The options of opens.
     pub manner: Manner,
 }
 
-/// A specification that makes no sense.
+/// The parameters are not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FailureError {
-    /// Out of bounds.
+    /// A value is out of bounds.
     #[error("{what} is {value}; give {least} to {most}")]
     Bounds {
-        /// What.
+        /// Its name.
         what: &'static str,
-        /// What was asked for.
+        /// The value.
         value: u64,
-        /// The least.
+        /// The smallest allowed value.
         least: u64,
-        /// The most.
+        /// The largest allowed value.
         most: u64,
     },
-    /// Direct I/O of odd lengths.
+    /// Lengths are not aligned for direct I/O.
     #[error("direct I/O with blocks of {block} bytes in files of {file}; both have to be multiples of 4,096")]
     Unaligned {
-        /// The block.
+        /// The block size.
         block: u32,
-        /// The file.
+        /// The file size.
         file: u64,
     },
-    /// Something is killed after all is over.
-    #[error("the command is to run after {at} s, and all ends after {seconds} s; let it run for longer")]
+    /// A command would run after the end.
+    #[error("the command would run after {at} s, and the phase ends after {seconds} s; make the phase longer")]
     Late {
-        /// When.
+        /// The time of the command in seconds.
         at: u32,
-        /// When all ends.
+        /// The end in seconds.
         seconds: u32,
     },
 }
 
 impl FailureSpec {
-    /// Whether it makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// What does not.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), FailureError> {
         let bounds = [
             ("writers", u64::from(self.writers), 1, WORKERS_MAX / 2),
@@ -106,12 +106,12 @@ impl FailureSpec {
         RelName::numbered('s', u64::from(writer)).join(&RelName::numbered('f', u64::from(file)))
     }
 
-    /// Bytes of the request at an offset.
+    /// Returns the length of the request at an offset.
     fn request(&self, at: u64) -> usize {
         usize::try_from((self.file_bytes - at).min(u64::from(self.block_bytes))).unwrap_or(usize::MAX)
     }
 
-    /// Who checks at the end, at a time.
+    /// Returns the number of workers that check at the end.
     fn checkers(&self) -> u32 {
         self.writers.min(8)
     }
@@ -170,7 +170,7 @@ impl Workload for FailureSpec {
         self.writers
     }
 
-    /// A machine with writers has its share of readers, which read what its own writers wrote.
+    /// A machine with writers has its share of readers, which read its own writers' files.
     fn crew(&self, site: &Site, parts: Range<u32>) -> Result<Crew, WorkError> {
         self.check()?;
         let (spec, target, content) = (self.clone(), site.target(&self.title())?, Arc::clone(&site.content));

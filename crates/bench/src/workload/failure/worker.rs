@@ -1,17 +1,18 @@
-//! Those who go on whatever fails: a writer of files, a reader of what was acknowledged, and who checks at the end that all of it is there.
+//! Workers that continue in spite of failures: a writer of files, a reader of acknowledged files, and a checker
+//! that verifies all of them at the end.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::FailureSpec;
-use super::board::{Board, Leaves};
+use super::board::{Board, WorkerEnd};
 use crate::content::{Content, FileKey};
 use crate::load::{Tally, Worker};
 use crate::memory::Memory;
 use crate::splitmix;
 use crate::target::{Failure, Purpose, Session, Target, TargetError};
 
-/// How long to wait after a failure before the next try.
+/// The pause after a failure before the next attempt.
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct Site<'a> {
@@ -21,7 +22,7 @@ pub(super) struct Site<'a> {
     pub(super) target: &'a dyn Target,
 }
 
-/// What a worker has at hand; its session is made anew after each failure.
+/// A worker's resources. Its session is replaced after each failure.
 struct Hand<'a> {
     site: &'a Site<'a>,
     worker: &'a Worker,
@@ -38,7 +39,7 @@ impl<'a> Hand<'a> {
         Ok(Self { site, worker, session, memory, tally: Tally::default(), start: Instant::now() })
     }
 
-    /// Does something with a session; after a failure the next one has a new session, a moment later.
+    /// Calls `work` with a session. After a failure there is a pause, and the next call gets a new session.
     fn with<T>(
         &mut self,
         what: impl FnOnce(&mut Self, &mut dyn Session) -> Result<T, TargetError>,
@@ -73,7 +74,7 @@ impl<'a> Hand<'a> {
         self.tally.add(bytes, since.elapsed());
     }
 
-    /// Reads all of a file and compares it.
+    /// Reads and compares a whole file.
     fn read(&mut self, session: &mut dyn Session, (writer, file): (u32, u32)) -> Result<(), TargetError> {
         let spec = self.site.spec;
         let name = spec.name(writer, file);
@@ -129,9 +130,9 @@ fn number(worker: &Worker) -> u32 {
     u32::try_from(worker.number).unwrap_or(u32::MAX)
 }
 
-/// Writes file after file until the time is over. What failed is not tried again: nobody was told that it is there.
+/// Writes file after file until the time is over. A failed file is not repeated, because it was never acknowledged.
 pub(super) fn write(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
-    let leaves = Leaves(site.board);
+    let leaves = WorkerEnd(site.board);
     let mut hand = Hand::new(site, worker)?;
     hand.start = worker.start();
     for file in 0..site.spec.files {
@@ -147,11 +148,11 @@ pub(super) fn write(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetErr
     Ok(hand.tally)
 }
 
-/// Reads what was acknowledged, again and again, until the time is over.
+/// Reads acknowledged files repeatedly until the time is over.
 pub(super) fn read(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
-    let leaves = Leaves(site.board);
+    let leaves = WorkerEnd(site.board);
     let mut hand = Hand::new(site, worker)?;
-    // Memory of a reader needs no table, but one kind of memory is simpler than two.
+    // A reader's memory needs no table, but one kind of memory is simpler than two.
     hand.start = worker.start();
     let mut chance = worker.number as u64;
     while !hand.is_over() {
@@ -168,14 +169,15 @@ pub(super) fn read(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetErro
     Ok(hand.tally)
 }
 
-/// After the others: reads all that was acknowledged, and says what is not there. Waits for a system that is not back yet.
+/// After the others: reads all acknowledged files, and reports those that are missing. Waits for a system that has
+/// not recovered.
 pub(super) fn check(site: &Site<'_>, worker: &Worker) -> Result<Tally, TargetError> {
     let mut hand = Hand::new(site, worker)?;
     hand.start = worker.start();
     let Some(all) = site.board.all(worker) else { return Ok(hand.tally) };
     worker.begin();
     let patience = Duration::from_secs(u64::from(site.spec.wait_seconds));
-    // Of all together, not of each file: a system that is gone for good does not hold everything up for ever.
+    // The limit covers all files together, so that a system that is gone does not delay everything for ever.
     let until = Instant::now() + patience;
     for file in all.into_iter().skip(worker.number).step_by(site.spec.checkers() as usize) {
         if worker.is_stopped() {
@@ -196,7 +198,7 @@ fn check_one(hand: &mut Hand<'_>, file: (u32, u32), until: Instant) {
             _ => false,
         };
         if is_gone {
-            let text = format!("{name} was acknowledged and is not there whole: {error}");
+            let text = format!("{name} was acknowledged and is not complete: {error}");
             hand.tally.add_lost(hand.start.elapsed(), text);
         } else {
             hand.failed(&error);

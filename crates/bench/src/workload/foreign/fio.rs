@@ -1,4 +1,5 @@
-//! fio on the work of streams: the same files, blocks, jobs and flushing. What it says of itself is taken: bytes, time and rate.
+//! fio on the work of streams: the same files, blocks, jobs and flushing. Bytes, time and rate are fio's own
+//! figures.
 
 use std::time::Duration;
 
@@ -19,13 +20,13 @@ pub(super) fn run(spec: &ForeignSpec, target: &dyn Target, worker: &Worker) -> R
     };
     let wrong = |what: &str| {
         let first: String = out.chars().take(200).collect();
-        TargetError::path(format!("read what fio says ({what})"), std::io::Error::other(first))
+        TargetError::path(format!("read fio's output ({what})"), std::io::Error::other(first))
     };
     let found = read(&out).ok_or_else(|| wrong("no figures in it"))?;
     if found.bytes != spec.work.bytes() {
         return Err(wrong(&format!("it moved {} bytes instead of {}", found.bytes, spec.work.bytes())));
     }
-    // It lays itself out, forks and sums up before and after: its own clock counts, so that it is not charged for that.
+    // fio creates files, forks and sums up outside the work. Its own clock counts, so that this time does not.
     worker.span(start, found.took);
     Ok(told(worker, found.bytes, found.operations, found.latency))
 }
@@ -40,7 +41,7 @@ fn arguments(spec: &ForeignSpec, directory: &str) -> Vec<String> {
         access if access.writes() => "write",
         _ => "read",
     };
-    // Its job n has the files n * files and so on, which are the names that are cleaned up.
+    // Its job n has the files n * files and so on. These are the names that are removed afterwards.
     let mut all = vec![
         "--name=weir-bench".to_owned(),
         "--thread=1".to_owned(),
@@ -50,7 +51,7 @@ fn arguments(spec: &ForeignSpec, directory: &str) -> Vec<String> {
         format!("--rw={kind}"),
         format!("--bs={}", work.block_bytes),
         format!("--direct={}", u8::from(work.manner.direct)),
-        // One request after the other, as our own driver does by path whatever `window` says.
+        // One request after the other, like the bench's own driver by path, whatever `window` is.
         "--ioengine=psync".to_owned(),
         "--iodepth=1".to_owned(),
         format!("--end_fsync={}", u8::from(work.access.writes() && work.manner.durability == Durability::Close)),
@@ -65,9 +66,10 @@ fn arguments(spec: &ForeignSpec, directory: &str) -> Vec<String> {
     }
     all.push(format!("--size={}", work.file_bytes.saturating_mul(u64::from(work.files))));
     all.push("--invalidate=0".to_owned());
-    // Global options end where the first job begins; what follows is of that job. A job for each stream, with its own list of files.
+    // Global options end at the first job; later ones belong to that job. There is a job for each stream, with its
+    // own list of files.
     let common = all;
-    // `json+` is JSON with the histograms of latencies.
+    // `json+` is JSON with the latency histograms.
     let mut out = vec!["--output-format=json+".to_owned()];
     for stream in 0..work.streams {
         let names: Vec<String> = (0..work.files)
@@ -81,18 +83,19 @@ fn arguments(spec: &ForeignSpec, directory: &str) -> Vec<String> {
     out
 }
 
-struct Found {
+struct FioResult {
     bytes: u64,
     operations: u64,
     took: Duration,
     latency: Latency,
 }
 
-/// The sums of its JSON, and the longest time: each job tells of itself. (Of a group it would tell the sum of the times.)
-fn read(out: &str) -> Option<Found> {
-    // Notes may stand before the JSON.
+/// Returns the sums of its JSON output, and the longest time. Each job is reported separately, because a group
+/// would report the sum of the times.
+fn read(out: &str) -> Option<FioResult> {
+    // Notes may precede the JSON.
     let value: Value = serde_json::from_str(out.get(out.find('{')?..)?).ok()?;
-    let mut found = Found { bytes: 0, operations: 0, took: Duration::ZERO, latency: Latency::default() };
+    let mut found = FioResult { bytes: 0, operations: 0, took: Duration::ZERO, latency: Latency::default() };
     for job in value.get("jobs")?.as_array()? {
         let mut took_ms = 0;
         for way in ["read", "write"] {
@@ -106,7 +109,7 @@ fn read(out: &str) -> Option<Found> {
                 found.latency.add_many(Duration::from_nanos(ns.parse().ok()?), count.as_u64()?);
             }
         }
-        // With the flush at the end, which its runtime of the writes may leave out.
+        // Including the flush at the end, which its runtime of the writes may omit.
         took_ms = took_ms.max(job.get("job_runtime").and_then(Value::as_u64).unwrap_or(0));
         found.took = found.took.max(Duration::from_millis(took_ms));
     }
@@ -118,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_figures_are_read() {
+    fn the_figures_of_fio_are_parsed() {
         let out = r#"note: something
             {"fio version": "fio-3.33", "jobs": [{"jobname": "a", "job_runtime": 1500,
                 "read": {"io_bytes": 0, "runtime": 0, "total_ios": 0},
@@ -129,13 +132,13 @@ mod tests {
                 "write": {"io_bytes": 1048576, "runtime": 900, "total_ios": 4}}]}"#;
         let found = read(out).unwrap();
         assert_eq!((found.bytes, found.operations, found.took), (2 << 20, 8, Duration::from_millis(1500)));
-        // Of single requests, not of the run; of the second job nothing is told.
+        // Latencies of single requests. The second job has none.
         assert_eq!(found.latency.steps().map(|(us, count)| (us / 1000, count)).collect::<Vec<_>>(), [(2, 3), (40, 1)]);
         assert!(read("fio: failed").is_none() && read(r#"{"jobs": []}"#).is_none());
     }
 
     #[test]
-    fn it_does_one_request_after_the_other_as_we_do() {
+    fn fio_does_one_request_after_the_other_like_the_bench() {
         let work: crate::workload::StreamSpec = serde_json::from_value(serde_json::json!({
             "access": "random-read", "streams": 2, "files": 1, "file_bytes": 1 << 20, "block_bytes": 4096, "chunks": 1,
             "manner": {"direct": true, "durability": "none", "window": 8}, "rate": null, "write_percent": 50,

@@ -1,4 +1,5 @@
-//! iperf3 on the work of flows, with an `iperf3 -s` beside the far side. Its own figures are taken: bytes that arrived, and in which time.
+//! iperf3 on the work of network tests, with an `iperf3 -s` beside the network-test server. The received bytes and
+//! the time are iperf3's own figures.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::tool::{Ended, Running};
+use super::tool::{Running, ToolOutput};
 use super::{ForeignError, cut_off, told};
 use crate::latency::Latency;
 use crate::load::{Crew, Tally, Worker};
@@ -16,7 +17,7 @@ use crate::network::{Direction, NetworkSpec, Processes, Protocol};
 use crate::target::{RelName, TargetError};
 use crate::workload::kind::{Names, Site, Unit, WorkError, Workload, no_names, word_of};
 
-/// A tool for flows that others wrote.
+/// Another tool for network tests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowTool {
@@ -24,39 +25,40 @@ pub enum FlowTool {
     Iperf3,
 }
 
-/// A tool on the work of flows.
+/// Another tool's network test.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForeignFlowsSpec {
     /// The tool.
     pub tool: FlowTool,
-    /// The work: its flows are the tool's.
+    /// The work, whose flows are the tool's.
     pub work: NetworkSpec,
 }
 
-/// Where an `iperf3 -s` listens. No option can be made of it.
+/// The address of an `iperf3 -s`. It cannot be mistaken for an option.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Iperf3Server {
     host: String,
     port: u16,
 }
 
-/// iperf3's own limits (`MAX_STREAMS` and `MAX_BLOCKSIZE` of its iperf.h): more would be refused only when all else has been done.
+/// iperf3's own limits (`MAX_STREAMS` and `MAX_BLOCKSIZE` of its iperf.h). iperf3 would refuse larger values only
+/// in the middle of a campaign.
 const FLOWS_MAX: u32 = 128;
 const BLOCK_MAX: u32 = 1 << 20;
-/// The longest name that DNS knows.
+/// The longest DNS name.
 const HOST_MAX: usize = 253;
-/// How long it may take to connect, in ms.
+/// The time limit for connecting, in ms.
 const CONNECT_MAX_MS: u32 = 10_000;
-/// How much longer than its flows it may take: to connect, for what is under way at the end, and to talk about it.
+/// How much longer than its flows it may run: to connect, to receive the bytes under way, and to exchange results.
 const AROUND_MAX: Duration = Duration::from_secs(80);
-/// Most characters that are repeated of what it says.
+/// The most characters of its output in an error.
 const SAID_MAX: usize = 200;
 
 impl FromStr for Iperf3Server {
     type Err = ForeignError;
 
-    /// `HOST:PORT`, an IPv6 address in brackets.
+    /// Parses `HOST:PORT`, with an IPv6 address in brackets.
     fn from_str(text: &str) -> Result<Self, ForeignError> {
         let of_name = || {
             let (host, port) = text.rsplit_once(':')?;
@@ -79,7 +81,7 @@ impl FromStr for Iperf3Server {
 }
 
 impl ForeignFlowsSpec {
-    /// What of the work the tool does not do.
+    /// Returns the part of the work that the tool does not support.
     fn refused(&self) -> Option<String> {
         let work = &self.work;
         if work.processes == Processes::Each {
@@ -148,7 +150,7 @@ impl Workload for ForeignFlowsSpec {
         true
     }
 
-    /// The tool's flows.
+    /// The number of the tool's flows.
     fn workers(&self) -> u32 {
         self.work.flows
     }
@@ -177,9 +179,10 @@ fn run(work: &NetworkSpec, server: &Iperf3Server, worker: &Worker) -> Result<Tal
         TargetError::path(what, io::Error::other(said))
     };
     let found = read(&ended, work.direction).map_err(wrong)?;
-    // Connecting and its talk at the end cost nobody's time, as with our own flows. Longer than it was let run nothing can have taken.
+    // The time for connecting and for the final exchange does not count, as in the bench's own tests. The result
+    // cannot have taken longer than the limit.
     worker.span(start, found.took.min(longest));
-    // It tells no calls: blocks are what a worker of ours would have counted.
+    // It does not report calls. The number of blocks is what the bench's own worker would count.
     let blocks = found.bytes.div_ceil(u64::from(work.block_bytes.max(1)));
     Ok(told(worker, found.bytes, blocks, Latency::default()))
 }
@@ -188,7 +191,7 @@ fn run(work: &NetworkSpec, server: &Iperf3Server, worker: &Worker) -> Result<Tal
 fn arguments(work: &NetworkSpec, server: &Iperf3Server) -> Vec<String> {
     let mut all = vec![
         "--json".to_owned(),
-        // Nobody wants its report of each second; a long test would have a very long one.
+        // Its report of each second is not needed, and would be very long in a long test.
         "--interval=0".to_owned(),
         format!("--connect-timeout={CONNECT_MAX_MS}"),
         format!("--client={}", server.host),
@@ -205,7 +208,7 @@ fn arguments(work: &NetworkSpec, server: &Iperf3Server) -> Vec<String> {
     if work.protocol == Protocol::Udp {
         all.push("--udp".to_owned());
     }
-    // Bits a second of each flow. 0 is flat out: of UDP it would send 1 Mbit/s otherwise.
+    // Bits a second of each flow. 0 means as fast as possible; without it, UDP would send 1 Mbit/s.
     match (work.rate, work.protocol) {
         (Some(rate), _) => all.push(format!("--bitrate={}", rate.saturating_mul(8))),
         (None, Protocol::Udp) => all.push("--bitrate=0".to_owned()),
@@ -215,37 +218,38 @@ fn arguments(work: &NetworkSpec, server: &Iperf3Server) -> Vec<String> {
 }
 
 #[derive(PartialEq, Debug)]
-struct Found {
+struct Iperf3Result {
     bytes: u64,
     took: Duration,
 }
 
-/// What arrived, in all directions of the work; or why nothing is known of it. Whether it ended well is no help: 3.12 does so with an `error`.
-fn read(ended: &Ended, direction: Direction) -> Result<Found, String> {
+/// Returns the received bytes of all directions, or why they are unknown. The exit status does not help: version
+/// 3.12 succeeds with an `error` in its output.
+fn read(ended: &ToolOutput, direction: Direction) -> Result<Iperf3Result, String> {
     let first = |text: &str| text.chars().take(SAID_MAX).collect::<String>();
-    // Notes may stand before the JSON.
+    // Notes may precede the JSON.
     let json = ended.out.find('{').and_then(|at| serde_json::from_str::<Value>(ended.out.get(at..)?).ok());
     let Some(json) = json else {
         let last = |text: &str| text.trim().lines().last().map(first);
         let said = last(&ended.err).or_else(|| last(&ended.out)).unwrap_or_default();
-        return Err(format!("it tells no figures ({}): {said}", ended.status));
+        return Err(format!("it reports no figures ({}): {said}", ended.status));
     };
     if let Some(error) = json.get("error") {
-        return Err(first(error.as_str().unwrap_or("an error without words")));
+        return Err(first(error.as_str().unwrap_or("an error without a text")));
     }
     let sums: &[&str] = match direction {
         Direction::To | Direction::From => &["sum_received"],
         Direction::Both => &["sum_received", "sum_received_bidir_reverse"],
     };
-    let mut found = Found { bytes: 0, took: Duration::ZERO };
+    let mut found = Iperf3Result { bytes: 0, took: Duration::ZERO };
     for name in sums {
         let sum = json.get("end").and_then(|end| end.get(name));
         let number = |key: &str| sum.and_then(|sum| sum.get(key)).and_then(Value::as_f64);
         let took = number("seconds").and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let (Some(bytes), Some(took)) = (number("bytes"), took.filter(|took| !took.is_zero())) else {
-            return Err(format!("it does not tell what arrived (`{name}`); iperf3 from 3.12 on does"));
+            return Err(format!("it does not report the received bytes (`{name}`); use iperf3 3.12 or later"));
         };
-        // It writes very many bytes as a fraction with an exponent.
+        // It writes very large numbers as a fraction with an exponent.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let bytes = bytes as u64;
         found.bytes = found.bytes.saturating_add(bytes);
@@ -264,8 +268,8 @@ mod tests {
 
     use super::*;
 
-    fn said(out: &str) -> Ended {
-        Ended { status: ExitStatus::default(), out: out.to_owned(), err: String::new() }
+    fn said(out: &str) -> ToolOutput {
+        ToolOutput { status: ExitStatus::default(), out: out.to_owned(), err: String::new() }
     }
 
     fn spec(direction: Direction, protocol: Protocol, rate: Option<u64>) -> NetworkSpec {
@@ -282,12 +286,12 @@ mod tests {
     }
 
     #[test]
-    fn what_arrived_is_read() {
-        // Of iperf 3.12, without the single streams.
+    fn received_bytes_are_parsed() {
+        // Output of iperf 3.12, without the single streams.
         let to = r#"{"start": {"version": "iperf 3.12"}, "intervals": [], "end": {
             "sum_sent": {"start": 0, "end": 2.000052, "seconds": 2.000052, "bytes": 719530000, "retransmits": 36, "sender": true},
             "sum_received": {"start": 0, "end": 2.000084, "seconds": 2.000084, "bytes": 714793800, "sender": true}}}"#;
-        let found = |bytes, took_us| Ok(Found { bytes, took: Duration::from_micros(took_us) });
+        let found = |bytes, took_us| Ok(Iperf3Result { bytes, took: Duration::from_micros(took_us) });
         assert_eq!(read(&said(to), Direction::To), found(714_793_800, 2_000_084));
         let both = r#"{"end": {
             "sum_sent": {"seconds": 2.000021, "bytes": 319718000, "sender": true},
@@ -295,7 +299,7 @@ mod tests {
             "sum_sent_bidir_reverse": {"seconds": 2.000021, "bytes": 307608000, "sender": false},
             "sum_received_bidir_reverse": {"seconds": 2.000096, "bytes": 301897400, "sender": false}}}"#;
         assert_eq!(read(&said(both), Direction::Both), found(314_720_992 + 301_897_400, 2_000_096));
-        // Of UDP `sum` has the sender's bytes; a quarter of these was lost.
+        // For UDP `sum` has the sender's bytes; a quarter of these was lost.
         let udp = r#"{"end": {
             "sum": {"seconds": 2.000702, "bytes": 315672000, "jitter_ms": 0.0198, "lost_packets": 56827, "packets": 225480, "sender": true},
             "sum_sent": {"seconds": 2.000599, "bytes": 315672000, "lost_packets": 0, "packets": 225480, "sender": true},
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_complains_of_is_said() {
+    fn errors_of_iperf3_are_reported() {
         let busy = r#"{"start": {"connected": []}, "intervals": [], "end": {},
             "error": "the server is busy running a test. try again later"}"#;
         let why = |out: &str| read(&said(out), Direction::Both).unwrap_err();
@@ -318,7 +322,7 @@ mod tests {
         }
         let none = r#"{"end": {"sum_received": {"seconds": 1, "bytes": 0}}}"#;
         assert_eq!(read(&said(none), Direction::To), Err("nothing arrived".to_owned()));
-        let refused = Ended {
+        let refused = ToolOutput {
             status: ExitStatus::from_raw(256),
             out: "Usage: iperf3".to_owned(),
             err: "iperf3: parameter error\n".to_owned(),
@@ -329,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_for_the_same_flows() {
+    fn iperf3_gets_the_same_flows() {
         let server: Iperf3Server = "[::1]:5201".parse().unwrap();
         let line = |direction, protocol, rate| arguments(&spec(direction, protocol, rate), &server).join(" ");
         assert_eq!(
@@ -342,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_no_option() {
+    fn an_address_cannot_be_an_option() {
         let server = |text: &str| text.parse::<Iperf3Server>().map(|server| (server.host, server.port)).ok();
         assert_eq!(server("node-1.site_a.example:5201"), Some(("node-1.site_a.example".to_owned(), 5201)));
         assert_eq!(server("192.0.2.7:1"), Some(("192.0.2.7".to_owned(), 1)));
@@ -369,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_work_with_a_far_side_by_a_tool() {
+    fn its_work_needs_a_server_and_runs_a_tool() {
         let work = spec(Direction::Both, Protocol::Udp, Some(1_000_000));
         let spec = ForeignFlowsSpec { tool: FlowTool::Iperf3, work };
         assert_eq!((spec.title().as_str(), spec.workers(), spec.parts()), ("both by iperf3", 6, 1));

@@ -1,5 +1,6 @@
-//! Another tool on the same work, so that nobody grades himself: fio by path, xrdcp by `root://`. What it did is told by its own figures
-//! (fio) or by the clock and by what is there afterwards (xrdcp). Flows by another tool are in [`iperf3`].
+//! Other tools on the same work, so that the bench's own figures can be compared: fio by path, xrdcp by `root://`.
+//! fio's results are its own figures. xrdcp's results are the elapsed time and the files that exist afterwards.
+//! Network tests by another tool are in [`iperf3`].
 
 mod fio;
 mod iperf3;
@@ -19,53 +20,53 @@ use crate::latency::Latency;
 use crate::load::{Crew, Tally, Worker};
 use crate::target::{Manner, RelName, Target, TargetError};
 
-/// A tool that others wrote.
+/// Another tool for streams.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tool {
     /// fio, by path.
     Fio,
-    /// xrdcp from and to a file in memory, by `root://`.
+    /// xrdcp to and from a file in memory, by `root://`.
     Xrdcp,
 }
 
-/// A tool on the work of streams.
+/// Another tool's streams.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForeignSpec {
     /// The tool.
     pub tool: Tool,
-    /// The work: its streams are the tool's jobs, or processes.
+    /// The work, whose streams are the tool's jobs or processes.
     pub work: StreamSpec,
 }
 
-/// Work that a tool cannot do.
+/// The tool cannot do the work.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ForeignError {
-    /// Not its pattern.
-    #[error("{tool:?} does not do {access:?}; leave `beside` out, or the phase")]
+    /// The tool does not support the pattern.
+    #[error("{tool:?} does not support {access:?}; remove `beside`, or the phase")]
     Pattern {
         /// The tool.
         tool: Tool,
         /// The pattern.
         access: Access,
     },
-    /// Not its kind of files.
-    #[error("{tool:?} does not do several chunks of a file at a time or a rate; leave `beside` out")]
+    /// The tool does not support these options of files.
+    #[error("{tool:?} does not support several chunks of a file at a time, or a rate; remove `beside`")]
     Manner {
         /// The tool.
         tool: Tool,
     },
-    /// Not these flows.
-    #[error("{} does not do {what}; leave `beside` out, or have that in a section of its own", word_of(.tool))]
+    /// The tool does not support these flows.
+    #[error("{} does not support {what}; remove `beside`, or put this into its own section", word_of(.tool))]
     Flows {
         /// The tool.
         tool: FlowTool,
-        /// What of them.
+        /// The unsupported part.
         what: String,
     },
-    /// Nowhere to have flows with.
-    #[error("`{0}` is no HOST:PORT of an `iperf3 -s`; an IPv6 address stands in brackets")]
+    /// The address of the server is not valid.
+    #[error("`{0}` is not the HOST:PORT of an `iperf3 -s`; put an IPv6 address in brackets")]
     Address(String),
 }
 
@@ -81,7 +82,7 @@ impl ForeignSpec {
         }
     }
 
-    /// The name of a file, as the tool makes it.
+    /// Returns the name of a file as the tool makes it.
     fn name(&self, stream: u32, file: u32) -> RelName {
         RelName::numbered('o', u64::from(stream) * u64::from(self.work.files) + u64::from(file))
     }
@@ -108,7 +109,7 @@ impl Workload for ForeignSpec {
     }
 
     fn room(&self) -> u64 {
-        // Its files lie beside our own.
+        // Its files exist beside the bench's own.
         self.work.bytes().saturating_mul(2)
     }
 
@@ -151,7 +152,7 @@ impl Workload for ForeignSpec {
         true
     }
 
-    /// The tool's jobs, or processes.
+    /// The number of the tool's jobs, or processes.
     fn workers(&self) -> u32 {
         self.work.streams
     }
@@ -161,7 +162,7 @@ impl Workload for ForeignSpec {
     }
 
     fn read_back(&self, site: &Site, tally: &mut Tally, go_on: &mut dyn FnMut() -> bool) {
-        // fio does not say what is in its files.
+        // The contents of fio's files are unknown.
         let is_ours = self.tool == Tool::Xrdcp && self.work.access.writes() && self.work.verify;
         let Some(target) = site.target.as_deref().filter(|_| is_ours && tally.operations > 0 && tally.cut == 0) else {
             return;
@@ -182,7 +183,7 @@ impl Workload for ForeignSpec {
     }
 }
 
-/// Where the tool is to work.
+/// Returns the directory in which the tool works.
 fn location(spec: &ForeignSpec, target: &dyn Target) -> Result<String, TargetError> {
     let fits = |location: &String| match spec.tool {
         Tool::Fio => location.starts_with('/'),
@@ -195,14 +196,17 @@ fn location(spec: &ForeignSpec, target: &dyn Target) -> Result<String, TargetErr
     target.location().filter(fits).ok_or(TargetError::Unsupported { what: "another tool on the same work", by })
 }
 
-/// A tool that was ended tells nothing of what it had done by then.
+/// A tool that was killed does not report its work until then.
 fn cut_off(name: &str, at: Duration) -> Tally {
     let mut tally = Tally { cut: 1, ..Tally::default() };
-    tally.complain(at, format!("{name} was ended before it told anything: the time was up, or the run was stopped"));
+    tally.complain(
+        at,
+        format!("{name} was killed before it reported anything: the time was over, or the run was stopped"),
+    );
     tally
 }
 
-/// What a tool did, as our own work would be told; latencies only where the tool tells those of its requests.
+/// A tool's work in the form of the bench's own. Only some tools report latencies.
 fn told(worker: &Worker, bytes: u64, operations: u64, latency: Latency) -> Tally {
     worker.meter().add(bytes);
     Tally { operations, bytes, latency, ..Tally::default() }

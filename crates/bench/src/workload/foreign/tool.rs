@@ -1,4 +1,4 @@
-//! Running another tool: by its name from the search path, without a shell, ended when all is to end.
+//! Runs another tool: by name from the search path, without a shell, and killed when everything must end.
 
 use std::io::{self, Read as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use crate::load::Worker;
 use crate::target::TargetError;
 
-/// Most bytes of its output that are kept.
+/// The most bytes of its output that are kept.
 const OUTPUT_MAX: u64 = 16 << 20;
-/// How often it is looked whether all is to end.
+/// How often a wait checks whether everything must end.
 const TICK: Duration = Duration::from_millis(5);
 
 /// A tool under way.
@@ -23,7 +23,7 @@ pub(super) struct Running {
 }
 
 /// A tool that has ended.
-pub(super) struct Ended {
+pub(super) struct ToolOutput {
     pub(super) status: ExitStatus,
     pub(super) out: String,
     pub(super) err: String,
@@ -47,21 +47,21 @@ impl Running {
         let mut command = Command::new(name);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let spawned = command.spawn();
-        let what = format!("run {name}, which has to be installed and in the search path");
+        let what = format!("run {name}, which must be installed and in the search path");
         let mut child = spawned.map_err(|source| TargetError::path(what, source))?;
         let (out, err) = (collect(child.stdout.take()), collect(child.stderr.take()));
         Ok(Self { name, child, end: None, out, err })
     }
 
-    /// It is ended when it takes longer than `limit` from now on, and that is an error: for a tool that waits for somebody else.
+    /// Kills it after `limit` from now on, which is an error. For a tool that waits for another process.
     pub(super) fn at_most(self, limit: Duration) -> Self {
         Self { end: Instant::now().checked_add(limit), ..self }
     }
 
-    /// Its standard output, once it has ended well; `None` where it was ended because all is to end.
+    /// Returns its standard output after a successful end; `None`: it was killed because everything must end.
     pub(super) fn wait(self, worker: &Worker) -> Result<Option<String>, TargetError> {
         let name = self.name;
-        let Some(Ended { status, out, err }) = self.ended(worker)? else { return Ok(None) };
+        let Some(ToolOutput { status, out, err }) = self.ended(worker)? else { return Ok(None) };
         if status.success() {
             return Ok(Some(out));
         }
@@ -69,13 +69,13 @@ impl Running {
         Err(TargetError::path(format!("run {name} ({status})"), io::Error::other(last)))
     }
 
-    /// The same for a tool that says in its output why it did not end well.
-    pub(super) fn ended(mut self, worker: &Worker) -> Result<Option<Ended>, TargetError> {
+    /// The same for a tool that reports its errors in its output.
+    pub(super) fn ended(mut self, worker: &Worker) -> Result<Option<ToolOutput>, TargetError> {
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => {
                     let (out, err) = (collected(self.out.take()), collected(self.err.take()));
-                    return Ok(Some(Ended { status, out, err }));
+                    return Ok(Some(ToolOutput { status, out, err }));
                 }
                 Ok(None) if worker.is_stopped() => {
                     self.kill();
@@ -92,7 +92,7 @@ impl Running {
     }
 
     fn kill(&mut self) {
-        // Our own child: nobody else is met.
+        // It is our own child, so no other process can be hit.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -104,7 +104,7 @@ mod tests {
     use crate::load::{Crew, Tally};
 
     #[test]
-    fn a_tool_that_waits_for_ever_is_ended() {
+    fn a_tool_that_waits_for_ever_is_killed() {
         let work = |worker: &Worker| {
             let _ = worker.start();
             let sleeping = Running::start("sleep", &["600".to_owned()])?.at_most(Duration::from_millis(50));

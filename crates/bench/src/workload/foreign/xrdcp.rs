@@ -1,5 +1,6 @@
-//! xrdcp on the work of streams: each stream is a process after the other, one for each file, from a file in memory, or to nowhere; as sites
-//! do it who measure with it. What was written is read back by our own client and compared.
+//! xrdcp on the work of streams. Each stream runs one process after the other, one for each file, from a file in
+//! memory or to nowhere, as sites measure with it. The bench's own client reads the written files back and compares
+//! them.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -15,7 +16,7 @@ use crate::load::{Tally, Worker};
 use crate::memory::Memory;
 use crate::target::{Manner, Purpose, Target, TargetError};
 
-/// Where files in memory are.
+/// The directory of files in memory.
 const MEMORY: &str = "/dev/shm";
 const BLOCK: usize = 1 << 20;
 
@@ -51,7 +52,7 @@ pub(super) fn run(
     Ok(tally)
 }
 
-/// Files copied.
+/// Returns the number of copied files.
 fn one_stream(
     spec: &ForeignSpec,
     stream: u32,
@@ -75,7 +76,7 @@ fn one_stream(
     Ok(copied)
 }
 
-/// A file in memory, removed at the end.
+/// A file in memory, which is removed at the end.
 struct Source {
     path: PathBuf,
 }
@@ -100,12 +101,13 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // Ours alone: its name has the number of this process.
+        // It is our own file: its name has the number of this process.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Reads all that was written and compares it, for as long as `go_on` says so: a tool that says that it is done is not taken at its word.
+/// Reads back and compares all written files, as long as `go_on` returns `true`, because the tool's success alone
+/// proves nothing.
 pub(super) fn read_back(
     spec: &ForeignSpec,
     target: &dyn Target,

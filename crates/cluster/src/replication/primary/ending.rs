@@ -1,4 +1,4 @@
-//! How a writing ends, or is made durable on its way.
+//! How an open write ends, and how its changes become durable before that.
 
 use types::{ErrorCode, StoreId};
 
@@ -21,17 +21,18 @@ pub(super) enum Kind {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// Changes before it are under way.
+    /// Changes before the barrier are under way.
     Waiting,
-    /// All are being made durable.
+    /// All replicas are being made durable.
     Flushing { own: Option<Flushed> },
-    /// The manager is asked to write down durably that there is this writer: without that its bytes belong to nothing.
+    /// The primary has asked the manager to record this writer durably. Without that record the bytes belong to no
+    /// file.
     Keeping { request: u64, since: Time },
-    /// The manager is asked to make it the file's content.
+    /// The primary has asked the manager to make the object the file's content.
     Committing { request: u64, since: Time, whole: ObjectDigest, holders: Vec<StoreId> },
 }
 
-/// A sync or a close: what was asked before it has to be done.
+/// A sync or a close. All earlier changes must be done first.
 #[derive(Clone, Debug)]
 pub(super) struct Barrier {
     pub(super) ask: Ask,
@@ -44,11 +45,11 @@ pub(super) struct Barrier {
 pub(super) enum InterruptStep {
     /// The own replica is being ended.
     Own,
-    /// The manager is asked to mark it.
+    /// The primary has asked the manager to mark the file.
     Marking { request: u64, since: Time, kept_len: u64 },
 }
 
-/// The writing ends without its client.
+/// The end of an open write without its client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interruption {
     pub(super) ask: Ask,
@@ -66,7 +67,7 @@ impl Primary {
     }
 
     pub(super) fn interrupt(&mut self, ask: Ask, out: &mut Vec<Effect>) {
-        // A close that is under way decides; and of a store that has failed another one may have more.
+        // A close that is under way decides. If this store has failed, another one may have more bytes.
         let refusal = if self.is_closing { Some(ErrorCode::Busy) } else { self.refusal() };
         if let Some(why) = refusal {
             out.push(Effect::Answer(ask, Err(why)));
@@ -92,7 +93,8 @@ impl Primary {
         }
     }
 
-    /// The same again: who did it before finds that the writer has ended.
+    /// Repeats the request to the manager. If the earlier request was done, the manager finds that the writer has
+    /// ended.
     pub(super) fn go_on_interrupting(&mut self, out: &mut Vec<Effect>) {
         if let Some(Interruption { step: InterruptStep::Marking { request, since, kept_len }, .. }) =
             &mut self.interruption
@@ -129,7 +131,7 @@ impl Primary {
         if let Some(barrier) = self.barriers.pop_front() {
             out.push(Effect::Answer(barrier.ask, result));
         }
-        // Whoever comes now comes too late; the file is complete, or the refusal is what the client was told.
+        // Later requests come too late: the file is complete, or the client has got the refusal.
         self.end(ErrorCode::Stale, out);
     }
 
@@ -164,7 +166,7 @@ impl Primary {
             Step::Keeping { request, since } if self.now.since(*since) >= self.patience.again => {
                 (*request, *since) = (self.location(out), self.now);
             }
-            // The same again, whether it was done or not: who did it before finds it done.
+            // Repeats the request whether or not it was done. If it was, the manager finds that.
             Step::Committing { request, since, whole, holders } if self.now.since(*since) >= self.patience.again => {
                 *since = self.now;
                 out.push(Effect::Commit(*request, *whole, holders.clone()));
@@ -174,7 +176,7 @@ impl Primary {
         self.barriers.push_front(barrier);
     }
 
-    /// Those who have all that the barrier is about, and were not told yet.
+    /// Tells those secondaries to flush that have all changes before the barrier and were not told yet.
     fn tell_to_flush(&mut self, barrier: &Barrier, out: &mut Vec<Effect>) {
         let upto = barrier.upto;
         for (store, follower) in &mut self.followers {

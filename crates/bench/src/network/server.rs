@@ -1,4 +1,4 @@
-//! The far side of flows: it listens, greets whoever calls, and does what those who know the token ask for.
+//! The server of a network test. It listens, greets callers, and runs flows for those that know the token.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,47 +12,47 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::child::Program;
 use super::error::NetworkError;
 use super::message::Join;
-use super::{SILENCE_MAX, hosted};
+use super::{SILENCE_MAX, server_session};
 use crate::peer::{Fresh, Hello, HelloError, Peer, Role, Timed as _, Token, accept};
 
-/// Connections at a time, those included that have not said yet who they are.
+/// The most connections, including those that have not identified themselves yet.
 const CONNECTIONS_MAX: usize = 2048;
-/// How often it is looked whether to stop.
+/// How often the server checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How the far side runs.
+/// The settings of a network-test server.
 #[derive(Debug)]
-pub struct FarSettings {
-    /// Where it listens.
+pub struct ServerSettings {
+    /// The address that it listens on.
     pub listen: SocketAddr,
-    /// Who may call; [`Token::open`] on loopback addresses only.
+    /// The token of the callers. [`Token::open`] is accepted on loopback addresses only.
     pub token: Token,
-    /// For flows that have processes of their own.
+    /// Starts a process for each flow that needs one.
     pub program: Program,
 }
 
-/// A far side that listens.
+/// A network-test server that listens.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
-    hall: Hall,
+    sessions: WaitingSessions,
 }
 
-/// Where sessions wait for their flows.
+/// The sessions that wait for their flows.
 #[derive(Debug)]
-pub(super) struct Hall {
+pub(super) struct WaitingSessions {
     pub(super) token: Token,
     pub(super) program: Program,
     sessions: Mutex<BTreeMap<u64, mpsc::Sender<(u32, TcpStream)>>>,
     connections: AtomicUsize,
 }
 
-impl Hall {
+impl WaitingSessions {
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<u64, mpsc::Sender<(u32, TcpStream)>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new session of this number, and where its flows come in; `None`: there is one.
+    /// Opens a session with this number. Returns where its flows arrive; `None`: the session exists.
     pub(super) fn open(&self, session: u64) -> Option<mpsc::Receiver<(u32, TcpStream)>> {
         let mut sessions = self.sessions();
         if sessions.contains_key(&session) {
@@ -68,69 +68,69 @@ impl Hall {
     }
 }
 
-/// A connection that counts as long as it is there.
-struct Counted<'a>(&'a AtomicUsize);
+/// A connection that counts as long as it exists.
+struct CountedConnection<'a>(&'a AtomicUsize);
 
-impl Drop for Counted<'_> {
+impl Drop for CountedConnection<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Listener {
-    /// Begins to listen.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// Of the kernel; and when everybody knows the token, and the address is not of this machine alone.
-    pub fn bind(settings: FarSettings) -> Result<Self, NetworkError> {
-        let FarSettings { listen, token, program } = settings;
+    /// The kernel refuses. The token is open, and the address is reachable from other machines.
+    pub fn bind(settings: ServerSettings) -> Result<Self, NetworkError> {
+        let ServerSettings { listen, token, program } = settings;
         if token.is_open() && !listen.ip().is_loopback() {
             return Err(NetworkError::Open { listen });
         }
         let listener = TcpListener::bind(listen).map_err(|source| NetworkError::Listen { listen, source })?;
-        let hall = Hall { token, program, sessions: Mutex::default(), connections: AtomicUsize::new(0) };
-        Ok(Self { listener, hall })
+        let sessions = WaitingSessions { token, program, sessions: Mutex::default(), connections: AtomicUsize::new(0) };
+        Ok(Self { listener, sessions })
     }
 
-    /// Where it listens: with the port that the kernel chose, if that was left to it.
+    /// Returns the address that it listens on, including a port that the kernel chose.
     ///
     /// # Errors
-    /// Of the kernel.
+    /// The kernel refuses.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop`; `tell` is called with what whoever runs it should know: who called, and why somebody was refused.
+    /// Serves until `stop`. Calls `tell` with texts for the user: callers, and the reasons of refusals.
     ///
     /// # Errors
-    /// When the kernel gives no connections any more.
+    /// The kernel gives no more connections.
     pub fn serve(&self, stop: &AtomicBool, tell: &(dyn Fn(String) + Sync)) -> Result<(), NetworkError> {
         std::thread::scope(|scope| {
             while !stop.load(Ordering::Relaxed) {
                 let Some((stream, peer)) = self.next().map_err(NetworkError::here("accept connections"))? else {
                     continue;
                 };
-                let hall = &self.hall;
-                if hall.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-                    drop(Counted(&hall.connections));
-                    tell(format!("{peer} is turned away: there are {CONNECTIONS_MAX} connections already"));
+                let sessions = &self.sessions;
+                if sessions.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
+                    drop(CountedConnection(&sessions.connections));
+                    tell(format!("{peer} is refused: there are {CONNECTIONS_MAX} connections already"));
                     continue;
                 }
                 let work = move || {
-                    let _counted = Counted(&hall.connections);
-                    if let Err(error) = serve_one(hall, stream, peer, stop, tell) {
+                    let _counted = CountedConnection(&sessions.connections);
+                    if let Err(error) = serve_one(sessions, stream, peer, stop, tell) {
                         tell(error.to_string());
                     }
                 };
                 if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, work) {
-                    tell(format!("{peer} is turned away: no thread for it: {error}"));
+                    tell(format!("{peer} is refused: cannot start a thread: {error}"));
                 }
             }
             Ok(())
         })
     }
 
-    /// The next connection; `None`: none came for a while.
+    /// Returns the next connection; `None`: none came for a while.
     fn next(&self) -> io::Result<Option<(TcpStream, SocketAddr)>> {
         let within = Timespec::try_from(LOOK).map_err(io::Error::other)?;
         let mut looked_at = [PollFd::new(&self.listener, PollFlags::IN)];
@@ -141,7 +141,7 @@ impl Listener {
         }
         match self.listener.accept() {
             Ok(accepted) => Ok(Some(accepted)),
-            // It went before it was taken; or there are too many open files just now.
+            // The connection was gone before it was accepted, or too many files are open just now.
             Err(error) if is_passing(&error) => {
                 std::thread::sleep(Duration::from_millis(10));
                 Ok(None)
@@ -158,7 +158,7 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 fn serve_one(
-    hall: &Hall,
+    sessions: &WaitingSessions,
     mut stream: TcpStream,
     peer: SocketAddr,
     stop: &AtomicBool,
@@ -167,9 +167,9 @@ fn serve_one(
     let name = peer.to_string();
     stream.set_nodelay(true).map_err(NetworkError::here("set up a connection"))?;
     let fresh = Fresh::draw().map_err(NetworkError::here("draw random bytes"))?;
-    let hello = Hello { role: Role::FlowsFar, wanted: &[Role::FlowsNear, Role::Flow], token: &hall.token };
+    let hello = Hello { role: Role::NetworkServer, wanted: &[Role::NetworkClient, Role::Flow], token: &sessions.token };
     let role = match accept(&mut stream, &name, hello, &fresh) {
-        // Somebody looked whether the port is open.
+        // A caller only checked whether the port is open.
         Err(HelloError::Gone { .. }) => return Ok(()),
         met => met?,
     };
@@ -177,12 +177,12 @@ fn serve_one(
     let mut peer = Peer { stream, name };
     if role == Role::Flow {
         let Join { session, number } = peer.receive()?;
-        let flows = hall.sessions().get(&session).cloned();
-        // One that comes too late finds nobody; its other end learns it from the closed connection.
+        let flows = sessions.sessions().get(&session).cloned();
+        // A flow that comes too late finds no session. The other end learns that from the closed connection.
         return match flows.map(|flows| flows.send((number, peer.stream))) {
             Some(Ok(())) => Ok(()),
             _ => Err(NetworkError::Unexpected { peer: peer.name, what: "a flow of no session".to_owned() }),
         };
     }
-    hosted::serve(hall, peer, stop, tell)
+    server_session::serve(sessions, peer, stop, tell)
 }

@@ -1,4 +1,4 @@
-//! A session on the far side: from the plan to what came of it.
+//! A session on the server of a network test, from the plan to the result.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -10,116 +10,116 @@ use std::time::{Duration, Instant};
 use rand::TryRngCore as _;
 
 use super::error::NetworkError;
-use super::far::Hall;
 use super::flow::FlowWork;
 use super::kernel::Counting;
 use super::line::{Line, Pending, pending};
 use super::message::{Ask, Tell};
 use super::movers::Movers;
+use super::server::WaitingSessions;
 use super::spec::{NetworkSpec, Protocol};
 use super::{DRAINING_MAX, OPENING_MAX, SILENCE_MAX, udp};
 use crate::content::Content;
 use crate::peer::{FrameError, Peer, Timed as _};
 
-/// How often it is said what has come.
+/// How often the server reports the received bytes.
 const PROGRESS: Duration = Duration::from_secs(1);
-/// How often it is looked whether all have ended.
+/// How often it checks whether all flows have ended.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Serves one who has proved to know the token.
+/// Serves a client that has proved to know the token.
 pub(super) fn serve(
-    hall: &Hall,
-    mut near: Peer<TcpStream>,
+    sessions: &WaitingSessions,
+    mut client: Peer<TcpStream>,
     stop: &AtomicBool,
     tell: &(dyn Fn(String) + Sync),
 ) -> Result<(), NetworkError> {
-    let spec = match near.receive() {
+    let spec = match client.receive() {
         Ok(Ask::Plan(spec)) => spec,
-        Ok(other) => return Err(unexpected(&near, &other)),
-        // It only looked whether it is welcome.
+        Ok(other) => return Err(unexpected(&client, &other)),
+        // The client only checked whether it would be accepted.
         Err(FrameError::Closed { .. }) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
     let served = spec.check().map_err(NetworkError::from).and_then(|()| {
         let session = rand::rngs::OsRng.try_next_u64().map_err(|error| std::io::Error::other(error.to_string()));
         let session = session.map_err(NetworkError::here("draw random bytes"))?;
-        let flows = hall.open(session).ok_or_else(|| NetworkError::Unexpected {
-            peer: near.name.clone(),
+        let flows = sessions.open(session).ok_or_else(|| NetworkError::Unexpected {
+            peer: client.name.clone(),
             what: "a number that is taken".to_owned(),
         })?;
-        let opened = Opened { hall, session };
-        tell(format!("{} asks for {}", near.name, spec.words()));
-        opened.serve(&mut near, &spec, &flows, stop)
+        let opened = OpenSession { sessions, session };
+        tell(format!("{} asks for {}", client.name, spec.words()));
+        opened.serve(&mut client, &spec, &flows, stop)
     });
     if let Err(error) = &served {
-        // It learns why, if it is still there.
-        let _ = near.send(&Tell::Refused(error.to_string()));
+        // The client learns the reason, if it is still there.
+        let _ = client.send(&Tell::Refused(error.to_string()));
     }
     served
 }
 
-fn unexpected(near: &Peer<TcpStream>, ask: &Ask) -> NetworkError {
-    NetworkError::Unexpected { peer: near.name.clone(), what: format!("{ask:?}") }
+fn unexpected(client: &Peer<TcpStream>, ask: &Ask) -> NetworkError {
+    NetworkError::Unexpected { peer: client.name.clone(), what: format!("{ask:?}") }
 }
 
-/// A session that flows can join as long as this is there.
-struct Opened<'a> {
-    hall: &'a Hall,
+/// A session that flows can join as long as this exists.
+struct OpenSession<'a> {
+    sessions: &'a WaitingSessions,
     session: u64,
 }
 
-impl Drop for Opened<'_> {
+impl Drop for OpenSession<'_> {
     fn drop(&mut self) {
-        self.hall.close(self.session);
+        self.sessions.close(self.session);
     }
 }
 
-impl Opened<'_> {
+impl OpenSession<'_> {
     fn serve(
         &self,
-        near: &mut Peer<TcpStream>,
+        client: &mut Peer<TcpStream>,
         spec: &NetworkSpec,
         flows: &Receiver<(u32, TcpStream)>,
         stop: &AtomicBool,
     ) -> Result<(), NetworkError> {
         let here = "look up an address";
         let (local, remote) = (
-            near.stream.local_addr().map_err(NetworkError::here(here))?,
-            near.stream.peer_addr().map_err(NetworkError::here(here))?,
+            client.stream.local_addr().map_err(NetworkError::here(here))?,
+            client.stream.peer_addr().map_err(NetworkError::here(here))?,
         );
         let sockets = self.sockets(spec, local)?;
         let port = |socket: &UdpSocket| socket.local_addr().map(|address| address.port());
         let ports: Result<_, _> = sockets.iter().map(port).collect();
         let ports = ports.map_err(NetworkError::here(here))?;
-        near.send(&Tell::Prepared { session: self.session, ports })?;
+        client.send(&Tell::Prepared { session: self.session, ports })?;
         let lines = match spec.protocol {
             Protocol::Tcp => Self::gather(spec, flows, stop)?,
-            Protocol::Udp => self.meet(spec, sockets, remote, near)?,
+            Protocol::Udp => self.meet(spec, sockets, remote, client)?,
         };
         let works = spec.all_flows().map(|(number, to)| FlowWork::of(spec, self.session, number, !to));
         let content = Arc::new(Content::new(self.session));
-        let movers = Movers::hire(works.zip(lines).collect(), spec.processes, &content, &self.hall.program)?;
+        let movers = Movers::hire(works.zip(lines).collect(), spec.processes, &content, &self.sessions.program)?;
         movers.wait_ready(OPENING_MAX)?;
-        near.send(&Tell::Ready)?;
-        near.stream.set_patience(Some(OPENING_MAX)).map_err(NetworkError::here("set a connection's time"))?;
-        match near.receive()? {
+        client.send(&Tell::Ready)?;
+        client.stream.set_patience(Some(OPENING_MAX)).map_err(NetworkError::here("set a connection's time"))?;
+        match client.receive()? {
             Ask::Start => {}
-            other => return Err(unexpected(near, &other)),
+            other => return Err(unexpected(client, &other)),
         }
         let counting = Counting::begin(remote.ip());
         movers.start();
-        watch(near, spec, &movers, stop)?;
+        watch(client, spec, &movers, stop)?;
         let (ends, lines) = movers.finish();
-        near.send(&Tell::Finished { side: counting.end(), ends })?;
-        // Connections stay until the other side has asked its kernel about them.
-        near.stream.set_patience(Some(SILENCE_MAX)).map_err(NetworkError::here("set a connection's time"))?;
-        let enough = near.receive::<Ask>();
+        client.send(&Tell::Finished { side: counting.end(), ends })?;
+        // The connections stay open until the client has asked its kernel about them.
+        client.stream.set_patience(Some(SILENCE_MAX)).map_err(NetworkError::here("set a connection's time"))?;
+        let enough = client.receive::<Ask>();
         drop(lines);
-        // One that went without a word was stopped: its flows may have ended before that was seen.
+        // A client that closed without a message was stopped. Its flows may have ended before the server noticed.
         Ok(enough.map(drop)?)
     }
 
-    /// One for each flow of UDP.
+    /// One socket for each UDP flow.
     fn sockets(&self, spec: &NetworkSpec, local: SocketAddr) -> Result<Vec<UdpSocket>, NetworkError> {
         if spec.protocol != Protocol::Udp {
             return Ok(Vec::new());
@@ -129,7 +129,7 @@ impl Opened<'_> {
         spec.all_flows().map(one).collect()
     }
 
-    /// Waits for all flows of TCP; they come in any order.
+    /// Waits for all TCP flows, which come in any order.
     fn gather(
         spec: &NetworkSpec,
         flows: &Receiver<(u32, TcpStream)>,
@@ -160,18 +160,18 @@ impl Opened<'_> {
         Ok(lines.into_values().collect())
     }
 
-    /// Waits for the first datagram of each flow of UDP, of all at once.
+    /// Waits for the first datagram of each UDP flow, of all flows at once.
     fn meet(
         &self,
         spec: &NetworkSpec,
         sockets: Vec<UdpSocket>,
-        near: SocketAddr,
+        client: SocketAddr,
         peer: &Peer<TcpStream>,
     ) -> Result<Vec<Line>, NetworkError> {
         let numbers: Vec<u32> = spec.all_flows().map(|(number, _)| number).collect();
         let met = std::thread::scope(|scope| {
             let meet = |(number, socket): (&u32, &UdpSocket)| -> std::io::Result<bool> {
-                udp::open_far(socket, near, self.session, *number, OPENING_MAX)
+                udp::open_at_server(socket, client, self.session, *number, OPENING_MAX)
             };
             let threads: Vec<_> = numbers.iter().zip(&sockets).map(|one| scope.spawn(move || meet(one))).collect();
             threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
@@ -187,9 +187,9 @@ impl Opened<'_> {
     }
 }
 
-/// Says each second what has come, until all flows have ended. The near side's going ends them.
+/// Reports the received bytes each second until all flows have ended. They also end when the client is gone.
 fn watch(
-    near: &mut Peer<TcpStream>,
+    client: &mut Peer<TcpStream>,
     spec: &NetworkSpec,
     movers: &Movers,
     stop: &AtomicBool,
@@ -202,14 +202,14 @@ fn watch(
             return Err(NetworkError::Stopped);
         }
         if elapsed >= limit {
-            return Err(NetworkError::Endless { peer: near.name.clone(), seconds: DRAINING_MAX.as_secs() });
+            return Err(NetworkError::Endless { peer: client.name.clone(), seconds: DRAINING_MAX.as_secs() });
         }
-        if pending(&near.stream) == Pending::Gone {
-            return Err(FrameError::Closed { peer: near.name.clone() }.into());
+        if pending(&client.stream) == Pending::Gone {
+            return Err(FrameError::Closed { peer: client.name.clone() }.into());
         }
         if elapsed >= next {
             next += PROGRESS;
-            near.send(&Tell::Progress(movers.received()))?;
+            client.send(&Tell::Progress(movers.received()))?;
         }
     }
     Ok(())

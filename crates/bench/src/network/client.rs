@@ -1,4 +1,4 @@
-//! The near side of flows: asks a far side for them, and gathers what both ends say.
+//! The client of a network test. It asks a server for flows, and combines the results of both ends.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use crate::peer::{self, Fresh, Hello, Peer, Role, Timed as _, Token};
 
 /// How long a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// How often it is looked what has come.
+/// How often the client checks the received bytes.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A far side to have flows with.
+/// A network-test server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Far {
-    /// The name of the system that it stands beside.
+pub struct NetworkServer {
+    /// The name of its system.
     pub system: String,
     /// `HOST:PORT`.
     pub address: String,
-    /// `HOST:PORT` of the `iperf3 -s` beside it, for those who compare; nobody else looks at it.
+    /// The `HOST:PORT` of the `iperf3 -s` beside it, for comparisons only.
     pub iperf3: String,
-    /// What both sides have been given.
+    /// The token that both sides share.
     pub token: Token,
-    /// For flows that have processes of their own.
+    /// Starts a process for each flow that needs one.
     pub program: Program,
 }
 
@@ -43,21 +43,21 @@ pub struct Far {
 pub struct Session {
     system: String,
     spec: NetworkSpec,
-    far: Peer<TcpStream>,
+    server: Peer<TcpStream>,
     remote: SocketAddr,
     movers: Movers,
 }
 
-impl Far {
-    /// Whether the far side is there, and both sides have the same token.
+impl NetworkServer {
+    /// Checks that the server is there, and that both sides have the same token.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub fn greet(&self) -> Result<(), NetworkError> {
-        self.meet(self.connect()?, Role::FlowsNear).map(drop)
+        self.meet(self.connect()?, Role::NetworkClient).map(drop)
     }
 
-    /// To the first of its addresses that answers.
+    /// Connects to the first of its addresses that answers.
     fn connect(&self) -> Result<TcpStream, NetworkError> {
         let peer = || self.address.clone();
         let found = self.address.to_socket_addrs().map_err(|source| NetworkError::Address { peer: peer(), source })?;
@@ -71,49 +71,49 @@ impl Far {
         Err(NetworkError::Connect { peer: peer(), source: failed })
     }
 
-    /// To one of them.
+    /// Connects to one address.
     fn connect_to(&self, remote: SocketAddr) -> Result<TcpStream, NetworkError> {
         TcpStream::connect_timeout(&remote, CONNECT_MAX)
             .map_err(|source| NetworkError::Connect { peer: self.address.clone(), source })
     }
 
-    /// Greets in a role.
+    /// Greets the server in a role.
     fn meet(&self, mut stream: TcpStream, role: Role) -> Result<TcpStream, NetworkError> {
         stream.set_nodelay(true).map_err(NetworkError::here("set up a connection"))?;
         let fresh = Fresh::draw().map_err(NetworkError::here("draw random bytes"))?;
-        let hello = Hello { role, wanted: &[Role::FlowsFar], token: &self.token };
+        let hello = Hello { role, wanted: &[Role::NetworkServer], token: &self.token };
         peer::connect(&mut stream, &self.address, hello, &fresh)?;
         Ok(stream)
     }
 }
 
 impl Session {
-    /// Agrees with the far side, opens all flows, and waits until both sides can begin.
+    /// Agrees with the server, opens all flows, and waits until both sides are ready.
     ///
     /// # Errors
     /// [`NetworkError`].
-    pub fn prepare(far: &Far, spec: &NetworkSpec, content: &Arc<Content>) -> Result<Self, NetworkError> {
+    pub fn prepare(server: &NetworkServer, spec: &NetworkSpec, content: &Arc<Content>) -> Result<Self, NetworkError> {
         spec.check()?;
-        let stream = far.meet(far.connect()?, Role::FlowsNear)?;
+        let stream = server.meet(server.connect()?, Role::NetworkClient)?;
         let remote = stream.peer_addr().map_err(NetworkError::here("look up an address"))?;
         stream.set_patience(Some(SILENCE_MAX)).map_err(NetworkError::here("set up a connection"))?;
-        let mut talk = Peer { stream, name: far.address.clone() };
+        let mut talk = Peer { stream, name: server.address.clone() };
         talk.send(&Ask::Plan(spec.clone()))?;
         let (session, ports) = match talk.receive()? {
             Tell::Prepared { session, ports } => (session, ports),
             other => return Err(unexpected(&talk, other)),
         };
         let lines = match spec.protocol {
-            Protocol::Tcp => spec.all_flows().map(|(number, _)| tcp(far, remote, session, number)).collect(),
-            Protocol::Udp => datagrams(far, spec, &talk, session, &ports),
+            Protocol::Tcp => spec.all_flows().map(|(number, _)| tcp(server, remote, session, number)).collect(),
+            Protocol::Udp => datagrams(server, spec, &talk, session, &ports),
         };
-        // When something went wrong on the way the far side may know it better.
+        // If something went wrong, the server may know the reason better.
         let lines: Vec<Line> = lines.map_err(|error| match pending(&talk.stream) {
             Pending::Something => talk.receive().map_or(error, |told| unexpected(&talk, told)),
             Pending::Nothing | Pending::Gone => error,
         })?;
         let works = spec.all_flows().map(|(number, to)| FlowWork::of(spec, session, number, to));
-        let movers = Movers::hire(works.zip(lines).collect(), spec.processes, content, &far.program)?;
+        let movers = Movers::hire(works.zip(lines).collect(), spec.processes, content, &server.program)?;
         movers.wait_ready(OPENING_MAX)?;
         talk.stream.set_patience(Some(OPENING_MAX)).map_err(NetworkError::here("set up a connection"))?;
         match talk.receive()? {
@@ -121,39 +121,39 @@ impl Session {
             other => return Err(unexpected(&talk, other)),
         }
         talk.stream.set_patience(Some(SILENCE_MAX)).map_err(NetworkError::here("set up a connection"))?;
-        Ok(Self { system: far.system.clone(), spec: spec.clone(), far: talk, remote, movers })
+        Ok(Self { system: server.system.clone(), spec: spec.clone(), server: talk, remote, movers })
     }
 
-    /// Lets the flows begin, and waits for their end. `watch` is called many times a second with what has arrived so far on both sides, and
-    /// says whether to go on.
+    /// Starts the flows, and waits for their end. Calls `watch` many times a second with the bytes received so server
+    /// on both sides. It returns whether to continue.
     ///
     /// # Errors
-    /// [`NetworkError`]; flows that broke are told in the outcome.
+    /// [`NetworkError`]. Broken flows are reported in the outcome.
     pub fn run(mut self, mut watch: impl FnMut(Reading) -> bool) -> Result<Outcome, NetworkError> {
         let counting = Counting::begin(self.remote.ip());
-        self.far.send(&Ask::Start)?;
+        self.server.send(&Ask::Start)?;
         self.movers.start();
         let limit = Duration::from_secs(u64::from(self.spec.seconds)) + DRAINING_MAX + SILENCE_MAX;
         let begun = Instant::now();
         let (mut heard, mut there, mut finished) = (begun, Reading::default(), None);
         while finished.is_none() || !self.movers.have_ended(Duration::ZERO) {
             self.movers.have_ended(TICK);
-            // As long as it counts it says so each second; its own end comes when its flows have ended.
-            match pending(&self.far.stream) {
+            // The server reports each second as long as it counts, and its end after its flows have ended.
+            match pending(&self.server.stream) {
                 Pending::Something => {
                     heard = Instant::now();
-                    match self.far.receive()? {
+                    match self.server.receive()? {
                         Tell::Progress(reading) => there = reading,
                         Tell::Finished { side, ends } => finished = Some((side, ends)),
-                        other => return Err(unexpected(&self.far, other)),
+                        other => return Err(unexpected(&self.server, other)),
                     }
                 }
                 Pending::Gone if finished.is_none() => {
-                    return Err(peer::FrameError::Closed { peer: self.far.name.clone() }.into());
+                    return Err(peer::FrameError::Closed { peer: self.server.name.clone() }.into());
                 }
                 Pending::Nothing | Pending::Gone => {}
             }
-            let peer = || self.far.name.clone();
+            let peer = || self.server.name.clone();
             if finished.is_none() && heard.elapsed() >= SILENCE_MAX {
                 return Err(NetworkError::Silent { peer: peer(), seconds: SILENCE_MAX.as_secs() });
             }
@@ -164,10 +164,10 @@ impl Session {
                 return Err(NetworkError::Stopped);
             }
         }
-        let Self { system, far: mut talk, movers, .. } = self;
+        let Self { system, server: mut talk, movers, .. } = self;
         let (ends, lines) = movers.finish();
         let near = (counting.end(), ends);
-        // Whether it hears this or not, it closes.
+        // The server closes whether or not it gets this.
         let _ = talk.send(&Ask::Enough);
         drop(lines);
         Ok(Outcome::of(&system, &talk.name, near, finished.unwrap_or_default()))
@@ -182,14 +182,14 @@ fn unexpected(talk: &Peer<TcpStream>, told: Tell) -> NetworkError {
     }
 }
 
-fn tcp(far: &Far, remote: SocketAddr, session: u64, number: u32) -> Result<Line, NetworkError> {
-    let mut stream = far.meet(far.connect_to(remote)?, Role::Flow)?;
-    peer::send(&mut stream, &far.address, &Join { session, number })?;
+fn tcp(server: &NetworkServer, remote: SocketAddr, session: u64, number: u32) -> Result<Line, NetworkError> {
+    let mut stream = server.meet(server.connect_to(remote)?, Role::Flow)?;
+    peer::send(&mut stream, &server.address, &Join { session, number })?;
     Ok(Line::Tcp(stream))
 }
 
 fn datagrams(
-    far: &Far,
+    server: &NetworkServer,
     spec: &NetworkSpec,
     talk: &Peer<TcpStream>,
     session: u64,
@@ -200,16 +200,16 @@ fn datagrams(
     let numbers: Vec<u32> = spec.all_flows().map(|(number, _)| number).collect();
     if numbers.len() != ports.len() {
         let what = format!("{} ports for {} flows", ports.len(), numbers.len());
-        return Err(NetworkError::Unexpected { peer: far.address.clone(), what });
+        return Err(NetworkError::Unexpected { peer: server.address.clone(), what });
     }
     let mut lines = Vec::new();
     for (number, port) in numbers.into_iter().zip(ports) {
         let socket = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).map_err(here())?;
         udp::make_room(&socket);
         socket.connect(SocketAddr::new(remote.ip(), *port)).map_err(here())?;
-        // The first says what the others would: a way that is closed is closed to all.
-        if !udp::open_near(&socket, session, number, CONNECT_MAX).map_err(here())? {
-            return Err(NetworkError::NoDatagrams { peer: far.address.clone(), port: *port });
+        // The first flow finds a closed route; the others would find the same.
+        if !udp::open_from_client(&socket, session, number, CONNECT_MAX).map_err(here())? {
+            return Err(NetworkError::NoDatagrams { peer: server.address.clone(), port: *port });
         }
         lines.push(Line::Udp(socket));
     }
