@@ -19,9 +19,9 @@ use crate::cli::ServeArgs;
 #[derive(clap::ValueEnum, serde::Serialize, serde::Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClusterRole {
-    /// It has the names, and decides.
+    /// It holds the namespace and decides where files go.
     Manager,
-    /// It has stores.
+    /// It has stores, which hold the bytes of files.
     Disk,
 }
 

@@ -45,7 +45,7 @@ const TELL_AT_CLOSE: [FsWord; 13] = [
 /// Whether to go past the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Direct {
-    /// Where it pays: large files; for reading, those that are not in the page cache already.
+    /// Where it pays: for large files; for reading, those that are not in the page cache already.
     Auto,
     /// For all files that are large enough to be worth it.
     Always,
