@@ -18,7 +18,7 @@ use crate::state::{Shared, State};
 use crate::{Appended, JournalError, Location, PAYLOAD_MAX, Seq, StreamId};
 
 /// Why the log is poisoned when the thread that led a write or sync has died: no fault of the disk.
-pub const WRITER_DIED: &str = "the thread that wrote the log has died by a panic";
+pub const WRITER_DIED: &str = "the thread that wrote the journal has died by a panic";
 
 /// While somebody leads a write or a sync, the others wait for it. If it dies by a panic instead, nobody knows what has reached
 /// the disk: the log takes no more, and who waits is told.

@@ -10,13 +10,13 @@ use types::ErrorCode;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KvError {
     /// The log is poisoned (a failed fsync), or the engine is closed. Nothing more will be accepted until a restart.
-    #[error("the namespace's log has stopped: {reason}; restart weir after mending the disk")]
+    #[error("the namespace's journal has stopped: {reason}; restart weir after mending the disk")]
     Stopped {
         /// What happened.
         reason: String,
     },
     /// There is no room for the record.
-    #[error("no space left for the namespace's log; remove files or add space")]
+    #[error("no space left for the namespace's journal; remove files or add space")]
     NoSpace,
     /// Somebody else changed what this transaction read. [`Kv::submit`] runs the operation again by itself; this
     /// comes out only after its bound of retries.

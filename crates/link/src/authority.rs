@@ -72,7 +72,7 @@ pub enum AuthorityError {
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     /// What asked for a certificate is no request, or whoever asks has not the key that it is for.
-    #[error("the request for a certificate is refused: {0}")]
+    #[error("the certificate request is refused: {0}")]
     Request(&'static str),
 }
 

@@ -132,7 +132,7 @@ pub struct Answer<B> {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SendError {
     /// As much is under way as may be; nothing is wrong.
-    #[error("as much is under way to the peer as may be")]
+    #[error("the limit of requests under way to the peer is reached")]
     Full,
     /// Longer than the protocol or the peer allows.
     #[error("a {what} of {bytes} bytes; the most that may be is {max}")]
@@ -156,7 +156,7 @@ pub enum CallError {
     #[error(transparent)]
     Ended(Arc<LinkError>),
     /// The peer has let go of the request. It may have done part of what was asked for.
-    #[error("the peer has let go of the request without an answer; its log says why")]
+    #[error("the peer dropped the request without an answer; its log says why")]
     Unanswered,
     /// It took too long for who waited. The request is still under way.
     #[error("no answer within {0:?}")]

@@ -90,7 +90,7 @@ pub enum FrameError {
     #[error("a frame has flags that mean nothing in the version that both sides agreed on")]
     Flags,
     /// It is too long.
-    #[error("a {what} of {bytes} bytes; there are none of more than {max}")]
+    #[error("a {what} of {bytes} bytes; the limit is {max}")]
     Length {
         /// Which part.
         what: &'static str,

@@ -28,7 +28,7 @@ pub enum CertificateProblem {
     },
     /// It says our cluster, and our authority has not signed it.
     #[error(
-        "its certificate was not made by this cluster's authority: the cluster's authority was made anew, or somebody is not who he says"
+        "its certificate was not made by this cluster's authority: the cluster's authority was replaced, or the peer is an impostor"
     )]
     UnknownAuthority,
     /// Its time is over.

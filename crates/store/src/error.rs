@@ -9,15 +9,15 @@ use types::{ErrorCode, Incarnation, ObjectId, ReplicaId};
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The store has no such replica.
-    #[error("this store has no piece {replica}")]
+    #[error("this store has no replica {replica}")]
     NotFound {
         /// What was asked for.
         replica: ReplicaId,
     },
     /// The object's number has been used on this store before. Numbers are never used twice.
     #[error(
-        "body {object} has been used on this store before and cannot be made again; was an old backup of the namespace restored \
-         without raising its incarnation and its numbers?"
+        "object {object} has been used on this store before and cannot be created again; was an old backup of the \
+         namespace restored without raising its incarnation and its numbers?"
     )]
     ObjectUsed {
         /// The number.
@@ -25,8 +25,9 @@ pub enum StoreError {
     },
     /// There is a file with the number of a new replica, which came to an end once. It is not touched.
     #[error(
-        "piece {replica} cannot be made: {path} is there already and holds a recording that came to its end; was an old backup of \
-         the namespace or of the store's index restored? Put the newer one back, or raise the numbers of the namespace"
+        "replica {replica} cannot be created: {path} exists already and holds a file that was completed; was an old \
+         backup of the namespace or of the store's index restored? Put the newer one back, or raise the numbers of \
+         the namespace"
     )]
     FileThere {
         /// The new replica.
@@ -35,7 +36,7 @@ pub enum StoreError {
         path: String,
     },
     /// Whoever had it read through wants to know nothing more.
-    #[error("reading piece {replica} through was stopped")]
+    #[error("reading replica {replica} was stopped")]
     Stopped {
         /// The replica.
         replica: ReplicaId,
@@ -49,7 +50,7 @@ pub enum StoreError {
         seen: Incarnation,
     },
     /// The writer was completed, interrupted, or its replica removed.
-    #[error("piece {replica} is not open for writing any more: {why}")]
+    #[error("replica {replica} is not open for writing any more: {why}")]
     Closed {
         /// The replica.
         replica: ReplicaId,
@@ -57,7 +58,7 @@ pub enum StoreError {
         why: &'static str,
     },
     /// A sync of this replica's file failed: what lies on the disk is not known. What was durable before stays.
-    #[error("piece {replica} takes no more data, because {reason}; what was durable before is kept")]
+    #[error("replica {replica} takes no more data, because {reason}; what was durable before is kept")]
     Failed {
         /// The replica.
         replica: ReplicaId,
@@ -65,7 +66,7 @@ pub enum StoreError {
         reason: String,
     },
     /// Bytes on the disk do not match their checksum. They are not handed out.
-    #[error("page {page} of piece {replica} does not match its checksum; read another copy, or write it anew")]
+    #[error("page {page} of replica {replica} does not match its checksum; read another replica, or write it again")]
     Checksum {
         /// The replica.
         replica: ReplicaId,
@@ -73,7 +74,7 @@ pub enum StoreError {
         page: u64,
     },
     /// The written parts of one replica are too scattered.
-    #[error("piece {replica} has {limit} separate written parts already; fill the gaps before writing in more places")]
+    #[error("replica {replica} has {limit} separate written parts already; fill the gaps before writing at more offsets")]
     TooManyRanges {
         /// The replica.
         replica: ReplicaId,
@@ -81,20 +82,20 @@ pub enum StoreError {
         limit: usize,
     },
     /// A checkpoint was to begin where one is open.
-    #[error("piece {replica} has an open checkpoint already; commit it or roll it back first")]
+    #[error("replica {replica} has an open checkpoint already; commit it or roll it back first")]
     CheckpointOpen {
         /// The replica.
         replica: ReplicaId,
     },
     /// A checkpoint was to be ended where none is open.
-    #[error("piece {replica} has no open checkpoint; begin one first")]
+    #[error("replica {replica} has no open checkpoint; begin one first")]
     NoCheckpoint {
         /// The replica.
         replica: ReplicaId,
     },
     /// The change would make an open checkpoint too large.
     #[error(
-        "the checkpoint of piece {replica} may remember at most {limit} bytes of the older content; commit it or roll it back"
+        "the checkpoint of replica {replica} may keep at most {limit} bytes of the older data; commit it or roll it back"
     )]
     CheckpointFull {
         /// The replica.
@@ -103,7 +104,7 @@ pub enum StoreError {
         limit: u64,
     },
     /// An offset or length past what a replica can hold.
-    #[error("offset {offset} and {len} bytes reach past the longest piece of {max} bytes")]
+    #[error("offset {offset} and {len} bytes reach past the longest object of {max} bytes")]
     TooLarge {
         /// Where it begins.
         offset: u64,
@@ -121,7 +122,7 @@ pub enum StoreError {
         floor: u64,
     },
     /// There are files of replicas, and the index knows of no store.
-    #[error("the store's index is empty, but there are files of contents")]
+    #[error("the store's index is empty, but there are files of objects")]
     IndexLost,
     /// Something that weir wrote does not read back as it should.
     #[error("damaged: {what}")]

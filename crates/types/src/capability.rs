@@ -166,7 +166,7 @@ impl fmt::Debug for Capability {
         let Self { server, object, rights, epoch, session, expires, .. } = self;
         write!(
             f,
-            "Capability(body {:016x}, server {server}, {rights}, epoch {epoch}, session {session}, until {expires}, ..)",
+            "Capability(object {:016x}, server {server}, {rights}, epoch {epoch}, session {session}, until {expires}, ..)",
             object.0
         )
     }
@@ -190,12 +190,12 @@ pub struct Wanted {
 pub enum CapabilityError {
     /// It cannot be one of ours.
     #[error(
-        "the permission in the redirect ({OPAQUE_KEY}) is malformed: {0}; open the file by the manager's address again"
+        "the capability in the redirect ({OPAQUE_KEY}) is malformed: {0}; open the file by the manager's address again"
     )]
     Malformed(&'static str),
     /// Made with a key that is not known here.
     #[error(
-        "the permission in the redirect was made with key {key}, which this server does not have (any more); open the file by the manager's address again"
+        "the capability in the redirect was made with key {key}, which this server does not have (any more); open the file by the manager's address again"
     )]
     UnknownKey {
         /// The number that it names.
@@ -203,12 +203,12 @@ pub enum CapabilityError {
     },
     /// Its code is wrong: it was altered, or made by somebody else.
     #[error(
-        "the permission in the redirect is forged or was altered on its way; open the file by the manager's address again"
+        "the capability in the redirect is forged or was altered on its way; open the file by the manager's address again"
     )]
     Forged,
     /// For another server.
     #[error(
-        "the permission in the redirect is for disk server {theirs}, and this is {ours}; open the file by the manager's address again"
+        "the capability in the redirect is for disk server {theirs}, and this is {ours}; open the file by the manager's address again"
     )]
     OtherServer {
         /// The one that it is for.
@@ -218,11 +218,11 @@ pub enum CapabilityError {
     },
     /// Shown with another path than it was given for.
     #[error(
-        "the permission in the redirect is for another file than the one that is asked for with it; open this one by the manager's address, which gives it a permission of its own"
+        "the capability in the redirect is for another file than the one that is asked for; open this one by the manager's address to get a capability for it"
     )]
     OtherPath,
     /// It does not allow this.
-    #[error("the permission in the redirect is to {has}, not to {wanted}")]
+    #[error("the capability in the redirect is to {has}, not to {wanted}")]
     Rights {
         /// What it allows.
         has: Rights,
@@ -230,7 +230,7 @@ pub enum CapabilityError {
         wanted: Rights,
     },
     /// Its time is over.
-    #[error("the permission in the redirect expired {} ago; open the file by the manager's address again", units::show_duration(*ago))]
+    #[error("the capability in the redirect expired {} ago; open the file by the manager's address again", units::show_duration(*ago))]
     Expired {
         /// For how long it has been over.
         ago: Duration,

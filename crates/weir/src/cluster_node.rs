@@ -87,7 +87,7 @@ impl End {
     /// What a log that has stopped means.
     pub(crate) fn of_journal(journal: &journal::Journal) -> Option<Self> {
         let reason = journal.poisoned()?;
-        tracing::error!("the log has stopped: {reason}");
+        tracing::error!("the journal has stopped: {reason}");
         Some(if reason == journal::WRITER_DIED { Self::Broken(reason) } else { Self::DiskFailed(reason) })
     }
 

@@ -56,8 +56,8 @@ pub enum OpenError {
     Store(#[from] StoreError),
     /// The namespace comes from an older backup than the contents.
     #[error(
-        "the namespace is older than the contents beside it: it knows {namespace} sessions, and session {contents} has \
-         run on these contents. Journal, namespace and store belong together; nothing was changed"
+        "the namespace is older than the objects beside it: it knows {namespace} sessions, and session {contents} \
+         has run on these objects. Journal, namespace and store belong together; nothing was changed"
     )]
     OlderNamespace {
         /// The last session that the namespace knows.
@@ -66,13 +66,13 @@ pub enum OpenError {
         contents: u64,
     },
     /// `weir fsck --rebuild-store` was interrupted.
-    #[error("the store's index was being rebuilt, and that was not brought to its end")]
+    #[error("a rebuild of the store's index was started and not finished")]
     RebuildInterrupted,
     /// `weir restore` was interrupted.
-    #[error("a restore of the namespace was begun, and not brought to its end")]
+    #[error("a restore of the namespace was started and not finished")]
     RestoreInterrupted,
     /// A new log was begun in the place of a lost one, and not all has followed it.
-    #[error("a new log was begun in the place of a lost one, and that was not brought to its end")]
+    #[error("a new journal was started in place of a lost one, and that was not finished")]
     NewLogUnfinished,
     /// The mark of a new log does not read back.
     #[error("{file} does not read as it was written: `{text}`", file = crate::new_log::MARK)]
@@ -82,13 +82,14 @@ pub enum OpenError {
     },
     /// A new log was asked for where there is one.
     #[error(
-        "the log is there, and goes as far as the indexes: nothing was changed. If it is another node's, move journal away first"
+        "the journal is there, and goes as far as the indexes: nothing was changed. If it is another node's, move journal away first"
     )]
     LogIsThere,
     /// A new log was asked for where a part of the old one is left.
     #[error(
-        "a part of the log is there, records {oldest} to {last}: put the missing segments back. If they are lost for good, rename \
-         journal to journal-lost-by-hand and run this again: what it holds is then given up. Nothing was changed"
+        "a part of the journal is there, records {oldest} to {last}: put the missing segments back. If they are lost \
+         for good, rename journal to journal-lost-by-hand and run this again: what it holds is then lost. Nothing \
+         was changed"
     )]
     PartOfLog {
         /// Its first record.
@@ -98,8 +99,8 @@ pub enum OpenError {
     },
     /// Neither the index nor its checkpoints hold anything that a new log could go on with.
     #[error(
-        "there is no log, and neither the index of the {which} nor its checkpoints hold anything: with a new log there \
-         would be nothing left. Put {which}/index and {which}/checkpoint back; nothing was changed"
+        "there is no journal, and neither the index of the {which} nor its checkpoints hold anything: with a new \
+         journal there would be nothing left. Put {which}/index and {which}/checkpoint back; nothing was changed"
     )]
     NothingToGoOnWith {
         /// Whose.

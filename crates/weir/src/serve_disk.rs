@@ -176,11 +176,11 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 /// What a cluster is asked is asked of its manager: whoever asks here is told where that is.
 fn refer(disk: &DiskServer, ask: &Ask) -> Reply {
     if matches!(ask, Ask::ScrubStatus | Ask::ScrubNow { .. } | Ask::ScrubStop) {
-        return Reply::Refused("this is a disk server of a cluster, whose contents are not scrubbed yet".into());
+        return Reply::Refused("this is a disk server of a cluster, whose objects are not scrubbed yet".into());
     }
     let at = disk.manager().map(|(host, port)| format!(", which clients reach at {host}:{port}")).unwrap_or_default();
     Reply::Refused(format!(
-        "this is a disk server of a cluster: that is asked of its manager{at}, with --data of that one, on its machine"
+        "this is a disk server of a cluster: run the command on its manager{at}, with the manager's --data"
     ))
 }
 
@@ -221,7 +221,7 @@ fn default_location(config: &Config) -> Result<Location, Failure> {
     let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
     let host: String = host_name().chars().map(fits).collect();
     Location::new("default", "default", &host).map_err(|error| {
-        Failure::new(Exit::Usage, error).while_doing("this host's name is no place; say --place site/rack/host")
+        Failure::new(Exit::Usage, error).while_doing("this host's name is not valid in a location; use --location site/rack/host")
     })
 }
 

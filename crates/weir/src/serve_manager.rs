@@ -136,7 +136,7 @@ fn no_identity(error: link::IdentityError) -> Failure {
 /// The authority and the manager's own identity: made with the cluster, and read from then on.
 fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity), Failure> {
     let failed =
-        |error: namespace::NsError| Failure::new(Exit::Failed, error).while_doing("cannot read who is in the cluster");
+        |error: namespace::NsError| Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster");
     let (folder, file) = (data.path.join(CLUSTER_DIR), data.path.join(IDENTITY_FILE));
     let cluster = ClusterId(data.format.cluster);
     let is_founded = foundation.namespace.read(|read| namespace::member(read, FIRST_NODE)).map_err(failed)?.is_some();
@@ -227,7 +227,7 @@ fn open_door(
     let registration = ManagerRegistration::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now));
     links
         .start(listener, Some(Arc::new(door)), Some(Arc::new(registration)), Arc::clone(&started.receiver))
-        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot take nodes in"))
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot accept connections of nodes"))
 }
 
 /// A manager signs its own.

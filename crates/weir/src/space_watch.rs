@@ -39,7 +39,7 @@ impl<'a> SpaceWatch<'a> {
         };
         if space.floor_reached && !self.full {
             tracing::warn!(
-                "{} free of {}: new data is refused until more than {} are free; reading and deleting go on",
+                "{} free of {}: new data is refused until more than {} are free; reading and deleting continue",
                 show_size(space.free),
                 show_size(space.total),
                 show_size(space.floor)

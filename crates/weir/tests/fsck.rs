@@ -234,7 +234,7 @@ fn content_that_is_gone() {
         foundation.store.delete(replica(foundation, "/run/large")).unwrap();
         synced(foundation);
     });
-    assert_eq!(world.findings(), [(ProblemKind::ContentMissing, "/run/large".into())]);
+    assert_eq!(world.findings(), [(ProblemKind::ObjectMissing, "/run/large".into())]);
 }
 
 #[test]
@@ -354,8 +354,8 @@ fn a_recording_and_an_upload_without_bytes() {
     let mut findings = world.findings();
     findings.sort();
     let expected = [
-        (ProblemKind::WriterWithoutContent, "/run/new".into()),
-        (ProblemKind::UploadWithoutContent, "/run/small".into()),
+        (ProblemKind::WriterWithoutObject, "/run/new".into()),
+        (ProblemKind::UploadWithoutObject, "/run/small".into()),
     ];
     assert_eq!(findings, expected);
 }
@@ -391,7 +391,7 @@ fn an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage() {
         foundation.store.delete(replica(foundation, "/run/begun")).unwrap();
         synced(foundation);
     });
-    assert_eq!(world.findings(), [(ProblemKind::WriterWithoutContent, "/run/begun".into())]);
+    assert_eq!(world.findings(), [(ProblemKind::WriterWithoutObject, "/run/begun".into())]);
     // The clients come back, or not: nobody finds anything wrong later either.
     world.served_as(
         |config| config.times.grace = Duration::from_millis(100),
@@ -478,7 +478,7 @@ fn a_file_that_no_record_speaks_of() {
     let object = world.object_of(name);
     let mut findings = world.findings();
     findings.sort();
-    assert_eq!(findings[0], (ProblemKind::ContentMissing, "/run/large".into()));
+    assert_eq!(findings[0], (ProblemKind::ObjectMissing, "/run/large".into()));
     assert_eq!((findings[1].0, findings.len()), (ProblemKind::UnexplainedFile, 2), "{findings:?}");
     assert!(object.exists(), "it is left alone");
 }
@@ -580,7 +580,7 @@ fn after_a_kill_and_a_repaired_journal() {
     assert_eq!(objects.len(), 40, "20 files and their checksums");
     let repaired = node::weir_ends(&["fsck", "--repair-journal", "--data", data.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&repaired.stderr).into_owned();
-    assert!(said.contains("are lost") && said.contains("begins its life 2"), "{said}");
+    assert!(said.contains("are lost") && said.contains("begins incarnation 2"), "{said}");
 
     // Every content has its name, or is listed; none was removed.
     let findings = world.findings();
@@ -646,7 +646,7 @@ fn the_command_says_what_it_found() {
     let found = node::weir_ends(&["fsck", "--json", "--data", data]);
     assert_eq!(found.status.code(), Some(1));
     let json: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
-    assert_eq!(json["kinds"]["content-missing"]["found"], 1);
+    assert_eq!(json["kinds"]["object-missing"]["found"], 1);
     assert_eq!(json["listed"][0]["path"], "/run/large");
 
     let repaired = node::weir_ends(&["fsck", "--repair", "--data", data]);
@@ -677,7 +677,7 @@ fn a_lost_index_of_the_store_is_made_anew() {
     refused("cannot be built again");
     // Cut off before its end: the half of an index must not pass for a whole one.
     assert!(weir::rebuild::rebuild(&data(), &config).unwrap().is_some());
-    refused("was being rebuilt");
+    refused("a rebuild of the store's index was started");
     let run = || {
         let args = ["weir", "fsck", "--rebuild-store", "--data"].map(std::ffi::OsString::from);
         weir::run(args.into_iter().chain([world.data().into()]))

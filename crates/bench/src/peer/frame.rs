@@ -39,7 +39,7 @@ pub enum FrameError {
     },
     /// A length that no message has.
     #[error(
-        "a message of {length} bytes {direction} {peer}; there are none of more than {FRAME_BYTES_MAX}, and none that are empty"
+        "a message of {length} bytes {direction} {peer}; the limit is {FRAME_BYTES_MAX}, and 0 is not allowed"
     )]
     Length {
         /// The peer.

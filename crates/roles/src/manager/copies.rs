@@ -83,7 +83,7 @@ impl Manager {
             match effect {
                 CopyEffect::Look(after) => {
                     let page = self.missing_copies(after, now).unwrap_or_else(|error| {
-                        tracing::error!(%error, "cannot read which copies are owed");
+                        tracing::error!(%error, "cannot read the missing replicas");
                         MissingReplicaPage::default()
                     });
                     self.state().copying.found(now, page);
@@ -181,7 +181,7 @@ impl Manager {
         for (group, objects) in left {
             self.change(Durability::Written, ForgiveMissingReplica { group, objects }, move |result| {
                 if let Err(error) = result {
-                    tracing::error!(%group, %error, "what was owed to stores that have left cannot be forgotten");
+                    tracing::error!(%group, %error, "missing replicas of stores that have left cannot be removed from the list");
                 }
             });
         }
@@ -253,7 +253,7 @@ impl Manager {
                 Some(FailedCopy { group: done.group, object: done.object, from: source, to: done.store });
             tracing::warn!(
                 object = %done.object, from = %state.servers.shown(source), to = %state.servers.shown(done.store),
-                "a copy could not be made; it is tried again",
+                "a replica could not be made; repair tries again",
             );
             return state.copying.done(now, copy, false);
         }

@@ -66,7 +66,7 @@ impl<'a> Copier<'a> {
     /// Exports one file. Gives where it is now; `None`: nowhere, and the report says why.
     pub fn file(&mut self, facts: &Facts<'_>, report: &mut Report) -> Result<Option<PathBuf>, Failure> {
         let shown = match facts.path {
-            b"" => format!("content {}", facts.replica),
+            b"" => format!("object {}", facts.replica),
             path => path.escape_ascii().to_string(),
         };
         let failed = |error: StoreError| {
@@ -77,7 +77,7 @@ impl<'a> Copier<'a> {
         let reader = match self.store.open_read(facts.replica) {
             Ok(reader) => reader,
             Err(error) if concerns_the_replica(&error) => {
-                report.trouble(Trouble::Missing, &shown, &format!("its content cannot be had: {error}"));
+                report.trouble(Trouble::Missing, &shown, &format!("its bytes cannot be read: {error}"));
                 return Ok(None);
             }
             Err(error) => return Err(failed(error)),

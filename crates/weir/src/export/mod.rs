@@ -66,7 +66,7 @@ fn with_names(
         let failure = refused(data, error);
         if of_namespace {
             failure.while_doing(
-                "the namespace cannot be opened: `weir restore` puts a backup back. To export the contents without it, under the paths at which they were made, say --without-namespace",
+                "the namespace cannot be opened: `weir restore` puts a backup back. To export the objects without it, under the paths at which they were created, use --without-namespace",
             )
         } else {
             failure

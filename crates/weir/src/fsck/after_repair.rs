@@ -45,7 +45,7 @@ pub fn begin_new_life(foundation: &Foundation) -> Result<String, Failure> {
     };
     let context = namespace.context(now(), &Actor::admin(), None);
     let Incarnation(life) = namespace.change_wait(kv::Durability::Synced, context, request).map_err(refused)?;
-    Ok(format!("the namespace begins its life {life}, so that no number that was given out before is given out again"))
+    Ok(format!("the namespace begins incarnation {life}, so that no number is used twice"))
 }
 
 /// Lists the files of contents that the store does not know.
@@ -59,7 +59,7 @@ pub fn unknown_objects(foundation: &Foundation, report: &mut Report) -> Result<(
     })
     .map_err(|error| Failure::new(Exit::DiskFailed, error))?;
     if let Some(error) = trouble {
-        return Err(Failure::new(Exit::Failed, error).while_doing("the store could not be asked for its contents"));
+        return Err(Failure::new(Exit::Failed, error).while_doing("the objects of the store could not be read"));
     }
     for file in unknown {
         report.add(Finding::general(Problem::UnexplainedFile { file }));

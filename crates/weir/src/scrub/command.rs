@@ -19,7 +19,7 @@ pub fn run(args: &ScrubArgs) -> Result<Exit, Failure> {
         .rate
         .as_deref()
         .map(|text| match parse_size(text) {
-            Ok(0) => Err("a pass at 0 bytes a second would never end; --stop ends one".to_owned()),
+            Ok(0) => Err("a pass at 0 bytes per second would never end; --stop ends one".to_owned()),
             rate => rate,
         })
         .transpose()
@@ -91,7 +91,7 @@ fn in_words(status: &Status) -> Vec<String> {
 fn looked_at(tally: &Tally) -> String {
     let Tally { whole, busy, damaged, bytes, .. } = *tally;
     format!(
-        "  {} read; {whole} contents whole, {damaged} damaged, {busy} left out because they were being written",
+        "  {} read; {whole} objects whole, {damaged} damaged, {busy} skipped because they were being written",
         show_size(bytes)
     )
 }

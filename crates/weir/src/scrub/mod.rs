@@ -296,7 +296,7 @@ impl Shared {
                 let (tally, after) = desk.at()?;
                 *after = Some(replica);
                 match scrubbed {
-                    Looked::ObjectDigest => tally.whole += 1,
+                    Looked::Whole => tally.whole += 1,
                     Looked::Busy => tally.busy += 1,
                     Looked::Damaged => tally.damaged += 1,
                 }
@@ -315,7 +315,7 @@ impl Shared {
         self.keep();
         let Tally { whole, busy, damaged, bytes, .. } = tally;
         tracing::info!(
-            "scrub: pass {pass} has ended: {whole} contents of {bytes} bytes are whole, {damaged} damaged, {busy} were being written"
+            "scrub: pass {pass} has ended: {whole} objects of {bytes} bytes are whole, {damaged} damaged, {busy} were being written"
         );
         Ok(())
     }
@@ -339,7 +339,7 @@ impl Shared {
                 Ok(Scrubbed::ObjectDigest(_)) => {
                     damage::whole_again(&work.namespace, replica)
                         .map_err(|error| Stopped::Trouble(error.to_string()))?;
-                    return Ok(Looked::ObjectDigest);
+                    return Ok(Looked::Whole);
                 }
                 Ok(Scrubbed::Busy) => return Ok(Looked::Busy),
                 Ok(Scrubbed::Stopped) => {}
@@ -411,7 +411,7 @@ impl ScrubControl {
 }
 
 enum Looked {
-    ObjectDigest,
+    Whole,
     Busy,
     Damaged,
 }

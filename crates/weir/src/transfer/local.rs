@@ -231,7 +231,7 @@ impl LocalSink {
             options.custom_flags(flag(OFlags::NOFOLLOW)).open(&part).map_err(TransferError::local("make", &part))?;
         // Two copies to one place would write into each other's part. Nothing is changed before it is sure that this is the only one.
         let other = || {
-            let source = io::Error::other("another copy to this place is under way");
+            let source = io::Error::other("another copy to this target is under way");
             TransferError::Local { what: "write", path: part.display().to_string(), source }
         };
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
