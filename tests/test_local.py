@@ -290,7 +290,7 @@ def test_policies_are_set_inherited_and_taken_away(two, base):
 
 def test_policies_that_cannot_be_are_refused(two):
     for words, why in [
-        (["replica(3)", "spread=site"], "on 3 different sites, and there are 2; ask for fewer copies"),
+        (["replica(3)", "spread=site"], "on 3 different sites, and there are 2; ask for fewer replicas"),
         (["class=t1:1"], "stores of class t1"),
         (["replica(0)"], "is no policy"),
         (["nonsense"], "is no policy"),

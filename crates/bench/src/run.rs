@@ -37,7 +37,7 @@ pub enum RunError {
         source: Box<NetworkError>,
     },
     /// Something is where the trial's folder was to be.
-    #[error("{place}/{folder} is there already; nothing of it is touched. Remove it, or give another place")]
+    #[error("{place}/{folder} exists already; it is not touched. Remove it, or give another directory")]
     NotEmpty {
         /// The directory.
         place: String,

@@ -158,7 +158,7 @@ fn a_listing_names_what_is_there_and_nothing_else() {
         let text = format!("{:?}", done.complaints);
         assert_eq!(done.wrong, if one_directory { 1 } else { 2 }, "{text}");
         assert!(text.contains("f000003 is not listed"), "{text}");
-        assert!(one_directory || text.contains("f999999 is listed, and nobody has made it"), "{text}");
+        assert!(one_directory || text.contains("f999999 is listed, and no client has created it"), "{text}");
     }
 }
 

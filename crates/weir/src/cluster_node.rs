@@ -38,7 +38,7 @@ impl NodesAddress {
         let resolved = resolved.ok_or_else(|| usage("the name stands for no address".into()))?;
         if resolved.ip().is_unspecified() {
             return Err(usage(
-                "it is what other nodes are told, and nobody can connect to it; write an address of this machine"
+                "other nodes cannot connect to it; write an address of this machine"
                     .into(),
             ));
         }

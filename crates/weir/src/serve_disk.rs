@@ -151,7 +151,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         Outcome::Registered => None,
         Outcome::Refused(reason) => Some(End::Refused(Failure::message(
             Exit::DataDirectory,
-            format!("the cluster does not take this disk server as it is: {reason}"),
+            format!("the cluster does not accept this disk server as it is: {reason}"),
         ))),
     };
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
@@ -270,8 +270,9 @@ fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity,
                 return Err(Failure::message(
                     Exit::DataDirectory,
                     format!(
-                        "{} is lost: this node had joined cluster {:032x}; nothing was changed. Put the file back from a backup. If there is none, \
-                         have the node join again with an empty data directory, and give it its stores as [[store]] there",
+                        "{} is lost: this node had joined cluster {:032x}; nothing was changed. Put the file back \
+                         from a backup. If there is none, let the node join again with an empty data directory, and \
+                         name its stores as [[store]] in the configuration",
                         file.display(),
                         data.format.cluster
                     ),
@@ -402,7 +403,7 @@ fn renew(
     let path = data.join(IDENTITY_FILE);
     Renewing { identity, path, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
         .start(LOOK_EVERY)
-        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot look after the certificate"))
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
 
 enum Outcome {

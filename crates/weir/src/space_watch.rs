@@ -35,7 +35,7 @@ impl<'a> SpaceWatch<'a> {
     pub(crate) fn look(&mut self) {
         let space = match (self.space)() {
             Ok(space) => space,
-            Err(error) => return tracing::error!("cannot tell how much space is free: {error}"),
+            Err(error) => return tracing::error!("cannot read the free space: {error}"),
         };
         if space.floor_reached && !self.full {
             tracing::warn!(

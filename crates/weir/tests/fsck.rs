@@ -449,7 +449,7 @@ fn totals_that_are_wrong() {
     let args = FsckArgs { data: world.data(), repair: true, ..FsckArgs::default() };
     let (_, report) = world.look(&args);
     assert_eq!((report.found(), report.remaining()), (1, 0), "{:?}", report.listed());
-    assert_eq!(report.listed()[0].repaired.as_deref(), Some("counted anew: 3 entries and 600017 bytes"));
+    assert_eq!(report.listed()[0].repaired.as_deref(), Some("counted again: 3 entries and 600017 bytes"));
     assert_eq!(world.findings(), []);
     let mended = world.opened(|foundation| {
         let dir =
@@ -640,7 +640,7 @@ fn the_command_says_what_it_found() {
     let found = node::weir_ends(&["fsck", "--data", data]);
     let said = String::from_utf8(found.stdout).unwrap();
     assert_eq!(found.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("/run/large: its content of 300000 bytes is not on the disk"), "{said}");
+    assert!(said.starts_with("/run/large: its object of 300000 bytes is not on the disk"), "{said}");
     assert!(said.ends_with("1 found, 1 still there\n"), "{said}");
 
     let found = node::weir_ends(&["fsck", "--json", "--data", data]);

@@ -158,7 +158,7 @@ fn after_a_clean_stop_all_is_there_but_bytes_that_only_the_log_had() {
     let (code, said) = world.begin_new_log();
     assert_eq!(code, 1, "one file is still missing its bytes: {said}");
     assert!(said.contains("the journal is lost") && said.contains("begins incarnation 2"), "{said}");
-    assert!(said.contains("/run/small: its content of 16 bytes is not on the disk"), "{said}");
+    assert!(said.contains("/run/small: its object of 16 bytes is not on the disk"), "{said}");
     assert_eq!(world.findings(), [(ProblemKind::ObjectMissing, "/run/small".to_owned())]);
     assert_eq!(walk(&world.data().join("store/objects")), objects);
 

@@ -68,7 +68,7 @@ pub enum CampaignError {
         source: ForeignError,
     },
     /// Flows with nobody.
-    #[error("work `{name}` is about flows {}; give systems a `peer`, the HOST:PORT of `weir bench flows` on their machines", if *at_once { "with several systems at once, and fewer than two have a far side" } else { "with systems, and none has a far side" })]
+    #[error("work `{name}` is about flows {}; give systems a `peer`, the HOST:PORT of `weir bench flows` on their machines", if *at_once { "with several systems at once, and fewer than two have a server for network tests" } else { "with systems, and none has a server for network tests" })]
     NoPeers {
         /// The work.
         name: String,
@@ -405,11 +405,11 @@ mod tests {
         let systems: Vec<_> = flows.iter().map(|work| campaign.systems_of(work, &[1, 0])).collect();
         assert_eq!(systems.iter().filter(|systems| **systems == [1, 0]).count(), 4);
         assert_eq!(systems.iter().filter(|systems| **systems == [0]).count(), 4);
-        assert!(with(network, 0).unwrap_err().to_string().contains("none has a far side"));
+        assert!(with(network, 0).unwrap_err().to_string().contains("none has a server for network tests"));
         assert!(with(network, 1).unwrap_err().to_string().contains("fewer than two"));
         let alone = network.replace("[false, true]", "false");
         assert_eq!(with(&alone, 1).unwrap().systems_of(&flows[0], &[1, 0]), [0]);
-        assert!(with(&alone, 0).unwrap_err().to_string().contains("none has a far side"));
+        assert!(with(&alone, 0).unwrap_err().to_string().contains("none has a server for network tests"));
         let beside = with(&format!("{alone}beside = [\"iperf3\"]\n"), 1).unwrap();
         let flows: Vec<Work> = beside.works().into_iter().filter(Work::needs_peers).collect();
         let titles: Vec<_> = flows[0].phases.iter().map(|phase| phase.workload().title()).collect();
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(server("peer = \"[::1]:1\""), "[::1]:5201");
         assert_eq!(server("peer = \"h:1\"\niperf3 = \"other:7\""), "other:7");
         let wrong = |system: &str, work: &str| with(system, work).unwrap_err().to_string();
-        assert!(wrong("", "").contains("none has a far side"));
+        assert!(wrong("", "").contains("none has a server for network tests"));
         assert!(wrong("iperf3 = \"h:1\"", "").contains("`iperf3` and no peer"));
         assert!(wrong("peer = \"h:1\"\niperf3 = \"h\"", "").contains("`h` is no HOST:PORT"));
         assert!(wrong("peer = \"h:1\"\niperf3 = \"--logfile=x:1\"", "").contains("no HOST:PORT"));

@@ -111,7 +111,7 @@ impl fmt::Display for Role {
             Self::Coordinator => "a coordinator",
             Self::Agent => "an agent",
             Self::FlowsNear => "somebody who asks for flows",
-            Self::FlowsFar => "the far side of flows",
+            Self::FlowsFar => "the server of a network test",
             Self::Flow => "a flow",
         })
     }

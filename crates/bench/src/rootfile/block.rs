@@ -127,7 +127,7 @@ impl Unpacker {
                 }
             }
             b"CS" => Err(RootFileError::unsupported(format!(
-                "at byte {offset}: compressed by ROOT's first algorithm (`CS`), which nobody writes any more"
+                "at byte {offset}: compressed by ROOT's first algorithm (`CS`), which no program writes any more"
             ))),
             other => Err(wrong("an unknown algorithm", format!("`{}`", other.escape_ascii()))),
         }

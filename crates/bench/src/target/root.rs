@@ -232,7 +232,7 @@ impl OpenFile for RootFile {
         let since = Instant::now();
         match &mut self.way {
             Way::Write(_) => {
-                return Err(TargetError::Unsupported { what: "reading from a file in the making", by: "root://" });
+                return Err(TargetError::Unsupported { what: "reading from an unfinished file", by: "root://" });
             }
             Way::Read(reader) => {
                 self.started.push_back((offset, since));

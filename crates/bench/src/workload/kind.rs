@@ -41,7 +41,7 @@ pub enum WorkError {
     #[error(transparent)]
     Network(#[from] SpecError),
     /// Nobody to have flows with.
-    #[error("flows need the far side of a system; give the system a `peer`")]
+    #[error("flows need the server of a network test; give the system a `peer`")]
     NoPeer,
     /// Of analysis.
     #[error(transparent)]

@@ -446,7 +446,7 @@ mod tests {
     fn what_is_only_so_at_present_is_said() {
         let doubts = judged(WantedState::Online, StoreState::Lost, "replica(2) spread=site").unwrap();
         assert_eq!(doubts.len(), 1);
-        assert!(doubts[0].starts_with("at present no file can be made under it: replica(2)"), "{}", doubts[0]);
+        assert!(doubts[0].starts_with("at present no file can be created under it: replica(2)"), "{}", doubts[0]);
         let doubts = judged(WantedState::Online, StoreState::Online, "replica(1) prefer=c").unwrap();
         assert_eq!(doubts, ["there is no store at c, which it prefers"]);
     }

@@ -107,7 +107,7 @@ fn take(
 ) -> Result<Manifest, Failure> {
     target.add(head, taken, content).map_err(|error| {
         of_target(error)
-            .while_doing("the backup was not taken; the ones before it are as they were, and this may be run again")
+            .while_doing("the backup was not taken; earlier ones are unchanged; run it again")
     })
 }
 

@@ -370,7 +370,7 @@ fn of_target(error: TargetError) -> Failure {
 
 fn refused_restore(data: &DataDir, error: OpenError) -> Failure {
     let failure = refused(data, error);
-    failure.while_doing("the restore was not brought to its end; it may be run again. The backup is as it was")
+    failure.while_doing("the restore was not finished; run it again. The backup is as it was")
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ impl Peers {
         let of_agents = (machines.agents > 0).then(|| token::read(machines.token_file.as_deref())).transpose()?;
         let far = |system: &bench::campaign::System| -> Result<Option<Far>, Failure> {
             let Some(address) = system.peer.clone() else { return Ok(None) };
-            let doing = || format!("the far side of `{}`", system.name);
+            let doing = || format!("the server of the network test of `{}`", system.name);
             let token = token::read(system.token_file.as_deref()).map_err(|error| error.while_doing(doing()))?;
             if of_agents.as_ref().is_some_and(|of_agents| *of_agents != token) {
                 let text =

@@ -36,7 +36,7 @@ fn in_words(path: &str, file: &FileView) -> Vec<String> {
     }
     lines.push(String::new());
     if let Some(chunk) = content.chunk {
-        lines.push(format!("striped over {} stripe units in chunks of {}", content.units.len(), show_size(chunk)));
+        lines.push(format!("striped over {} units in chunks of {}", content.units.len(), show_size(chunk)));
         let rows: Vec<Vec<String>> = (0..).zip(&content.units).flat_map(rows_of_unit).collect();
         lines.extend(table_lines(&["unit", "length", "object", "location", "node", "state", "replica", "store"], &rows));
         return lines;

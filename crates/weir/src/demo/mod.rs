@@ -71,7 +71,7 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
         }
         // What was under way when the demo was stopped has failed for that reason.
         Err(_) if stop.is_asked() => {
-            screen.verdict(false, "Stopped before the end; nothing that was started goes on.");
+            screen.verdict(false, "Stopped before the end; nothing is left running.");
             Exit::Failed
         }
         Err(trouble) => {
@@ -80,7 +80,7 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
                 Trouble::Failed(error) => format!("the demo could not go on: {error}"),
             };
             screen.bad(&reason);
-            screen.verdict(false, "Not as it should be. The manager's log ends:");
+            screen.verdict(false, "Something is wrong. The manager's log ends:");
             for line in Cluster::log_end(&place.path().join("cluster")).lines() {
                 screen.note(line);
             }

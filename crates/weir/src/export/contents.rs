@@ -74,7 +74,7 @@ pub fn export(
 fn all(store: &Store, data: &Path, copier: &mut Copier<'_>, report: &mut Report) -> Result<(), Failure> {
     let failed = |error: StoreError| {
         Failure::new(Exit::Failed, error)
-            .while_doing("the store cannot be read; the export may be run again and goes on")
+            .while_doing("the store cannot be read; run the export again to continue")
     };
     let mut before = None;
     loop {

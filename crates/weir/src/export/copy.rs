@@ -71,7 +71,7 @@ impl<'a> Copier<'a> {
         };
         let failed = |error: StoreError| {
             Failure::new(Exit::Failed, error)
-                .while_doing("the store cannot be read; the export may be run again and goes on")
+                .while_doing("the store cannot be read; run the export again to continue")
         };
         let status = self.store.status(facts.replica).map_err(failed)?;
         let reader = match self.store.open_read(facts.replica) {
@@ -121,7 +121,7 @@ impl<'a> Copier<'a> {
                 if below.starts_with(UNNAMED) {
                     report.counts.unnamed += 1;
                 } else if !first {
-                    report.trouble(Trouble::Renamed, &shown, &format!("its name was taken; it is {}", below.display()));
+                    report.trouble(Trouble::Renamed, &shown, &format!("its name was taken; it is now {}", below.display()));
                 }
                 Ok(Some(below))
             }
@@ -152,7 +152,7 @@ impl<'a> Copier<'a> {
             Ok(refused) => report_refused(shown, &refused, report),
             // Its mode, or whose it is by now, keeps us out; the others may be had.
             Err(error) if of_this_file(&error) || error.kind() == io::ErrorKind::PermissionDenied => {
-                let what = format!("it is there, and what it has besides its bytes cannot be given to it: {error}");
+                let what = format!("it is there, but its times, mode or owner cannot be set: {error}");
                 report.trouble(Trouble::Failed, shown, &what);
             }
             Err(error) => return Err(stop(shown, error)),
@@ -205,7 +205,7 @@ impl<'a> Copier<'a> {
         let len = reader.len();
         let mut copied =
             Copied { len: 0, adler32: Adler32::EMPTY, crc32c: Crc32c::EMPTY, bad: 0, first_bad: String::new() };
-        let written = |error| stop("a file in the making", error);
+        let written = |error| stop("an unfinished file", error);
         part.file.set_len(len).map_err(written)?;
         while copied.len < len {
             let want = usize::try_from(len - copied.len).map_or(STEP, |left| left.min(STEP));
@@ -216,7 +216,7 @@ impl<'a> Copier<'a> {
                 Err(error) if concerns_the_replica(&error) => read_pages(reader, &mut copied, buffer),
                 Err(error) => {
                     return Err(Failure::new(Exit::Failed, error)
-                        .while_doing("the store cannot be read; the export may be run again and goes on"));
+                        .while_doing("the store cannot be read; run the export again to continue"));
                 }
             }
             // Zeros are there already, as a hole.
@@ -285,5 +285,5 @@ pub fn of_this_file(error: &io::Error) -> bool {
 /// The export cannot go on.
 pub fn stop(what: &str, error: io::Error) -> Failure {
     Failure::new(Exit::Failed, error)
-        .while_doing(format!("cannot write {what}; the export may be run again and goes on where it was"))
+        .while_doing(format!("cannot write {what}; run the export again to continue"))
 }

@@ -45,7 +45,7 @@ pub fn run(args: &ExportArgs) -> Result<Exit, Failure> {
         with_names(&data, &config, &out, args, &mut report)?;
     }
     out.close().map_err(|error| {
-        Failure::new(Exit::Failed, error).while_doing("what the export needed besides cannot be removed")
+        Failure::new(Exit::Failed, error).while_doing("the temporary files of the export cannot be removed")
     })?;
     let mut stdout = std::io::stdout().lock();
     let printed =

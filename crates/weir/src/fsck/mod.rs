@@ -89,7 +89,7 @@ pub fn run(args: &FsckArgs) -> Result<Exit, Failure> {
 /// Looks at everything in `foundation`, repairs what was asked for, and tells `report`.
 pub fn look(foundation: &Foundation, args: &FsckArgs, report: &mut Report) -> Result<Counts, Failure> {
     let failed = |error: check::CheckError| {
-        Failure::new(Exit::Failed, error).while_doing("the check could not be brought to its end")
+        Failure::new(Exit::Failed, error).while_doing("the check could not be finished")
     };
     for file in &foundation.found.store.unexplained {
         report.add(Finding::general(Problem::UnexplainedFile { file: format!("store/{file}") }));
@@ -169,7 +169,7 @@ fn refuse_unfinished(data: &DataDir, args: &FsckArgs) -> Result<(), Failure> {
 /// `--rebuild-store`. Says whether anything was rebuilt.
 fn rebuild_store(data: &DataDir, config: &Config, report: &mut Report) -> Result<bool, Failure> {
     let rebuilt = rebuild::rebuild(data, config).map_err(|error| {
-        Failure::new(error.exit(), error).while_doing("the store's index could not be rebuilt; this may be run again")
+        Failure::new(error.exit(), error).while_doing("the store's index could not be rebuilt; run this again")
     })?;
     let Some(rebuilt) = rebuilt else {
         let _ = writeln!(std::io::stderr(), "the store's index is not lost; nothing was rebuilt");
@@ -190,7 +190,7 @@ fn rebuild_store(data: &DataDir, config: &Config, report: &mut Report) -> Result
 fn begin_log(data: &DataDir, config: &Config, report: &mut Report) -> Result<(), Failure> {
     let begun = new_log::begin_new_log(data, config, StoreIndex::MustBeThere).map_err(|error| match &error {
         OpenError::LogIsThere | OpenError::PartOfLog { .. } => {
-            Failure::new(error.exit(), error).while_doing("no new journal was begun")
+            Failure::new(error.exit(), error).while_doing("no new journal was started")
         }
         _ => refused(data, error),
     })?;

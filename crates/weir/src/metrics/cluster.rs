@@ -47,7 +47,7 @@ impl ClusterSource {
         match self {
             Self::Manager { manager, .. } => match manager.top_view() {
                 Ok(view) => of_manager(out, &view),
-                Err(error) => tracing::warn!("the cluster cannot be counted for the metrics: {error}"),
+                Err(error) => tracing::warn!("the cluster's metrics cannot be computed: {error}"),
             },
             Self::Disk(disk) => of_disk_server(out, disk),
         }

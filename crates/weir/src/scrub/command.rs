@@ -46,7 +46,7 @@ fn answer(args: &ScrubArgs, what: &Ask) -> Result<serde_json::Value, Failure> {
     match ask(&args.data, what) {
         Ok((answer, _)) => Ok(answer),
         Err(error @ AskError::NotRunning { .. }) => Err(Failure::new(Exit::Failed, error)
-            .while_doing("the scrub is done by a running node; `weir fsck` checks a stopped one")),
+            .while_doing("a running node does the scrub; `weir fsck` checks a stopped one")),
         Err(error) => Err(Failure::new(Exit::Failed, error)),
     }
 }
@@ -80,10 +80,10 @@ fn in_words(status: &Status) -> Vec<String> {
             lines.push(format!("the last pass went from {} to {}", show_time(last.began), show_time(last.ended)));
             lines.push(looked_at(&last));
         }
-        None => lines.push("no pass has come to its end yet".into()),
+        None => lines.push("no pass has ended yet".into()),
     }
     if let Some(trouble) = &status.trouble {
-        lines.push(format!("it cannot go on for now: {trouble}"));
+        lines.push(format!("it cannot continue for now: {trouble}"));
     }
     lines
 }

@@ -117,7 +117,7 @@ impl Scrub {
         config: ScrubConfig,
     ) -> std::io::Result<Self> {
         let position = Position::read(&*disk).unwrap_or_else(|error| {
-            tracing::warn!("how far the scrub was cannot be read: {error}");
+            tracing::warn!("the position of the scrub cannot be read: {error}");
             Position::default()
         });
         let desk = Mutex::new(ScrubControl { position, ..ScrubControl::default() });
@@ -228,7 +228,7 @@ impl Shared {
             }
             let mut desk = self.desk();
             if trouble.is_some() && trouble != desk.trouble {
-                tracing::error!("the scrub cannot go on for now: {}", trouble.as_deref().unwrap_or_default());
+                tracing::error!("the scrub cannot continue for now: {}", trouble.as_deref().unwrap_or_default());
             }
             desk.trouble = trouble;
             if desk.trouble.is_some() && !desk.stop {
@@ -245,7 +245,7 @@ impl Shared {
         let position = self.desk().position;
         if let Err(error) = position.write(&*self.disk) {
             tracing::warn!(
-                "how far the scrub is cannot be kept, so a restart will begin the pass further back: {error}"
+                "the position of the scrub cannot be saved, so a restart will begin the pass further back: {error}"
             );
         }
     }

@@ -290,7 +290,7 @@ impl<'a> Churner<'a> {
             self.wrong(text);
         }
         for name in strangers {
-            self.wrong(format!("{directory}/{name} is listed, and nobody has made it"));
+            self.wrong(format!("{directory}/{name} is listed, and no client has created it"));
         }
         Ok(())
     }
