@@ -168,7 +168,8 @@ pub(crate) fn decode(payload: &[u8]) -> Result<impl Iterator<Item = Entry<'_>>, 
     let (header, mut rest) = payload.split_at_checked(HEADER).ok_or_else(|| damaged("shorter than its header"))?;
     let &[version, flags, c0, c1, c2, c3] = header else { return Err(damaged("shorter than its header")) };
     if version != VERSION || flags != 0 {
-        let what = format!("a batch in the journal has version {version} with flags {flags:#x}, which is not known here");
+        let what =
+            format!("a batch in the journal has version {version} with flags {flags:#x}, which is not known here");
         return Err(KvError::Unsupported(what));
     }
     let mut left = u32::from_le_bytes([c0, c1, c2, c3]);
@@ -180,8 +181,9 @@ pub(crate) fn decode(payload: &[u8]) -> Result<impl Iterator<Item = Entry<'_>>, 
         if left == 0 {
             failed = true;
             let trailing = rest.len();
-            return (trailing > 0)
-                .then(|| Err(KvError::Damaged(format!("a batch in the journal: {trailing} bytes after its last entry"))));
+            return (trailing > 0).then(|| {
+                Err(KvError::Damaged(format!("a batch in the journal: {trailing} bytes after its last entry")))
+            });
         }
         left -= 1;
         let entry = take_entry(&mut rest);

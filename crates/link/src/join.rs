@@ -249,8 +249,7 @@ fn receive<T: serde::de::DeserializeOwned>(halves: &mut Halves, deadline: Deadli
     if !halves.reading.fill(&mut bytes, deadline)? {
         return Err(CloseCause::BrokenOff);
     }
-    message::decode(&bytes)
-        .map_err(|error| CloseCause::Misbehaved(format!("sent an invalid message: {error}")))
+    message::decode(&bytes).map_err(|error| CloseCause::Misbehaved(format!("sent an invalid message: {error}")))
 }
 
 /// Lets the node at the other end in, if its token is good.

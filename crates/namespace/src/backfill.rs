@@ -229,7 +229,10 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
     }
     let (goes, is_lost) = (|store: StoreId| go.contains(&store), |store: StoreId| lost.contains(&store));
     if !has_successors(members, leaves, is_lost) {
-        return Err(needed(leaves, "of the remaining stores all are removed as lost, or have not received everything yet"));
+        return Err(needed(
+            leaves,
+            "of the remaining stores all are removed as lost, or have not received everything yet",
+        ));
     }
     let mut after = None;
     loop {

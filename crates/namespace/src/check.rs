@@ -292,11 +292,7 @@ impl Check<'_> {
 
     fn content(&mut self, key: &[u8], ino: Ino, content: &Content) -> Result<(), NsError> {
         let is_dealt_out = crate::stripe_of(self.read, content.object)?.is_some();
-        self.must(
-            is_dealt_out == (content.group == GroupId::STRIPED),
-            key,
-            "its group and its stripe do not agree",
-        );
+        self.must(is_dealt_out == (content.group == GroupId::STRIPED), key, "its group and its stripe do not agree");
         self.must(content.object.0 < self.untaken.object, key, "an object number above those that were taken");
         if let FileState::Open(by) | FileState::Updating(by) = content.state {
             let writer = WriterRecord::get(self.read, by, content.object)?;
@@ -421,7 +417,11 @@ impl Check<'_> {
             let is_held = unit.is_some_and(|unit| unit.nlink == 0 && unit.holders == 1);
             self.must(is_held && content.is_some(), key, "a stripe unit is not there, or belongs to another file too");
             let state = content.map(|content| content.state);
-            self.must(!is_whole || state == Some(FileState::Complete), key, "a complete file has a stripe unit that is incomplete");
+            self.must(
+                !is_whole || state == Some(FileState::Complete),
+                key,
+                "a complete file has a stripe unit that is incomplete",
+            );
         }
         Ok(())
     }

@@ -261,7 +261,10 @@ fn find_place(
             // Nobody asked for this permission yet if the file that was to be replaced is gone.
             let denied = permit(&ctx.actor, &parent.access, Want::Write, &String::new).is_err();
             if replaces.is_some() && denied {
-                return refuse(ErrorCode::Denied, "the file has been removed meanwhile, and you may not create it again");
+                return refuse(
+                    ErrorCode::Denied,
+                    "the file has been removed meanwhile, and you may not create it again",
+                );
             }
             Ok(Ok(Place::Free))
         }

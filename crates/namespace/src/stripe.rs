@@ -91,7 +91,8 @@ pub fn stripe_of(read: &dyn Read, object: ObjectId) -> Result<Option<StripeRecor
 /// The units of a striped content, in their order, and how it is dealt out.
 pub fn units_of(read: &dyn Read, object: ObjectId) -> Result<(Stripe, Vec<Inode>), NsError> {
     let damaged = |why| NsError::Damaged { key: keys::stripe(object).escape_ascii().to_string(), why };
-    let record = stripe_of(read, object)?.ok_or_else(|| damaged("a file is striped, and its stripe is not recorded"))?;
+    let record =
+        stripe_of(read, object)?.ok_or_else(|| damaged("a file is striped, and its stripe is not recorded"))?;
     let mut units = Vec::with_capacity(record.units.len());
     for ino in &record.units {
         let located = locate(read, *ino)?.filter(|located| located.inode.content().is_some());

@@ -110,9 +110,7 @@ pub enum OpeningError {
     #[error("{0} should have it and has lost it, or was restored from an old copy")]
     StaleReplica(String),
     /// All that could be asked for it have been, and each has refused.
-    #[error(
-        "all servers that have it were tried and refused it; their logs say why: {0}"
-    )]
+    #[error("all servers that have it were tried and refused it; their logs say why: {0}")]
     AllRefused(String),
     /// A striped one lacks units.
     #[error("not all of its stripe units are on stores that are online: {0}")]

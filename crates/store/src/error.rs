@@ -74,7 +74,9 @@ pub enum StoreError {
         page: u64,
     },
     /// The written parts of one replica are too scattered.
-    #[error("replica {replica} has {limit} separate written parts already; fill the gaps before writing at more offsets")]
+    #[error(
+        "replica {replica} has {limit} separate written parts already; fill the gaps before writing at more offsets"
+    )]
     TooManyRanges {
         /// The replica.
         replica: ReplicaId,

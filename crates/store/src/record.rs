@@ -190,7 +190,9 @@ impl Seen {
         let mut input = Decoder::new(bytes, "the store's record of used objects");
         let version = input.u8()?;
         if version != VERSION {
-            return Err(StoreError::Unsupported { what: format!("the store's record of used objects (version {version})") });
+            return Err(StoreError::Unsupported {
+                what: format!("the store's record of used objects (version {version})"),
+            });
         }
         let seen = Self { incarnation: Incarnation(input.u64()?), objects: input.ranges()? };
         input.end()?;

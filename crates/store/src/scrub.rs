@@ -162,7 +162,8 @@ impl Inner {
         let before = index(offset - start);
         let end = before + header as usize + index(record.len);
         let bytes = scrubber.buffer.get_mut(..end.next_multiple_of(PAGE_SIZE));
-        let bytes = bytes.ok_or_else(|| StoreError::damaged(format!("the length of replica {replica} in the index")))?;
+        let bytes =
+            bytes.ok_or_else(|| StoreError::damaged(format!("the length of replica {replica} in the index")))?;
         let got = file.read_at(bytes, start)?;
         if !file.is_direct() {
             file.drop_cache(start, bytes.len() as u64);

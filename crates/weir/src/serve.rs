@@ -211,9 +211,9 @@ pub(crate) fn not_served(error: server::ServerError) -> Failure {
 /// The one line on stdout.
 pub(crate) fn say_ready(address: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "weir: ready {address}").and_then(|()| stdout.flush()).map_err(|error| {
-        Failure::new(Exit::Failed, error).while_doing("cannot write the ready line to stdout")
-    })?;
+    writeln!(stdout, "weir: ready {address}")
+        .and_then(|()| stdout.flush())
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot write the ready line to stdout"))?;
     tracing::info!("ready {address}");
     Ok(())
 }

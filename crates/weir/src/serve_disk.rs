@@ -221,7 +221,8 @@ fn default_location(config: &Config) -> Result<Location, Failure> {
     let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
     let host: String = host_name().chars().map(fits).collect();
     Location::new("default", "default", &host).map_err(|error| {
-        Failure::new(Exit::Usage, error).while_doing("this host's name is not valid in a location; use --location site/rack/host")
+        Failure::new(Exit::Usage, error)
+            .while_doing("this host's name is not valid in a location; use --location site/rack/host")
     })
 }
 

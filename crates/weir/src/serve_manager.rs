@@ -135,8 +135,9 @@ fn no_identity(error: link::IdentityError) -> Failure {
 
 /// The authority and the manager's own identity: made with the cluster, and read from then on.
 fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity), Failure> {
-    let failed =
-        |error: namespace::NsError| Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster");
+    let failed = |error: namespace::NsError| {
+        Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
+    };
     let (folder, file) = (data.path.join(CLUSTER_DIR), data.path.join(IDENTITY_FILE));
     let cluster = ClusterId(data.format.cluster);
     let is_founded = foundation.namespace.read(|read| namespace::member(read, FIRST_NODE)).map_err(failed)?.is_some();

@@ -101,7 +101,10 @@ pub fn of_parts(
     if store.orphans_removed > 0 {
         say(
             false,
-            format!("{} files of open writes that were never started or were removed are deleted now", store.orphans_removed),
+            format!(
+                "{} files of open writes that were never started or were removed are deleted now",
+                store.orphans_removed
+            ),
         );
     }
     for file in &store.unexplained {

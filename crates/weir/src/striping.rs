@@ -127,7 +127,8 @@ impl StripedFile for AtRest {
         let got = self.units.read(offset, &mut into[..wanted]).map_err(told)?;
         if got < wanted {
             let end = offset.saturating_add(got as u64);
-            let text = format!("it ends at {end} bytes, and {} were expected: a stripe unit of it is too short", self.len);
+            let text =
+                format!("it ends at {end} bytes, and {} were expected: a stripe unit of it is too short", self.len);
             return Err(StripedError { number: ErrorNumber::IO_ERROR, text });
         }
         Ok(got)

@@ -38,9 +38,7 @@ pub enum FrameError {
         length: u32,
     },
     /// A length that no message has.
-    #[error(
-        "a message of {length} bytes {direction} {peer}; the limit is {FRAME_BYTES_MAX}, and 0 is not allowed"
-    )]
+    #[error("a message of {length} bytes {direction} {peer}; the limit is {FRAME_BYTES_MAX}, and 0 is not allowed")]
     Length {
         /// The peer.
         peer: String,

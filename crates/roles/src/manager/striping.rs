@@ -293,8 +293,8 @@ fn find_unit(
     let file = file.ok_or_else(|| stale(of, unit, "its writer has ended, or its client has opened it again since"))?;
     let (_, units) = namespace::units_of(read, of.object)?;
     let content = units.get(usize::from(unit)).and_then(Inode::content).copied();
-    let content =
-        content.ok_or_else(|| NsError::NotFound(format!("stripe unit {unit} of object {:016x}", of.object.0), "unit"))?;
+    let content = content
+        .ok_or_else(|| NsError::NotFound(format!("stripe unit {unit} of object {:016x}", of.object.0), "unit"))?;
     let writer = match content.state {
         FileState::Open(by) | FileState::Updating(by) => namespace::writer_of(read, by, content.object)?,
         FileState::Complete | FileState::Interrupted(_) => None,

@@ -158,8 +158,7 @@ impl Connection {
                         Ok(Next::Make(Create { op, mtime, data: entry.data, reply }))
                     }
                     Role::Manager(_) => {
-                        let text =
-                            format!("Cannot make {path} here: open it, and send its data where the answer says");
+                        let text = format!("Cannot make {path} here: open it, and send its data where the answer says");
                         Err((Refusal::new(ErrorNumber::UNSUPPORTED, text), reply))
                     }
                     Role::Disk(disk) => match self.granted_entry(disk, &path, &target) {

@@ -106,8 +106,7 @@ fn take(
     content: &mut dyn FnMut(&mut File) -> io::Result<()>,
 ) -> Result<Manifest, Failure> {
     target.add(head, taken, content).map_err(|error| {
-        of_target(error)
-            .while_doing("the backup was not taken; earlier ones are unchanged; run it again")
+        of_target(error).while_doing("the backup was not taken; earlier ones are unchanged; run it again")
     })
 }
 

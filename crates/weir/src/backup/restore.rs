@@ -75,9 +75,9 @@ impl Until {
     fn parse(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(record) => Ok(Self::Record(Seq(record))),
-            Err(_) => {
-                parse_time(text).map(Self::Time).map_err(|why| format!("{why}; or the number of a record of the journal"))
-            }
+            Err(_) => parse_time(text)
+                .map(Self::Time)
+                .map_err(|why| format!("{why}; or the number of a record of the journal")),
         }
     }
 

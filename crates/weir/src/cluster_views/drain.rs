@@ -118,9 +118,6 @@ mod tests {
         assert_eq!(deleting[0], "store 7 at s/r/h: everything is on other stores; its replicas are being deleted");
         let empty = in_words(&RepairView { stuck: Vec::new(), ..with(leaver(0, true)) });
         assert_eq!(empty, ["store 7 at s/r/h is drained: its disk can be taken away"]);
-        assert_eq!(
-            in_words(&RepairView { draining: Vec::new(), ..with(leaver(0, true)) }),
-            ["no store is draining"]
-        );
+        assert_eq!(in_words(&RepairView { draining: Vec::new(), ..with(leaver(0, true)) }), ["no store is draining"]);
     }
 }

@@ -38,7 +38,8 @@ fn in_words(path: &str, file: &FileView) -> Vec<String> {
     if let Some(chunk) = content.chunk {
         lines.push(format!("striped over {} units in chunks of {}", content.units.len(), show_size(chunk)));
         let rows: Vec<Vec<String>> = (0..).zip(&content.units).flat_map(rows_of_unit).collect();
-        lines.extend(table_lines(&["unit", "length", "object", "location", "node", "state", "replica", "store"], &rows));
+        lines
+            .extend(table_lines(&["unit", "length", "object", "location", "node", "state", "replica", "store"], &rows));
         return lines;
     }
     if content.copies.is_empty() {

@@ -41,10 +41,7 @@ fn in_words(view: &RepairView) -> Vec<String> {
 pub(super) fn under_way(view: &RepairView) -> String {
     let more = if view.missing.and_more { "more than " } else { "" };
     let groups = counted(view.backfill, "group");
-    format!(
-        "{groups} in backfill; missing replicas: {more}{}, {} being made",
-        view.missing.count, view.copying
-    )
+    format!("{groups} in backfill; missing replicas: {more}{}, {} being made", view.missing.count, view.copying)
 }
 
 /// What could not be copied, if anything.

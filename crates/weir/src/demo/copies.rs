@@ -19,8 +19,7 @@ impl Standing {
     #[must_use]
     pub fn of(file: &FileView) -> Option<Self> {
         let content = file.content.as_ref()?;
-        let can_be_read =
-            |copy: &&CopyView| copy.has == CopyState::Whole && copy.state == Some(StoreState::Online);
+        let can_be_read = |copy: &&CopyView| copy.has == CopyState::Whole && copy.state == Some(StoreState::Online);
         let there = content.copies.iter().filter(can_be_read).filter_map(node).collect();
         Some(Self { state: content.state, len: content.len, there })
     }

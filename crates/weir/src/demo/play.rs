@@ -305,7 +305,8 @@ impl Stage<'_> {
             std::thread::sleep(STEP * 5);
         };
         let took = show_duration(begin.elapsed());
-        self.screen.good(&format!("{wanted} of {wanted} replicas are there {took} later; no replica is missing any more"));
+        self.screen
+            .good(&format!("{wanted} of {wanted} replicas are there {took} later; no replica is missing any more"));
         Ok(after)
     }
 
@@ -315,7 +316,8 @@ impl Stage<'_> {
         let Some(other) = standing.there.iter().find(|node| *node != victim) else {
             return Err(Trouble::Wrong(format!("stream1 is on {victim} alone")));
         };
-        self.screen.step(&format!("Kill {other}, which has the other replica of stream1: only the restored one is left"));
+        self.screen
+            .step(&format!("Kill {other}, which has the other replica of stream1: only the restored one is left"));
         self.cluster.kill(other)?;
         self.compare_streams("read back after that")
     }

@@ -73,8 +73,7 @@ pub fn export(
 
 fn all(store: &Store, data: &Path, copier: &mut Copier<'_>, report: &mut Report) -> Result<(), Failure> {
     let failed = |error: StoreError| {
-        Failure::new(Exit::Failed, error)
-            .while_doing("the store cannot be read; run the export again to continue")
+        Failure::new(Exit::Failed, error).while_doing("the store cannot be read; run the export again to continue")
     };
     let mut before = None;
     loop {

@@ -70,8 +70,7 @@ impl<'a> Copier<'a> {
             path => path.escape_ascii().to_string(),
         };
         let failed = |error: StoreError| {
-            Failure::new(Exit::Failed, error)
-                .while_doing("the store cannot be read; run the export again to continue")
+            Failure::new(Exit::Failed, error).while_doing("the store cannot be read; run the export again to continue")
         };
         let status = self.store.status(facts.replica).map_err(failed)?;
         let reader = match self.store.open_read(facts.replica) {
@@ -121,7 +120,11 @@ impl<'a> Copier<'a> {
                 if below.starts_with(UNNAMED) {
                     report.counts.unnamed += 1;
                 } else if !first {
-                    report.trouble(Trouble::Renamed, &shown, &format!("its name was taken; it is now {}", below.display()));
+                    report.trouble(
+                        Trouble::Renamed,
+                        &shown,
+                        &format!("its name was taken; it is now {}", below.display()),
+                    );
                 }
                 Ok(Some(below))
             }
@@ -284,6 +287,5 @@ pub fn of_this_file(error: &io::Error) -> bool {
 
 /// The export cannot go on.
 pub fn stop(what: &str, error: io::Error) -> Failure {
-    Failure::new(Exit::Failed, error)
-        .while_doing(format!("cannot write {what}; run the export again to continue"))
+    Failure::new(Exit::Failed, error).while_doing(format!("cannot write {what}; run the export again to continue"))
 }

@@ -88,9 +88,8 @@ pub fn run(args: &FsckArgs) -> Result<Exit, Failure> {
 
 /// Looks at everything in `foundation`, repairs what was asked for, and tells `report`.
 pub fn look(foundation: &Foundation, args: &FsckArgs, report: &mut Report) -> Result<Counts, Failure> {
-    let failed = |error: check::CheckError| {
-        Failure::new(Exit::Failed, error).while_doing("the check could not be finished")
-    };
+    let failed =
+        |error: check::CheckError| Failure::new(Exit::Failed, error).while_doing("the check could not be finished");
     for file in &foundation.found.store.unexplained {
         report.add(Finding::general(Problem::UnexplainedFile { file: format!("store/{file}") }));
     }

@@ -77,24 +77,40 @@ fn of_manager(out: &mut Exposition, view: &TopView) {
     }
     out.family("weir_cluster_capacity_bytes", Gauge, "Bytes of the stores that take files").sample(status.capacity);
     out.family("weir_cluster_room_bytes", Gauge, "Bytes that can still be used on the stores").sample(status.room);
-    out.family("weir_cluster_writers", Gauge, "Files being written; at most about 10,000 are counted").sample(status.writers.count);
+    out.family("weir_cluster_writers", Gauge, "Files being written; at most about 10,000 are counted")
+        .sample(status.writers.count);
     out.family("weir_cluster_missing_replicas", Gauge, "Missing replicas; at most about 10,000 are counted")
         .sample(status.missing.count);
-    out.family("weir_cluster_copies_running", Gauge, "Missing replicas that repair makes at this moment").sample(status.copying);
-    out.family("weir_cluster_groups_under_replicated", Gauge, "Groups with stores that are not online: their files are under-replicated")
-        .sample(status.groups_under_replicated);
-    out.family("weir_cluster_groups_without", Gauge, "Groups with no store online: files that only they have cannot be read")
-        .sample(status.groups_without);
+    out.family("weir_cluster_copies_running", Gauge, "Missing replicas that repair makes at this moment")
+        .sample(status.copying);
+    out.family(
+        "weir_cluster_groups_under_replicated",
+        Gauge,
+        "Groups with stores that are not online: their files are under-replicated",
+    )
+    .sample(status.groups_under_replicated);
+    out.family(
+        "weir_cluster_groups_without",
+        Gauge,
+        "Groups with no store online: files that only they have cannot be read",
+    )
+    .sample(status.groups_without);
     out.family("weir_cluster_copies_total", Counter, "Missing replicas that repair has made").sample(view.copies_made);
-    out.family("weir_cluster_copied_bytes_total", Counter, "Bytes of the replicas that repair has made").sample(view.copied_bytes);
+    out.family("weir_cluster_copied_bytes_total", Counter, "Bytes of the replicas that repair has made")
+        .sample(view.copied_bytes);
 }
 
 fn of_disk_server(out: &mut Exposition, disk: &DiskServer) {
     use Kind::Gauge;
     let figures = disk.figures();
-    out.family("weir_in_session", Gauge, "1 while the disk server holds a lease and may answer").sample(u8::from(figures.is_in_session));
-    out.family("weir_load_ratio", Gauge, "Share of its transfer capacity that the disk server used in the last second, 0 to 1")
-        .sample(f64::from(figures.load_permille) / 1000.0);
+    out.family("weir_in_session", Gauge, "1 while the disk server holds a lease and may answer")
+        .sample(u8::from(figures.is_in_session));
+    out.family(
+        "weir_load_ratio",
+        Gauge,
+        "Share of its transfer capacity that the disk server used in the last second, 0 to 1",
+    )
+    .sample(f64::from(figures.load_permille) / 1000.0);
     let stores: Vec<_> = figures.stores.iter().map(|store| (store.store.to_string(), store)).collect();
     let mut each = |name, help, value: &dyn Fn(&roles::StoreFigures) -> Option<u64>| {
         out.family(name, Gauge, help);

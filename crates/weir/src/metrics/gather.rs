@@ -98,10 +98,13 @@ fn of_server(out: &mut Exposition, figures: &server::Figures) {
     out.family("weir_writers_memory_limit_bytes", Gauge, "Memory available for open writes")
         .sample(figures.writers_memory.most);
     out.family("weir_transfer_buffers", Gauge, "Transfer buffers in use").sample(figures.transfer_buffers.now);
-    out.family("weir_transfer_buffers_limit", Gauge, "Most transfer buffers")
-        .sample(figures.transfer_buffers.most);
-    out.family("weir_transfers_running", Gauge, "Transfer slots in use: blocks of data that move between clients and the disk")
-        .sample(figures.transfers.now);
+    out.family("weir_transfer_buffers_limit", Gauge, "Most transfer buffers").sample(figures.transfer_buffers.most);
+    out.family(
+        "weir_transfers_running",
+        Gauge,
+        "Transfer slots in use: blocks of data that move between clients and the disk",
+    )
+    .sample(figures.transfers.now);
     out.family("weir_transfers_waiting", Gauge, "Connections that wait for a transfer slot")
         .sample(figures.transfers_waiting);
     out.family("weir_transfers_limit", Gauge, "Transfer slots").sample(figures.transfers.most);
@@ -136,9 +139,13 @@ fn of_journals(out: &mut Exposition, logs: &[LogSource]) {
         }
     };
     each("weir_journal_records_total", Counter, "Records appended to the journal", &|stats, _| stats.records);
-    each("weir_journal_payload_bytes_total", Counter, "Bytes in the records appended to the journal", &|stats, _| stats.payload_bytes);
+    each("weir_journal_payload_bytes_total", Counter, "Bytes in the records appended to the journal", &|stats, _| {
+        stats.payload_bytes
+    });
     each("weir_journal_writes_total", Counter, "Writes to the journal's files", &|stats, _| stats.writes);
-    each("weir_journal_written_bytes_total", Counter, "Bytes of the writes to the journal's files", &|stats, _| stats.bytes_written);
+    each("weir_journal_written_bytes_total", Counter, "Bytes of the writes to the journal's files", &|stats, _| {
+        stats.bytes_written
+    });
     each("weir_journal_segments", Gauge, "Files of the journal", &|_, segments| segments.len() as u64);
     each("weir_journal_bytes", Gauge, "Bytes of the journal", &|_, segments| segments.iter().map(|s| s.bytes).sum());
     each("weir_journal_panics_total", Counter, "Times that making a file of the journal panicked", &|stats, _| {
