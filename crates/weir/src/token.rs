@@ -60,5 +60,5 @@ fn in_words(tokens: &[TokenView]) -> Vec<String> {
         };
         vec![token.id.clone(), token.roles.clone(), time(token.made), time(token.expires), state]
     };
-    table_lines(&["token", "role", "made", "good until", "state"], &tokens.iter().map(row).collect::<Vec<_>>())
+    table_lines(&["token", "role", "created", "valid until", "state"], &tokens.iter().map(row).collect::<Vec<_>>())
 }

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
 
 fn in_words(status: &StatusView) -> Vec<String> {
     let rows: Vec<Vec<String>> = status.nodes.iter().map(row).collect();
-    let mut lines = table_lines(&["node", "name", "role", "here", "stores", "location", "clients", "nodes"], &rows);
+    let mut lines = table_lines(&["node", "name", "role", "state", "stores", "location", "clients", "nodes"], &rows);
     lines.push(String::new());
     let all = status.stores.values().sum();
     let states: Vec<String> = status.stores.iter().map(|(state, count)| format!("{count} {state}")).collect();

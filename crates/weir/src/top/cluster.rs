@@ -47,7 +47,7 @@ impl Seen for TopView {
             Some(Presence::Online) => 3,
         });
         let rows: Vec<Vec<String>> = nodes.into_iter().map(row).collect();
-        let heading = ["node", "at", "here", "open", "writing", "in", "out", "load", "free", "heard"];
+        let heading = ["node", "at", "state", "open", "writing", "in", "out", "load", "free", "heard"];
         lines.extend(table_lines(&heading, &rows));
         match size {
             Some(size) => screen::fitted(lines, size, &bold),
