@@ -355,7 +355,7 @@ def test_words_for_the_command_line(made, manager):
         (("--role", "disk", "--location", "cern"), "is not a location"),
         (("--role", "disk", "--class", "a b"), "class"),
         (("--role", "disk", "--advertise", "nowhere"), "HOST:PORT"),
-        (("--role", "disk", "--nodes", "0.0.0.0:1095"), "nobody can connect to it"),
+        (("--role", "disk", "--nodes", "0.0.0.0:1095"), "cannot connect to it"),
         (("--role", "disk", "--nodes", "nonsense"), "`nodes` is `nonsense`"),
         (("--role", "disk", "--listen", "0.0.0.0:0", "--insecure"), "say --advertise"),
         (("--role", "manager", "--join", "x"), "a manager does not join"),
