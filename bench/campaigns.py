@@ -73,7 +73,7 @@ def far_sides(folder: Path) -> Iterator[str]:
             started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         while not (listening(ours) and listening(theirs)):
             if any(one.poll() is not None for one in started) or time.monotonic() > end:
-                sys.exit("a far side of flows did not begin to listen")
+                sys.exit("a server of network tests did not begin to listen")
             time.sleep(0.05)
         yield f'[[system]]\nname = "loopback"\nplace = "{folder}"\npeer = "{address}"\niperf3 = "127.0.0.1:{theirs}"\n'
     finally:

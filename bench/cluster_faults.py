@@ -96,7 +96,7 @@ def of_streams(cluster: LocalCluster, directory: str, samples: dict) -> None:
     grown = {name: memory(nodes[name]["pid"], "VmHWM") - before[name] for name in streams}
     for number in range(WRITERS * DISKS):
         for copy in cluster.asked("file", f"/{directory}/streams/{number}")["content"]["copies"]:
-            streams[copy["place"].rpartition("/")[2]] += 1
+            streams[copy["location"].rpartition("/")[2]] += 1
     for name, count in streams.items():
         if count:
             add(samples, f"{directory} disk server MiB per stream", grown[name] / count / MIB)
@@ -224,7 +224,7 @@ def stock_writer(cluster: LocalCluster, path: str, back_after: float | None) -> 
             moved = int(line)
             if moved >= KILL_AT and back is None:
                 copies = cluster.asked("file", path)["content"]["copies"]
-                name = next(copy["place"].rpartition("/")[2] for copy in copies if copy["has"] == "primary")
+                name = next(copy["location"].rpartition("/")[2] for copy in copies if copy["has"] == "primary")
                 kill(name)
                 clock = Clock()
                 back = threading.Timer(back_after or 0, lambda name=name: cluster.local("start", name))
@@ -314,7 +314,7 @@ def repair(cluster: LocalCluster, samples: dict) -> None:
             measure.run([str(WEIR_BIN), "cp", "-q", str(source), f"{cluster.url}/kept/f{number}"])
     cluster.wait_whole()
     lost = "disk2"
-    store = next(one["store"] for one in cluster.asked("stores") if one["place"].endswith(lost))
+    store = next(one["store"] for one in cluster.asked("stores") if one["location"].endswith(lost))
     cluster.local("kill", lost)
     data, end = str(cluster.home / "manager"), time.monotonic() + 60
     give_up = [str(WEIR_BIN), "repair", "--store", store, "--data", data]
@@ -323,7 +323,7 @@ def repair(cluster: LocalCluster, samples: dict) -> None:
         assert time.monotonic() < end, "the store is not given up"
         time.sleep(0.3)
     seen, end = [(time.monotonic(), 0)], time.monotonic() + 120
-    while not (view := cluster.asked("repair"))["lost"] or view["lost"][0]["groups"] or view["owed"]["count"]:
+    while not (view := cluster.asked("repair"))["lost"] or view["lost"][0]["groups"] or view["missing"]["count"]:
         assert time.monotonic() < end, f"the repair did not end: {view}"
         seen.append((time.monotonic(), cluster.contents(lost) - begin))
         time.sleep(0.05)

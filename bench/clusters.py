@@ -96,7 +96,7 @@ class LocalCluster:
     @property
     def sites(self) -> dict[str, str]:
         """Where each disk server stands, by the address that clients are sent to."""
-        return {node["clients"]: node["place"].partition("/")[0] for node in self.nodes.values() if node.get("place")}
+        return {node["clients"]: node["location"].partition("/")[0] for node in self.nodes.values() if node.get("location")}
 
     def asked(self, *words: str):
         return json.loads(run([str(WEIR_BIN), *words, "--json", "--data", str(self.home / "manager")]))
@@ -112,7 +112,7 @@ class LocalCluster:
     def wait_whole(self, seconds: float = 60) -> None:
         """Until all stores are there and nothing is owed to any."""
         end = time.monotonic() + seconds
-        while any(store["state"] != "online" for store in self.asked("stores")) or self.asked("repair")["owed"]["count"]:
+        while any(store["state"] != "online" for store in self.asked("stores")) or self.asked("repair")["missing"]["count"]:
             if time.monotonic() > end:
                 raise SystemExit(f"the cluster is not whole after {seconds} s: {self.asked('status')}")
             time.sleep(0.2)

@@ -35,7 +35,7 @@ SCENARIOS = {
     "2.2": "replica(2) sync=1 spread=site",
 }
 # Where clients of this machine stand, unless they say otherwise.
-PLACES = 'clients.places = ["127.0.0.1/32 site2"]\n'
+PLACES = 'clients.locations = ["127.0.0.1/32 site2"]\n'
 
 
 def study(name: str, systems: dict[str, str], sites: dict[str, str]) -> None:

@@ -93,7 +93,7 @@ class Cluster:
         self.disks = []
         for number in range(1, disks + 1):
             place = f"site{(number - 1) % 2 + 1}/rack1/disk{number}"
-            self.disks.append(Node(home / f"disk{number}", "disk", f"127.0.0.{number + 1}", ("--place", place, *flags)))
+            self.disks.append(Node(home / f"disk{number}", "disk", f"127.0.0.{number + 1}", ("--location", place, *flags)))
 
     @property
     def url(self) -> str:
@@ -162,7 +162,7 @@ class Cluster:
 
     def store_of(self, disk: Node) -> str:
         place = f"disk{self.disks.index(disk) + 1}"
-        return next(store["store"] for store in self.stores() if store["place"].endswith(place))
+        return next(store["store"] for store in self.stores() if store["location"].endswith(place))
 
     def whole_on(self, path: str) -> set[str]:
         """The stores that have all of a file."""

@@ -215,7 +215,7 @@ def parts(view: dict) -> list[Part]:
     units = whole.get("units")
     if not units:
         return [Part(whole)]
-    words = [f"weir.unit={number}&weir.of={whole['body']}&" for number in range(len(units))]
+    words = [f"weir.unit={number}&weir.of={whole['object']}&" for number in range(len(units))]
     dealt = [(number, len(units), whole["chunk"]) for number in range(len(units))]
     return [Part(unit, words[number], f"unit {number} at ", dealt[number]) for number, unit in enumerate(units)]
 
@@ -244,7 +244,7 @@ def not_as_it_should_be(cluster: Cluster, path: str, may_be: set[Version | None]
     shown = [("xrdcp", Part(view), back.read_bytes())] if got.code == 0 else []
     wanted_copies = int(re.search(r"replica\((\d+)\)", view["policy"]).group(1))
     for part in parts(view):
-        holders = [copy["place"].rpartition("/")[2] for copy in part.known["copies"] if copy["has"] == "whole"]
+        holders = [copy["location"].rpartition("/")[2] for copy in part.known["copies"] if copy["has"] == "whole"]
         if len(holders) < wanted_copies:
             problems.append(f"{part.name}{len(holders)} of {wanted_copies}: {part.known}")
         for holder in holders:

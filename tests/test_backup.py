@@ -153,13 +153,13 @@ def test_a_record_that_is_not_there_yet_is_the_logs_end(server, tmp_path, json_w
     lose_the_namespace(server)
     beyond = 1_000_000_000
     done = weir("restore", str(target), "--data", str(server.data), "--until", str(beyond), *(["--json"] if json_wanted else []))
-    assert done.returncode == 0 and "begins its life" not in done.stderr, done
+    assert done.returncode == 0 and "begins incarnation" not in done.stderr, done
     if json_wanted:
         report = json.loads(done.stdout)
         assert report["nothing_lost"] and first["upto"] < report["record"] < beyond, report
     else:
-        assert "nothing is lost" in done.stdout and "since is lost" not in done.stdout, done.stdout
-        assert f"there is no record {beyond}: the log ends with" in done.stdout
+        assert "nothing is lost" in done.stdout and "later changes are lost" not in done.stdout, done.stdout
+        assert f"there is no record {beyond}: the journal ends with" in done.stdout
     server.start()
     all_there(server, kept, tmp_path)
 
@@ -185,9 +185,9 @@ def test_an_older_state_and_what_is_not_in_it(server, tmp_path):
     done = weir("restore", str(target), "--data", str(server.data), "--json", "--until", str(first["upto"]))
     code, report = done.returncode, json.loads(done.stdout)
     assert code == 1 and not report["nothing_lost"] and report["backup"]["number"] == 1
-    assert "begins its life 2" in done.stderr and "incarnation = 2\n" in (server.data / "FORMAT").read_text()
+    assert "begins incarnation 2" in done.stderr and "incarnation = 2\n" in (server.data / "FORMAT").read_text()
     kinds = {finding["kind"]: finding for finding in report["listed"]}
-    assert kinds["content-missing"]["path"] == "/gone" and "made as /later" in kinds["unreferenced"]["what"], report
+    assert kinds["object-missing"]["path"] == "/gone" and "made as /later" in kinds["unreferenced"]["what"], report
     server.start()
     all_there(server, kept, tmp_path)
     fs = Xrdfs(server.url)
@@ -235,7 +235,7 @@ def test_a_new_data_directory_gets_the_names_alone(server, tmp_path):
     backup(server, target)  # of a stopped node
     server.data = tmp_path / "elsewhere"
     code, report = restore(server, target)
-    assert code == 1 and report["kinds"]["content-missing"]["found"] == 1
+    assert code == 1 and report["kinds"]["object-missing"]["found"] == 1
     server.start()
     assert Xrdfs(server.url).size("/file") == 100 * KIB
     xrdcp(f"{server.url}/file", tmp_path / "back").fails("error")

@@ -103,12 +103,12 @@ def test_a_damaged_page_is_read_from_another_copy(cluster, tmp_path):
 
     damage(first, 3 * MIB)
     said = cp("--log", "info", "-f", near(cluster, first, "/file"), back)
-    assert back.read_bytes() == data and "who else has it" in said, said
+    assert back.read_bytes() == data and "which other server has it" in said, said
     # Each copy has a page that the other one has not.
     damage(second, 7 * MIB)
     for disk in cluster.disks:
         said = cp("--log", "info", "-f", near(cluster, disk, "/file"), back)
-        assert back.read_bytes() == data and "who else has it" in said, said
+        assert back.read_bytes() == data and "which other server has it" in said, said
     damage(second, 3 * MIB)
     for disk in cluster.disks:
         done = weir("cp", "-f", near(cluster, disk, "/file"), str(back))

@@ -106,7 +106,7 @@ def test_a_change_in_place_without_a_holder_shows_nothing_old_later(cluster, tmp
     changed = b"b" * MB + b"a" * 2 * MB
     away.start()
     end = time.monotonic() + 40
-    while "owed" in cluster.weir("file", "/file", "--data", str(cluster.manager.home / "data")):
+    while "missing" in cluster.weir("file", "/file", "--data", str(cluster.manager.home / "data")):
         xrdcp("-f", cluster.url + "/file", tmp_path / "back").ok()
         assert (tmp_path / "back").read_bytes() == changed
         assert time.monotonic() < end, "the copy that is owed was not made"

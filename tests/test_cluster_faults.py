@@ -478,8 +478,8 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     # That this notices a loss: one of two copies is zeroed on its disk, all there is of another file, and one is removed behind its back.
     half, gone, removed = paths = ["/two/loop/half", "/one/loop/gone", "/two/loop/removed"]
     may_be = with_more(cluster, users.may_be, paths, tmp_path)
-    spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, cluster.file(half)["content"]["body"]))
-    assert any(zeroed_on(disk, cluster.file(gone)["content"]["body"]) for disk in cluster.disks)
+    spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, cluster.file(half)["content"]["object"]))
+    assert any(zeroed_on(disk, cluster.file(gone)["content"]["object"]) for disk in cluster.disks)
     fs("rm", removed).ok()
     found = amiss(cluster, may_be, tmp_path)
     assert set(found) == {half, gone, removed}, found

@@ -60,17 +60,17 @@ def test_readers_go_on_to_who_has_it_or_are_told_that_nobody_has(cluster, tmp_pa
             done = weir("cp", near(cluster, disk, path), str(back))
             assert done.returncode == 0 and back.read_bytes() == data, done.stderr
             back.unlink()
-    assert "a content that is not here" in first.log_text()
+    assert "an object that is not here" in first.log_text()
     from_old_copy(second)
     cluster.wait_sessions()
     for path in contents:
         for disk in cluster.disks:
             # Whoever puts a striped file together can only refuse it, and a stock client then asks at the next one.
-            words = "brought back from an old copy" if path.startswith("/two") else "has been tried and has refused it"
+            words = "restored from an old copy" if path.startswith("/two") else "were tried and refused it"
             xrdcp(near(cluster, disk, path), back).fails(words)
             assert not back.exists()
             done = weir("cp", near(cluster, disk, path), str(back))
             assert done.returncode != 0 and not back.exists()
-            assert "brought back from an old copy" in done.stderr, (path, done.stderr)
+            assert "restored from an old copy" in done.stderr, (path, done.stderr)
     xrdcp(f"{cluster.url}/two/before", back).ok()
     assert back.read_bytes() == b"before"

@@ -36,7 +36,7 @@ def cluster(base):
 
 
 def store_of(cluster: Cluster, number: int) -> dict:
-    return next(store for store in cluster.stores() if store["place"].endswith(f"/disk{number}"))
+    return next(store for store in cluster.stores() if store["location"].endswith(f"/disk{number}"))
 
 
 def manager_data(cluster: Cluster) -> str:
@@ -62,7 +62,7 @@ def test_every_node_counts_what_it_does(cluster, tmp_path):
     assert named(manager, "weir_cluster_stores", state="online") == named(manager, "weir_cluster_stores") == 2
     assert 0 < named(manager, "weir_cluster_room_bytes") < named(manager, "weir_cluster_capacity_bytes")
     assert named(manager, "weir_cluster_writers") == 1
-    assert named(manager, "weir_cluster_copies_owed") == named(manager, "weir_cluster_copies_running") == 0
+    assert named(manager, "weir_cluster_missing_replicas") == named(manager, "weir_cluster_copies_running") == 0
     assert named(manager, "weir_redirects_total") >= 3 and named(manager, "weir_read_bytes_total") == 0
     assert named(manager, "weir_request_seconds_count", request="open") >= 3
     assert named(manager, "weir_operations_total", outcome="committed") >= 2
@@ -76,7 +76,7 @@ def test_every_node_counts_what_it_does(cluster, tmp_path):
     for number, disk in enumerate(disks, 1):
         store = store_of(cluster, number)["store"]
         assert named(disk, "weir_in_session") == 1
-        assert named(disk, "weir_store_open_pieces", store=store) == 1
+        assert named(disk, "weir_store_open_replicas", store=store) == 1
         assert named(disk, "weir_store_capacity_bytes", store=store) == named(disk, "weir_space_total_bytes") > 0
         assert 0 < named(disk, "weir_store_floor_bytes", store=store) < named(disk, "weir_store_free_bytes", store=store)
         assert 0 <= named(disk, "weir_load_ratio") <= 1
@@ -87,7 +87,7 @@ def test_every_node_counts_what_it_does(cluster, tmp_path):
 
     assert held.close()[0].ok
     ended = [samples(node) for node in cluster.nodes]
-    assert all(named(node, "weir_store_open_pieces") + named(node, "weir_cluster_writers") == 0 for node in ended)
+    assert all(named(node, "weir_store_open_replicas") + named(node, "weir_cluster_writers") == 0 for node in ended)
     for node in ended:
         assert {name for key in node for name, _ in key[1:]} <= LABELS and len(node) < 2000
 
@@ -211,7 +211,7 @@ def test_the_configuration_is_read_again(cluster):
             # Who is sent to a disk server and never comes there is waited for no longer than the new time.
             sent = me.request(raw.OPEN, struct.pack(">HH12x", 0o644, raw.OPEN_NEW | raw.OPEN_UPDATE), b"/never")
             assert sent.status == raw.REDIRECT, sent
-            until(lambda: "its writer has not come back: it is ended path=/never" in cluster.manager.log_text(), 15)
+            until(lambda: "its writer has not come back: the open write is ended path=/never" in cluster.manager.log_text(), 15)
         # A file that is wrong changes nothing.
         config.write_text("nonsense = 1\n")
         for node in cluster.nodes:
@@ -233,7 +233,7 @@ def test_top_says_what_is_wrong(cluster, own_node, tmp_path):
     assert failed.returncode == 6 and "running manager" in failed.stderr, failed
     alone = own_node()
     failed = weir("top", "--data", str(alone.data))
-    assert failed.returncode == 6 and "this node is alone" in failed.stderr, failed
+    assert failed.returncode == 6 and "this is a single node" in failed.stderr, failed
 
 
 def test_top_shows_all_nodes_and_how_old_the_figures_of_one_are_that_is_away(cluster):

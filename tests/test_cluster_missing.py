@@ -45,10 +45,10 @@ def test_what_a_lost_disk_means_for_which_files(cluster, tmp_path):
     for path in others:
         xrdcp(write(tmp_path / "source", path, 300_000), cluster.url + path).ok()
     paths = [f"/one/many/f{number}" for number in range(MANY)] + others
-    until(lambda: cluster.asked("status")["owed"]["count"] == 0, AWAY_SECONDS, cluster.logs)
+    until(lambda: cluster.asked("status")["missing"]["count"] == 0, AWAY_SECONDS, cluster.logs)
     where = {path: stores_of(cluster, path) for path in paths}
     assert missing(cluster) == {}
-    assert "not there" not in cluster.weir("status", "--data", cluster.data)
+    assert "under-replicated" not in cluster.weir("status", "--data", cluster.data)
 
     gone = cluster.disks[1]
     store = cluster.store_of(gone)
@@ -77,12 +77,12 @@ def test_what_a_lost_disk_means_for_which_files(cluster, tmp_path):
     *lines, last = cluster.weir("missing", "--data", cluster.data).splitlines()
     assert len(lines) == len(found)
     assert last.startswith(f"0 files lost, {len(alone)} files that cannot be read until a store comes back"), last
-    assert f", {len(fewer)} files with fewer" in last
+    assert f", {len(fewer)} files under-replicated" in last
     status = cluster.weir("status", "--data", cluster.data)
-    places = [node["places"] for node in cluster.asked("status")["nodes"]]
+    places = [node["locations"] for node in cluster.asked("status")["nodes"]]
     # In the order in which they joined.
     assert sorted(places) == [[], ["site1/rack1/disk1"], ["site1/rack1/disk3"], ["site2/rack1/disk2"]]
-    assert "site2/rack1/disk2" in status and "with some that are not there" in status and "what only they have cannot be read" in status
+    assert "site2/rack1/disk2" in status and "under-replicated" in status and "what only they have cannot be read" in status
 
     # It never comes back. What another store has is copied; what it had alone is lost, and said to be.
     cluster.weir("repair", "--store", "disk2", "--data", cluster.data)
@@ -101,7 +101,7 @@ def test_what_a_lost_disk_means_for_which_files(cluster, tmp_path):
     until(lambda: cluster.asked("repair")["lost"][0]["groups"] == 0, AWAY_SECONDS, cluster.logs)
     cluster.weir("store", "remove", "site2/rack1/disk2", "--data", cluster.data)
     assert store not in [one["store"] for one in cluster.stores()]
-    assert "not there" not in cluster.weir("status", "--data", cluster.data)
+    assert "under-replicated" not in cluster.weir("status", "--data", cluster.data)
 
 
 def test_stores_are_named_and_disk_servers_say_whom_to_ask(cluster):
@@ -113,7 +113,7 @@ def test_stores_are_named_and_disk_servers_say_whom_to_ask(cluster):
     words = refused("drain", "disk7", "--data", cluster.data)
     assert "there is no store disk7" in words and "weir stores" in words, words
     cluster.weir("store", "read-only", "disk3", "--data", cluster.data)
-    assert {store["place"][-5:]: store["wanted"] for store in cluster.stores()}["disk3"] == "read-only"
+    assert {store["location"][-5:]: store["wanted"] for store in cluster.stores()}["disk3"] == "read-only"
     cluster.weir("store", "online", "rack1/disk3", "--data", cluster.data)
     # At a disk server.
     data = str(cluster.disks[0].home / "data")

@@ -66,7 +66,7 @@ def test_what_was_being_written_is_waited_for_and_then_only_what_is_certain_coun
 
     moved = Node(cluster.home / "moved", "disk", "127.0.0.9", ("--config", str(cluster.home / "weir.toml")))
     shutil.move(gone.data / "store", cluster.home / "disk")
-    (cluster.home / "weir.toml").write_text(f'[[store]]\ndir = "{cluster.home}/disk"\nplace = "site3/rack1/moved"\n')
+    (cluster.home / "weir.toml").write_text(f'[[store]]\ndir = "{cluster.home}/disk"\nlocation = "site3/rack1/moved"\n')
     cluster.disks[cluster.disks.index(gone)] = moved
     moved.start("--join", cluster.weir("token", "create", "--data", cluster.data).strip())
     cluster.until(lambda: state(cluster, "/recording") == "interrupted")

@@ -50,7 +50,7 @@ def test_no_number_that_is_in_use_is_given_out_again(cluster, tmp_path):
     for start in range(2):
         brought_back(cluster)
         assert cluster.asked("status")["is_older_than_stores"]
-        assert "older than what is on this disk server's stores" in cluster.manager.log_text(since_start=True)
+        assert "older than the objects on this disk server's stores" in cluster.manager.log_text(since_start=True)
         new = [put(f"/new{number}", f"new {start} {number}") for number in range(5)]
         for path, content in [("/before", kept), *((f"/new{number}", content) for number, content in enumerate(new))]:
             xrdcp("-f", cluster.url + path, tmp_path / "back").ok()

@@ -37,7 +37,7 @@ class Several(Cluster):
     def names(self) -> dict[str, str]:
         """The stores' names by their numbers: each has a class or a place of its own."""
         by = {(place, kind): name for stores in STORES for name, place, kind, _ in stores}
-        return {store["store"]: by[(store["place"], store["class"])] for store in self.stores()}
+        return {store["store"]: by[(store["location"], store["class"])] for store in self.stores()}
 
     def put(self, path: str, tmp_path: Path, opaque: str = "", size: int = MIB) -> set[str]:
         """Copies a new file in, and gives the stores that it is on: as the manager says, and as the disks do."""
@@ -48,7 +48,7 @@ class Several(Cluster):
         found, names = self.file(path)["content"], self.names()
         told = {names[copy["store"]] for copy in found["copies"] if copy["has"] == "whole"}
         folders = {name: self.home / name for stores in STORES for name, *_ in stores}
-        seen = {name for name, folder in folders.items() if list(folder.rglob(f"objects/*/*/{found['body']}*"))}
+        seen = {name for name, folder in folders.items() if list(folder.rglob(f"objects/*/*/{found['object']}*"))}
         assert told == seen, f"{path}: told {told}, on the disks {seen}"
         return told
 
@@ -101,7 +101,7 @@ def test_what_can_never_be_is_refused(cluster, tmp_path):
         ("replica(1) class=gold:1", "gold"),
     ]:
         said = refused("policy", "set", "/never", words, "--data", cluster.data)
-        assert "can never be met" in said and why in said, said
+        assert "can never meet" in said and why in said, said
     assert cluster.asked("policy", "get", "/never")["from"] is None
 
 
@@ -109,7 +109,7 @@ def test_a_store_without_room_gets_nothing(cluster, tmp_path):
     assert {store["class"]: store["state"] for store in cluster.stores()}["vast"] == "full"
     cluster.policy("/vast", "replica(1) class=vast:1")
     failed = xrdcp("-f", write(tmp_path / "source", "vast", 1000), f"{cluster.url}/vast/file")
-    assert failed.code != 0 and "no stores can be chosen" in failed.err and "take new contents" in failed.err, failed
+    assert failed.code != 0 and "no stores can be chosen" in failed.err and "take new objects" in failed.err, failed
     assert not Xrdfs(cluster.url).exists("/vast/file"), "a name is left"
     assert not list((cluster.home / "s5").rglob("objects/*/*/*"))
 

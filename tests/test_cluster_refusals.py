@@ -108,19 +108,19 @@ def test_a_file_whose_stores_are_all_away_says_where_it_was(cluster, early, tmp_
     holder.kill()
     until(lambda: "lost" in [store["state"] for store in cluster.stores()], LOST_SECONDS)
     refused = xrdcp("-f", cluster.url + path, tmp_path / "back")
-    assert refused.code != 0 and "no store that is there" in refused.err + refused.out, refused
+    assert refused.code != 0 and "no store that is online" in refused.err + refused.out, refused
     assert place in refused.err + refused.out, refused
     refused = Xrdfs(cluster.url)("locate", path)
     assert refused.code != 0 and place in refused.err + refused.out, refused
     # Also where only parts of it are: which, and where. A stock client, sent to and fro between servers, would never say so.
     units = cluster.file(dealt)["content"]["units"]
-    (lacking,) = [number for number, unit in enumerate(units) if unit["copies"][0]["place"] == place]
+    (lacking,) = [number for number, unit in enumerate(units) if unit["copies"][0]["location"] == place]
     for refused in (xrdcp("-f", cluster.url + dealt, tmp_path / "back"), run([WEIR_BIN, "cp", cluster.url + dealt, tmp_path / "no"])):
         assert refused.code != 0 and f"unit {lacking} is on store" in refused.err + refused.out, refused
         assert place in refused.err + refused.out, refused
     # The command shows the same, and the name is not lost.
     copies = cluster.file(path)["content"]["copies"]
-    assert [(copy["place"], copy["state"]) for copy in copies] == [(place, "lost")]
+    assert [(copy["location"], copy["state"]) for copy in copies] == [(place, "lost")]
     assert Xrdfs(cluster.url).size(path) == MIB
     # A file that needs both sites is not made on one, and why is said; nothing of it is left.
     refused = xrdcp("-f", tmp_path / "source", f"{cluster.url}/both/new")
@@ -141,7 +141,7 @@ def test_nothing_is_lost_for_a_manager_that_has_just_begun(cluster, early, tmp_p
     paths = ["/one/begun", "/both/begun", "/dealt/begun"]
     for path in paths:
         xrdcp("-f", source, cluster.url + path).ok()
-    places = {store["store"]: store["place"] for store in cluster.stores()}
+    places = {store["store"]: store["location"] for store in cluster.stores()}
     (copy,) = cluster.file("/one/begun")["content"]["copies"]
     cluster.manager.kill()
     for disk in cluster.disks:
@@ -153,7 +153,7 @@ def test_nothing_is_lost_for_a_manager_that_has_just_begun(cluster, early, tmp_p
                 assert there.ask_open(path).status == raw.WAIT
                 assert there.request(raw.LOCATE, struct.pack(">H14x", 0), path.encode()).status == raw.WAIT
         readers = [start_xrdcp(cluster.url + path, tmp_path / path[1:].replace("/", "-")) for path in paths]
-        assert {store["store"]: store["place"] for store in cluster.stores()} == places
+        assert {store["store"]: store["location"] for store in cluster.stores()} == places
         assert {store["state"] for store in cluster.stores()} == {"suspect"}
         assert cluster.file("/one/begun")["content"]["copies"] == [copy | {"state": "suspect"}]
     finally:

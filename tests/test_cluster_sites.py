@@ -148,13 +148,13 @@ def test_each_client_gets_the_copy_of_its_site(cluster, tmp_path):
         for number in range(3):
             path = f"/near/{site}-{number}"
             cluster.run(site, "xrdcp", "--nopbar", source, f"{cluster.url}{path}").ok()
-            assert [copy["place"] for copy in cluster.file(path)["content"]["copies"]] == [f"site{site}/rack1/disk{site}"]
+            assert [copy["location"] for copy in cluster.file(path)["content"]["copies"]] == [f"site{site}/rack1/disk{site}"]
 
 
 def stands_at(cluster: Sites, place: str) -> None:
     """Clients without a disk server on their host stand there from now on."""
     address, reloads = cluster.networks.address(3), cluster.manager.log_text().count("SIGHUP: ")
-    cluster.config.write_text(f'clients.places = ["{SUBNET}.0/24 nowhere", "{address}/32 {place}"]\n')
+    cluster.config.write_text(f'clients.locations = ["{SUBNET}.0/24 nowhere", "{address}/32 {place}"]\n')
     cluster.manager.process.send_signal(signal.SIGHUP)
     until(lambda: cluster.manager.log_text().count("SIGHUP: ") > reloads, 10, cluster.logs)
 
@@ -173,7 +173,7 @@ def test_a_client_stands_where_its_address_does(cluster, tmp_path):
         for copy in range(4):
             path = f"/near/ranges-{number}-{copy}"
             cluster.run(3, "xrdcp", "--nopbar", source, f"{cluster.url}{path}").ok()
-            assert [copy["place"] for copy in cluster.file(path)["content"]["copies"]] == [f"site{site}/rack1/disk{site}"]
+            assert [copy["location"] for copy in cluster.file(path)["content"]["copies"]] == [f"site{site}/rack1/disk{site}"]
 
 
 def test_a_recording_outlives_the_cut_of_the_link(cluster, tmp_path):

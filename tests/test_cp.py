@@ -467,7 +467,7 @@ def test_resume_compares_what_a_server_has(own_node, node, place, tmp_path, sour
     assert digest(tmp_path / "same") == digest(tmp_path / "source")
     begin(server, "/other", content(begun, 99))
     done = weir("cp", "--resume", *verify, str(source), f"{server.url}/other")
-    assert done.returncode == 12 and "no beginning" in done.stderr and "--force" in done.stderr, done
+    assert done.returncode == 12 and "not the beginning" in done.stderr and "--force" in done.stderr, done
     assert "interrupted" in weir("cat", f"{server.url}/other").stderr, "what was recorded is as it was, at once"
     assert json.loads(ok("stat", "--json", f"{server.url}/other"))["info"]["size"] == begun
     ok("cp", "--no-verify", f"{server.url}/other?weir.partial=1", tmp_path / "kept")
@@ -499,7 +499,7 @@ def test_resume_compares_what_a_stock_server_has(node, place, base, tmp_path):
             ok("cp", "-f", tmp_path / "part", target)
             age()
             done = weir("cp", "--resume", *verify, str(source), target)
-            assert done.returncode == 12 and "no beginning" in done.stderr, done
+            assert done.returncode == 12 and "not the beginning" in done.stderr, done
             ok("cp", "-f", target, tmp_path / "back")
             assert digest(tmp_path / "back") == digest(tmp_path / "part"), "it is as it was"
 
@@ -800,7 +800,7 @@ def test_resume_of_a_file_that_lacks_only_its_end(own_node, tmp_path):
     ok("cp", f"{server.url}/same", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == data
     done = weir("cp", "--resume", str(tmp_path / "source"), f"{server.url}/other")
-    assert done.returncode == 12 and "no beginning" in done.stderr, "what is there is something else"
+    assert done.returncode == 12 and "not the beginning" in done.stderr, "what is there is something else"
     assert "interrupted" in weir("cat", f"{server.url}/other").stderr, "as it was"
 
 
@@ -832,7 +832,7 @@ def test_resume_of_a_long_part_looks_at_its_ends(own_node, tmp_path, wrong_at):
     begin(server, "/part", bytes(part))
     for _ in range(2):
         done = weir("cp", "--resume", str(tmp_path / "source"), f"{server.url}/part")
-        assert done.returncode == 12 and "no beginning" in done.stderr, done
+        assert done.returncode == 12 and "not the beginning" in done.stderr, done
         assert json.loads(ok("stat", "--json", f"{server.url}/part"))["info"]["size"] == begun
     ok("cp", "--resume", "--force", tmp_path / "source", f"{server.url}/part")
     ok("cp", f"{server.url}/part", tmp_path / "back")
@@ -1152,7 +1152,7 @@ def test_a_copy_that_was_not_compared_says_so(tmp_path):
     with FakeServer(data) as server:
         done = weir("cp", "--quiet", f"{server.url}/file", str(back))
         assert done.returncode == 0 and back.read_bytes() == data
-        assert "not all that was copied was compared" in done.stderr and f"127.0.0.1:{server.port} gives no checksum" in done.stderr, done
+        assert "not all copied files were compared" in done.stderr and f"127.0.0.1:{server.port} gives no checksum" in done.stderr, done
         done = weir("cp", "-f", "--no-verify", f"{server.url}/file", str(back))
         assert done.returncode == 0 and done.stderr == "", "that was wanted"
     done = weir("cp", str(back), str(tmp_path / "more"))

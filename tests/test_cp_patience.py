@@ -228,7 +228,7 @@ def test_output_to_a_pipe_that_is_cut_short_is_told(command, base, tmp_path):
             read = subprocess.run([WEIR_BIN, *command, *options, f"{proxy.url}/file", *target], capture_output=True, timeout=120)
     assert 0 < len(read.stdout) < 64 * MIB and content(64 * MIB).startswith(read.stdout), "it was cut in the middle"
     assert read.returncode == UNREACHABLE, (read.returncode, read.stderr)
-    assert any(words in read.stderr for words in (b"lost", b"connect", b"said nothing")), read.stderr
+    assert any(words in read.stderr for words in (b"lost", b"connect", b"sent nothing")), read.stderr
 
 
 def test_input_from_a_pipe_that_cannot_be_delivered_is_told(base, tmp_path):
@@ -237,7 +237,7 @@ def test_input_from_a_pipe_that_cannot_be_delivered_is_told(base, tmp_path):
         command = [WEIR_BIN, "cp", "--retry-for", "1", "-", f"{proxy.url}/file"]
         written = subprocess.run(command, input=content(64 * MIB), capture_output=True, timeout=120)
         assert written.returncode == UNREACHABLE, (written.returncode, written.stderr)
-        assert any(words in written.stderr for words in (b"lost", b"connect", b"said nothing")), written.stderr
+        assert any(words in written.stderr for words in (b"lost", b"connect", b"sent nothing")), written.stderr
         server.start()
         assert weir("cp", f"{server.url}/file", str(tmp_path / "back")).returncode != 0, "it is not taken for whole"
 

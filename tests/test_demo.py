@@ -80,7 +80,7 @@ def test_all_is_as_promised_also_without_the_stock_client(demo, tmp_path):
     text = run.text()
     assert "xrdcp is not installed" in text and "KILLED disk" in text and "Everything is as promised." in text
     assert text.count("all 6 streams are complete; read back, every byte is as it was recorded") == 2
-    assert "12 of 12 copies are there" in text
+    assert "12 of 12 replicas are there" in text
     # The table: two copies of each, on both sites.
     rows = re.findall(r"stream\d 40\.0 MiB \S+ MiB/s \S+ \S+ 2, disk(\d) disk(\d)", text)
     assert len(rows) == STREAMS and all((int(one) - int(other)) % 2 == 1 for one, other in rows), text

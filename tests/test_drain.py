@@ -73,7 +73,7 @@ def test_a_store_is_emptied_while_its_files_are_read(make, tmp_path):
 
     drained = drain(cluster, store, "--wait")
     assert drained.returncode == 0, drained.stderr
-    assert f"store {store} at" in drained.stdout and "is empty: its disk can be taken away" in drained.stdout
+    assert f"store {store} at" in drained.stdout and "is drained: its disk can be taken away" in drained.stdout
     assert "still count" in drained.stderr, drained.stderr
 
     assert cluster.until(lambda: goes.objects() == [])
@@ -119,9 +119,9 @@ def test_what_cannot_be_emptied_says_why_and_may_be_left_as_it_is(make, tmp_path
     assert unknown.returncode != 0 and "4711" in unknown.stderr
     store = cluster.store_of(cluster.disks[0])
     assert drain(cluster, store, "--stop").returncode != 0, "it has not been begun"
-    assert drain(cluster).stdout == "no store is being emptied\n"
+    assert drain(cluster).stdout == "no store is draining\n"
     assert drain(cluster, store).returncode == 0
-    cluster.until(lambda: "cannot do without" in drain(cluster).stdout)
+    cluster.until(lambda: "still needs" in drain(cluster).stdout)
     view = json.loads(drain(cluster, "--json").stdout)
     assert view["draining"][0]["groups"] == 1 and not view["draining"][0]["is_empty"]
     refused = xrdcp(source, f"{cluster.url}/no-place")
@@ -132,7 +132,7 @@ def test_what_cannot_be_emptied_says_why_and_may_be_left_as_it_is(make, tmp_path
     assert needed.returncode != 0 and "counts on it" in needed.stderr
     # Whoever only reads from it puts nothing new there either.
     assert cluster.weir("store", "read-only", store, "--data", cluster.data).endswith("is read-only\n")
-    assert drain(cluster).stdout == "no store is being emptied\n"
+    assert drain(cluster).stdout == "no store is draining\n"
     assert xrdcp(source, f"{cluster.url}/no-place").code != 0
     assert cluster.weir("store", "online", store, "--data", cluster.data).endswith("is online\n")
     assert drain(cluster, store).returncode == 0
@@ -150,10 +150,10 @@ def test_a_store_keeps_what_it_has_alone_when_its_successor_is_to_go_as_well(mak
         files[f"/f{number}"] = source.read_bytes()
     first, second = map(cluster.store_of, cluster.disks)
     assert drain(cluster, first).returncode == 0
-    cluster.until(lambda: cluster.asked("repair")["filling"] == 0 and cluster.asked("repair")["owed"]["count"])
+    cluster.until(lambda: cluster.asked("repair")["backfill"] == 0 and cluster.asked("repair")["missing"]["count"])
     # Most of it is on its way still, and there is nobody who could take the second one's place.
     assert drain(cluster, second).returncode == 0
-    assert cluster.asked("repair")["owed"]["count"] > 3
+    assert cluster.asked("repair")["missing"]["count"] > 3
 
     def readable() -> None:
         for path, content in files.items():
@@ -197,7 +197,7 @@ def test_what_was_lost_with_another_store_keeps_none_that_is_emptied(make, tmp_p
     goes.start()
     more = Cluster(cluster.home / "more", 2)
     for number, disk in enumerate(more.disks):
-        disk.flags = ("--place", f"site{number}/rack2/new{number}")
+        disk.flags = ("--location", f"site{number}/rack2/new{number}")
         disk.start("--join", cluster.weir("token", "create", "--data", cluster.data).strip())
     cluster.disks += more.disks
     drained = drain(cluster, second, "--wait")

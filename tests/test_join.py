@@ -86,7 +86,7 @@ def test_a_disk_server_joins_and_needs_no_token_afterwards(made, manager):
     disk = made("disk")
     token = disk.home / "token"
     token.write_text(manager.token() + "\n")
-    disk.start("--join-file", token, "--place", "cern/r1/d1")
+    disk.start("--join-file", token, "--location", "cern/r1/d1")
     manager.wait_for("a node has joined")
     manager.wait_for("a disk server is here")
     assert "as node 2" in disk.log_text()
@@ -314,7 +314,7 @@ def test_directories_are_what_they_are(made, manager, base):
         said = made(role, data).refused(DIRECTORY)
         assert words in said and "nothing was touched" in said, said
         assert files(data) == before
-    assert "cannot become a part of a cluster yet" in made("manager", single.data).refused(DIRECTORY)
+    assert "cannot become part of a cluster yet" in made("manager", single.data).refused(DIRECTORY)
     for data in (manager.data, disk.data, disk.data / "store"):
         for command in (("serve", "--listen", "127.0.0.1:0"), ("fsck",)):
             ended = weir(*command, "--data", str(data))
@@ -352,10 +352,10 @@ def test_words_for_the_command_line(made, manager):
     home = manager.home
     for flags, words in [
         (("--role", "king"), "invalid value 'king'"),
-        (("--role", "disk", "--place", "cern"), "is not a place"),
+        (("--role", "disk", "--location", "cern"), "is not a location"),
         (("--role", "disk", "--class", "a b"), "class"),
         (("--role", "disk", "--advertise", "nowhere"), "HOST:PORT"),
-        (("--role", "disk", "--nodes", "0.0.0.0:1095"), "nobody can connect to it"),
+        (("--role", "disk", "--nodes", "0.0.0.0:1095"), "cannot connect to it"),
         (("--role", "disk", "--nodes", "nonsense"), "`nodes` is `nonsense`"),
         (("--role", "disk", "--listen", "0.0.0.0:0", "--insecure"), "say --advertise"),
         (("--role", "manager", "--join", "x"), "a manager does not join"),
@@ -375,7 +375,7 @@ def test_words_for_the_command_line(made, manager):
 def test_a_single_node_makes_no_tokens(own_node):
     node = own_node()
     ended = weir("token", "create", "--data", str(node.data))
-    assert ended.returncode == 6 and "this node is alone" in ended.stderr, ended.stderr
+    assert ended.returncode == 6 and "this is a single node" in ended.stderr, ended.stderr
 
 
 def test_the_check_of_settings_touches_nothing(made):

@@ -88,7 +88,7 @@ def test_a_cluster_comes_up_and_goes_on_by_itself(two):
         assert Path(f"/proc/{node['pid']}/exe").resolve() == Path(WEIR_BIN).resolve()
     hosts = [node["clients"].split(":")[0] for node in nodes.values()]
     assert hosts == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
-    assert [node["place"] for node in nodes.values()] == [None, "site1/rack1/disk1", "site2/rack1/disk2"]
+    assert [node["location"] for node in nodes.values()] == [None, "site1/rack1/disk1", "site2/rack1/disk2"]
     # Ports that outgoing connections get would be taken while a node is down.
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     if first > 11_000:
@@ -96,8 +96,8 @@ def test_a_cluster_comes_up_and_goes_on_by_itself(two):
     # The tokens are gone.
     assert list((two.dir / "run").glob("*token*")) == []
     table = two.done("status").splitlines()
-    assert table[0].split() == ["node", "process", "clients", "nodes", "place"]
-    assert table[3].split() == ["disk1", *(str(nodes["disk1"][key]) for key in ("pid", "clients", "nodes", "place"))]
+    assert table[0].split() == ["node", "process", "clients", "nodes", "location"]
+    assert table[3].split() == ["disk1", *(str(nodes["disk1"][key]) for key in ("pid", "clients", "nodes", "location"))]
 
 
 def test_up_again_changes_nothing(two):
@@ -290,7 +290,7 @@ def test_policies_are_set_inherited_and_taken_away(two, base):
 
 def test_policies_that_cannot_be_are_refused(two):
     for words, why in [
-        (["replica(3)", "spread=site"], "on 3 different sites, and there are 2; ask for fewer copies"),
+        (["replica(3)", "spread=site"], "on 3 different sites, and there are 2; ask for fewer replicas"),
         (["class=t1:1"], "stores of class t1"),
         (["replica(0)"], "is no policy"),
         (["nonsense"], "is no policy"),
@@ -307,7 +307,7 @@ def test_policies_that_cannot_be_are_refused(two):
 
 def test_stores_and_nodes_are_shown(two):
     stores = asked(two, "stores")
-    assert [(store["place"], store["state"]) for store in stores] == [
+    assert [(store["location"], store["state"]) for store in stores] == [
         ("site1/rack1/disk1", "online"),
         ("site2/rack1/disk2", "online"),
     ]
@@ -316,7 +316,7 @@ def test_stores_and_nodes_are_shown(two):
         text = (two.dir / name / "store/FORMAT").read_text()
         assert f"store = {store['store']}\n" in text
     table = shown(two, "stores").splitlines()
-    assert table[0].split() == ["place", "node", "class", "state", "capacity", "free", "store"]
+    assert table[0].split() == ["location", "node", "class", "state", "capacity", "free", "store"]
     assert table[2].split()[:3] == ["site1/rack1/disk1", "2", "online"] or table[2].split()[2] == "online"
     assert table[-1] == "2 stores"
     status = asked(two, "status")
@@ -327,10 +327,10 @@ def test_stores_and_nodes_are_shown(two):
     ]
     assert status["stores"] == {"online": 2}
     assert status["capacity"] >= status["room"] > 0
-    for what in ("owed", "deletions", "writers"):
+    for what in ("missing", "deletions", "writers"):
         assert status[what] == {"count": 0, "and_more": False}, what
     words = shown(two, "status")
-    assert "2 stores: 2 online" in words and "0 copies owed" in words
+    assert "2 stores: 2 online" in words and "0 missing replicas" in words
 
 
 def test_a_file_and_its_copies_are_shown(local):
@@ -342,7 +342,7 @@ def test_a_file_and_its_copies_are_shown(local):
     put(address, "/first", b"one" * 1000, source)
 
     def has(path: str) -> dict[str, str]:
-        return {copy["place"]: copy["has"] for copy in asked(local, "file", path)["content"]["copies"]}
+        return {copy["location"]: copy["has"] for copy in asked(local, "file", path)["content"]["copies"]}
 
     both = {"site1/rack1/disk1": "whole", "site2/rack1/disk2": "whole"}
     wait_until(lambda: has("/first") == both)
@@ -351,7 +351,7 @@ def test_a_file_and_its_copies_are_shown(local):
     # Pieces are on the disks under the number that is shown; those of large contents have files.
     put(address, "/large", bytes(1 << 20), source)
     wait_until(lambda: has("/large") == both)
-    body = asked(local, "file", "/large")["content"]["body"]
+    body = asked(local, "file", "/large")["content"]["object"]
     for disk in ("disk1", "disk2"):
         assert len(list((local.dir / disk / "store").glob(f"**/objects/**/{body}.*"))) >= 1, (disk, body)
     # A disk server is gone: what is made now is owed to it, and what it has is lost as long as it is.
@@ -359,14 +359,14 @@ def test_a_file_and_its_copies_are_shown(local):
     wait_until(lambda: asked(local, "status")["stores"].get("online") == 1)
     wait_until(lambda: {copy["state"] for copy in asked(local, "file", "/first")["content"]["copies"]} == {"online", "lost"})
     answer = weir("policy", "set", "/", "replica(2)", "spread=site", "--data", str(local.dir / "manager"))
-    assert answer.returncode == DONE and "at present no file can be made under it" in answer.stderr
+    assert answer.returncode == DONE and "at present no file can be created under it" in answer.stderr
     status = shown(local, "status")
     assert "2 stores: 1 online, 1 lost" in status and "away" in status
     local.done("start", "disk2")
     assert {copy["state"] for copy in asked(local, "file", "/first")["content"]["copies"]} == {"online"}
     lines = shown(local, "file", "/first").splitlines()
     assert lines[0].startswith("/first: file, inode ") and "complete, 3000 bytes" in lines[1]
-    assert lines[3].split() == ["place", "node", "state", "copy", "store"]
+    assert lines[3].split() == ["location", "node", "state", "replica", "store"]
 
 
 def test_a_file_being_written_and_one_that_is_owed_a_copy(local):
@@ -381,8 +381,8 @@ def test_a_file_being_written_and_one_that_is_owed_a_copy(local):
         wait_until(lambda: asked(local, "status")["writers"]["count"] == 1)
         content = asked(local, "file", "/growing")["content"]
         assert content["state"] == "writing" and content["writer"]["epoch"] >= 1
-        assert [copy["has"] for copy in content["copies"]] == ["primary", "takes-part"]
-        second = content["copies"][1]["place"].split("/")[2]
+        assert [copy["has"] for copy in content["copies"]] == ["primary", "in-sync"]
+        second = content["copies"][1]["location"].split("/")[2]
         local.done("kill", second)
         # The primary finds out with the next bytes (those above may all have been written before), goes on alone, and the other is owed.
         writer.stdin.write(bytes(20_000_000))
@@ -390,11 +390,11 @@ def test_a_file_being_written_and_one_that_is_owed_a_copy(local):
         wait_until(lambda: [copy["has"] for copy in asked(local, "file", "/growing")["content"]["copies"]] == ["primary", "later"])
         writer.stdin.close()
         assert writer.wait(60) == 0, writer.stderr.read()
-    assert {copy["has"] for copy in asked(local, "file", "/growing")["content"]["copies"]} == {"whole", "owed"}
-    assert asked(local, "status")["owed"] == {"count": 1, "and_more": False}
-    assert "1 copy owed" in shown(local, "status")
+    assert {copy["has"] for copy in asked(local, "file", "/growing")["content"]["copies"]} == {"whole", "missing-replica"}
+    assert asked(local, "status")["missing"] == {"count": 1, "and_more": False}
+    assert "1 missing replica" in shown(local, "status")
     local.done("start", second)
-    wait_until(lambda: asked(local, "status")["owed"]["count"] == 0)
+    wait_until(lambda: asked(local, "status")["missing"]["count"] == 0)
     assert {copy["has"] for copy in asked(local, "file", "/growing")["content"]["copies"]} == {"whole"}
 
 
@@ -406,4 +406,4 @@ def test_nobody_answers_where_no_manager_runs(local, own_node):
         assert "no node is running on" in said and "answered by a running manager" in said
     node = own_node()
     answer = weir("status", "--data", str(node.data))
-    assert answer.returncode == FAILED and "this node is alone" in answer.stderr
+    assert answer.returncode == FAILED and "this is a single node" in answer.stderr

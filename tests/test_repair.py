@@ -34,10 +34,10 @@ class Repaired(Cluster):
 
     def wait_repaired(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while not (view := self.asked("repair"))["lost"] or view["lost"][0]["groups"] or view["owed"]["count"]:
+        while not (view := self.asked("repair"))["lost"] or view["lost"][0]["groups"] or view["missing"]["count"]:
             assert time.monotonic() < end, f"{view}\n{self.logs()}"
             time.sleep(0.1)
-        assert view["filling"] == 0 and view["stuck"] == []
+        assert view["backfill"] == 0 and view["stuck"] == []
 
     def bytes_on_disks(self) -> int:
         return sum(path.stat().st_blocks * 512 for disk in self.disks if disk.alive() for path in disk.objects())
@@ -86,7 +86,7 @@ def test_what_a_lost_store_had_is_on_two_others_and_the_rate_is_kept(make, tmp_p
         time.sleep(0.01)
     begun, at_begin = time.monotonic(), cluster.bytes_on_disks()
     ended, at_end = begun, at_begin
-    while cluster.asked("repair")["owed"]["count"] > 8:
+    while cluster.asked("repair")["missing"]["count"] > 8:
         time.sleep(0.02)
         ended, at_end = time.monotonic(), cluster.bytes_on_disks()
     copied, seconds = at_end - at_begin, ended - begun
@@ -107,7 +107,7 @@ def test_a_manager_that_is_killed_in_the_middle_goes_on(make, tmp_path):
     first, lost, last = cluster.disks
     cluster.lose(lost)
     end = time.monotonic() + 20
-    while not 0 < cluster.asked("repair")["owed"]["count"] < 12:
+    while not 0 < cluster.asked("repair")["missing"]["count"] < 12:
         assert time.monotonic() < end, cluster.logs()
         time.sleep(0.05)
     cluster.manager.kill()

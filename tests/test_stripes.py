@@ -114,7 +114,7 @@ def test_each_unit_is_where_it_should_be_and_goes_with_the_file(cluster, fs, tmp
     assert (seen["state"], seen["chunk"], seen["copies"]) == ("complete", CHUNK, [])
     assert [unit["len"] for unit in seen["units"]] == [len(unit) for unit in units]
     assert all([copy["has"] for copy in unit["copies"]] == ["whole"] * copies for unit in seen["units"])
-    assert "dealt out over 3 units in chunks of 256 KiB" in cluster.weir("file", path, "--data", cluster.data)
+    assert "striped over 3 units in chunks of 256 KiB" in cluster.weir("file", path, "--data", cluster.data)
     fs("rm", path).ok()
     cluster.until(lambda: not new_objects(cluster, before))
 
@@ -226,7 +226,7 @@ def test_a_writer_that_was_guessed_is_none(cluster):
             for secret in ("0" * 16 + "." + "0" * 16, "f" * 16 + "." + "f" * 16):
                 guess = f"{0:016x}.{body:016x}.00000001.{secret}"
                 refused = there.ask_open(f"{path}?weir.unit=0&weir.writer={guess}", raw.OPEN_UPDATE)
-                assert refused.error == raw.NOT_AUTHORIZED and b"permission" in refused.body, refused
+                assert refused.error == raw.NOT_AUTHORIZED and b"capability" in refused.body, refused
                 refused = there.request(raw.QUERY, struct.pack(">H14x", 32), f"{path}?weir.op=complete&weir.writer={guess}".encode())
                 assert refused.error == raw.NOT_AUTHORIZED, refused
             assert writer.close(handle).status == raw.OK

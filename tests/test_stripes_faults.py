@@ -168,7 +168,7 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     # That this notices a loss: one copy of one unit is zeroed on its disk.
     path = "/two/loop/spoiled"
     may_be = with_more(cluster, users.may_be, [path], tmp_path)
-    body = cluster.file(path)["content"]["units"][1]["body"]
+    body = cluster.file(path)["content"]["units"][1]["object"]
     spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, body))
     found = amiss(cluster, may_be, tmp_path)
     assert set(found) == {path}, found

@@ -188,7 +188,7 @@ def test_from_where_nobody_listens_and_from_who_says_nothing(node, silent, tmp_p
         assert me.stat(f"/nobody-{tmp_path.name}").error == NOT_FOUND, "nothing is visible"
     with Raw(node.port) as me:
         assert begin_copy(me, f"/silent-{tmp_path.name}", silent).status == OK
-        assert f"{silent} has said nothing for 10 s" in end_of_copy(me, 20)
+        assert f"{silent} has sent nothing for 10 s" in end_of_copy(me, 20)
         assert me.stat(f"/silent-{tmp_path.name}").error == NOT_FOUND
         assert me.close(me.handle).status == ERROR, "what was not fetched is not closed as whole"
         assert me.stat(f"/silent-{tmp_path.name}").error == NOT_FOUND

@@ -68,7 +68,7 @@ class Client:
             for at in range(0, len(data), STEP):
                 self.ask(raw.WRITE, handle + struct.pack(">q4x", at), data[at : at + STEP])
         except Refused:
-            # A handle that nobody closes would count as a file in the making for ever.
+            # A handle that nobody closes would count as an unfinished file for ever.
             try:
                 self.ask(raw.CLOSE, handle)
             except Refused:

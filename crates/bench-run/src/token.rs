@@ -18,7 +18,7 @@ pub(super) fn make(args: &TokenOptions) -> Result<Exit, Failure> {
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
-        "{}: good for {} h. Copy it to all machines of the measurement, and let nobody else read it.",
+        "{}: valid for {} h. Copy it to all machines of the measurement, and keep it secret.",
         args.file.display(),
         args.hours
     )

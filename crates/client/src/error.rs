@@ -17,15 +17,15 @@ pub enum ClientError {
     Connect { server: Endpoint, source: io::Error },
     #[error("{server} is no XRootD server: {source}")]
     NotXrootd { server: Endpoint, source: WireError },
-    #[error("{server} lets in only who proves who they are (it offers {methods}); this version of weir cannot")]
+    #[error("{server} requires authentication (it offers {methods}), which this version of weir does not support")]
     Authentication { server: Endpoint, methods: String },
     #[error("{server} wants TLS, which this version of weir does not speak")]
     Tls { server: Endpoint },
     #[error("the connection to {server} was lost: {source}")]
     Lost { server: Endpoint, source: io::Error },
-    #[error("{server} has the file no more, and says that another server has to be asked")]
+    #[error("{server} does not have the file any more and refers to another server")]
     Moved { server: Endpoint },
-    #[error("{server} has said nothing for {} s", after.as_secs())]
+    #[error("{server} has sent nothing for {} s", after.as_secs())]
     Silent { server: Endpoint, after: Duration },
     #[error("{server} has sent {bytes} bytes in {} s, and more was due; that is too slow", after.as_secs())]
     Slow { server: Endpoint, bytes: usize, after: Duration },

@@ -247,7 +247,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
                 let body = self.file.session.body(incoming.len)?;
                 let Some((stream, response)) = self.file.session.understand(incoming, &body)? else { return Ok(None) };
                 let Some(index) = place(stream) else {
-                    return Err(self.unexpected("an answer to a question that was not asked".to_owned()));
+                    return Err(self.unexpected("an answer to a request that was not sent".to_owned()));
                 };
                 self.take_other(index, response)
             }

@@ -104,13 +104,13 @@ impl RemoteFile {
         };
         let mut origin = self.origin.clone();
         origin.add_words(&format!("tried={}", self.url.server.host));
-        tracing::info!(%lost, "asking {} who else has it", self.origin.server);
+        tracing::info!(%lost, "asking {} which other server has it", self.origin.server);
         self.reopen(origin)
     }
 
     /// Opens it at a server whose replica is not known to be damaged.
     fn reopen_elsewhere(&mut self, damaged: ClientError) -> Result<(), ClientError> {
-        tracing::warn!(%damaged, "asking {} who else has it", self.origin.server);
+        tracing::warn!(%damaged, "asking {} which other server has it", self.origin.server);
         self.damaged.push(self.url.server.clone());
         let mut origin = self.origin.clone();
         self.damaged.iter().for_each(|server| origin.add_tried(&server.host));
@@ -121,7 +121,7 @@ impl RemoteFile {
                 Ok(false) => {}
                 Err(error) if error.is_connection() => origin.add_tried(&at.host),
                 Err(error) => {
-                    tracing::info!(%error, "no other copy is to be had");
+                    tracing::info!(%error, "no other replica is available");
                     break;
                 }
             }

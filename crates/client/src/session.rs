@@ -479,7 +479,7 @@ impl Session {
         match self.gather(what, stream)? {
             Ok(Answer::Done(body)) => Ok(body),
             Ok(Answer::Elsewhere(_)) | Err(_) => {
-                let what = "it wants to be left alone for a while, or sends away who has not logged in yet".to_owned();
+                let what = "it wants clients to wait, or redirects them before the login".to_owned();
                 Err(ClientError::Unexpected { server: self.server.clone(), what })
             }
         }
@@ -502,7 +502,7 @@ impl Session {
         loop {
             let (to, response) = self.response()?;
             if to != stream {
-                let what = "an answer to a question that was not asked".to_owned();
+                let what = "an answer to a request that was not sent".to_owned();
                 return Err(ClientError::Unexpected { server: self.server.clone(), what });
             }
             match response {

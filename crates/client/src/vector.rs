@@ -238,7 +238,7 @@ impl Run {
         let body = file.session.body(incoming.len)?;
         let Some((stream, response)) = file.session.understand(incoming, &body)? else { return Ok(0) };
         let Some(index) = self.under_way.iter().position(|one| one.stream == stream) else {
-            return Err(unexpected(file, "an answer to a question that was not asked".to_owned()));
+            return Err(unexpected(file, "an answer to a request that was not sent".to_owned()));
         };
         match response {
             Response::WaitResp { .. } => Ok(0),

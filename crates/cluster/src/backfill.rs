@@ -137,7 +137,7 @@ mod tests {
         let all = member(1, 1, 0);
         let join = Next::Join { store: StoreId(3), in_place_of: StoreId(2) };
         assert_eq!(decide(vec![all, member(2, 1, 0)], 0), join);
-        assert_eq!(decide(vec![all, member(2, 1, 0)], 9), join, "whatever is owed to others");
+        assert_eq!(decide(vec![all, member(2, 1, 0)], 9), join, "missing replicas of other stores");
         let backfill = |through| vec![all, member(2, 1, LEAVES), member(3, 100, through)];
         assert_eq!(decide(backfill(0), 0), Next::Fill(StoreId(3)));
         assert_eq!(decide(backfill(40), MISSING_AT_A_TIME - 1), Next::Fill(StoreId(3)));
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(decide(backfill(99), 1), Next::Copies);
         assert_eq!(decide(backfill(99), 0), Next::Leave(StoreId(2)));
         assert_eq!(decide(vec![all, member(3, 100, 99)], 0), Next::Nothing);
-        assert_eq!(decide(vec![all, member(3, 100, 99)], 5), Next::Nothing, "what is owed otherwise is nobody's hurry");
+        assert_eq!(decide(vec![all, member(3, 100, 99)], 5), Next::Nothing, "other missing replicas can wait");
     }
 
     #[test]

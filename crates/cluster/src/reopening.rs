@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(two(&[], (Online, 1), (Online, 1)), Reopening::Same(StoreId(0)));
         assert_eq!(two(&[0], (Online, 1), (Online, 1)), over);
         assert_eq!(two(&[], (Suspect, 1), (Online, 1)), over);
-        assert_eq!(two(&[], (Online, 2), (Online, 1)), over, "it has begun anew");
+        assert_eq!(two(&[], (Online, 2), (Online, 1)), over, "it has restarted");
         assert_eq!(two(&[0], (Online, 1), (Online, 2)), Reopening::Same(StoreId(0)), "nobody else can");
         assert_eq!(two(&[], (Away, 1), (Online, 2)), Reopening::Wait);
         assert_eq!(two(&[], (Online, 2), (Online, 2)), Reopening::Lost);
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(
             two(&[0, 1], (Online, 2), (Online, 1)),
             over,
-            "it could not be reached once, and there is nobody else"
+            "it could not be reached once, and there is no other store"
         );
         assert_eq!(decide(&[], &[]), Reopening::Lost);
     }
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(second_goes(&[], (Suspect, 1)), Reopening::Wait);
         assert_eq!(second_goes(&[0], (Away, 1)), Reopening::Wait);
         assert_eq!(second_goes(&[0], (Online, 1)), Reopening::Same(StoreId(0)));
-        assert_eq!(second_goes(&[], (Online, 2)), over, "the first one has begun anew");
+        assert_eq!(second_goes(&[], (Online, 2)), over, "the first one has restarted");
         assert_eq!(decide_where(&[0, 1], &[], &[(Suspect, 1), (Online, 1)]), over, "so was the first one");
         let first_goes = |tried: &[u64], second| decide_where(&[0], tried, &[(Online, 1), second]);
         assert_eq!(first_goes(&[], (Online, 1)), Reopening::Same(StoreId(0)), "both go on");

@@ -147,8 +147,8 @@ fn a_policy_that_cannot_be_met_is_refused_with_advice() {
     assert_eq!(error, PlacementError::TooFewLocations { spread: Spread::Site, needed: 3, found: 2 });
     assert_eq!(
         error.to_string(),
-        "replica(3) spread=site needs stores that take new contents on 3 different sites, and there are 2; ask for \
-         fewer copies or a smaller spread (rack, host), or add a store on another site"
+        "replica(3) spread=site needs stores that take new objects on 3 different sites, and there are 2; ask for \
+         fewer replicas or a smaller spread (rack, host), or add a store on another site"
     );
     let mut one_class = even(12, 3);
     one_class[0].class = Some("t1".parse().unwrap());

@@ -117,7 +117,7 @@ impl DiskWorld for Outside {
         links.forget(node);
         let Some(peer) = links.peer(node) else { return };
         if !peer.identity().name.roles.contain(Role::Manager) {
-            peer.cut("it is no disk server of this cluster any more, as far as the manager says");
+            peer.cut("the manager says that it is not a disk server of this cluster any more");
         }
     }
 
@@ -184,8 +184,8 @@ impl Receiver for Inbox {
         match link::decode::<Message>(&message) {
             Ok(Message::FromManager(message)) if *self.0.manager.read() == Some(node) => server.receive(message),
             Ok(Message::PeerMessage(message)) => server.receive_of_node(node, message, bulk),
-            Ok(_) => tracing::warn!(%node, "a node sends what it may not tell a disk server"),
-            Err(error) => tracing::warn!(%node, %error, "a node sends what is no message"),
+            Ok(_) => tracing::warn!(%node, "a node sends a message that a disk server must not get"),
+            Err(error) => tracing::warn!(%node, %error, "a node sends an invalid message"),
         }
     }
 

@@ -154,7 +154,7 @@ impl DiskServer {
     fn newest(&self) -> ObjectId {
         let newest = self.stores.values().filter_map(|shell| {
             let found = shell.at.store.replicas_before(None, 1);
-            let found = found.inspect_err(|error| tracing::error!(%error, "cannot see what is on a store"));
+            let found = found.inspect_err(|error| tracing::error!(%error, "cannot read the objects of a store"));
             found.ok()?.first().map(|replica| replica.object)
         });
         newest.max().unwrap_or(ObjectId(0))
@@ -338,7 +338,7 @@ impl DiskServer {
         };
         // Who speaks for a store has to serve it.
         if from.is_some_and(|from| self.others.read().addresses.node_of(from) != Some(node)) {
-            tracing::debug!(%node, ?from, "somebody speaks for a store that it does not serve, as far as is known here");
+            tracing::debug!(%node, ?from, "a node reports about a store that it does not serve, as far as this node knows");
             return;
         }
         if let (Some(about), BetweenStores::ToReplica { replica, .. }) = (about, &message) {
@@ -359,16 +359,16 @@ impl DiskServer {
         let placed = match placed {
             Ok(placed) => placed,
             // The manager tries again.
-            Err(error) => return tracing::info!(%path, %error, "a writing cannot be ended here"),
+            Err(error) => return tracing::info!(%path, %error, "an open write cannot be ended here"),
         };
         let path = path.to_string();
         let is_whole = placed.is_new() && !placed.gaps() && end.expected_len == Some(placed.len());
         let told = move |how: &'static str, result: Result<(), PlacedError>| match result {
             Ok(()) => tracing::info!(path, "{how}: its writer went away"),
-            Err(error) => tracing::info!(path, %error, "a writing cannot be ended here"),
+            Err(error) => tracing::info!(path, %error, "an open write cannot be ended here"),
         };
         if is_whole {
-            placed.close(None, true, move |result| told("completed, as all that was announced is here", result));
+            placed.close(None, true, move |result| told("completed, as all announced bytes are here", result));
         } else {
             placed.interrupt(move |result| told("interrupted", result.map(drop)));
         }
@@ -383,7 +383,7 @@ impl DiskServer {
         match node {
             // Two stores of one server speak through it as well.
             Some(node) => self.world.to_node(node, between, bulk),
-            None => tracing::debug!(store = %to, "nobody is known who serves a store"),
+            None => tracing::debug!(store = %to, "it is not known which node serves a store"),
         }
     }
 

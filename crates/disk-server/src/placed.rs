@@ -24,7 +24,7 @@ pub enum PlacedError {
     #[error("{1}")]
     Store(ErrorCode, String),
     /// Another server has to be asked for: the manager says whom.
-    #[error("the manager, at {host}:{port}, says who is to be asked")]
+    #[error("ask the manager, at {host}:{port}, which server has it")]
     Moved {
         /// Where the manager is.
         host: String,
@@ -32,7 +32,7 @@ pub enum PlacedError {
         port: u16,
     },
     /// The store has not what the client's permission is for. The manager is to be asked for another one that has.
-    #[error("store {:016x} has no longer what the manager sends readers to it for", .stale_replicas.store.0)]
+    #[error("store {:016x} does not have the object any more for which the manager sends readers to it", .stale_replicas.store.0)]
     StaleReplica {
         /// Where the manager is.
         host: String,
@@ -56,7 +56,7 @@ pub enum PlacedError {
     #[error("checkpoints are not kept of files in a cluster")]
     NoCheckpoints,
     /// One of those who take part, or the manager, says no.
-    #[error("the stores that take part, or the manager, refuse it: {}", in_words(*.0))]
+    #[error("the in-sync stores, or the manager, refuse it: {}", in_words(*.0))]
     Refused(ErrorCode),
 }
 
@@ -66,7 +66,7 @@ fn in_words(code: ErrorCode) -> &'static str {
         ErrorCode::Io => "a disk has failed",
         ErrorCode::Busy => "it is being ended already",
         ErrorCode::NotFound => "it is not there any more",
-        ErrorCode::Exists => "something is in its place",
+        ErrorCode::Exists => "another object is in its place",
         _ => "see the log",
     }
 }
@@ -114,7 +114,7 @@ impl DiskServer {
             ErrorCode::Stale => self.moved(),
             ErrorCode::Overloaded => PlacedError::Wait {
                 seconds: 1,
-                why: "its writer has to come (back) first, or this server is not sure at the moment that it is still the one to ask",
+                why: "its writer must (re)connect first, or this server cannot be sure at the moment that it may still answer",
             },
             code => PlacedError::Refused(code),
         }

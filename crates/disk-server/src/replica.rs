@@ -303,7 +303,7 @@ fn is_it(at: &StoreAt, replica: ReplicaId, original: Original) -> Result<bool, S
 pub(super) fn told(at: &StoreAt, error: &StoreError) -> ErrorCode {
     let code = error.code();
     if !matches!(code, ErrorCode::NotFound | ErrorCode::Stale) {
-        tracing::warn!(store = %at.store_id, %error, "a work on a piece failed");
+        tracing::warn!(store = %at.store_id, %error, "work on a replica failed");
     }
     code
 }

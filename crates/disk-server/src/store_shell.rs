@@ -143,10 +143,10 @@ impl DiskServer {
                         }
                     }
                     Effect::Note(replica, Note::LeftOut(count)) => {
-                        tracing::warn!(%replica, count, "stores that do not answer are left out of a writing");
+                        tracing::warn!(%replica, count, "stores that do not answer are removed from the in-sync replicas of an open write");
                     }
                     Effect::Note(replica, Note::Differs(store)) => {
-                        tracing::error!(%replica, %store, "a copy is not like its primary's, and counts for nothing");
+                        tracing::error!(%replica, %store, "a replica differs from its primary's and does not count");
                     }
                 }
             }

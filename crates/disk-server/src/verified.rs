@@ -148,7 +148,10 @@ impl DiskServer {
     /// again, until that has enough of it.
     fn moved_or_early(&self) -> PlacedError {
         if self.world.now().since(self.began) < EARLY {
-            return PlacedError::Wait { seconds: 1, why: "this server has just begun, and is not in session yet" };
+            return PlacedError::Wait {
+                seconds: 1,
+                why: "this server has just started, and has no session with the manager yet",
+            };
         }
         self.moved()
     }

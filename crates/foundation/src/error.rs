@@ -37,8 +37,8 @@ pub enum OpenError {
     Store(#[from] StoreError),
     /// The namespace comes from an older backup than the contents.
     #[error(
-        "the namespace is older than the contents beside it: it knows {namespace} sessions, and session {contents} has \
-         run on these contents. Journal, namespace and store belong together; nothing was changed"
+        "the namespace is older than the objects beside it: it knows {namespace} sessions, and session {contents} \
+         has run on these objects. Journal, namespace and store belong together; nothing was changed"
     )]
     OlderNamespace {
         /// The last session that the namespace knows.
@@ -47,13 +47,13 @@ pub enum OpenError {
         contents: u64,
     },
     /// `weir fsck --rebuild-store` was interrupted.
-    #[error("the store's index was being rebuilt, and that was not brought to its end")]
+    #[error("a rebuild of the store's index was started and not finished")]
     RebuildInterrupted,
     /// `weir restore` was interrupted.
-    #[error("a restore of the namespace was begun, and not brought to its end")]
+    #[error("a restore of the namespace was started and not finished")]
     RestoreInterrupted,
     /// A new log was begun in the place of a lost one, and not all has followed it.
-    #[error("a new log was begun in the place of a lost one, and that was not brought to its end")]
+    #[error("a new journal was started in place of a lost one, and that was not finished")]
     NewLogUnfinished,
     /// The mark of a new log does not read back.
     #[error("{file} does not read as it was written: `{text}`", file = crate::marks::NEW_LOG)]

@@ -28,40 +28,43 @@ pub fn refused(data: &DataDir, error: OpenError) -> Refused {
     let damage = error.is_journal_damage();
     let remedy = match &error {
         OpenError::Journal(journal::JournalError::Missing { .. }) => Some(format!(
-            "The log is gone, although there are names or contents that it brought here. Is a disk not mounted on \
-             {data}/journal? Otherwise put the folder back from the same backup as the rest. If it is lost for good, \
-             `weir fsck --data {data} --begin-new-log` goes on with what the indexes hold, and without what they had not \
-             been given yet (docs/how-to/recover.md)"
+            "The journal is gone, although there are names or objects that it held. Is the disk of {data}/journal \
+             mounted? Otherwise put the folder back from the same backup as the rest. If it is lost for good, `weir \
+             fsck --data {data} --begin-new-log` continues with what the indexes hold, and without later changes \
+             (docs/how-to/recover.md)"
         )),
         OpenError::NewLogUnfinished => {
-            Some(format!("Run `weir fsck --data {data} --begin-new-log` again: it goes on where it was interrupted"))
+            Some(format!("Run `weir fsck --data {data} --begin-new-log` again: it continues where it was interrupted"))
         }
         OpenError::RestoreInterrupted => {
-            Some(format!("Run `weir restore TARGET --data {data}` again: it goes on where it was interrupted"))
+            Some(format!("Run `weir restore TARGET --data {data}` again: it continues where it was interrupted"))
         }
         OpenError::Index { which: "namespace", source: kv::KvError::Lost(_) } => Some(format!(
-            "The namespace is lost. `weir restore TARGET --data {data}` puts a backup of it back, and loses nothing if the log has \
-             everything since; without one, `weir export --without-namespace` saves the contents (docs/how-to/recover.md)"
+            "The namespace is lost. `weir restore TARGET --data {data}` puts a backup of it back, and loses nothing \
+             if the journal has everything since; without a backup, `weir export --without-namespace` saves the \
+             objects (docs/how-to/recover.md)"
         )),
         OpenError::NewLogMark { .. } => {
             Some("Put the file back as it was (docs/reference/formats.md), or from a backup".to_owned())
         }
         OpenError::OlderNamespace { .. } => Some(format!(
-            "Put journal, namespace and store back from one backup. To go on with this older namespace run \
-             `weir fsck --data {data} --repair-journal`: no number is then given out twice, no content is removed, and \
-             what the namespace does not know is listed (docs/how-to/recover.md)"
+            "Put journal, namespace and store back from one backup. To go on with this older namespace run `weir \
+             fsck --data {data} --repair-journal`: no number is then used twice, no object is removed, and objects \
+             that the namespace does not know are listed (docs/how-to/recover.md)"
         )),
         error if error.is_lost_store() => Some(format!(
             "Put {data}/store/checkpoint back from a backup of the same time as {data}/journal. If there is none run \
-             `weir fsck --data {data} --rebuild-store`: it makes the index anew from the files of contents (docs/how-to/recover.md)"
+             `weir fsck --data {data} --rebuild-store`: it builds the index again from the files of objects \
+             (docs/how-to/recover.md)"
         )),
         _ => None,
     };
     let what = if damage {
         format!(
-            "the journal of {data} is damaged, and the node does not start, because acknowledged changes would be missing without a word. \
-             If the disk can be mended or a copy of the segment exists, put it back. Otherwise \
-             `weir fsck --data {data} --repair-journal` gives up what cannot be read, saves it aside, and lists what was lost (docs/how-to/recover.md)"
+            "the journal of {data} is damaged, and the node does not start, because acknowledged changes would be \
+             missing silently. If the disk can be mended or a copy of the segment exists, put it back. Otherwise \
+             `weir fsck --data {data} --repair-journal` cuts off what cannot be read, saves it aside, and lists what \
+             was lost (docs/how-to/recover.md)"
         )
     } else {
         let remedy = remedy.map_or_else(String::new, |remedy| format!(". {remedy}"));

@@ -36,16 +36,16 @@ pub(crate) fn of_parts(
     let mut words = Vec::new();
     let mut say = |attention: bool, text: String| words.push(StartupReport { attention, text });
     if journal.created {
-        say(false, "a new log was made: this is the first start".into());
+        say(false, "a new journal was created: this is the first start".into());
     } else if journal.clean {
-        say(false, format!("the last stop was clean; the log holds {} records", journal.records));
+        say(false, format!("the last stop was clean; the journal holds {} records", journal.records));
     } else {
         let replayed: Vec<String> =
             indexes.iter().map(|(which, recovery)| format!("{} for the {which}", recovery.replayed)).collect();
         say(
             false,
             format!(
-                "the last stop was not clean: all {} records of the log were checked, and what the indexes lacked was replayed ({})",
+                "the last stop was not clean: all {} records of the journal were checked, and what the indexes did not have yet was replayed ({})",
                 journal.records,
                 replayed.join(", ")
             ),
@@ -62,7 +62,7 @@ pub(crate) fn of_parts(
         say(
             false,
             format!(
-                "{} at the end of the log did not check and were cut: writes that were not synced when the node stopped, promised to nobody as durable ({saved})",
+                "{} at the end of the journal did not check and were cut: writes that were not synced when the node stopped, never acknowledged as durable ({saved})",
                 show_size(cut.bytes)
             ),
         );
@@ -75,7 +75,7 @@ pub(crate) fn of_parts(
         say(
             false,
             format!(
-                "recordings under way when the node stopped: {}; their writers have {grace_secs} s to come back",
+                "open writes when the node stopped: {}; their writers have {grace_secs} s to come back",
                 store.in_making.len()
             ),
         );
@@ -84,7 +84,7 @@ pub(crate) fn of_parts(
         say(
             true,
             format!(
-                "{} of recordings under way had been written but not synced, and are gone: the machine stopped, or its disk failed. Their writers are refused when they come back",
+                "{} of open writes had been written but not synced, and are gone: the machine stopped, or its disk failed. Their writers are refused when they come back",
                 show_size(store.bytes_dropped)
             ),
         );
@@ -92,7 +92,10 @@ pub(crate) fn of_parts(
     if store.orphans_removed > 0 {
         say(
             false,
-            format!("{} files of recordings that were never begun or were removed are gone now", store.orphans_removed),
+            format!(
+                "{} files of open writes that were never started or were removed are deleted now",
+                store.orphans_removed
+            ),
         );
     }
     for file in &store.unexplained {
@@ -102,17 +105,17 @@ pub(crate) fn of_parts(
 }
 
 fn loss_in_words(loss: Loss) -> String {
-    const REFUSED: &str = "Whoever was writing then is refused when it comes back, and writes its file again; what was acknowledged as durable is there";
+    const REFUSED: &str = "Clients that were writing then are refused when they come back, and must write their files again; what was acknowledged as durable is there";
     match loss {
         Loss::Failed => format!(
-            "a write or a sync had failed before the node stopped, so that bytes which were written and not synced may be gone: look at the disk (dmesg, SMART). {REFUSED}"
+            "a write or a sync had failed before the node stopped, so that bytes that were written and not synced may be gone: look at the disk (dmesg, SMART). {REFUSED}"
         ),
         Loss::Gap => format!(
-            "of the records at the end of the log that were not synced some are gone: the machine stopped, or its disk failed. {REFUSED}"
+            "of the records at the end of the journal that were not synced some are gone: the machine stopped, or its disk failed. {REFUSED}"
         ),
         Loss::Unknown => {
             format!(
-                "the log does not say whether bytes that were written and not synced may be gone (an older weir wrote it, or it was begun anew). {REFUSED}"
+                "the journal does not say whether bytes that were written and not synced may be gone (an older weir wrote it, or it was started again). {REFUSED}"
             )
         }
     }
@@ -122,9 +125,9 @@ fn index_in_words(which: &str, recovery: &Recovery, fresh: bool, say: &mut dyn F
     if let Some(why) = recovery.rebuilt.filter(|_| !fresh) {
         let because = match why {
             Rebuilt::Empty => "it was empty",
-            Rebuilt::AheadOfLog => "it was further than the log",
-            Rebuilt::OtherLog => "it belonged to another log",
-            Rebuilt::BehindLog => "it was too far behind the log",
+            Rebuilt::AheadOfLog => "it was further than the journal",
+            Rebuilt::OtherLog => "it belonged to another journal",
+            Rebuilt::BehindLog => "it was too far behind the journal",
             Rebuilt::Broken => "it could not be read",
             // Said by the repair that asked for it.
             Rebuilt::BegunEmpty => return,
@@ -134,7 +137,7 @@ fn index_in_words(which: &str, recovery: &Recovery, fresh: bool, say: &mut dyn F
         say(
             !young,
             format!(
-                "the {which}'s index was filled from its checkpoint and the log, because {because}; nothing is lost"
+                "the {which}'s index was built from its checkpoint and the journal, because {because}; nothing is lost"
             ),
         );
     }

@@ -28,7 +28,7 @@ pub(crate) fn begin(
 ) -> Result<(), JournalError> {
     let Beginning { first, segment, incarnation } = *beginning;
     if first.0 == 0 || segment == 0 || first.0.max(segment) > NUMBERS_END {
-        return Err(JournalError::Config("a log was to begin with numbers that no log has; nothing was done"));
+        return Err(JournalError::Config("a journal was to begin with numbers that no journal has; nothing was done"));
     }
     make_dir(disk, dir)?;
     let there = numbers(disk, dir)?;
@@ -37,7 +37,7 @@ pub(crate) fn begin(
     }
     // An interrupted run leaves only the file of this number, without a valid header.
     if there.iter().any(|number| *number != segment) {
-        return Err(JournalError::Config("a log was to begin where segments of another one lie; nothing was done"));
+        return Err(JournalError::Config("a journal was to begin where segments of another one lie; nothing was done"));
     }
     let header = SegmentHeader {
         incarnation,
@@ -57,7 +57,7 @@ fn is_same_journal(disk: &dyn Disk, dir: &str, beginning: &Beginning) -> Result<
     match decode(&page[..read]) {
         DecodedPage::Header(header) if header.incarnation == beginning.incarnation => Ok(true),
         DecodedPage::Header(_) | DecodedPage::Unsupported(_) => {
-            Err(JournalError::Config("a log was to begin where a segment of another one lies; nothing was done"))
+            Err(JournalError::Config("a journal was to begin where a segment of another one lies; nothing was done"))
         }
         DecodedPage::Zeros | DecodedPage::Bad(_) => Ok(false),
     }

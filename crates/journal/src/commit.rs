@@ -18,7 +18,7 @@ use crate::state::{Shared, State};
 use crate::{Appended, JournalError, Location, PAYLOAD_MAX, Seq, StreamId};
 
 /// Why the journal is poisoned after the thread that led a write or sync has died. The disk is not at fault.
-pub const WRITER_DIED: &str = "the thread that wrote the log has died by a panic";
+pub const WRITER_DIED: &str = "the thread that wrote the journal has died by a panic";
 
 /// Poisons the journal if the thread that leads a write or a sync panics. Nobody knows then which bytes have reached
 /// the disk. The journal takes no more records, and the waiting threads get an error.

@@ -8,8 +8,8 @@ use crate::Seq;
 /// Where and how the journal is damaged: bytes that were once durable do not match their checksums.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "the log is damaged in {segment} at byte {offset}: {what}. Records from {first_lost} on (up to {last_known}, as far \
-     as can be seen) were acknowledged and cannot be read in order. {remedy}"
+    "the journal is damaged in {segment} at byte {offset}: {what}. Records from {first_lost} on (up to {last_known}, \
+     as far as can be seen) were acknowledged and cannot be read in order. {remedy}"
 )]
 pub struct Damage {
     /// The segment file, relative to the disk's root.
@@ -33,19 +33,19 @@ pub enum JournalError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// A write or sync failed earlier. Only the next opening can find out what is on the disk.
-    #[error("the log has stopped, because {reason}; nothing more is taken until it is opened again")]
+    #[error("the journal has stopped, because {reason}; nothing more is taken until it is opened again")]
     Poisoned {
         /// The first failure.
         reason: String,
     },
     /// No space for another segment. Nothing was appended; appends work again when there is space.
-    #[error("no space for another log segment of {wanted} bytes; free some, deleting stays possible meanwhile")]
+    #[error("no space for another journal segment of {wanted} bytes; free some, deleting stays possible meanwhile")]
     NoSpace {
         /// Bytes needed.
         wanted: u64,
     },
     /// Another segment could not be made, for another reason than space. Nothing was appended.
-    #[error("no further log segment could be made: {reason}")]
+    #[error("no further journal segment could be made: {reason}")]
     NoSegment {
         /// What failed.
         reason: String,
@@ -70,7 +70,7 @@ pub enum JournalError {
         what: String,
     },
     /// The requested records have been trimmed, or their segments are missing.
-    #[error("records after {after} were asked for, but the log begins with {oldest}")]
+    #[error("records after {after} were asked for, but the journal begins with {oldest}")]
     Trimmed {
         /// The replay was to start after this record.
         after: Seq,
@@ -78,7 +78,7 @@ pub enum JournalError {
         oldest: Seq,
     },
     /// The journal has no such location, or no longer has it.
-    #[error("segment {segment:016x} of the log has no record at byte {offset}: {what}")]
+    #[error("segment {segment:016x} of the journal has no record at byte {offset}: {what}")]
     NotThere {
         /// The segment's number.
         segment: u64,
@@ -96,7 +96,7 @@ pub enum JournalError {
         appended: Seq,
     },
     /// There is no journal, and the configuration forbids making one.
-    #[error("there is no log in {dir:?}, but there should be one: is the disk mounted?")]
+    #[error("there is no journal in {dir:?}, but there should be one: is the disk mounted?")]
     Missing {
         /// The directory that was searched.
         dir: String,

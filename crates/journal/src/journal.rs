@@ -371,7 +371,7 @@ fn describe(found: &Recovered) -> Opened {
 
 fn start(disk: Arc<dyn Disk>, dir: &str, config: JournalConfig, found: Recovered) -> Result<Shared, JournalError> {
     let Some(current) = found.segments.last() else {
-        return Err(JournalError::Config("a log without segments cannot be opened"));
+        return Err(JournalError::Config("a journal without segments cannot be opened"));
     };
     complete_len(&*disk, current)?;
     let batch = continue_after(&*disk, current, config.direct)?;

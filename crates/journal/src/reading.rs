@@ -188,7 +188,7 @@ impl Shared {
                 what: end.bad.unwrap_or_else(|| "zeros stand where a record should".to_owned()),
                 first_lost: Seq(end.last + 1),
                 last_known: Seq(part.last),
-                remedy: "It was whole when the log was opened: the disk or its cable may be failing.".to_owned(),
+                remedy: "It was whole when the journal was opened: the disk or its cable may be failing.".to_owned(),
             })));
         }
         Ok(wants_more)

@@ -52,7 +52,7 @@ pub(crate) fn recover(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Res
     }
     let numbers_end = scan.segments.last().is_some_and(|s| s.header.segment.max(s.last) > repair::NUMBERS_END);
     if numbers_end {
-        return Err(JournalError::Config("the log has numbers that no log reaches"));
+        return Err(JournalError::Config("the journal has numbers that no journal reaches"));
     }
     let losses = Losses::settle(disk, dir, &scan)?;
     let (spares, others): (Vec<&Rest>, Vec<&Rest>) = scan.rest[1..].iter().partition(|rest| {
@@ -117,10 +117,10 @@ fn refuse_if_repairing(disk: &dyn Disk, dir: &str) -> Result<(), JournalError> {
     Err(JournalError::Damaged(Box::new(Damage {
         segment: marker,
         offset: 0,
-        what: "a repair of this log was begun and not finished".to_owned(),
+        what: "a repair of this journal was started and not finished".to_owned(),
         first_lost: Seq(0),
         last_known: Seq(0),
-        remedy: "Run the repair of the log again; it goes on where it was interrupted.".to_owned(),
+        remedy: "Run the repair of the journal again; it continues where it was interrupted.".to_owned(),
     })))
 }
 

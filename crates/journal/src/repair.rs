@@ -93,7 +93,7 @@ pub(crate) fn repair(disk: &dyn Disk, dir: &str, config: &JournalConfig) -> Resu
             let plan = make_plan(&scan, config);
             if plan.next.max(plan.new_segment) > NUMBERS_END {
                 return Err(JournalError::Config(
-                    "what is left of the log has numbers that no log reaches; nothing was done",
+                    "what is left of the journal has numbers that no journal reaches; nothing was done",
                 ));
             }
             write_file(disk, dir, &join(dir, MARKER), plan.to_text().as_bytes())?;

@@ -203,7 +203,7 @@ impl Scan {
             DecodedPage::Header(header) => header,
             DecodedPage::Unsupported(what) => return Err(JournalError::Unsupported { file: path, what }),
             DecodedPage::Zeros => {
-                self.add_why(&format!("{path} was never begun, or its header is gone"));
+                self.add_why(&format!("{path} was never started, or its header is gone"));
                 return Ok(false);
             }
             DecodedPage::Bad(what) => {
@@ -307,8 +307,8 @@ impl Scan {
             what: self.why.clone(),
             first_lost: Seq(self.last + 1),
             last_known: Seq(self.evidence.max(self.highest)),
-            remedy: "Bring the file back from a copy, or let the repair of the log cut it here: it saves everything \
-                     from this place on aside and says which records are lost."
+            remedy: "Bring the file back from a copy, or let the repair of the journal cut it here: it saves \
+                     everything from this point on aside and says which records are lost."
                 .to_owned(),
         })
     }

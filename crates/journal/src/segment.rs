@@ -94,7 +94,7 @@ pub(crate) fn decode(page: &[u8]) -> DecodedPage {
         return DecodedPage::Zeros;
     }
     if page[..8] != MAGIC {
-        return DecodedPage::Bad("its header is not that of a log segment");
+        return DecodedPage::Bad("its header is not that of a journal segment");
     }
     if Crc32c::of(&page[..PAGE - 4]).0 != u32_at(page, PAGE - 4) {
         return DecodedPage::Bad("its header does not match its checksum");

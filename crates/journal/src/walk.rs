@@ -184,7 +184,7 @@ pub(crate) fn walk(
         if expected.check_origin
             && (header.incarnation != expected.incarnation || header.segment != frame::low_half(expected.segment))
         {
-            return Ok(end(Some("a record of another log, or of another part of this one".to_owned())));
+            return Ok(end(Some("a record of another journal, or of another part of this one".to_owned())));
         }
         if let Some(what) = header.unsupported() {
             return Err(JournalError::Unsupported { file: expected.path.to_owned(), what });

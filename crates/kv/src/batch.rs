@@ -171,11 +171,12 @@ type Entry<'a> = Result<(&'a [u8], Option<&'a [u8]>), KvError>;
 
 /// The entries of a record. An error is the last item; trailing bytes are an error.
 pub(crate) fn decode(payload: &[u8]) -> Result<impl Iterator<Item = Entry<'_>>, KvError> {
-    let damaged = |what: &str| KvError::Damaged(format!("a batch in the log: {what}"));
+    let damaged = |what: &str| KvError::Damaged(format!("a batch in the journal: {what}"));
     let (header, mut rest) = payload.split_at_checked(HEADER).ok_or_else(|| damaged("shorter than its header"))?;
     let &[version, flags, c0, c1, c2, c3] = header else { return Err(damaged("shorter than its header")) };
     if version != VERSION || flags != 0 {
-        let what = format!("a batch in the log has version {version} with flags {flags:#x}, which is not known here");
+        let what =
+            format!("a batch in the journal has version {version} with flags {flags:#x}, which is not known here");
         return Err(KvError::Unsupported(what));
     }
     let mut left = u32::from_le_bytes([c0, c1, c2, c3]);
@@ -187,13 +188,14 @@ pub(crate) fn decode(payload: &[u8]) -> Result<impl Iterator<Item = Entry<'_>>, 
         if left == 0 {
             failed = true;
             let trailing = rest.len();
-            return (trailing > 0)
-                .then(|| Err(KvError::Damaged(format!("a batch in the log: {trailing} bytes after its last entry"))));
+            return (trailing > 0).then(|| {
+                Err(KvError::Damaged(format!("a batch in the journal: {trailing} bytes after its last entry")))
+            });
         }
         left -= 1;
         let entry = take_entry(&mut rest);
         failed = entry.is_err();
-        Some(entry.map_err(|what| KvError::Damaged(format!("a batch in the log: {what}"))))
+        Some(entry.map_err(|what| KvError::Damaged(format!("a batch in the journal: {what}"))))
     }))
 }
 

@@ -96,7 +96,7 @@ impl LsmEngine {
             Err(KvError::NoSpace) => return Err(KvError::NoSpace),
             Err(why) => {
                 let why = why.to_string();
-                tracing::error!("the index in {} is not used any more, and begins anew: {why}", folder.display());
+                tracing::error!("the index in {} is not used any more, and is built again: {why}", folder.display());
                 mark(&folder, &why)?;
                 (begin(path, number + 1, config)?, Some(why))
             }

@@ -72,8 +72,8 @@ pub(crate) fn recover(
     recovery.stranded_checkpoints.clone_from(&set.stranded);
     if set.upto() > ended {
         return Err(KvError::Damaged(format!(
-            "the checkpoint in {dir} goes up to record {}, but the log ends with {ended}: records that were durable are \
-             missing from the log; put the log's segments back, or restore from a backup",
+            "the checkpoint in {dir} goes up to record {}, but the journal ends with {ended}: records that were \
+             durable are missing from the journal; put the journal's segments back, or restore from a backup",
             set.upto()
         )));
     }
@@ -97,7 +97,7 @@ pub(crate) fn recover(
             Err(Trouble::Engine(KvError::Io(what))) => {
                 return Err(KvError::Io(format!(
                     "{what}; if this stays so, move the folder of that index away: it is built again from checkpoint \
-                     and log"
+                     and journal"
                 )));
             }
             // The journal and its checkpoints are authoritative; a failing engine is set aside.
@@ -124,7 +124,7 @@ impl Shared {
         };
         let mut set = self.checkpoints.lock();
         let mut alone = self.sweeping.lock();
-        tracing::warn!(stream = self.stream.0, "building the index again from checkpoint and log: {why}");
+        tracing::warn!(stream = self.stream.0, "building the index again from checkpoint and journal: {why}");
         // Everything up to the last step; later changes are in the overlay.
         let last = alone.missing.unwrap_or_else(|| self.engine.applied().seq);
         let first = self.journal.oldest();
@@ -181,17 +181,17 @@ impl Log<'_> {
 fn ahead(applied: Seq, ended: Seq, journal: &Journal) -> KvError {
     let place = journal.segments().last().map_or_else(String::new, |segment| format!(" (segment {})", segment.segment));
     KvError::Damaged(format!(
-        "the log ends with record {ended}{place}, but record {applied} was durable once, because the index has it: records are \
-         missing at the end of the log; put the log's segments back as they were; if they are lost for good, \
-         docs/how-to/recover.md has the last resort"
+        "the journal ends with record {ended}{place}, but record {applied} was durable once, because the index has \
+         it: records are missing at the end of the journal; put the journal's segments back as they were; if they \
+         are lost for good, docs/how-to/recover.md has the last resort"
     ))
 }
 
 fn belongs_to_another_journal(applied: Applied, journal: &Journal) -> KvError {
     KvError::Damaged(format!(
-        "the index was made from another log (incarnation {:016x}, up to its record {}) than the one that is here \
-         (incarnation {:016x}, up to record {}): the log was lost, or its folder is not mounted; nothing was changed; put \
-         the log back, or restore log and index together from a backup",
+        "the index was made from another journal (incarnation {:016x}, up to its record {}) than the one that is \
+         here (incarnation {:016x}, up to record {}): the journal was lost, or its folder is not mounted; nothing \
+         was changed; put the journal back, or restore journal and index together from a backup",
         applied.incarnation,
         applied.seq,
         journal.incarnation(),
@@ -251,12 +251,12 @@ fn rebuild(
     why: Rebuilt,
 ) -> Result<(), KvError> {
     if why != Rebuilt::Empty {
-        tracing::warn!(stream = log.stream.0, "building the index again from checkpoint and log: {why:?}");
+        tracing::warn!(stream = log.stream.0, "building the index again from checkpoint and journal: {why:?}");
     }
     if !log.follows(set.upto()) {
         return Err(KvError::Lost(format!(
-            "the index cannot be built again: its checkpoint goes up to record {}, and the log begins with {}; {}restore \
-             the missing checkpoint files or a backup",
+            "the index cannot be built again: its checkpoint goes up to record {}, and the journal begins with {}; \
+             {}restore the missing checkpoint files or a backup",
             set.upto(),
             log.first,
             if set.damaged.is_empty() {
@@ -269,7 +269,7 @@ fn rebuild(
     // Verify the sources of the rebuild before dropping the old engine.
     match set.verify_all() {
         Err(KvError::Damaged(what)) if log.follows(Seq::ZERO) => {
-            tracing::error!(stream = log.stream.0, "{what}; the log still has everything");
+            tracing::error!(stream = log.stream.0, "{what}; the journal still has everything");
             set.set_all_aside()?;
             recovery.damaged_checkpoints.clone_from(&set.damaged);
         }
@@ -300,7 +300,7 @@ fn begin_empty(
     log: &Log<'_>,
     recovery: &mut Recovery,
 ) -> Result<(), KvError> {
-    tracing::warn!(stream = log.stream.0, "the index begins with what the log has from record {} on", log.first);
+    tracing::warn!(stream = log.stream.0, "the index begins with what the journal has from record {} on", log.first);
     recovery.rebuilt = Some(Rebuilt::BegunEmpty);
     set.set_all_aside()?;
     recovery.damaged_checkpoints.clone_from(&set.damaged);

@@ -84,7 +84,7 @@ fn sweep_step(shared: &Shared) {
         shared.flush_if_due()?;
         Ok(moved)
     });
-    note(shared, "the index falls behind its log", &result, |stats| &mut stats.trouble);
+    note(shared, "the index falls behind its journal", &result, |stats| &mut stats.trouble);
 }
 
 fn checkpoint_step(shared: &Shared) {
@@ -95,7 +95,7 @@ fn checkpoint_step(shared: &Shared) {
     if shared.cancel.load(Ordering::Relaxed) {
         return; // perhaps abandoned halfway
     }
-    note(shared, "no checkpoint can be made, so the log grows", &result, |stats| &mut stats.checkpoint_trouble);
+    note(shared, "no checkpoint can be made, so the journal grows", &result, |stats| &mut stats.checkpoint_trouble);
 }
 
 /// Keeps the reason of a failure for the status, logs it once, and waits a little before the next attempt.

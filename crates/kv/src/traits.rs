@@ -10,13 +10,13 @@ use types::ErrorCode;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KvError {
     /// The journal is poisoned (a failed fsync), or the engine is closed. Nothing is accepted until a restart.
-    #[error("the namespace's log has stopped: {reason}; restart weir after mending the disk")]
+    #[error("the namespace's journal has stopped: {reason}; restart weir after mending the disk")]
     Stopped {
         /// What happened.
         reason: String,
     },
     /// There is no space for the record.
-    #[error("no space left for the namespace's log; remove files or add space")]
+    #[error("no space left for the namespace's journal; remove files or add space")]
     NoSpace,
     /// Another transaction changed what this one read. [`Kv::submit`] repeats the operation by itself; this error
     /// appears only after its limit of retries.

@@ -67,7 +67,7 @@ impl WithoutLog {
             }
             verified => drop(verified?),
         }
-        engine.reset("the checkpoint is further, and there is no log")?;
+        engine.reset("the checkpoint is further, and there is no journal")?;
         let applied = Applied { seq: standing.checkpoint, incarnation: self.set.incarnation() };
         self.set.content().and_then(|mut content| engine.load(&mut content, applied))
     }

@@ -74,7 +74,7 @@ pub enum AuthorityError {
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     /// The request is malformed, or the sender does not have the private key.
-    #[error("the request for a certificate is refused: {0}")]
+    #[error("the certificate request is refused: {0}")]
     Request(&'static str),
 }
 

@@ -133,7 +133,7 @@ pub struct Answer<B> {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SendError {
     /// The limit of running requests is reached; nothing is wrong.
-    #[error("as much is under way to the peer as may be")]
+    #[error("the limit of requests under way to the peer is reached")]
     Full,
     /// Longer than the protocol or the peer allows.
     #[error("a {what} of {bytes} bytes; the most that may be is {max}")]
@@ -157,7 +157,7 @@ pub enum CallError {
     #[error(transparent)]
     Ended(Arc<LinkError>),
     /// The peer dropped the request. It may have done part of the work.
-    #[error("the peer has let go of the request without an answer; its log says why")]
+    #[error("the peer dropped the request without an answer; its log says why")]
     Unanswered,
     /// No answer came in time. The request is still running.
     #[error("no answer within {0:?}")]

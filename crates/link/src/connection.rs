@@ -314,7 +314,7 @@ fn read_all<H: Handler>(
                 return Err(CloseCause::Silent(settings.silence_max));
             }
         }
-        let deadline = Deadline::new("a frame that had begun to arrive", settings.frame_time);
+        let deadline = Deadline::new("the rest of a frame", settings.frame_time);
         let mut bytes = [0; HEADER_BYTES];
         if !reading.fill(&mut bytes, deadline)? {
             return Err(CloseCause::BrokenOff);

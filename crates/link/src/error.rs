@@ -57,7 +57,7 @@ pub enum CloseCause {
     #[error("{0}")]
     Certificate(CertificateProblem),
     /// The peer rejected this node's certificate.
-    #[error("the peer refuses this node's certificate ({alert:?}): {hint}", alert = .0, hint = hint(*.0))]
+    #[error("the peer rejects this node's certificate ({alert:?}): {hint}", alert = .0, hint = hint(*.0))]
     OurCertificate(rustls::AlertDescription),
     /// The peer has shown no certificate.
     #[error("the peer has shown no certificate; nodes join with `weir join TOKEN` first")]

@@ -90,7 +90,7 @@ pub enum FrameError {
     #[error("a frame has flags that mean nothing in the version that both sides agreed on")]
     Flags,
     /// A part is too long.
-    #[error("a {what} of {bytes} bytes; there are none of more than {max}")]
+    #[error("a {what} of {bytes} bytes; the limit is {max}")]
     Length {
         /// The part.
         what: &'static str,

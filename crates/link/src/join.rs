@@ -247,15 +247,14 @@ fn receive<T: serde::de::DeserializeOwned>(halves: &mut Halves, deadline: Deadli
     let length = u32::from_le_bytes(length);
     if length == 0 || length > MESSAGE_MAX {
         return Err(CloseCause::Misbehaved(format!(
-            "sent a message of {length} bytes; joining has none of more than {MESSAGE_MAX}"
+            "sent a message of {length} bytes; the limit for joining is {MESSAGE_MAX}"
         )));
     }
     let mut bytes = vec![0; length as usize];
     if !halves.reading.fill(&mut bytes, deadline)? {
         return Err(CloseCause::BrokenOff);
     }
-    message::decode(&bytes)
-        .map_err(|error| CloseCause::Misbehaved(format!("sent what is no message of joining: {error}")))
+    message::decode(&bytes).map_err(|error| CloseCause::Misbehaved(format!("sent an invalid message: {error}")))
 }
 
 /// Lets the peer join if its token is valid.
@@ -291,7 +290,7 @@ pub(crate) fn serve(
 /// The certificate for the peer, and its name.
 fn admit(door: &Door, challenge: &[u8; CHALLENGE_BYTES], request: Request) -> Result<(Issued, String), String> {
     let Request { presented, roles, name, key, signature } = request;
-    let roles = Roles::from_bits(roles).ok_or("it wants to be something that this version does not know")?;
+    let roles = Roles::from_bits(roles).ok_or("it asks for a role that this version does not know")?;
     let name = printable(name.as_bytes());
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(format!("a node's name has 1 to {NAME_MAX} bytes"));

@@ -103,7 +103,7 @@ impl Listener {
             };
             let Some(stranger) = Stranger::new(self, address.ip(), &socket, Instant::now()) else {
                 self.complain(
-                    &CloseCause::ClosedHere("too many connections have not shown whose they are".into()).with(address),
+                    &CloseCause::ClosedHere("too many connections have not authenticated yet".into()).with(address),
                 );
                 continue;
             };

@@ -13,7 +13,7 @@ use crate::frame::MESSAGE_BYTES_MAX;
 pub enum MessageError {
     /// It is too long.
     #[error(
-        "a message of {bytes} bytes; there are none of more than {MESSAGE_BYTES_MAX}: long data goes behind the message"
+        "a message of {bytes} bytes; the limit is {MESSAGE_BYTES_MAX}: long data goes behind the message"
     )]
     TooLong {
         /// Its length in bytes.

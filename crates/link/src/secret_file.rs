@@ -25,7 +25,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// A file exists already that somebody may need.
-    #[error("{} is there already; it is not overwritten: whatever was made with it would be worth nothing. If it is needed no more, move it away", .0.display())]
+    #[error("{} is there already; it is not overwritten, because everything made with it would become invalid. If you do not need it any more, move it away", .0.display())]
     Exists(PathBuf),
     /// It does not exist.
     #[error("there is no {}; {hint}", path.display())]
@@ -46,7 +46,7 @@ pub enum FileError {
         hint: &'static str,
     },
     /// It has other contents.
-    #[error("{} is damaged or none of ours: {why}; {hint}", path.display())]
+    #[error("{} is damaged or not one of weir's files: {why}; {hint}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,

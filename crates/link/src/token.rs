@@ -203,7 +203,7 @@ pub enum TokenError {
     },
     /// The addresses are not valid.
     #[error(
-        "a token cannot hold {addresses} addresses: it needs at least one, has room for {ADDRESSES_MAX}, and none may be longer than 255 bytes"
+        "a token cannot hold {addresses} addresses: it needs at least one, has room for {ADDRESSES_MAX}, and each at most 255 bytes"
     )]
     Addresses {
         /// The number of addresses.
@@ -275,19 +275,19 @@ impl JoinToken {
         let text = text.strip_prefix(PREFIX).ok_or(malformed("it does not begin with `weir-join-`"))?;
         let bytes = URL_SAFE_NO_PAD
             .decode(text)
-            .map_err(|_| malformed("it has characters that no token has, or lacks some"))?;
+            .map_err(|_| malformed("it has characters that no token has, or characters are missing"))?;
         let (bytes, sum) = bytes.split_last_chunk().ok_or(malformed("it is too short"))?;
         if Crc32c::of(bytes).0 != u32::from_le_bytes(*sum) {
             return Err(malformed("a part of it is missing or was altered"));
         }
         if bytes.first() != Some(&VERSION) {
-            return Err(malformed("a newer version of weir has made it; the new node has to be of that version, too"));
+            return Err(malformed("a newer version of weir has made it; install that version on the new node"));
         }
         let bytes: Bytes = message::decode(bytes).map_err(|_| malformed("there is something else in it"))?;
         let roles =
             Roles::from_bits(bytes.roles).ok_or(malformed("it is for a role that this version does not know"))?;
         if !addresses_are_good(&bytes.addresses) {
-            return Err(malformed("its addresses are none"));
+            return Err(malformed("its addresses are not valid"));
         }
         Ok(Self {
             id: bytes.id,

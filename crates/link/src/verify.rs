@@ -29,7 +29,7 @@ pub enum CertificateProblem {
     },
     /// It names this cluster, but this cluster's authority has not signed it.
     #[error(
-        "its certificate was not made by this cluster's authority: the cluster's authority was made anew, or somebody is not who he says"
+        "its certificate was not made by this cluster's authority: the cluster's authority was replaced, or the peer is an impostor"
     )]
     UnknownAuthority,
     /// It has expired.

@@ -35,10 +35,10 @@ pub enum Error {
     #[error("the journal could not be repaired")]
     RepairJournal(#[source] OpenError),
     /// The store's index could not be made again.
-    #[error("the store's index could not be rebuilt; this may be run again")]
+    #[error("the store's index could not be rebuilt; run this again")]
     RebuildStore(#[source] OpenError),
     /// A new log was not called for.
-    #[error("no new log was begun")]
+    #[error("no new journal was started")]
     NoNewLog(#[source] NewLogError),
     /// A new log could not begin.
     #[error("cannot open {data}")]
@@ -49,7 +49,7 @@ pub enum Error {
         source: NewLogError,
     },
     /// The check broke off.
-    #[error("the check could not be brought to its end")]
+    #[error("the check could not be finished")]
     Check(#[source] CheckError),
     /// What the check found could not be repaired for good.
     #[error("repairs could not be made durable")]
@@ -61,7 +61,7 @@ pub enum Error {
     #[error(transparent)]
     ListObjects(StoreError),
     /// The store does not tell of an object.
-    #[error("the store could not be asked for its contents")]
+    #[error("the objects of the store could not be read")]
     AskStore(#[source] StoreError),
     /// The folders of objects cannot be listed.
     #[error(transparent)]
@@ -74,7 +74,7 @@ pub enum Error {
     #[error("the backup cannot be made; `weir fsck` says more")]
     MakeBackup(#[source] KvError),
     /// The folder did not take the backup.
-    #[error("the backup was not taken; the ones before it are as they were, and this may be run again")]
+    #[error("the backup was not taken; earlier ones are unchanged; run it again")]
     TakeBackup(#[source] TargetError),
     /// The running node did not answer as it should.
     #[error(transparent)]
@@ -87,7 +87,7 @@ pub enum Error {
     #[error("no data directory given; say --data DIR, or --list to see the backups")]
     NoDirectory,
     /// A restore was begun.
-    #[error("the restore was not brought to its end; it may be run again. The backup is as it was")]
+    #[error("the restore was not finished; run it again. The backup is as it was")]
     Restore(#[source] Box<Error>),
 
     /// The target of an export would be taken for a part of the data directory.
@@ -106,20 +106,20 @@ pub enum Error {
     },
     /// The namespace is not to be had for an export.
     #[error(
-        "the namespace cannot be opened: `weir restore` puts a backup back. To export the contents without it, under the paths at which they were made, say --without-namespace"
+        "the namespace cannot be opened: `weir restore` puts a backup back. To export the objects without it, under the paths at which they were created, use --without-namespace"
     )]
     ExportNames(#[source] Refused),
     /// The store is not to be had for an export.
-    #[error("the contents cannot be exported")]
+    #[error("the objects cannot be exported")]
     ExportObjects(#[source] OpenError),
     /// The store failed during an export.
-    #[error("the store cannot be read; the export may be run again and goes on")]
+    #[error("the store cannot be read; run the export again to continue")]
     ReadStore(#[source] StoreError),
     /// The namespace failed during an export.
     #[error("the namespace cannot be read; `weir fsck` says more")]
     ReadNames(#[source] NsError),
     /// The target does not take what is exported.
-    #[error("cannot write {what}; the export may be run again and goes on where it was")]
+    #[error("cannot write {what}; run the export again to continue")]
     WriteTarget {
         /// What was being written.
         what: String,
@@ -127,7 +127,7 @@ pub enum Error {
         source: io::Error,
     },
     /// What an export needed for itself is still in the target.
-    #[error("what the export needed besides cannot be removed")]
+    #[error("the temporary files of the export cannot be removed")]
     ClearTarget(#[source] io::Error),
 }
 

@@ -92,8 +92,8 @@ impl Receiver for Inbox {
         let Received::OneWay { message, .. } = received else { return };
         match link::decode::<Message>(&message) {
             Ok(Message::FromDisk(message)) => self.0.receive(node, message),
-            Ok(_) => tracing::warn!(%node, "a node sends what no disk server tells a manager"),
-            Err(error) => tracing::warn!(%node, %error, "a node sends what is no message"),
+            Ok(_) => tracing::warn!(%node, "a node sends a message that a manager must not get"),
+            Err(error) => tracing::warn!(%node, %error, "a node sends an invalid message"),
         }
     }
 

@@ -100,7 +100,7 @@ impl ManagerRegistration {
         }
         if let Some(wrong) = for_nodes.iter().chain(&for_clients).find(|address| !is_address(address)) {
             let wrong = link::printable(wrong.as_bytes());
-            return Err(refused(format!("`{wrong}` is not where a node can be reached: that is `host:port`")));
+            return Err(refused(format!("`{wrong}` is not an address of a node; write `host:port`")));
         }
         let mut puts = Vec::with_capacity(stores.len());
         for StoreClaim { store, location, class } in stores {

@@ -34,13 +34,13 @@ pub enum MakeTokenError {
 #[derive(Debug, thiserror::Error)]
 pub enum RevokeTokenError {
     /// Nobody knows it.
-    #[error("there is no token {0}; `weir token list` has those that there are")]
+    #[error("there is no token {0}; `weir token list` shows all tokens")]
     Unknown(String),
     /// More than one is meant.
     #[error("several tokens begin with {0}; give more of it")]
     Several(String),
     /// It has done what it can.
-    #[error("the token was used by node {0} already; `weir node remove` puts a node out of the cluster")]
+    #[error("the token was used by node {0} already; `weir node remove` removes a node from the cluster")]
     Used(NodeId),
     /// It cannot be read or removed.
     #[error("the token cannot be removed: {0}")]
@@ -155,7 +155,7 @@ impl Tokens {
         let member = member.map_err(|error| TakeError::Failed(error.to_string()))?;
         let member = member.ok_or(TokenError::Removed { id, node })?;
         let unknown =
-            || TakeError::Failed(format!("node {node} has joined as something that this version does not know"));
+            || TakeError::Failed(format!("node {node} has joined with a role that this version does not know"));
         Ok(Joined { node, roles: Roles::from_bits(member.roles).ok_or_else(unknown)? })
     }
 }

@@ -216,7 +216,7 @@ fn a_disk_server_says_where_it_is_and_what_it_has() {
     let member = cluster.namespace.read(|read| namespace::member(read, NodeId(2))).unwrap().unwrap();
     assert_eq!((member.for_nodes, member.for_clients), (vec!["127.0.0.1:5".into()], vec!["127.0.0.1:6".to_owned()]));
     let nowhere = disk.register(&with_store(78, "cern")).unwrap_err();
-    assert!(nowhere.to_string().contains("`cern` is not a place"), "{nowhere}");
+    assert!(nowhere.to_string().contains("`cern` is not a location"), "{nowhere}");
     let one = with_store(1, "a/b/c").stores;
     let many = Registration { stores: one.into_iter().cycle().take(1025).collect(), ..with_store(1, "a/b/c") };
     assert!(matches!(disk.register(&many), Err(RegistrationError::Refused { .. })));

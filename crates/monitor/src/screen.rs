@@ -31,7 +31,7 @@ pub fn lines(node: &str, rates: &Rates, size: Option<Size>) -> Vec<String> {
         rates.transfers_waiting
     ));
     lines.push(format!(
-        "log {}/s   syncs {}, p50 {}, p99 {}   {:.1} records a sync",
+        "journal {}/s   syncs {}, p50 {}, p99 {}   {:.1} records a sync",
         bytes(rates.journal_bytes_per_second),
         per_second(rates.syncs.per_second),
         time(rates.syncs.p50_seconds),

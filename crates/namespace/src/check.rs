@@ -301,12 +301,8 @@ impl Check<'_> {
 
     fn content(&mut self, key: &[u8], ino: Ino, content: &Content) -> Result<(), NsError> {
         let is_dealt_out = crate::stripe_of(self.read, content.object)?.is_some();
-        self.must(
-            is_dealt_out == (content.group == GroupId::STRIPED),
-            key,
-            "its group and how it is dealt out do not agree",
-        );
-        self.must(content.object.0 < self.untaken.object, key, "a body number above those that were taken");
+        self.must(is_dealt_out == (content.group == GroupId::STRIPED), key, "its group and its stripe do not agree");
+        self.must(content.object.0 < self.untaken.object, key, "an object number above those that were taken");
         if let FileState::Open(by) | FileState::Updating(by) = content.state {
             let writer = WriterRecord::get(self.read, by, content.object)?;
             let writes = writer.is_some_and(|writer| writer.ino == ino);
@@ -315,12 +311,12 @@ impl Check<'_> {
         let record = object_record(self.read, content.group, content.object)?;
         match (content.state, record) {
             (FileState::Open(_), None) => {}
-            (FileState::Open(_), Some(_)) => self.found(key, "a first writer's body is listed as committed".into()),
-            (_, None) => self.found(key, "its body is not listed".into()),
+            (FileState::Open(_), Some(_)) => self.found(key, "a first writer's object is listed as committed".into()),
+            (_, None) => self.found(key, "its object is not listed".into()),
             (_, Some(record)) => {
                 let agrees = record.ino == ino && record.len == content.len && record.generation == content.generation;
                 let updating = matches!(content.state, FileState::Updating(_));
-                self.must(agrees || (updating && record.ino == ino), key, "its body is listed otherwise");
+                self.must(agrees || (updating && record.ino == ino), key, "its object is listed otherwise");
             }
         }
         Ok(())
@@ -354,20 +350,20 @@ impl Check<'_> {
         let located = locate(self.read, record.ino)?;
         let content = located.as_ref().and_then(|located| located.inode.content());
         let used = content.is_some_and(|content| content.object == object && content.group == group);
-        self.must(used, key, "a listed body that its inode does not name");
+        self.must(used, key, "a listed object that its inode does not name");
         Ok(())
     }
 
     fn writer(&mut self, key: &[u8], value: &[u8]) -> Result<(), NsError> {
         self.counts.writers += 1;
         let writer = WriterRecord::read(key, value)?;
-        self.must(writer.object.0 < self.untaken.object, key, "a body number above those that were taken");
+        self.must(writer.object.0 < self.untaken.object, key, "an object number above those that were taken");
         if let WriterKind::Upload(upload) = writer.kind {
             let record = UploadRecord::get(self.read, upload)?;
             let agrees = record.is_some_and(|record| {
                 record.state == UploadState::InMaking && record.writer == writer.key && record.object == writer.object
             });
-            self.must(agrees, key, "the upload that it writes is not in the making");
+            self.must(agrees, key, "the upload that it writes is not open");
             return Ok(());
         }
         let located = locate(self.read, writer.ino)?;
@@ -403,9 +399,9 @@ impl Check<'_> {
         self.counts.deletions += 1;
         let due = crate::groups::deletion::decode(key, value)?;
         let listed = object_record(self.read, due.group, due.object)?.is_some();
-        self.must(!listed, key, "a body is queued for deletion and listed as in use");
+        self.must(!listed, key, "an object is queued for deletion and listed as in use");
         let upload = UploadRecord::get(self.read, UploadId(due.object.0))?.is_some();
-        self.must(!upload, key, "a body is queued for deletion and kept as an upload");
+        self.must(!upload, key, "an object is queued for deletion and kept as an upload");
         Ok(())
     }
 
@@ -414,7 +410,7 @@ impl Check<'_> {
         let upload = UploadRecord::get(self.read, UploadId(object.0))?.map(|upload| upload.placed == GroupId::STRIPED);
         let listed = object_record(self.read, GroupId::STRIPED, object)?;
         // One that is being written for the first time is listed nowhere but with its file and its writer.
-        self.must(upload != Some(false), key, "how a content is dealt out that lies on a group of stores");
+        self.must(upload != Some(false), key, "the stripe of an object that lies on a group of stores");
         let is_whole = match listed {
             Some(listed) => {
                 let inode = locate(self.read, listed.ino)?.map(|located| located.inode);
@@ -428,9 +424,13 @@ impl Check<'_> {
             let unit = locate(self.read, ino)?.map(|located| located.inode);
             let content = unit.as_ref().and_then(Inode::content).copied();
             let is_held = unit.is_some_and(|unit| unit.nlink == 0 && unit.holders == 1);
-            self.must(is_held && content.is_some(), key, "a unit of a striped file is not there, or not its alone");
+            self.must(is_held && content.is_some(), key, "a stripe unit is not there, or belongs to another file too");
             let state = content.map(|content| content.state);
-            self.must(!is_whole || state == Some(FileState::Complete), key, "a complete file has a unit that is not");
+            self.must(
+                !is_whole || state == Some(FileState::Complete),
+                key,
+                "a complete file has a stripe unit that is incomplete",
+            );
         }
         Ok(())
     }
@@ -438,10 +438,10 @@ impl Check<'_> {
     fn missing(&mut self, key: &[u8], group: GroupId, object: ObjectId, value: &[u8]) -> Result<(), NsError> {
         let stores = crate::groups::placing::decode_stores(value).map_err(|bad| bad.at(key))?;
         // Who has left the group may still be named ([`crate::ForgiveMissingReplica`]).
-        self.must(!stores.is_empty(), key, "a copy is owed to nobody");
+        self.must(!stores.is_empty(), key, "a missing replica without a store");
         let listed = object_record(self.read, group, object)?.is_some();
         let upload = UploadRecord::get(self.read, UploadId(object.0))?.is_some();
-        self.must(listed || upload, key, "a copy is owed of a content that nobody has");
+        self.must(listed || upload, key, "a missing replica of an object that no store has");
         Ok(())
     }
 

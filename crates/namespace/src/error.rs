@@ -9,7 +9,7 @@ use crate::WriterToken;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NsError {
     /// This node keeps no names.
-    #[error("names are kept by the cluster's managers, and this is a disk server")]
+    #[error("the cluster's manager keeps the namespace, and this is a disk server")]
     Elsewhere,
     /// Nothing of that name (path, inode, attribute, upload).
     #[error("{0}: no such {1}")]
@@ -81,7 +81,7 @@ pub enum NsError {
     },
     /// A plain read, or an update without the wish to resume, of a file whose writer has gone.
     #[error(
-        "{path}: its writer has ended without completing it; {kept} bytes were kept, and nobody knows whether that is all. Read them with ?weir.partial=1, or write the file again"
+        "{path}: its writer has ended without completing it; {kept} bytes were kept, and they may not be the whole file. Read them with ?weir.partial=1, or write the file again"
     )]
     Interrupted {
         /// The path asked for.
@@ -127,7 +127,7 @@ pub enum NsError {
     },
     /// A unit of a striped file is not what its writer has sent. The writing has ended, as interrupted: this error keeps its changes, as the next one.
     #[error(
-        "unit {unit} of the striped content {object} has the CRC32C {found:08x}, and {sent:08x} was sent: something has changed it on its way; write the file again", found = .found.0, sent = .sent.0
+        "stripe unit {unit} of object {object} has the CRC32C {found:08x}, and {sent:08x} was sent: it was damaged on its way; write the file again", found = .found.0, sent = .sent.0
     )]
     NotAsSent {
         /// The file's content.
@@ -140,7 +140,7 @@ pub enum NsError {
         sent: Crc32c,
     },
     /// A striped file has another length than its writer has announced, or says.
-    #[error("the striped content {object} has {found} bytes, and {sent} were sent; write the file again")]
+    #[error("the striped object {object} has {found} bytes, and {sent} were sent; write the file again")]
     NotAsLong {
         /// The file's content.
         object: ObjectId,

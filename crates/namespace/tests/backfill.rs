@@ -413,7 +413,7 @@ fn who_is_written_on_stays_and_who_has_left_is_written_on_no_more() {
         world.copied(object, 3);
     }
     let refused = world.leave(2).unwrap_err();
-    assert!(refused.to_string().contains("somebody writes there"), "{refused}");
+    assert!(refused.to_string().contains("it has an open write"), "{refused}");
     // Another group's writer is nobody's concern.
     world.close(&opened, &[1, 2]);
     for object in world.missing().into_iter().map(|(object, _)| object).collect::<Vec<_>>() {

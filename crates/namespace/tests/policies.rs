@@ -195,7 +195,7 @@ fn the_check_finds_policies_of_nobody_and_those_that_do_not_read_back() {
     assert_eq!(w.findings(), ["a policy of a directory that is not there"]);
     put(dir.to_be_bytes().to_vec(), &[2, 0, 0, 1, 0]);
     let findings = w.findings();
-    assert!(findings.len() == 2 && findings[0].contains("layout in it cannot be"), "{findings:?}");
+    assert!(findings.len() == 2 && findings[0].contains("layout in it is not valid"), "{findings:?}");
     let error = w.ns.read(|read| policy_of(read, Ino(dir))).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Damaged, "nothing is guessed: {error}");
     w.admin(remove("/d")).unwrap();

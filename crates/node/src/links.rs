@@ -323,7 +323,7 @@ impl Links {
         if let Some((listener, thread)) = listener {
             listener.stop();
             if thread.join().is_err() {
-                tracing::error!("the thread that takes nodes in had panicked");
+                tracing::error!("the thread that accepts nodes had panicked");
             }
         }
         let mut state = self.state.lock();
@@ -490,7 +490,7 @@ impl Handler for Side {
             }
             let old = current.peer.clone();
             // Whoever waits for answers of it is told at once, and may want to send something.
-            MutexGuard::unlocked(&mut state, || old.cut("another connection between the two nodes takes its place"));
+            MutexGuard::unlocked(&mut state, || old.cut("another connection between the two nodes replaces it"));
             // Its own thread says its end; until then its messages are still delivered, and this one's are not.
             while Links::is_current(&state, &old) {
                 links.changed.wait(&mut state);

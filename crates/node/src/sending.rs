@@ -50,7 +50,7 @@ impl Sending {
         if self.has_complained.swap(true, Ordering::Relaxed) {
             tracing::debug!(node = %to, %error, "a message cannot be sent");
         } else {
-            tracing::error!(node = %to, %error, "a message cannot be sent, and it will not be said again; please report this");
+            tracing::error!(node = %to, %error, "a message cannot be sent, and will not be repeated; please report this");
         }
     }
 }

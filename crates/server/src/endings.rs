@@ -125,7 +125,7 @@ fn complete_striped(
     then: impl FnOnce(Result<(), Refusal>) + Send + 'static,
 ) {
     if completion == Completion::AtGraceEnd {
-        tracing::info!(path = %lease.path, "its writer went away; its units are closed");
+        tracing::info!(path = %lease.path, "its writer went away; its stripe units are closed");
     }
     let (inner, kept) = (Arc::clone(node), Arc::clone(lease));
     node.apart(then, move |then| {
@@ -149,7 +149,7 @@ fn complete_striped(
 
 /// Its units are given up: their servers mark what is kept of each, and the manager the file when that is done.
 fn give_up_striped(node: &Arc<Node>, lease: &Arc<Lease>) {
-    tracing::info!(path = %lease.path, client = %lease.client.host, "its writer went away; its units are given up");
+    tracing::info!(path = %lease.path, client = %lease.client.host, "its writer went away; its stripe units are abandoned");
     lease.drop_writer();
     node.writers.lock().forget(lease.object);
 }
@@ -280,7 +280,7 @@ fn commit(
             }
             Err(error) => {
                 let refusal = Refusal::of_namespace(&format_args!("close {}", lease.path), &error).of_close(&format_args!(
-                    "what was written is kept whole, and the server tries again in {} s if nobody opens it for update and closes it before",
+                    "what was written is kept whole, and the server tries again in {} s if no client opens it for update and closes it before",
                     inner.times().grace.as_secs()
                 ));
                 lease.set_failure(&refusal);
@@ -502,7 +502,7 @@ pub(crate) fn lost(node: &Arc<Node>, object: ObjectId) {
     node.writers.lock().forget(object);
     let replica = ReplicaId::first(object);
     if let Err(error) = node.store_of(replica).and_then(|store| store.interrupt(replica)) {
-        tracing::warn!(%object, %error, "cannot mark a piece interrupted");
+        tracing::warn!(%object, %error, "cannot mark a replica interrupted");
     }
 }
 

@@ -105,7 +105,7 @@ fn one_round(node: &Arc<Node>, round: u64, strays: &mut Strays) {
     // In a cluster the manager has contents deleted, and looks for writers that nobody waits for.
     let is_alone = matches!(node.role, Role::Alone { .. });
     if is_alone && let Err(error) = delete_objects(node) {
-        complain(node, "deleting contents", &error);
+        complain(node, "deleting objects", &error);
     }
     if round.is_multiple_of(ROUNDS_PER_SWEEP) {
         if !node.config.keep_uploads
@@ -115,7 +115,7 @@ fn one_round(node: &Arc<Node>, round: u64, strays: &mut Strays) {
             complain(node, "forgetting uploads", &error);
         }
         if is_alone && let Err(error) = strays.look(node) {
-            complain(node, "looking for writers that nobody waits for", &error);
+            complain(node, "looking for writers whose grace period is over", &error);
         }
         node.buffers.trim(BUFFERS_KEPT);
     }
@@ -160,7 +160,7 @@ fn delete_objects(node: &Node) -> Result<(), NsError> {
                 .and_then(|store| store.delete(ReplicaId::first(deletion.object)))
             {
                 Ok(()) => done.push(deletion),
-                Err(error) => complain(node, "deleting a content", &error),
+                Err(error) => complain(node, "deleting an object", &error),
             }
         }
         if !done.is_empty() {
@@ -178,12 +178,12 @@ fn forget_uploads(node: &Arc<Node>) -> Result<(), NsError> {
     loop {
         let (due, next) = node.read_names(|read| namespace::due_uploads(read, wall_clock(), after, PAGE))?;
         for upload in due {
-            tracing::info!(path = %upload.path.escape_ascii(), upload = %upload.upload, "a kept upload's time is over");
+            tracing::info!(path = %upload.path.escape_ascii(), upload = %upload.upload, "a kept upload has expired");
             let op = ForgetUpload { upload: upload.upload };
             match node.change_urgent_wait(Durability::Written, op) {
                 Ok(object) => endings::dropped(node, object),
                 // One that is damaged keeps nobody else's from being forgotten.
-                Err(error @ NsError::Damaged { .. }) => complain(node, "forgetting an upload", &error),
+                Err(error @ NsError::Damaged { .. }) => complain(node, "removing an upload", &error),
                 Err(error) => return Err(error),
             }
         }

@@ -109,7 +109,7 @@ impl Refusal {
         Self::new(
             ErrorNumber::FILE_NOT_OPEN,
             format!(
-                "{path} has been closed, or its close has failed; open it again for update to go on, or write it anew"
+                "{path} has been closed, or its close has failed; open it again for update to continue, or write it again"
             ),
         )
     }

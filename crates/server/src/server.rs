@@ -27,7 +27,7 @@ pub enum ServerError {
     #[error("cannot start: {0}")]
     Start(#[from] std::io::Error),
     /// The writers of the last run could not be read.
-    #[error("cannot read who was writing when the last run ended: {0}")]
+    #[error("cannot read the open writes of the last run: {0}")]
     Writers(#[from] NsError),
 }
 
@@ -57,7 +57,7 @@ impl Server {
         node.checksums.start(Arc::clone(&node))?;
         let found = keeper::find_writers(&node)?;
         if found > 0 {
-            tracing::info!(found, grace = ?node.times().grace, "files in the making wait for their writers");
+            tracing::info!(found, grace = ?node.times().grace, "open writes wait for their writers");
         }
         let keeper = Keeper::start(Arc::clone(&node))?;
         let listener = Listener::start(socket, Arc::clone(&node))?;

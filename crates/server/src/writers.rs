@@ -278,7 +278,7 @@ mod tests {
         writers.end_opening(OBJECT);
         assert_eq!(writers.begin_opening(ObjectId(99)), Begin::Yes(None));
         assert!(writers.begin_close(OBJECT, key(1)));
-        assert_eq!(writers.begin_opening(OBJECT), Begin::Wait, "it would take the units from the close");
+        assert_eq!(writers.begin_opening(OBJECT), Begin::Wait, "it would take the stripe units from the close");
     }
 
     #[test]

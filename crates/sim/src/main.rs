@@ -8,32 +8,32 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use sim::{Bug, Counts, Fault, Scenario, Settings, run};
 
-/// Simulates a cluster, seed by seed, and looks for what must not be.
+/// Simulate a cluster, seed by seed, and look for violated rules.
 #[derive(Parser, Debug)]
 #[command(name = "weir-sim")]
 struct Arguments {
-    /// This seed alone.
+    /// Run only this seed.
     #[arg(long, conflicts_with_all = ["from", "to"])]
     seed: Option<u64>,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// The one after the last.
+    /// The seed after the last.
     #[arg(long, default_value_t = 1000)]
     to: u64,
-    /// Print all that happens.
+    /// Print every event.
     #[arg(long)]
     tell: bool,
-    /// What the runs are about: everything, quiet or cut-off.
+    /// The scenario of the runs: everything, quiet or cut-off.
     #[arg(long, default_value = "everything", value_parser = |said: &str| one_of(&Scenario::ALL, said))]
     scenario: Scenario,
-    /// How long each run is before all is mended, in simulated seconds, if not as the scenario has it.
+    /// The length of each run before all faults end, in simulated seconds [default: the scenario's].
     #[arg(long)]
     seconds: Option<u64>,
-    /// Faults that are left out; can be given several times: disk, power, manager, server, partition, message, decision.
+    /// Leave this fault out; can be given several times: disk, power, manager, server, partition, message, decision.
     #[arg(long, value_parser = |said: &str| one_of(&Fault::ALL, said))]
     without: Vec<Fault>,
-    /// A bug on purpose; of one that there is not, all are told.
+    /// Plant this bug on purpose; an unknown name lists all of them.
     #[arg(long, value_parser = |said: &str| one_of(&Bug::ALL, said))]
     plant: Option<Bug>,
 }

@@ -187,7 +187,7 @@ impl Replicas {
         }
         let status = self.store.status(replica).map_err(|error| error.to_string())?;
         let found = status.map(|status| (status.len, status.state));
-        Err(format!("{found:?} of piece {replica}, and not {whole:?}"))
+        Err(format!("{found:?} of replica {replica}, and not {whole:?}"))
     }
 
     /// For the checks: so much of a replica, with what is not durable; fewer bytes where it ends before.
@@ -210,7 +210,7 @@ impl Replicas {
             _ => status.len >= at_rest.len,
         });
         let found = status.map(|status| (status.len, status.state));
-        if is_it { Ok(()) } else { Err(format!("{found:?} of piece {replica}, and not {at_rest:?}")) }
+        if is_it { Ok(()) } else { Err(format!("{found:?} of replica {replica}, and not {at_rest:?}")) }
     }
 
     /// All of a replica; `by_writer`: with what is not durable.

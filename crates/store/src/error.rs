@@ -9,15 +9,15 @@ use types::{ErrorCode, Incarnation, ObjectId, ReplicaId};
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The store has no such replica.
-    #[error("this store has no piece {replica}")]
+    #[error("this store has no replica {replica}")]
     NotFound {
         /// The requested replica.
         replica: ReplicaId,
     },
     /// The object's number was used on this store before. Numbers are never used twice.
     #[error(
-        "body {object} has been used on this store before and cannot be made again; was an old backup of the namespace restored \
-         without raising its incarnation and its numbers?"
+        "object {object} has been used on this store before and cannot be created again; was an old backup of the \
+         namespace restored without raising its incarnation and its numbers?"
     )]
     ObjectUsed {
         /// The number.
@@ -25,8 +25,9 @@ pub enum StoreError {
     },
     /// A file with the number of a new replica exists, and that replica was once finished. It is not touched.
     #[error(
-        "piece {replica} cannot be made: {path} is there already and holds a recording that came to its end; was an old backup of \
-         the namespace or of the store's index restored? Put the newer one back, or raise the numbers of the namespace"
+        "replica {replica} cannot be created: {path} exists already and holds a file that was completed; was an old \
+         backup of the namespace or of the store's index restored? Put the newer one back, or raise the numbers of \
+         the namespace"
     )]
     FileThere {
         /// The new replica.
@@ -35,7 +36,7 @@ pub enum StoreError {
         path: String,
     },
     /// The caller of a verification stopped it.
-    #[error("reading piece {replica} through was stopped")]
+    #[error("reading replica {replica} was stopped")]
     Stopped {
         /// The replica.
         replica: ReplicaId,
@@ -49,7 +50,7 @@ pub enum StoreError {
         seen: Incarnation,
     },
     /// The writer was completed or interrupted, or its replica was removed.
-    #[error("piece {replica} is not open for writing any more: {why}")]
+    #[error("replica {replica} is not open for writing any more: {why}")]
     Closed {
         /// The replica.
         replica: ReplicaId,
@@ -57,7 +58,7 @@ pub enum StoreError {
         why: &'static str,
     },
     /// A sync of this replica's file failed: the state of the disk is unknown. Data that was durable before is kept.
-    #[error("piece {replica} takes no more data, because {reason}; what was durable before is kept")]
+    #[error("replica {replica} takes no more data, because {reason}; what was durable before is kept")]
     Failed {
         /// The replica.
         replica: ReplicaId,
@@ -65,7 +66,7 @@ pub enum StoreError {
         reason: String,
     },
     /// Bytes on the disk do not match their checksum. They are not returned.
-    #[error("page {page} of piece {replica} does not match its checksum; read another copy, or write it anew")]
+    #[error("page {page} of replica {replica} does not match its checksum; read another replica, or write it again")]
     Checksum {
         /// The replica.
         replica: ReplicaId,
@@ -73,7 +74,7 @@ pub enum StoreError {
         page: u64,
     },
     /// The replica has too many separate written ranges.
-    #[error("piece {replica} has {limit} separate written parts already; fill the gaps before writing in more places")]
+    #[error("replica {replica} has {limit} separate written parts already; fill the gaps before writing at more offsets")]
     TooManyRanges {
         /// The replica.
         replica: ReplicaId,
@@ -81,20 +82,20 @@ pub enum StoreError {
         limit: usize,
     },
     /// A checkpoint is already open.
-    #[error("piece {replica} has an open checkpoint already; commit it or roll it back first")]
+    #[error("replica {replica} has an open checkpoint already; commit it or roll it back first")]
     CheckpointOpen {
         /// The replica.
         replica: ReplicaId,
     },
     /// No checkpoint is open.
-    #[error("piece {replica} has no open checkpoint; begin one first")]
+    #[error("replica {replica} has no open checkpoint; begin one first")]
     NoCheckpoint {
         /// The replica.
         replica: ReplicaId,
     },
     /// The change would make an open checkpoint too large.
     #[error(
-        "the checkpoint of piece {replica} may remember at most {limit} bytes of the older content; commit it or roll it back"
+        "the checkpoint of replica {replica} may keep at most {limit} bytes of the older data; commit it or roll it back"
     )]
     CheckpointFull {
         /// The replica.
@@ -103,7 +104,7 @@ pub enum StoreError {
         limit: u64,
     },
     /// An offset or length beyond the longest replica.
-    #[error("offset {offset} and {len} bytes reach past the longest piece of {max} bytes")]
+    #[error("offset {offset} and {len} bytes reach past the longest object of {max} bytes")]
     TooLarge {
         /// The offset.
         offset: u64,
@@ -121,7 +122,7 @@ pub enum StoreError {
         floor: u64,
     },
     /// Files of replicas exist, but the index does not know of a store.
-    #[error("the store's index is empty, but there are files of contents")]
+    #[error("the store's index is empty, but there are files of objects")]
     IndexLost,
     /// Something that weir wrote is not readable as such.
     #[error("damaged: {what}")]

@@ -170,7 +170,7 @@ impl LogRecord<'_> {
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Result<(Subject, LogRecord<'_>), StoreError> {
-        let mut input = Decoder::new(payload, "a record of the log's store stream");
+        let mut input = Decoder::new(payload, "a record of the journal's store stream");
         let version = input.u8()?;
         let kind = input.u8()?;
         if version != VERSION || !(1..=11).contains(&kind) {

@@ -35,7 +35,7 @@ impl Inner {
             _ => self
                 .objects
                 .open(replica, Access::ReadWrite)?
-                .ok_or_else(|| StoreError::damaged(format!("the file of piece {replica} is missing")))?,
+                .ok_or_else(|| StoreError::damaged(format!("the file of replica {replica} is missing")))?,
         };
         let files = Arc::new(files);
         state.files = Some(Arc::clone(&files));

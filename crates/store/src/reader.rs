@@ -93,7 +93,7 @@ impl Reader {
         let files = match &state.files {
             Some(files) => Arc::clone(files),
             None => {
-                let missing = || StoreError::damaged(format!("the file of piece {} is missing", self.replica.id));
+                let missing = || StoreError::damaged(format!("the file of replica {} is missing", self.replica.id));
                 let files = self.inner.objects.open(self.replica.id, Access::ReadWrite)?.ok_or_else(missing)?;
                 let files = Arc::new(files);
                 state.files = Some(Arc::clone(&files));

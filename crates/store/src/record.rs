@@ -80,10 +80,10 @@ impl ReplicaRecord {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
-        let mut input = Decoder::new(bytes, "a piece's record in the index");
+        let mut input = Decoder::new(bytes, "a replica's record in the index");
         let version = input.u8()?;
         if version != VERSION {
-            return Err(StoreError::Unsupported { what: format!("a piece's record (version {version})") });
+            return Err(StoreError::Unsupported { what: format!("a replica's record (version {version})") });
         }
         let ended = match input.u8()? {
             1 => Ended::Complete,
@@ -100,7 +100,7 @@ impl ReplicaRecord {
             },
             2 => Place::Segment { segment: input.u64()?, offset: input.u64()?, header: input.u32()? },
             3 => Place::Object,
-            _ => return Err(input.fail("unknown place")),
+            _ => return Err(input.fail("unknown location")),
         };
         let page_crcs = input.u32s()?;
         let path_hint = input.short_bytes()?.to_vec();
@@ -187,10 +187,12 @@ impl Seen {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
-        let mut input = Decoder::new(bytes, "the store's memory of bodies");
+        let mut input = Decoder::new(bytes, "the store's record of used objects");
         let version = input.u8()?;
         if version != VERSION {
-            return Err(StoreError::Unsupported { what: format!("the store's memory of bodies (version {version})") });
+            return Err(StoreError::Unsupported {
+                what: format!("the store's record of used objects (version {version})"),
+            });
         }
         let seen = Self { incarnation: Incarnation(input.u64()?), objects: input.ranges()? };
         input.end()?;

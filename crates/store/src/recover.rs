@@ -256,7 +256,8 @@ impl Inner {
     /// Reads an open write from the journal again, compares it with the disk, and writes its state again.
     pub(crate) fn reload(&self, replica: ReplicaId, state: &mut State) -> Result<(WriteState, u64), StoreError> {
         let replayed = self.replay(Some(replica))?.write_states.remove(&replica);
-        let replayed = replayed.ok_or_else(|| StoreError::damaged(format!("the log has lost piece {replica}")))?;
+        let replayed =
+            replayed.ok_or_else(|| StoreError::damaged(format!("the journal has lost replica {replica}")))?;
         let (revived, dropped) = self.revive(replica, replayed)?;
         state.files = revived.files;
         let mut write_state = revived.write_state.ok_or(StoreError::NotFound { replica })?;

@@ -149,7 +149,7 @@ impl Replayed {
                 }
                 write_state
                     .lay(wrote, offset, bytes)
-                    .map_err(|e| StoreError::damaged(format!("piece {replica}: {e}")))?;
+                    .map_err(|e| StoreError::damaged(format!("replica {replica}: {e}")))?;
                 write_state.large |= write_state.len > inner.config.small_max;
                 write_state.whole = (offset == 0 && wrote.1 > 0).then_some((location, BYTES_HEADER));
             }

@@ -162,20 +162,21 @@ impl Inner {
         let before = index(offset - start);
         let end = before + header as usize + index(record.len);
         let bytes = scrubber.buffer.get_mut(..end.next_multiple_of(PAGE_SIZE));
-        let bytes = bytes.ok_or_else(|| StoreError::damaged(format!("the length of piece {replica} in the index")))?;
+        let bytes =
+            bytes.ok_or_else(|| StoreError::damaged(format!("the length of replica {replica} in the index")))?;
         let got = file.read_at(bytes, start)?;
         if !file.is_direct() {
             file.drop_cache(start, bytes.len() as u64);
         }
         let found = bytes[..got]
             .get(before..end)
-            .ok_or_else(|| StoreError::damaged(format!("segment {segment:016x} ends in piece {replica}")))?;
+            .ok_or_else(|| StoreError::damaged(format!("segment {segment:016x} ends in replica {replica}")))?;
         let (head, content) = found.split_at(header as usize);
         // Without its header an export or a rebuild would not find it.
         let described = parse_record(head)?;
         if described.replica != replica || described.record.len != record.len {
             return Err(StoreError::damaged(format!(
-                "the header of piece {replica} in segment {segment:016x} is another's"
+                "the header of replica {replica} in segment {segment:016x} is another's"
             )));
         }
         check(replica, record, content)?;
@@ -190,11 +191,11 @@ impl Inner {
         progress: &mut Progress,
         pace: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Scrubbed, StoreError> {
-        let missing = || StoreError::damaged(format!("the file of piece {replica} is missing"));
+        let missing = || StoreError::damaged(format!("the file of replica {replica} is missing"));
         let files = self.objects.open(replica, Access::Read)?.ok_or_else(missing)?;
         // Without it an export or a rebuild could not identify the file.
         if !files.newest_header()?.is_some_and(|header| header.replica == replica && header.ended.is_some()) {
-            return Err(StoreError::damaged(format!("the sidecar's header of piece {replica}")));
+            return Err(StoreError::damaged(format!("the sidecar's header of replica {replica}")));
         }
         let data = match self.config.direct {
             true => self.disk.open(&self.objects.path(replica), OpenOptions { access: Access::Read, direct: true })?,

@@ -104,7 +104,7 @@ pub(crate) fn parse_record(bytes: &[u8]) -> Result<Found, StoreError> {
     let (adler32, crc32c) = (Adler32(input.u32()?), Crc32c(input.u32()?));
     let path_hint = input.short_bytes()?.to_vec();
     if len > SMALL_LIMIT {
-        return Err(input.fail("is longer than a small piece can be"));
+        return Err(input.fail("is longer than a small object can be"));
     }
     let page_crcs: Result<Vec<u32>, _> = (0..len.div_ceil(PAGE_SIZE as u64)).map(|_| input.u32()).collect();
     let page_crcs = page_crcs?;

@@ -169,7 +169,7 @@ impl Inner {
         }
         let (seq, emptied) = self.move_replicas(newest, &moving, Purpose::Empty(number))?;
         if !emptied {
-            let what = format!("segment {number:016x} has pieces that cannot be read; it is left as it is");
+            let what = format!("segment {number:016x} has objects that cannot be read; it is left as it is");
             return Err(StoreError::damaged(what));
         }
         Ok(seq)

@@ -66,7 +66,7 @@ impl Inner {
                 bytes[got..].fill(0);
             }
             Place::Empty => {}
-            Place::Object => return Err(StoreError::damaged("a large piece where a small one was looked for")),
+            Place::Object => return Err(StoreError::damaged("a large object where a small one was expected")),
         }
         Ok(())
     }

@@ -211,7 +211,7 @@ impl Writer {
         sums: Option<&[PageSum]>,
     ) -> Result<Vec<LoggedStep>, StoreError> {
         let inner = &*self.inner;
-        let files = files.ok_or_else(|| StoreError::damaged("a piece without its file"))?;
+        let files = files.ok_or_else(|| StoreError::damaged("a replica without its file"))?;
         let direct = inner.objects.direct(files)?;
         let first_page = start / PAGE;
         let sums = crate::stream::write_pages(&*direct, &inner.buffers, start, data, sums)?;

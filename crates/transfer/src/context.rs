@@ -125,7 +125,7 @@ impl Context {
         if self.options.verify && !servers.is_empty() {
             let servers = servers.into_iter().collect::<Vec<_>>().join(" or ");
             let note =
-                format!("not all that was copied was compared: {servers} gives no checksum (crc32c, adler32) of it");
+                format!("not all copied files were compared: {servers} gives no checksum (crc32c, adler32) of them");
             self.notes.lock().insert(note);
         }
     }

@@ -13,33 +13,34 @@ pub enum TransferError {
     Client(ClientError),
     #[error("{what} {path}: {source}")]
     Local { what: &'static str, path: String, source: io::Error },
-    #[error("{path} is there already; --force replaces it, --resume goes on with what is part of a copy")]
+    #[error("{path} exists already; --force replaces it, --resume continues an interrupted copy")]
     Exists { path: String },
     #[error(
-        "{path} is there, and is not what was to be copied: its connection was lost before the server said what became of it, and what is \
-         there may be somebody else's; look at it, then --force replaces it"
+        "{path} exists, and is not the file that was to be copied: the connection was lost before the server \
+         answered, and the file may be somebody else's; look at it, then use --force to replace it"
     )]
     PerhapsOurs { path: String },
-    #[error("{path} is a directory; -r copies it with all that is in it")]
+    #[error("{path} is a directory; -r copies it with everything in it")]
     IsDirectory { path: String },
     #[error("{path} is not a file that can be copied")]
     NotAFile { path: String },
     #[error(
-        "the copy of {from} is not what was read: the server says {algorithm} {found}, sent was {sent}; {to} was left as it is, for it may be \
-         what somebody else has put there since; look at it, then --force replaces it"
+        "the copy of {from} is not what was read: the server says {algorithm} {found}, and {sent} was sent; {to} was \
+         left as it is, because it may be what somebody else has put there since; look at it, then use --force to \
+         replace it"
     )]
     Differs { from: String, to: String, algorithm: &'static str, found: String, sent: String },
     #[error("{from} has changed while it was copied: it had {expected} bytes, {found} were read")]
     Changed { from: String, expected: u64, found: u64 },
-    #[error("{from} came damaged: the server says {expected}, received was {found}; nothing was put in place")]
+    #[error("{from} arrived damaged: the server says {expected}, and {found} was received; the target was not changed")]
     Damaged { from: String, expected: String, found: Sum },
-    #[error("{path}: what is there is no beginning of {from}; --force replaces it")]
+    #[error("{path}: the existing file is not the beginning of {from}; --force replaces it")]
     NoBeginning { path: String, from: String },
     #[error(
         "{path} is another file than a moment ago, or has grown: somebody else writes it; look at it, then try again"
     )]
     Meanwhile { path: String },
-    #[error("{path} is all there is; remove what is in it instead")]
+    #[error("{path} is the root; remove what is in it instead")]
     Root { path: String },
     #[error(
         "{path} is not removed: it ends in `.` or `..`, which may be more than was meant; give the directory's own name"

@@ -31,7 +31,7 @@ impl Rule {
             None => (text, false),
         };
         if text.is_empty() {
-            return Err("a pattern of nothing fits nothing".to_owned());
+            return Err("an empty pattern matches nothing".to_owned());
         }
         let of_path = text.contains('/');
         let pattern = Pattern::new(text.trim_start_matches('/')).map_err(|error| error.to_string())?;

@@ -45,7 +45,7 @@ const TELL_AT_CLOSE: [FsWord; 13] = [
 /// Whether to go past the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direct {
-    /// Where it pays: large files; for reading, those that are not in the page cache already.
+    /// Where it pays: for large files; for reading, those that are not in the page cache already.
     Auto,
     /// For all files that are large enough to be worth it.
     Always,
@@ -231,7 +231,7 @@ impl LocalSink {
             options.custom_flags(flag(OFlags::NOFOLLOW)).open(&part).map_err(TransferError::local("make", &part))?;
         // Two copies to one place would write into each other's part. Nothing is changed before it is sure that this is the only one.
         let other = || {
-            let source = io::Error::other("another copy to this place is under way");
+            let source = io::Error::other("another copy to this target is under way");
             TransferError::Local { what: "write", path: part.display().to_string(), source }
         };
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {

@@ -90,7 +90,7 @@ impl Bulk<'_> {
             Rest::NotOurs => Ok(false),
         });
         if let Err(error) = ours.and_then(|ours| if ours { Ok(client.rm(url)?) } else { Ok(()) }) {
-            tracing::warn!(%error, "{url} was not copied, and what is there of it may be left there");
+            tracing::warn!(%error, "{url} was not copied, and an incomplete file may be left there");
         }
     }
 
@@ -105,7 +105,7 @@ impl Bulk<'_> {
         let opened = client.open(&again, OpenOptions::NEW | OpenOptions::UPDATE, 0o600);
         let Ok(file) = opened else { return };
         if let Err(error) = client.rm(url) {
-            tracing::warn!(%error, "{url} was not copied, and what is there of it may be left there");
+            tracing::warn!(%error, "{url} was not copied, and an incomplete file may be left there");
         }
         // Its connection is cut, so that the server does not take it for complete.
         drop(file);

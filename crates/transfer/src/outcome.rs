@@ -59,7 +59,7 @@ impl Outcome {
     pub(crate) fn broke(&mut self) {
         self.failed += 1;
         self.exit = Some(Exit::Broken);
-        self.say("a bug: a thread that copies has died; what it had in hand was not copied");
+        self.say("a bug: a thread that copies has died; its files were not copied");
     }
 
     /// Nothing was removed, because not all that is at the source was seen.

@@ -33,13 +33,13 @@ pub enum LayoutError {
     #[error("`{0}`: the parentheses do not match")]
     Parentheses(String),
     /// An invalid number of copies.
-    #[error("`{0}`: write replica(N) with N from 1 to 8, the number of copies")]
+    #[error("`{0}`: write replica(N) with N from 1 to 8, the number of replicas")]
     Replicas(String),
     /// An invalid number after `sync=`.
-    #[error("`{0}`: write sync=M with M from 1 to the number of copies: a close returns after so many copies")]
+    #[error("`{0}`: write sync=M with M from 1 to the number of replicas: a close returns after so many replicas")]
     Sync(String),
     /// `sync` exceeds the number of copies.
-    #[error("sync={sync} waits for more copies than replica({replicas}) makes; write sync=1 to sync={replicas}")]
+    #[error("sync={sync} waits for more replicas than replica({replicas}) makes; write sync=1 to sync={replicas}")]
     SyncOfMore {
         /// Copies to wait for.
         sync: u8,
@@ -73,7 +73,7 @@ impl Stripe {
         let width = u8::try_from(width)
             .ok()
             .filter(|width| (STRIPE_WIDTH_MIN..=STRIPE_WIDTH_MAX).contains(width))
-            .ok_or_else(|| wrong("the width is the number of units side by side, from 2 to 64"))?;
+            .ok_or_else(|| wrong("the width is the number of stripe units side by side, from 2 to 64"))?;
         let chunk = u32::try_from(chunk)
             .ok()
             .filter(|_| chunk.is_power_of_two() && (STRIPE_CHUNK_MIN..=STRIPE_CHUNK_MAX).contains(&chunk))

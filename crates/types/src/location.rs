@@ -11,10 +11,10 @@ pub const LOCATION_NAME_MAX: usize = 64;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LocationError {
     /// It does not have three names.
-    #[error("`{0}` is not a place; write site/rack/host, as in `cern/r12/ds7`")]
+    #[error("`{0}` is not a location; write site/rack/host, as in `cern/r12/ds7`")]
     NotThree(String),
     /// A prefix that does not have one to three names.
-    #[error("`{0}` is not the beginning of a place; write site, site/rack or site/rack/host, as in `cern/r12`")]
+    #[error("`{0}` is not the beginning of a location; write site, site/rack or site/rack/host, as in `cern/r12`")]
     NotAPrefix(String),
     /// An invalid name.
     #[error(

@@ -11,7 +11,7 @@ use crate::{Location, LocationError, LocationPrefix};
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LocationRangeError {
     /// It does not have two words.
-    #[error("`{0}` is not a range and its place; write them with a space between, as in `10.1.0.0/16 cern/r12`")]
+    #[error("`{0}` is not a range and its location; write them with a space between, as in `10.1.0.0/16 cern/r12`")]
     NotTwo(String),
     /// The first word is no range.
     #[error("`{0}` is not a range of addresses; write ADDRESS/BITS, as in `10.1.0.0/16` or `2001:db8::/32`")]

@@ -28,30 +28,30 @@ pub enum PolicyError {
     /// An unknown word.
     #[error(
         "`{0}` is not a word of a policy; the words are replica(N), sync=M, stripe(W, CHUNK), spread=site|rack|host, \
-         near=client, prefer=PLACE and class=NAME:COPIES"
+         near=client, prefer=LOCATION and class=NAME:REPLICAS"
     )]
     UnknownWord(String),
     /// An invalid layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// An unknown failure domain.
-    #[error("`{0}`: copies can be kept apart by site, rack or host; write spread=site, spread=rack or spread=host")]
+    #[error("`{0}`: replicas can be kept apart by site, rack or host; write spread=site, spread=rack or spread=host")]
     Spread(String),
     /// An unknown value of `near`.
-    #[error("`{0}`: the first copy can be placed near the client only; write near=client, or leave it out")]
+    #[error("`{0}`: the first replica can be placed near the client only; write near=client, or leave it out")]
     Near(String),
     /// An invalid location.
     #[error("prefer: {0}")]
     Prefer(#[from] LocationError),
     /// An invalid class or number of its copies.
     #[error(
-        "`{0}`: write class=NAME:COPIES, as in `class=t1:1`, several separated by commas; a name has 1 to 32 letters, \
-         digits, `.`, `_` or `-`, and there are 1 to 8 copies"
+        "`{0}`: write class=NAME:REPLICAS, as in `class=t1:1`, several separated by commas; a name has 1 to 32 \
+         letters, digits, `.`, `_` or `-`, and there are 1 to 8 replicas"
     )]
     Class(String),
     /// The classes need more copies than there are.
     #[error(
-        "the classes ask for {asked} copies and the layout makes {replicas}; write replica({asked}) or ask for fewer"
+        "the classes ask for {asked} replicas and the layout makes {replicas}; write replica({asked}) or ask for fewer"
     )]
     MoreClassesThanCopies {
         /// Copies that the classes need together.
@@ -408,8 +408,8 @@ mod tests {
             ("prefer=a/b/c/d", "cern/r12"),
             ("prefer=a//b", "1 to 64 bytes"),
             ("replica(2) class=t1", "class=t1:1"),
-            ("replica(2) class=t1:0", "1 to 8 copies"),
-            ("replica(2) class=t1:9", "1 to 8 copies"),
+            ("replica(2) class=t1:0", "1 to 8 replicas"),
+            ("replica(2) class=t1:9", "1 to 8 replicas"),
             ("replica(2) class=:1", "class=t1:1"),
             ("replica(2) class=t1:1,t1:1", "class=t1:1"),
             ("replica(2) class=", "class=t1:1"),

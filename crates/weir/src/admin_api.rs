@@ -109,7 +109,7 @@ fn set(manager: &Manager, path: NsPath, words: &str) -> Reply {
     let doubts = match manager.judge_policy(&policy) {
         Ok(doubts) => doubts,
         Err(OpeningError::Placement(error)) => {
-            return Reply::Refused(format!("{policy} can never be met by the stores that there are: {error}"));
+            return Reply::Refused(format!("the cluster's stores can never meet {policy}: {error}"));
         }
         Err(error) => return Reply::Refused(error.to_string()),
     };

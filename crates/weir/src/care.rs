@@ -70,7 +70,7 @@ impl AdminApi {
                 self.scrub_status()
             }
             Ask::MakeToken { .. } | Ask::Tokens | Ask::RevokeToken { .. } => Reply::Refused(
-                "this node is alone: tokens are made by a cluster's manager (`weir serve --role manager`)".into(),
+                "this is a single node: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
             Ask::Stores
             | Ask::ClusterStatus
@@ -86,7 +86,7 @@ impl AdminApi {
             | Ask::StoreRemove { .. }
             | Ask::NodeRemove { .. }
             | Ask::Repair { .. } => Reply::Refused(
-                "this node is alone, with one store: that is asked of a cluster's manager (`weir serve --role manager`)".into(),
+                "this is a single node, with one store: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
             Ask::Backup { since } => self.backup(since.map(|(seq, incarnation)| (Seq(seq), incarnation))),
         }

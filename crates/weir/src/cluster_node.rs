@@ -37,10 +37,7 @@ impl NodesAddress {
         let resolved = given.to_socket_addrs().map_err(|error| usage(error.to_string()))?.next();
         let resolved = resolved.ok_or_else(|| usage("the name stands for no address".into()))?;
         if resolved.ip().is_unspecified() {
-            return Err(usage(
-                "it is what other nodes are told, and nobody can connect to it; write an address of this machine"
-                    .into(),
-            ));
+            return Err(usage("other nodes cannot connect to it; write an address of this machine".into()));
         }
         if given.len() > 255 {
             return Err(usage("it is too long".into()));
@@ -87,7 +84,7 @@ impl End {
     /// What a log that has stopped means.
     pub(crate) fn of_journal(journal: &journal::Journal) -> Option<Self> {
         let reason = journal.poisoned()?;
-        tracing::error!("the log has stopped: {reason}");
+        tracing::error!("the journal has stopped: {reason}");
         Some(if reason == journal::WRITER_DIED { Self::Broken(reason) } else { Self::DiskFailed(reason) })
     }
 

@@ -22,7 +22,7 @@ use crate::serve_manager::ManagerParts;
 use crate::striping::PuttingTogether;
 
 fn not_started(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-    Failure::new(Exit::Failed, error).while_doing("cannot start what this node does for its cluster")
+    Failure::new(Exit::Failed, error).while_doing("cannot start the cluster role of this node")
 }
 
 fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -> ServerConfig {

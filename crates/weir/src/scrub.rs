@@ -20,7 +20,7 @@ pub fn run(args: &ScrubArgs) -> Result<Exit, Failure> {
         .rate
         .as_deref()
         .map(|text| match parse_size(text) {
-            Ok(0) => Err("a pass at 0 bytes a second would never end; --stop ends one".to_owned()),
+            Ok(0) => Err("a pass at 0 bytes per second would never end; --stop ends one".to_owned()),
             rate => rate,
         })
         .transpose()
@@ -47,7 +47,7 @@ fn answer(args: &ScrubArgs, what: &Ask) -> Result<serde_json::Value, Failure> {
     match ask(&args.data, what) {
         Ok((answer, _)) => Ok(answer),
         Err(error @ AskError::NotRunning { .. }) => Err(Failure::new(Exit::Failed, error)
-            .while_doing("the scrub is done by a running node; `weir fsck` checks a stopped one")),
+            .while_doing("a running node does the scrub; `weir fsck` checks a stopped one")),
         Err(error) => Err(Failure::new(Exit::Failed, error)),
     }
 }
@@ -81,10 +81,10 @@ fn in_words(status: &Status) -> Vec<String> {
             lines.push(format!("the last pass went from {} to {}", show_time(last.began), show_time(last.ended)));
             lines.push(looked_at(&last));
         }
-        None => lines.push("no pass has come to its end yet".into()),
+        None => lines.push("no pass has ended yet".into()),
     }
     if let Some(trouble) = &status.trouble {
-        lines.push(format!("it cannot go on for now: {trouble}"));
+        lines.push(format!("it cannot continue for now: {trouble}"));
     }
     lines
 }
@@ -92,7 +92,7 @@ fn in_words(status: &Status) -> Vec<String> {
 fn looked_at(tally: &Tally) -> String {
     let Tally { whole, busy, damaged, bytes, .. } = *tally;
     format!(
-        "  {} read; {whole} contents whole, {damaged} damaged, {busy} left out because they were being written",
+        "  {} read; {whole} objects whole, {damaged} damaged, {busy} skipped because they were being written",
         show_size(bytes)
     )
 }

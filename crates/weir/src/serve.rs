@@ -144,7 +144,7 @@ pub fn serve_on(
         tracing::warn!("{} connections were not done in time and were cut", left.connections_cut);
     }
     if left.writers_left > 0 {
-        tracing::info!("recordings under way: {}; their writers can come back after the next start", left.writers_left);
+        tracing::info!("open writes: {}; their writers can come back after the next start", left.writers_left);
     }
     match why {
         Why::Asked => {
@@ -214,9 +214,9 @@ pub(crate) fn not_served(error: server::ServerError) -> Failure {
 /// The one line on stdout.
 pub(crate) fn say_ready(address: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "weir: ready {address}").and_then(|()| stdout.flush()).map_err(|error| {
-        Failure::new(Exit::Failed, error).while_doing("cannot say on stdout that the node is ready")
-    })?;
+    writeln!(stdout, "weir: ready {address}")
+        .and_then(|()| stdout.flush())
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot write the ready line to stdout"))?;
     tracing::info!("ready {address}");
     Ok(())
 }
@@ -270,7 +270,7 @@ fn wait(
             Err(RecvTimeoutError::Timeout) => {}
         }
         if let Some(reason) = foundation.journal.poisoned() {
-            tracing::error!("the log has stopped: {reason}");
+            tracing::error!("the journal has stopped: {reason}");
             return if reason == journal::WRITER_DIED { Why::Broken(reason) } else { Why::DiskFailed(reason) };
         }
         let died = server.broken().map(|name| format!("the {name} has died by a panic"));

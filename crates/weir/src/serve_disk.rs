@@ -154,7 +154,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         Outcome::Registered => None,
         Outcome::Refused(reason) => Some(End::Refused(Failure::message(
             Exit::DataDirectory,
-            format!("the cluster does not take this disk server as it is: {reason}"),
+            format!("the cluster does not accept this disk server as it is: {reason}"),
         ))),
     };
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
@@ -179,11 +179,11 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 /// What a cluster is asked is asked of its manager: whoever asks here is told where that is.
 fn refer(disk: &DiskServer, ask: &Ask) -> Reply {
     if matches!(ask, Ask::ScrubStatus | Ask::ScrubNow { .. } | Ask::ScrubStop) {
-        return Reply::Refused("this is a disk server of a cluster, whose contents are not scrubbed yet".into());
+        return Reply::Refused("this is a disk server of a cluster, whose objects are not scrubbed yet".into());
     }
     let at = disk.manager().map(|(host, port)| format!(", which clients reach at {host}:{port}")).unwrap_or_default();
     Reply::Refused(format!(
-        "this is a disk server of a cluster: that is asked of its manager{at}, with --data of that one, on its machine"
+        "this is a disk server of a cluster: run the command on its manager{at}, with the manager's --data"
     ))
 }
 
@@ -224,7 +224,8 @@ fn default_location(config: &Config) -> Result<Location, Failure> {
     let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
     let host: String = host_name().chars().map(fits).collect();
     Location::new("default", "default", &host).map_err(|error| {
-        Failure::new(Exit::Usage, error).while_doing("this host's name is no place; say --place site/rack/host")
+        Failure::new(Exit::Usage, error)
+            .while_doing("this host's name is not valid in a location; use --location site/rack/host")
     })
 }
 
@@ -273,8 +274,9 @@ fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity,
                 return Err(Failure::message(
                     Exit::DataDirectory,
                     format!(
-                        "{} is lost: this node had joined cluster {:032x}; nothing was changed. Put the file back from a backup. If there is none, \
-                         have the node join again with an empty data directory, and give it its stores as [[store]] there",
+                        "{} is lost: this node had joined cluster {:032x}; nothing was changed. Put the file back \
+                         from a backup. If there is none, let the node join again with an empty data directory, and \
+                         name its stores as [[store]] in the configuration",
                         file.display(),
                         data.format.cluster
                     ),
@@ -406,7 +408,7 @@ fn renew(
     let path = data.join(IDENTITY_FILE);
     Renewing { identity, path, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
         .start(LOOK_EVERY)
-        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot look after the certificate"))
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
 
 enum Outcome {

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     if args.join.is_some() || args.join_file.is_some() {
         return Err(Failure::message(
             Exit::Usage,
-            "a manager does not join: the first one makes the cluster, and there is no second one yet",
+            "a manager does not join: the first one creates the cluster, and a second one is not supported yet",
         ));
     }
     let listen = listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
@@ -133,8 +133,9 @@ fn no_identity(error: link::IdentityError) -> Failure {
 
 /// The authority and the manager's own identity: made with the cluster, and read from then on.
 fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity), Failure> {
-    let failed =
-        |error: namespace::NsError| Failure::new(Exit::Failed, error).while_doing("cannot read who is in the cluster");
+    let failed = |error: namespace::NsError| {
+        Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
+    };
     let (folder, file) = (data.path.join(CLUSTER_DIR), data.path.join(IDENTITY_FILE));
     let cluster = ClusterId(data.format.cluster);
     let is_founded =
@@ -181,7 +182,7 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
     let ctx = foundation.names.namespace.context(now(), &Actor::admin(), None);
     foundation.names.namespace.change_wait(Durability::Synced, ctx, founded).map_err(|error| {
         let exit = if error.code() == ErrorCode::NoSpace { Exit::NoSpace } else { Exit::Failed };
-        Failure::new(exit, error).while_doing("cannot write down that this is the cluster's manager")
+        Failure::new(exit, error).while_doing("cannot record that this node is the cluster's manager")
     })?;
     Ok((Arc::new(authority), identity))
 }
@@ -226,7 +227,7 @@ fn open_door(
     let registration = ManagerRegistration::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now));
     links
         .start(listener, Some(Arc::new(door)), Some(Arc::new(registration)), Arc::clone(&started.receiver))
-        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot take nodes in"))
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot accept connections of nodes"))
 }
 
 /// A manager signs its own.
@@ -242,7 +243,7 @@ fn renew(
     let path = data.join(IDENTITY_FILE);
     Renewing { identity, path, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
         .start(LOOK_EVERY)
-        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot look after the certificate"))
+        .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
 
 /// Answers what comes through the control socket.

@@ -35,11 +35,11 @@ impl<'a> SpaceWatch<'a> {
     pub(crate) fn look(&mut self) {
         let space = match (self.space)() {
             Ok(space) => space,
-            Err(error) => return tracing::error!("cannot tell how much space is free: {error}"),
+            Err(error) => return tracing::error!("cannot read the free space: {error}"),
         };
         if space.floor_reached && !self.full {
             tracing::warn!(
-                "{} free of {}: new data is refused until more than {} are free; reading and deleting go on",
+                "{} free of {}: new data is refused until more than {} are free; reading and deleting continue",
                 show_size(space.free),
                 show_size(space.total),
                 show_size(space.floor)

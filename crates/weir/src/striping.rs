@@ -80,7 +80,7 @@ fn told(error: ClientError) -> StripedError {
         ClientError::Refused { number, .. } => *number,
         _ => ErrorNumber::IO_ERROR,
     };
-    StripedError { number, text: format!("a unit of it: {error}") }
+    StripedError { number, text: format!("a stripe unit of it: {error}") }
 }
 
 fn read_only() -> StripedError {
@@ -127,7 +127,8 @@ impl StripedFile for AtRest {
         let got = self.units.read(offset, &mut into[..wanted]).map_err(told)?;
         if got < wanted {
             let end = offset.saturating_add(got as u64);
-            let text = format!("it ends at {end} bytes, and {} were expected: a unit of it is too short", self.len);
+            let text =
+                format!("it ends at {end} bytes, and {} were expected: a stripe unit of it is too short", self.len);
             return Err(StripedError { number: ErrorNumber::IO_ERROR, text });
         }
         Ok(got)
@@ -155,7 +156,7 @@ impl StripedFile for Followed {
         match self.look() {
             Ok(len) => len,
             Err(error) => {
-                tracing::debug!(%error, "a unit of a striped file does not say how long it is");
+                tracing::debug!(%error, "a stripe unit does not say how long it is");
                 self.len.lock().0
             }
         }

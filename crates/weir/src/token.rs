@@ -33,13 +33,13 @@ pub fn run(args: &JoinTokenArgs) -> Result<Exit, Failure> {
 fn create(args: &TokenCreateArgs) -> Result<Exit, Failure> {
     let valid = parse_duration(&args.valid).map_err(|why| Failure::message(Exit::Usage, format!("--valid: {why}")))?;
     if !(VALID_MIN..=VALID_MAX).contains(&valid) {
-        return Err(Failure::message(Exit::Usage, "--valid: a token is good for 1 s to 30 d"));
+        return Err(Failure::message(Exit::Usage, "--valid: a token is valid for 1 s to 30 d"));
     }
     let wanted = Ask::MakeToken { role: args.role, valid_millis: u64::try_from(valid.as_millis()).unwrap_or(u64::MAX) };
     let (answer, _) = ask(&args.data, &wanted).map_err(|error| {
         let not_running = matches!(error, AskError::NotRunning { .. });
         let failure = Failure::new(Exit::Failed, error);
-        if not_running { failure.while_doing("tokens are made by a running manager") } else { failure }
+        if not_running { failure.while_doing("tokens are created by a running manager") } else { failure }
     })?;
     let token = answer.get("token").and_then(|token| token.as_str());
     let token = token.ok_or_else(|| Failure::message(Exit::Failed, "the node's answer does not read"))?;
@@ -60,5 +60,5 @@ fn in_words(tokens: &[TokenView]) -> Vec<String> {
         };
         vec![token.id.clone(), token.roles.clone(), time(token.made), time(token.expires), state]
     };
-    table_lines(&["token", "role", "made", "good until", "state"], &tokens.iter().map(row).collect::<Vec<_>>())
+    table_lines(&["token", "role", "created", "valid until", "state"], &tokens.iter().map(row).collect::<Vec<_>>())
 }

@@ -71,7 +71,7 @@ fn stops_in_time_whatever_clients_do() {
     assert!(begin.elapsed() < Duration::from_secs(10));
     let node = Node::start(&place.data(), &[]);
     assert!(
-        Node::log_of(&place.data()).contains("recordings under way when the node stopped: 1"),
+        Node::log_of(&place.data()).contains("open writes when the node stopped: 1"),
         "{}",
         Node::log_of(&place.data())
     );

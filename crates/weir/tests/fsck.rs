@@ -233,7 +233,7 @@ fn content_that_is_gone() {
         foundation.objects.store.delete(replica(foundation, "/run/large")).unwrap();
         synced(foundation);
     });
-    assert_eq!(world.findings(), [(ProblemKind::ContentMissing, "/run/large".into())]);
+    assert_eq!(world.findings(), [(ProblemKind::ObjectMissing, "/run/large".into())]);
 }
 
 #[test]
@@ -356,8 +356,8 @@ fn a_recording_and_an_upload_without_bytes() {
     let mut findings = world.findings();
     findings.sort();
     let expected = [
-        (ProblemKind::WriterWithoutContent, "/run/new".into()),
-        (ProblemKind::UploadWithoutContent, "/run/small".into()),
+        (ProblemKind::WriterWithoutObject, "/run/new".into()),
+        (ProblemKind::UploadWithoutObject, "/run/small".into()),
     ];
     assert_eq!(findings, expected);
 }
@@ -394,7 +394,7 @@ fn an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage() {
         foundation.objects.store.delete(replica(foundation, "/run/begun")).unwrap();
         synced(foundation);
     });
-    assert_eq!(world.findings(), [(ProblemKind::WriterWithoutContent, "/run/begun".into())]);
+    assert_eq!(world.findings(), [(ProblemKind::WriterWithoutObject, "/run/begun".into())]);
     // The clients come back, or not: nobody finds anything wrong later either.
     world.served_as(
         |config| config.times.grace = Duration::from_millis(100),
@@ -456,7 +456,7 @@ fn totals_that_are_wrong() {
     let args = FsckOptions { repair: true, ..FsckOptions::default() };
     let (_, report) = world.look(&args);
     assert_eq!((report.found(), report.remaining()), (1, 0), "{:?}", report.listed());
-    assert_eq!(report.listed()[0].repaired.as_deref(), Some("counted anew: 3 entries and 600017 bytes"));
+    assert_eq!(report.listed()[0].repaired.as_deref(), Some("counted again: 3 entries and 600017 bytes"));
     assert_eq!(world.findings(), []);
     let mended = world.opened(|foundation| {
         let dir = foundation
@@ -489,7 +489,7 @@ fn a_file_that_no_record_speaks_of() {
     let object = world.object_of(name);
     let mut findings = world.findings();
     findings.sort();
-    assert_eq!(findings[0], (ProblemKind::ContentMissing, "/run/large".into()));
+    assert_eq!(findings[0], (ProblemKind::ObjectMissing, "/run/large".into()));
     assert_eq!((findings[1].0, findings.len()), (ProblemKind::UnexplainedFile, 2), "{findings:?}");
     assert!(object.exists(), "it is left alone");
 }
@@ -592,7 +592,7 @@ fn after_a_kill_and_a_repaired_journal() {
     assert_eq!(objects.len(), 40, "20 files and their checksums");
     let repaired = node::weir_ends(&["fsck", "--repair-journal", "--data", data.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&repaired.stderr).into_owned();
-    assert!(said.contains("are lost") && said.contains("begins its life 2"), "{said}");
+    assert!(said.contains("are lost") && said.contains("begins incarnation 2"), "{said}");
 
     // Every content has its name, or is listed; none was removed.
     let findings = world.findings();
@@ -652,13 +652,13 @@ fn the_command_says_what_it_found() {
     let found = node::weir_ends(&["fsck", "--data", data]);
     let said = String::from_utf8(found.stdout).unwrap();
     assert_eq!(found.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("/run/large: its content of 300000 bytes is not on the disk"), "{said}");
+    assert!(said.starts_with("/run/large: its object of 300000 bytes is not on the disk"), "{said}");
     assert!(said.ends_with("1 found, 1 still there\n"), "{said}");
 
     let found = node::weir_ends(&["fsck", "--json", "--data", data]);
     assert_eq!(found.status.code(), Some(1));
     let json: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
-    assert_eq!(json["kinds"]["content-missing"]["found"], 1);
+    assert_eq!(json["kinds"]["object-missing"]["found"], 1);
     assert_eq!(json["listed"][0]["path"], "/run/large");
 
     let repaired = node::weir_ends(&["fsck", "--repair", "--data", data]);
@@ -693,7 +693,7 @@ fn a_lost_index_of_the_store_is_made_anew() {
     refused("cannot be built again");
     // Cut off before its end: the half of an index must not pass for a whole one.
     assert!(maintenance::index_repair::rebuild::rebuild(&data(), &config.foundation()).unwrap().is_some());
-    refused("was being rebuilt");
+    refused("a rebuild of the store's index was started");
     let run = || {
         let args = ["weir", "fsck", "--rebuild-store", "--data"].map(std::ffi::OsString::from);
         weir::run(args.into_iter().chain([world.data().into()]))

@@ -150,15 +150,15 @@ fn after_a_clean_stop_all_is_there_but_bytes_that_only_the_log_had() {
     let objects = walk(&world.data().join("store/objects"));
     world.lose_the_log();
     let said = world.refused();
-    assert!(said.contains("--begin-new-log") && said.contains("no log"), "{said}");
+    assert!(said.contains("--begin-new-log") && said.contains("no journal"), "{said}");
     let plain = node::weir_ends(&["fsck", "--data", &world.data_text()]);
     assert_eq!(plain.status.code(), Some(5), "fsck alone begins nothing");
 
     let (code, said) = world.begin_new_log();
     assert_eq!(code, 1, "one file is still missing its bytes: {said}");
-    assert!(said.contains("the log is lost") && said.contains("begins its life 2"), "{said}");
-    assert!(said.contains("/run/small: its content of 16 bytes is not on the disk"), "{said}");
-    assert_eq!(world.findings(), [(ProblemKind::ContentMissing, "/run/small".to_owned())]);
+    assert!(said.contains("the journal is lost") && said.contains("begins incarnation 2"), "{said}");
+    assert!(said.contains("/run/small: its object of 16 bytes is not on the disk"), "{said}");
+    assert_eq!(world.findings(), [(ProblemKind::ObjectMissing, "/run/small".to_owned())]);
     assert_eq!(walk(&world.data().join("store/objects")), objects);
 
     let mark = fs::read_to_string(world.data().join("store/NEW-LOG")).unwrap();
@@ -166,7 +166,7 @@ fn after_a_clean_stop_all_is_there_but_bytes_that_only_the_log_had() {
 
     // Once more is refused, and changes nothing.
     let (code, said) = world.begin_new_log();
-    assert!(code == 6 && said.contains("the log is there"), "{code} {said}");
+    assert!(code == 6 && said.contains("the journal is there"), "{code} {said}");
 
     for round in 0..2 {
         let node = node::Node::start(&world.data(), &[]);
@@ -300,7 +300,7 @@ fn an_interruption_anywhere_is_gone_on_from() {
     // Before the end: everything has followed, the mark does not say so yet.
     fs::write(&mark, &begun).unwrap();
     let said = world.refused();
-    assert!(said.contains("not brought to its end") && said.contains("--begin-new-log"), "{said}");
+    assert!(said.contains("was started in place of a lost one") && said.contains("--begin-new-log"), "{said}");
     let (code, said) = world.begin_new_log();
     assert_eq!(code, 0, "{said}");
     assert_eq!(fs::read_to_string(&mark).unwrap(), done);
@@ -346,7 +346,7 @@ fn what_is_left_of_the_log_is_moved_aside() {
     assert!(code == 5 && said.contains("--repair-journal"), "{code} {said}");
     fs::write(&segment, &whole).unwrap();
     let (code, said) = world.begin_new_log();
-    assert!(code == 6 && said.contains("the log is there"), "{code} {said}");
+    assert!(code == 6 && said.contains("the journal is there"), "{code} {said}");
     assert!(!world.data().join("store/NEW-LOG").exists());
 
     world.lose_the_log();
@@ -354,7 +354,7 @@ fn what_is_left_of_the_log_is_moved_aside() {
     world.refused();
     // What can be read of it is not given up without a word.
     let (code, said) = world.begin_new_log();
-    assert!(code == 6 && said.contains("a part of the log is there"), "{code} {said}");
+    assert!(code == 6 && said.contains("a part of the journal is there"), "{code} {said}");
     fs::rename(world.data().join("journal"), world.data().join("journal-lost-by-hand")).unwrap();
     // Files that are no log are moved aside.
     fs::create_dir(world.data().join("journal")).unwrap();

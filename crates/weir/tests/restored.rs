@@ -126,7 +126,7 @@ fn a_namespace_from_yesterday_is_refused_and_takes_nothing_of_today() {
 
     let repaired = node::weir_ends(&["fsck", "--data", data_text, "--repair-journal"]);
     let text = String::from_utf8(repaired.stderr).unwrap();
-    assert!(text.contains("begins its life 2"), "{text}");
+    assert!(text.contains("begins incarnation 2"), "{text}");
     let text = String::from_utf8(repaired.stdout).unwrap();
     assert!(text.contains("store/objects/"), "today's content is listed: {text}");
     served(&data, |session| session.put("/other", &large()));

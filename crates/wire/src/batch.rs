@@ -178,14 +178,14 @@ pub fn entries(batch: &Batch, behind: &[u8]) -> Result<Vec<Entry>, WireError> {
         }
         let data_end = data_at + data_len as usize;
         if data_end > behind.len() {
-            return Err(WireError::TooShort { what: "contents of a batch", missing: data_end - behind.len() });
+            return Err(WireError::TooShort { what: "data of a batch", missing: data_end - behind.len() });
         }
         entries.push(Entry { op, path: path_at..path_at + path_len, data: data_at..data_end });
         data_at = data_end;
     }
     reader.end()?;
     if data_at != behind.len() {
-        return Err(WireError::Trailing { what: "contents of a batch", extra: behind.len() - data_at });
+        return Err(WireError::Trailing { what: "data of a batch", extra: behind.len() - data_at });
     }
     Ok(entries)
 }
@@ -213,7 +213,7 @@ impl List {
         let cannot = |why| WireError::Unsendable { what: "an entry of a batch", why };
         let path_len = u16::try_from(path.len()).map_err(|_| cannot("its path is too long"))?;
         let data_len =
-            u32::try_from(data_len).ok().filter(|len| *len <= DATA_MAX).ok_or(cannot("its content is too long"))?;
+            u32::try_from(data_len).ok().filter(|len| *len <= DATA_MAX).ok_or(cannot("its data is too long"))?;
         let len = Self::cost(self.bytes.len() + path.len(), (self.data_len + data_len) as usize);
         if self.entries >= ENTRIES_MAX || len > BYTES_MAX as usize {
             return Err(cannot("the batch is full"));

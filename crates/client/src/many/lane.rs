@@ -132,7 +132,7 @@ impl<T> Lane<T> {
     pub(super) fn receive(&mut self) -> Result<Answered<T>, ClientError> {
         let (stream, response) = self.session.response()?;
         let Some(batch) = self.sent.remove(&stream) else {
-            let what = "an answer to a question that was not asked".to_owned();
+            let what = "an answer to a request that was not sent".to_owned();
             return Err(ClientError::Unexpected { server: self.session.server().clone(), what });
         };
         let answers = match response {

@@ -168,7 +168,7 @@ impl<T> ManyReader<T> {
             return Ok(None);
         }
         let Some(mut reading) = self.files.remove(&stream) else {
-            let what = "an answer to a question that was not asked".to_owned();
+            let what = "an answer to a request that was not sent".to_owned();
             return Err(ClientError::Unexpected { server: self.session.server().clone(), what });
         };
         match (reading.handle, response) {

@@ -239,7 +239,7 @@ mod tests {
     fn an_invalid_answer_leaves_the_file_unfinished() {
         let mut file = upload(false);
         assert!(file.answered(&server(), Response::Ok(vec![1])).is_err());
-        assert_eq!((file.file.opened, made(&file)), (true, None), "it may be there, and nobody knows which it is");
+        assert_eq!((file.file.opened, made(&file)), (true, None), "a file may be there, and it is not known which");
         let mut late = upload(false);
         assert!(matches!(answer(&mut late, Response::Wait { seconds: 3, text: vec![] }), Next::Later(3, _)));
         assert!(matches!(late.request(), Request::Open(_)));

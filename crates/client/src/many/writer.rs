@@ -73,7 +73,7 @@ impl<T> ManyWriter<T> {
                 continue;
             }
             let Some(upload) = self.files.remove(&stream) else {
-                let what = "an answer to a question that was not asked".to_owned();
+                let what = "an answer to a request that was not sent".to_owned();
                 return Err(ClientError::Unexpected { server: self.session.server().clone(), what });
             };
             if let Some(done) = self.advance(stream, upload, response)? {

@@ -21,8 +21,8 @@ pub enum PlacementError {
     NoStores,
     /// There are stores, but none takes new objects.
     #[error(
-        "none of the {stores} stores takes new contents ({out_of_reach} suspect or lost, {closed} draining or read-only, {full} full); bring stores back, \
-         free space or add stores"
+        "none of the {stores} stores takes new objects ({out_of_reach} suspect or lost, {closed} draining or \
+         read-only, {full} full); bring stores back, free space or add stores"
     )]
     NoneTakesNew {
         /// All stores of the cluster.
@@ -36,8 +36,8 @@ pub enum PlacementError {
     },
     /// There are fewer failure domains than replicas.
     #[error(
-        "replica({needed}) spread={spread} needs stores that take new contents on {needed} different {spread}s, and there are {found}; \
-         ask for fewer copies{smaller}, or add a store on another {spread}", smaller = smaller(*.spread)
+        "replica({needed}) spread={spread} needs stores that take new objects on {needed} different {spread}s, and \
+         there are {found}; ask for fewer replicas{smaller}, or add a store on another {spread}", smaller = smaller(*.spread)
     )]
     TooFewLocations {
         /// The failure domain.
@@ -49,8 +49,8 @@ pub enum PlacementError {
     },
     /// The policy demands replicas on stores of a class, and there are fewer failure domains with such stores.
     #[error(
-        "class={class}:{needed} needs stores of class {class} that take new contents on {where_}, and there are {found}; \
-         ask for fewer, or add a store of that class on another {spread}",
+        "class={class}:{needed} needs stores of class {class} that take new objects on {where_}, and there are \
+         {found}; ask for fewer, or add a store of that class on another {spread}",
         where_ = different(*.needed, *.spread)
     )]
     TooFewOfClass {
@@ -65,8 +65,8 @@ pub enum PlacementError {
     },
     /// Each demand alone can be met, but not all together.
     #[error(
-        "no {replicas} stores on different {spread}s are of the classes that the policy demands; \
-         ask for a smaller spread or fewer copies by class, or add stores of these classes on other {spread}s"
+        "no {replicas} stores on different {spread}s are of the classes that the policy demands; ask for a smaller \
+         spread or fewer replicas by class, or add stores of these classes on other {spread}s"
     )]
     Together {
         /// The failure domain.
@@ -84,8 +84,8 @@ pub enum PlacementError {
     },
     /// No store that the policy allows is left to replace a lost member.
     #[error(
-        "no store can take the place of store {lost}: what takes new contents{class} lies on a {spread} that has a copy already; \
-         add a store{class} on another {spread}", class = of_class(.class.as_ref())
+        "no store can replace store {lost}: what takes new objects{class} is on a {spread} that has a replica \
+         already; add a store{class} on another {spread}", class = of_class(.class.as_ref())
     )]
     NoReplacement {
         /// The lost member.

@@ -254,7 +254,7 @@ fn check(path: &Path, format: &Format, role: DirRole, cluster: Option<ClusterId>
     if format.role != role {
         let hint = match (format.role, role) {
             (DirRole::Single, _) => {
-                "A single node cannot become a part of a cluster yet; give an empty directory, and copy the files over"
+                "A single node cannot become part of a cluster yet; give an empty directory, and copy the files over"
             }
             (DirRole::Manager, DirRole::Single) => {
                 "Start its node with --role manager; other commands do not work on it yet"

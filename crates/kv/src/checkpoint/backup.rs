@@ -200,7 +200,7 @@ pub fn restore_backups(
     let has_all = log.oldest() <= stands_at.next() && until <= log.durable() && until <= upto;
     if log.incarnation() != incarnation || !has_all {
         return Err(KvError::Damaged(format!(
-            "the log does not have all records from {} to {until}",
+            "the journal does not have all records from {} to {until}",
             stands_at.next()
         )));
     }

@@ -364,7 +364,7 @@ impl Reader {
                 return if self.seen == self.totals {
                     Ok(false)
                 } else {
-                    Err(self.damaged("its totals do not match its content"))
+                    Err(self.damaged("its totals do not match its entries"))
                 };
             }
             self.read_block()?;

@@ -37,7 +37,7 @@ fn an_engine_without_its_journal_is_refused_and_kept() {
     }
     for _ in 0..2 {
         let refused = open(&sim, &world.kind, &IndexConfig::small()).err().expect("refused");
-        assert!(refused.contains("another log") && refused.contains("not mounted"), "{refused}");
+        assert!(refused.contains("another journal") && refused.contains("not mounted"), "{refused}");
         let Kind::Surviving(engine) = &world.kind else { unreachable!() };
         assert_eq!(content(&*engine.snapshot()), world.model(), "the last copy is still there");
     }

@@ -182,7 +182,7 @@ fn a_missing_journal_is_detected() {
         sim.remove(&format!("journal/{}", entry.name)).unwrap();
     }
     let error = open(&sim, &Kind::Lost, &IndexConfig::small()).err().expect("refused");
-    assert!(error.contains("the log ends with"), "{error}");
+    assert!(error.contains("the journal ends with"), "{error}");
 }
 
 #[test]

@@ -149,7 +149,7 @@ mod tests {
         };
         for (engine, checkpoint) in [(0, 20), (20, 9), (15, 15), (9, 0), (3, 12)] {
             assert!(fits(engine, 5, checkpoint, log), "{engine} {checkpoint}");
-            assert!(fits(engine, 6, checkpoint, None), "a log that is begun then begins behind all of it");
+            assert!(fits(engine, 6, checkpoint, None), "a journal that is started then begins behind all of it");
             assert_eq!(fits(engine, 6, checkpoint, log), engine == 0, "only the backup was of another log");
         }
         for (engine, checkpoint) in [(21, 12), (0, 21), (8, 3), (0, 0)] {

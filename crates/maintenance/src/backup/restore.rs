@@ -89,9 +89,9 @@ impl Until {
     fn parse(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(record) => Ok(Self::Record(Seq(record))),
-            Err(_) => {
-                parse_time(text).map(Self::Time).map_err(|why| format!("{why}; or the number of a record of the log"))
-            }
+            Err(_) => parse_time(text)
+                .map(Self::Time)
+                .map_err(|why| format!("{why}; or the number of a record of the journal")),
         }
     }
 
@@ -296,34 +296,35 @@ impl Restored<'_> {
         let (number, record, then) = (self.last.number, self.as_of(), self.mark.end);
         let mut words = vec![match self.way {
             Way::AsOfTheBackup => format!(
-                "restored as of backup {number}, {}, record {record}; what was changed since is lost",
+                "restored as of backup {number}, {}, record {record}; later changes are lost",
                 self.last.taken_text()
             ),
             Way::ToTheEnd if self.nothing_lost() => {
-                format!("restored from backup {number}, and brought up to the end of the log: nothing is lost")
+                format!("restored from backup {number}, and brought up to the end of the journal: nothing is lost")
             }
             Way::ToTheRecord(_) if self.nothing_lost() => format!(
-                "restored from backup {number}, and brought up to record {record}, the end of the log when an interrupted restore began: \
-                 nothing is lost"
+                "restored from backup {number}, and brought up to record {record}, the end of the journal when an \
+                 interrupted restore began: nothing is lost"
             ),
             Way::ToTheEnd | Way::ToTheRecord(_) if record == self.end && record < then => format!(
-                "restored from backup {number}, and brought up to record {record}, the end of the log; it went on to record {then} when an \
-                 interrupted restore began, and what was changed since is lost"
+                "restored from backup {number}, and brought up to record {record}, the end of the journal; it went \
+                 on to record {then} when an interrupted restore began, and later changes are lost"
             ),
             Way::ToTheEnd | Way::ToTheRecord(_) if record == self.end => format!(
-                "restored from backup {number}, and brought up to record {record}, the end of the log as it was found. An interrupted \
-                 restore has left no word of where it had ended before: whether anything is lost, or was written by that restore, is not known"
+                "restored from backup {number}, and brought up to record {record}, the end of the journal as it was \
+                 found. An interrupted restore has left no word of where it had ended before: whether anything is \
+                 lost, or was written by that restore, is not known"
             ),
             Way::ToTheEnd | Way::ToTheRecord(_) => format!(
-                "restored from backup {number}, and brought up to record {record} of the log; what was changed since is lost"
+                "restored from backup {number}, and brought up to record {record} of the journal; later changes are lost"
             ),
         }];
         match (self.until, self.way) {
             (Some(Until::Record(wanted)), Way::AsOfTheBackup) if wanted > record => {
-                words.push(format!("the log does not have what was changed from there to record {wanted}"));
+                words.push(format!("the journal does not have what was changed from there to record {wanted}"));
             }
             (Some(Until::Record(wanted)), Way::ToTheEnd | Way::ToTheRecord(_)) if wanted > self.end => {
-                words.push(format!("there is no record {wanted}: the log ends with {}", self.end));
+                words.push(format!("there is no record {wanted}: the journal ends with {}", self.end));
             }
             _ => {}
         }

@@ -55,7 +55,7 @@ pub fn export(
         Err(error) => {
             let _ = writeln!(
                 std::io::stderr(),
-                "the store's index cannot be used ({error}): one is made anew from the files of contents. Small files that still lay in the log are not among them, and some that were removed lately may come back"
+                "the store's index cannot be used ({error}): one is built again from the files of objects. Small files that were still in the journal are not among them, and some that were removed recently may come back"
             );
             from_files(&disk, out, report).map_err(failed)?
         }
@@ -120,7 +120,7 @@ fn from_files(disk: &Arc<dyn Disk>, out: &Out, report: &mut Report) -> Result<Op
             .map_err(of_index)?;
     let rebuilt = Store::rebuild_index(Arc::clone(disk), STORE_DIR, Arc::clone(&journal), Arc::clone(&index) as _)?;
     for file in rebuilt.unreadable {
-        report.trouble(Trouble::Missing, &file, "cannot be read as contents");
+        report.trouble(Trouble::Missing, &file, "cannot be read as objects");
     }
     open_store(disk, journal, index)
 }

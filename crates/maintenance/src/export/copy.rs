@@ -65,7 +65,7 @@ impl<'a> Copier<'a> {
     /// Exports one file. Gives where it is now; `None`: nowhere, and the report says why.
     pub fn file(&mut self, facts: &Facts<'_>, report: &mut Report) -> Result<Option<PathBuf>, Error> {
         let shown = match facts.path {
-            b"" => format!("content {}", facts.replica),
+            b"" => format!("object {}", facts.replica),
             path => path.escape_ascii().to_string(),
         };
         let failed = Error::ReadStore;
@@ -73,7 +73,7 @@ impl<'a> Copier<'a> {
         let reader = match self.store.open_read(facts.replica) {
             Ok(reader) => reader,
             Err(error) if concerns_the_replica(&error) => {
-                report.trouble(Trouble::Missing, &shown, &format!("its content cannot be had: {error}"));
+                report.trouble(Trouble::Missing, &shown, &format!("its bytes cannot be read: {error}"));
                 return Ok(None);
             }
             Err(error) => return Err(failed(error)),
@@ -117,7 +117,11 @@ impl<'a> Copier<'a> {
                 if below.starts_with(UNNAMED) {
                     report.counts.unnamed += 1;
                 } else if !first {
-                    report.trouble(Trouble::Renamed, &shown, &format!("its name was taken; it is {}", below.display()));
+                    report.trouble(
+                        Trouble::Renamed,
+                        &shown,
+                        &format!("its name was taken; it is now {}", below.display()),
+                    );
                 }
                 Ok(Some(below))
             }
@@ -148,7 +152,7 @@ impl<'a> Copier<'a> {
             Ok(refused) => report_refused(shown, &refused, report),
             // Its mode, or whose it is by now, keeps us out; the others may be had.
             Err(error) if of_this_file(&error) || error.kind() == io::ErrorKind::PermissionDenied => {
-                let what = format!("it is there, and what it has besides its bytes cannot be given to it: {error}");
+                let what = format!("it is there, but its times, mode or owner cannot be set: {error}");
                 report.trouble(Trouble::Failed, shown, &what);
             }
             Err(error) => return Err(stop(shown, error)),
@@ -201,7 +205,7 @@ impl<'a> Copier<'a> {
         let len = reader.len();
         let mut copied =
             Copied { len: 0, adler32: Adler32::EMPTY, crc32c: Crc32c::EMPTY, bad: 0, first_bad: String::new() };
-        let written = |error| stop("a file in the making", error);
+        let written = |error| stop("an unfinished file", error);
         part.file.set_len(len).map_err(written)?;
         while copied.len < len {
             let want = usize::try_from(len - copied.len).map_or(STEP, |left| left.min(STEP));

@@ -111,7 +111,7 @@ impl Report {
             ("! not in the store", counts.missing),
             ("! could not be written", counts.failed),
             ("! extended attributes that could not be written", counts.attributes),
-            ("contents that no name refers to (--without-namespace has them)", counts.without_a_name),
+            ("objects that no name refers to (--without-namespace has them)", counts.without_a_name),
         ];
         let rows: Vec<Vec<String>> = rows
             .iter()

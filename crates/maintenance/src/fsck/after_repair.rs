@@ -43,7 +43,7 @@ pub fn begin_new_life(foundation: &Foundation) -> Result<String, Error> {
     let context = namespace.context(now(), &Actor::admin(), None);
     let Incarnation(life) =
         namespace.change_wait(kv::Durability::Synced, context, request).map_err(Error::RaiseNumbers)?;
-    Ok(format!("the namespace begins its life {life}, so that no number that was given out before is given out again"))
+    Ok(format!("the namespace begins incarnation {life}, so that no number is used twice"))
 }
 
 /// Lists the files of contents that the store does not know.

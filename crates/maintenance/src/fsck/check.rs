@@ -104,7 +104,7 @@ pub fn check(
             Met::NamedOnly(named) => {
                 // A object that is listed while its first writer is at it may not have come as far as the store.
                 if !is_being_written(read, named.object)? && !never_held_anything(read, named) {
-                    let problem = Problem::ContentMissing { len: named.len };
+                    let problem = Problem::ObjectMissing { len: named.len };
                     report(with_path(read, named, Finding::about(ReplicaId::first(named.object), problem)));
                 }
             }
@@ -213,7 +213,7 @@ fn read_through(
             }
         }
         // The record says that the bytes lie in the log, and the log does not have them: it was lost and begun anew.
-        Err(StoreError::Journal(JournalError::NotThere { .. })) => about(Problem::ContentMissing { len: status.len }),
+        Err(StoreError::Journal(JournalError::NotThere { .. })) => about(Problem::ObjectMissing { len: status.len }),
         // What concerns this content alone is a finding; a log or an index that fails ends the check.
         Err(error) => match error.code() {
             ErrorCode::Checksum | ErrorCode::Damaged => about(Problem::Damaged { what: error.to_string() }),
@@ -272,7 +272,7 @@ fn writers_have_contents(
         // nothing. Where the log has lost something, the beginning may be among it, with all that was recorded.
         let begun = was_repaired || store.has_begun(writer.object);
         if begun && store.status(writer.replica())?.is_none() {
-            let finding = Finding::about(writer.replica(), Problem::WriterWithoutContent);
+            let finding = Finding::about(writer.replica(), Problem::WriterWithoutObject);
             report(Finding { path: Some(writer.path), ..finding });
         }
     }
@@ -290,7 +290,7 @@ fn uploads_have_contents(read: &dyn Read, store: &Store, report: &mut dyn FnMut(
             // One that is being written is a writer's, and was looked at there.
             let written = upload.state == namespace::UploadState::InMaking;
             if !written && store.status(replica)?.is_none() {
-                let finding = Finding::about(replica, Problem::UploadWithoutContent);
+                let finding = Finding::about(replica, Problem::UploadWithoutObject);
                 report(Finding { path: Some(upload.path), ..finding });
             }
         }

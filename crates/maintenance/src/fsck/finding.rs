@@ -21,7 +21,7 @@ pub enum Problem {
         totals_of: Option<Ino>,
     },
     /// A file's content is not on the disk.
-    ContentMissing {
+    ObjectMissing {
         /// Bytes that the namespace says it has.
         len: u64,
     },
@@ -73,9 +73,9 @@ pub enum Problem {
         made_at: Vec<u8>,
     },
     /// A writer is recorded whose content is not on the disk.
-    WriterWithoutContent,
+    WriterWithoutObject,
     /// An upload is recorded whose content is not on the disk.
-    UploadWithoutContent,
+    UploadWithoutObject,
     /// A file of the store that no record speaks of.
     UnexplainedFile {
         /// Where, below the data directory.
@@ -100,7 +100,7 @@ pub enum Problem {
 pub enum ProblemKind {
     Journal,
     Keys,
-    ContentMissing,
+    ObjectMissing,
     LengthDiffers,
     SumsDiffer,
     StateDiffers,
@@ -108,8 +108,8 @@ pub enum ProblemKind {
     WholeDiffers,
     Unreadable,
     Unreferenced,
-    WriterWithoutContent,
-    UploadWithoutContent,
+    WriterWithoutObject,
+    UploadWithoutObject,
     UnexplainedFile,
     Checkpoint,
     StoreIndex,
@@ -122,16 +122,16 @@ impl ProblemKind {
         match self {
             Self::Journal => "damage in the journal",
             Self::Keys => "namespace records that disagree",
-            Self::ContentMissing => "files whose content is gone",
+            Self::ObjectMissing => "files whose object is gone",
             Self::LengthDiffers => "files of another length than recorded",
             Self::SumsDiffer => "files with two different checksums on record",
-            Self::StateDiffers => "files whole in one place and not in the other",
+            Self::StateDiffers => "files complete in the namespace and not in the store, or the reverse",
             Self::Damaged => "files with damaged bytes",
             Self::WholeDiffers => "files that differ from their checksum as a whole",
             Self::Unreadable => "files whose bytes cannot be read",
-            Self::Unreferenced => "contents that nothing refers to",
-            Self::WriterWithoutContent => "recordings without their content",
-            Self::UploadWithoutContent => "uploads without their content",
+            Self::Unreferenced => "objects that nothing refers to",
+            Self::WriterWithoutObject => "open writes without their object",
+            Self::UploadWithoutObject => "uploads without their object",
             Self::UnexplainedFile => "files that no record speaks of",
             Self::Checkpoint => "index checkpoints that are damaged",
             Self::StoreIndex => "indexes that were lost",
@@ -146,7 +146,7 @@ impl Problem {
         match self {
             Self::Journal { .. } => ProblemKind::Journal,
             Self::Keys { .. } => ProblemKind::Keys,
-            Self::ContentMissing { .. } => ProblemKind::ContentMissing,
+            Self::ObjectMissing { .. } => ProblemKind::ObjectMissing,
             Self::LengthDiffers { .. } => ProblemKind::LengthDiffers,
             Self::SumsDiffer { .. } => ProblemKind::SumsDiffer,
             Self::StateDiffers { .. } => ProblemKind::StateDiffers,
@@ -154,8 +154,8 @@ impl Problem {
             Self::WholeDiffers { .. } => ProblemKind::WholeDiffers,
             Self::Unreadable { .. } => ProblemKind::Unreadable,
             Self::Unreferenced { .. } => ProblemKind::Unreferenced,
-            Self::WriterWithoutContent => ProblemKind::WriterWithoutContent,
-            Self::UploadWithoutContent => ProblemKind::UploadWithoutContent,
+            Self::WriterWithoutObject => ProblemKind::WriterWithoutObject,
+            Self::UploadWithoutObject => ProblemKind::UploadWithoutObject,
             Self::UnexplainedFile { .. } => ProblemKind::UnexplainedFile,
             Self::Checkpoint { .. } => ProblemKind::Checkpoint,
             Self::StoreIndex { .. } => ProblemKind::StoreIndex,
@@ -170,11 +170,11 @@ impl Problem {
             Self::Journal { what } => what.clone(),
             Self::Keys { key, what, totals_of: None } => format!("the namespace's record {key}: {what}"),
             Self::Keys { key, what, totals_of: Some(_) } => {
-                format!("the namespace's record {key}: {what}; --repair counts the directory's entries anew")
+                format!("the namespace's record {key}: {what}; --repair counts the directory's entries again")
             }
-            Self::ContentMissing { len } => {
+            Self::ObjectMissing { len } => {
                 format!(
-                    "its content of {len} bytes is not on the disk; write the file again from its source, or remove it"
+                    "its object of {len} bytes is not on the disk; write the file again from its source, or remove it"
                 )
             }
             Self::LengthDiffers { named, stored } => {
@@ -212,15 +212,15 @@ impl Problem {
                     "{len} bytes, {state}{made_at}, that no name, writer, upload or deletion refers to; --remove-unreferenced removes it"
                 )
             }
-            Self::WriterWithoutContent => "is recorded as being written, but none of its bytes are on the disk".into(),
-            Self::UploadWithoutContent => "is recorded as an upload, but none of its bytes are on the disk".into(),
+            Self::WriterWithoutObject => "is recorded as being written, but none of its bytes are on the disk".into(),
+            Self::UploadWithoutObject => "is recorded as an upload, but none of its bytes are on the disk".into(),
             Self::UnexplainedFile { file } => {
                 format!("{file} belongs to the store, but no record speaks of it; it is left alone")
             }
             Self::StoreIndex { what } => what.clone(),
             Self::Checkpoint { what } => {
                 format!(
-                    "{what}; nothing is lost while the log and the index are whole, and the next checkpoint replaces it"
+                    "{what}; nothing is lost while the journal and the index are whole, and the next checkpoint replaces it"
                 )
             }
         }
@@ -258,7 +258,7 @@ impl Finding {
     pub fn subject(&self) -> String {
         match (&self.path, self.object) {
             (Some(path), _) => path.escape_ascii().to_string(),
-            (None, Some(object)) => format!("content {:016x}", object.0),
+            (None, Some(object)) => format!("object {:016x}", object.0),
             (None, None) => String::new(),
         }
     }

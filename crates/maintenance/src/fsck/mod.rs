@@ -191,10 +191,10 @@ fn rebuild_store(data: &DataDir, settings: &Settings, report: &mut Report) -> Re
         report.add(Finding::general(Problem::UnexplainedFile { file: file.clone() }));
     }
     let what =
-        format!("the store's index was lost; {} small and {} large contents were found", rebuilt.small, rebuilt.large);
+        format!("the store's index was lost; {} small and {} large objects were found", rebuilt.small, rebuilt.large);
     let _ = writeln!(std::io::stderr(), "{what}");
     let finding = Finding::general(Problem::StoreIndex { what });
-    report.add(Finding { repaired: Some("made anew from the files of contents".into()), ..finding });
+    report.add(Finding { repaired: Some("built again from the files of objects".into()), ..finding });
     Ok(true)
 }
 
@@ -206,7 +206,7 @@ fn begin_log(data: &DataDir, settings: &Settings, report: &mut Report) -> Result
     })?;
     let aside = begun.aside.map_or_else(String::new, |aside| format!(". What was left of the old one is in {aside}"));
     let what = format!(
-        "the log is lost; a new one begins with record {}, and the names and contents are those that the indexes hold{aside}",
+        "the journal is lost; a new one begins with record {}, and the names and objects are those that the indexes hold{aside}",
         begun.beginning.first
     );
     let _ = writeln!(std::io::stderr(), "{what}");
@@ -232,7 +232,7 @@ impl Progress for Screen {
             self.last = Instant::now();
             let _ = write!(
                 std::io::stderr(),
-                "\r\x1b[K{} names, {} contents, {} read",
+                "\r\x1b[K{} names, {} objects, {} read",
                 counts.names,
                 counts.replicas,
                 show_size(counts.bytes_read)

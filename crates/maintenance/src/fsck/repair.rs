@@ -39,7 +39,7 @@ impl<'a> Repair<'a> {
             return;
         }
         let wanted = match finding.problem.kind() {
-            ProblemKind::ContentMissing
+            ProblemKind::ObjectMissing
             | ProblemKind::Damaged
             | ProblemKind::WholeDiffers
             | ProblemKind::LengthDiffers
@@ -103,7 +103,7 @@ fn recount(foundation: &Foundation, dir: Ino) -> Result<String, String> {
     namespace
         .change_wait(kv::Durability::Synced, context, RecountTotals { dir })
         .and_then(|()| namespace.read(|read| namespace::totals(read, dir)))
-        .map(|totals| format!("counted anew: {} entries and {} bytes", totals.entries, totals.bytes))
+        .map(|totals| format!("counted again: {} entries and {} bytes", totals.entries, totals.bytes))
         .map_err(|error| error.to_string())
 }
 

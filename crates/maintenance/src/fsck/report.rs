@@ -83,12 +83,12 @@ impl Report {
         let mut rows = vec![
             row("directories", counts.directories, None),
             row("names of files and links", counts.names, None),
-            row("contents", counts.replicas, Some(counts.bytes)),
+            row("objects", counts.replicas, Some(counts.bytes)),
             row("  complete", counts.complete, None),
             row("  interrupted", counts.interrupted, None),
-            row("recordings that may go on", counts.in_making, None),
+            row("open writes", counts.in_making, None),
             row("uploads", counts.uploads, None),
-            row("contents to be deleted", counts.deletions, None),
+            row("objects to be deleted", counts.deletions, None),
         ];
         if !quick {
             rows.push(row("bytes read and compared", counts.bytes_read, Some(counts.bytes_read)));
@@ -132,7 +132,7 @@ impl Report {
                 json!({
                     "kind": finding.problem.kind(),
                     "path": finding.path.as_ref().map(|path| path.escape_ascii().to_string()),
-                    "content": finding.object.map(|object| format!("{:016x}", object.0)),
+                    "object": finding.object.map(|object| format!("{:016x}", object.0)),
                     "what": finding.problem.in_words(),
                     "repaired": finding.repaired,
                 })
@@ -160,7 +160,7 @@ mod tests {
         Finding {
             path: Some(b"/a\n".to_vec()),
             object: Some(ObjectId(7)),
-            problem: Problem::ContentMissing { len: 5 },
+            problem: Problem::ObjectMissing { len: 5 },
             repaired: repaired.then(|| "marked".into()),
         }
     }
@@ -175,17 +175,17 @@ mod tests {
         let mut text = Vec::new();
         report.print(&mut text, &Counts::default(), false).unwrap();
         let text = String::from_utf8(text).unwrap();
-        assert!(text.starts_with("/a\\n: its content of 5 bytes is not on the disk"), "{text}");
+        assert!(text.starts_with("/a\\n: its object of 5 bytes is not on the disk"), "{text}");
         assert!(
-            text.contains("repaired: marked") && text.contains("… and 3 more files whose content is gone"),
+            text.contains("repaired: marked") && text.contains("… and 3 more files whose object is gone"),
             "{text}"
         );
         assert!(text.ends_with("5 found, 4 still there\n"), "{text}");
         let json = report.to_json(&Counts { replicas: 9, ..Counts::default() }, true);
         assert_eq!(json["findings"], 5);
-        assert_eq!(json["pieces"], 9);
-        assert_eq!(json["kinds"]["content-missing"]["repaired"], 1);
-        assert_eq!(json["listed"][0]["content"], "0000000000000007");
+        assert_eq!(json["replicas"], 9);
+        assert_eq!(json["kinds"]["object-missing"]["repaired"], 1);
+        assert_eq!(json["listed"][0]["object"], "0000000000000007");
     }
 
     #[test]

@@ -32,13 +32,14 @@ pub enum NewLogError {
     Open(#[from] OpenError),
     /// A new log was asked for where there is one.
     #[error(
-        "the log is there, and goes as far as the indexes: nothing was changed. If it is another node's, move journal away first"
+        "the journal is there, and goes as far as the indexes: nothing was changed. If it is another node's, move journal away first"
     )]
     LogIsThere,
     /// A new log was asked for where a part of the old one is left.
     #[error(
-        "a part of the log is there, records {oldest} to {last}: put the missing segments back. If they are lost for good, rename \
-         journal to journal-lost-by-hand and run this again: what it holds is then given up. Nothing was changed"
+        "a part of the journal is there, records {oldest} to {last}: put the missing segments back. If they are lost \
+         for good, rename journal to journal-lost-by-hand and run this again: what it holds is then lost. Nothing \
+         was changed"
     )]
     PartOfLog {
         /// Its first record.
@@ -48,8 +49,8 @@ pub enum NewLogError {
     },
     /// Neither the index nor its checkpoints hold anything that a new log could go on with.
     #[error(
-        "there is no log, and neither the index of the {which} nor its checkpoints hold anything: with a new log there \
-         would be nothing left. Put {which}/index and {which}/checkpoint back; nothing was changed"
+        "there is no journal, and neither the index of the {which} nor its checkpoints hold anything: with a new \
+         journal there would be nothing left. Put {which}/index and {which}/checkpoint back; nothing was changed"
     )]
     NothingToGoOnWith {
         /// Whose.

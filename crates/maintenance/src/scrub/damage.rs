@@ -19,7 +19,7 @@ pub fn tell(namespace: &Namespace, store: &Store, replica: ReplicaId, what: &str
         if store.status(replica).is_ok_and(|status| status.is_none()) {
             return Ok(false);
         }
-        tracing::error!("scrub: content {replica}, which no file refers to, is damaged: {what}");
+        tracing::error!("scrub: replica {replica}, which no file refers to, is damaged: {what}");
         return Ok(true);
     };
     if mark.is_some_and(|mark| damage_mark::is_of(&mark, replica.object)) {

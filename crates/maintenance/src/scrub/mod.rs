@@ -114,7 +114,7 @@ impl Scrub {
         config: ScrubConfig,
     ) -> std::io::Result<Self> {
         let position = Position::read(&*disk).unwrap_or_else(|error| {
-            tracing::warn!("how far the scrub was cannot be read: {error}");
+            tracing::warn!("the position of the scrub cannot be read: {error}");
             Position::default()
         });
         let desk = Mutex::new(ScrubControl { position, ..ScrubControl::default() });
@@ -225,7 +225,7 @@ impl Shared {
             }
             let mut desk = self.desk();
             if trouble.is_some() && trouble != desk.trouble {
-                tracing::error!("the scrub cannot go on for now: {}", trouble.as_deref().unwrap_or_default());
+                tracing::error!("the scrub cannot continue for now: {}", trouble.as_deref().unwrap_or_default());
             }
             desk.trouble = trouble;
             if desk.trouble.is_some() && !desk.stop {
@@ -242,7 +242,7 @@ impl Shared {
         let position = self.desk().position;
         if let Err(error) = position.write(&*self.disk) {
             tracing::warn!(
-                "how far the scrub is cannot be kept, so a restart will begin the pass further back: {error}"
+                "the position of the scrub cannot be saved, so a restart will begin the pass further back: {error}"
             );
         }
     }
@@ -293,7 +293,7 @@ impl Shared {
                 let (tally, after) = desk.at()?;
                 *after = Some(replica);
                 match scrubbed {
-                    Looked::ObjectDigest => tally.whole += 1,
+                    Looked::Whole => tally.whole += 1,
                     Looked::Busy => tally.busy += 1,
                     Looked::Damaged => tally.damaged += 1,
                 }
@@ -312,7 +312,7 @@ impl Shared {
         self.keep();
         let Tally { whole, busy, damaged, bytes, .. } = tally;
         tracing::info!(
-            "scrub: pass {pass} has ended: {whole} contents of {bytes} bytes are whole, {damaged} damaged, {busy} were being written"
+            "scrub: pass {pass} has ended: {whole} objects of {bytes} bytes are whole, {damaged} damaged, {busy} were being written"
         );
         Ok(())
     }
@@ -336,7 +336,7 @@ impl Shared {
                 Ok(Scrubbed::ObjectDigest(_)) => {
                     damage::whole_again(&work.namespace, replica)
                         .map_err(|error| Stopped::Trouble(error.to_string()))?;
-                    return Ok(Looked::ObjectDigest);
+                    return Ok(Looked::Whole);
                 }
                 Ok(Scrubbed::Busy) => return Ok(Looked::Busy),
                 Ok(Scrubbed::Stopped) => {}
@@ -408,7 +408,7 @@ impl ScrubControl {
 }
 
 enum Looked {
-    ObjectDigest,
+    Whole,
     Busy,
     Damaged,
 }

@@ -172,7 +172,7 @@ impl Manager {
         let writer = match writer {
             Ok(writer) => writer.filter(|writer| writer.token() == placing.writer),
             // It asks again.
-            Err(error) => return tracing::error!(%error, "cannot read who writes"),
+            Err(error) => return tracing::error!(%error, "cannot read the open writes"),
         };
         // Whoever does not order its changes has nobody fenced, and nothing written down in the name of another one.
         let says = placing.in_sync.first().map(|one| one.store);
@@ -190,7 +190,7 @@ impl Manager {
             }
             (_, Ok(_)) => Vec::new(),
             // It asks again.
-            (_, Err(error)) => return tracing::error!(%error, "cannot read what is written"),
+            (_, Err(error)) => return tracing::error!(%error, "cannot read the open writes"),
         };
         if left_out.is_empty() {
             self.placed(placing, None);

@@ -15,7 +15,7 @@ const REMOVED: &str = "it is not in this cluster any more";
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
     /// It is being emptied.
-    #[error("store {0} is not empty yet: `weir drain --wait` ends when it is")]
+    #[error("store {0} is not drained yet: `weir drain --wait` ends when it is")]
     IsNotEmpty(StoreId),
     /// There is no such node.
     #[error("there is no node `{0}`: `weir status` has the names and numbers")]
@@ -44,7 +44,7 @@ impl Manager {
     pub fn set_read_only(&self, store: StoreId, read_only: bool) -> Result<(), MemberError> {
         let state = if read_only { WantedState::ReadOnly } else { WantedState::Online };
         self.set_wanted_state(store, state)?;
-        tracing::info!(%store, read_only, "what is to be put on a store was set");
+        tracing::info!(%store, read_only, "a store was made read-only or online");
         Ok(())
     }
 
@@ -63,7 +63,7 @@ impl Manager {
             return Err(MemberError::IsNotEmpty(store));
         }
         self.change_members(RemoveStore { store })?;
-        tracing::info!(%store, "a store was taken off the list");
+        tracing::info!(%store, "a store was removed from the cluster");
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl Manager {
         }
         removed?;
         self.world.cut(member.node, REMOVED);
-        tracing::info!(node = %member.node, name = %member.name, "a node was taken off the list");
+        tracing::info!(node = %member.node, name = %member.name, "a node was removed from the cluster");
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl Manager {
                 return false;
             }
         }
-        tracing::warn!(%node, "a node that is not in the cluster is cut off");
+        tracing::warn!(%node, "a node that is not in the cluster is disconnected");
         self.world.cut(node, REMOVED);
         false
     }

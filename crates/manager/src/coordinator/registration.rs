@@ -89,7 +89,7 @@ impl Manager {
     /// A disk server is there, and gets the key for the permissions of its clients.
     pub(crate) fn hello(&self, node: NodeId, hello: Hello) {
         let Some(secret) = self.world.secret() else {
-            tracing::error!(%node, "no random bytes are to be had for the key of a disk server");
+            tracing::error!(%node, "the system has no random bytes for the key of a disk server");
             return;
         };
         // No number may come twice, also if both have forgotten what was before: a permission made with a key that is gone has to be told from a
@@ -119,8 +119,8 @@ impl Manager {
         if !self.names.is_plausible(newest) {
             return tracing::error!(
                 %node, %newest,
-                "this disk server says that it has a content with a number that nobody can have been given: its stores are damaged, or it is not what it \
-                 seems; what it says is passed over"
+                "this disk server reports an object with a number that was never given out: its stores are damaged, \
+                 or it is an impostor; the report is ignored"
             );
         }
         if !self.names.is_older_than(newest, || count_to_pass_over(self.world.random())) {
@@ -128,8 +128,9 @@ impl Manager {
         }
         tracing::error!(
             %node, %newest,
-            "the names are older than what is on this disk server's stores, as after they were brought back from an old copy: files that were made since \
-             have no names. Their contents stay on the disks, and their numbers are not given out again"
+            "the namespace is older than the objects on this disk server's stores, as after a restore from a backup: \
+             files that were created since have no names. Their objects stay on the disks, and their numbers are not \
+             used again"
         );
         self.coordinator.lock().is_older = true;
     }

@@ -47,7 +47,7 @@ pub(crate) struct Backfill {
 pub enum RepairError {
     /// Its node is there.
     #[error(
-        "{store} is not lost: its node is {presence:?}. Stop the node if its disk is to be given up for good, or insist (--force)"
+        "{store} is not lost: its node is {presence:?}. Stop the node if its disk is gone for good, or use --force"
     )]
     IsThere {
         /// The store, in words.
@@ -134,7 +134,7 @@ impl Manager {
             return Err(RepairError::IsThere { store: shown, presence });
         }
         self.set_wanted_state(store, WantedState::Lost)?;
-        tracing::warn!(store = %shown, "a store was given up for good: what it had is copied from others to others");
+        tracing::warn!(store = %shown, "a store is removed as lost: repair copies what it had from other stores");
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Manager {
         let mut pages = PAGES;
         for group in groups {
             if let Err(error) = self.go_on_with(&group, &policies, &mut pages) {
-                tracing::error!(group = %group.group, %error, "cannot read what is owed");
+                tracing::error!(group = %group.group, %error, "cannot read the missing replicas");
             }
             if pages == 0 {
                 // The others have their turn first.
@@ -275,7 +275,7 @@ impl Manager {
         if let Next::NoLocation(store, why) = next {
             let before = self.backfill.lock().stuck.insert(group.group, (store, why.clone()));
             if before.is_none() {
-                tracing::warn!(group = %group.group, %store, %why, "nobody can take the place of a store that is to leave");
+                tracing::warn!(group = %group.group, %store, %why, "no store can replace a store that should leave");
             }
             return Ok(());
         }
@@ -284,7 +284,7 @@ impl Manager {
         match next {
             Next::Nothing | Next::Copies | Next::NoLocation(..) => {}
             Next::Join { store, in_place_of } => {
-                tracing::info!(group = %number, %store, %in_place_of, "a store takes another one's place");
+                tracing::info!(group = %number, %store, %in_place_of, "a store replaces another one");
                 self.change_group(number, JoinGroup { group: number, epoch, store, in_place_of }, None);
             }
             Next::Fill(store) => {
@@ -308,14 +308,14 @@ impl Manager {
                 Ok(()) => {}
                 // Something has changed meanwhile: it is decided anew.
                 Err(error) if matches!(error.code(), ErrorCode::Stale | ErrorCode::Busy) => {}
-                Err(error) => tracing::error!(%group, %error, "cannot change who is in a group"),
+                Err(error) => tracing::error!(%group, %error, "cannot change the members of a group"),
             }
             // What it is now, whatever became of the change.
             let found = this.names.read(|read| namespace::group(read, group));
             match found {
                 Ok(Some(group)) => this.coordinator.groups().is_made(&group),
                 Ok(None) => {}
-                Err(error) => tracing::error!(%group, %error, "cannot read who is in a group"),
+                Err(error) => tracing::error!(%group, %error, "cannot read the members of a group"),
             }
             this.backfill.lock().changing.remove(&group);
             if let Some(store) = leaves.filter(|_| is_done) {

@@ -123,7 +123,7 @@ impl Manager {
             match effect {
                 CopyEffect::Look(after) => {
                     let page = self.missing_copies(after, now).unwrap_or_else(|error| {
-                        tracing::error!(%error, "cannot read which copies are owed");
+                        tracing::error!(%error, "cannot read the missing replicas");
                         MissingReplicaPage::default()
                     });
                     self.copies.lock().copying.found(now, page);
@@ -222,7 +222,7 @@ impl Manager {
         for (group, objects) in left {
             self.change(Durability::Written, ForgiveMissingReplica { group, objects }, move |result| {
                 if let Err(error) = result {
-                    tracing::error!(%group, %error, "what was owed to stores that have left cannot be forgotten");
+                    tracing::error!(%group, %error, "missing replicas of stores that have left cannot be removed from the list");
                 }
             });
         }
@@ -290,7 +290,7 @@ impl Manager {
             let view = self.view();
             tracing::warn!(
                 object = %done.object, from = %view.servers.shown(source), to = %view.servers.shown(done.store),
-                "a copy could not be made; it is tried again",
+                "a replica could not be made; repair tries again",
             );
             let mut copies = self.copies.lock();
             copies.copied.failed = copies.copied.failed.saturating_add(1);

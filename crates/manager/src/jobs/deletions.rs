@@ -66,7 +66,7 @@ impl Manager {
         });
         let found = match found {
             Ok(found) => found,
-            Err(error) => return tracing::error!(%error, "cannot read which contents are to be deleted"),
+            Err(error) => return tracing::error!(%error, "cannot read which objects are to be deleted"),
         };
         let mut nowhere = Vec::new();
         let mut tell: BTreeMap<StoreId, Vec<ReplicaId>> = BTreeMap::new();

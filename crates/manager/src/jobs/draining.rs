@@ -41,7 +41,7 @@ struct Round {
 #[derive(Debug, thiserror::Error)]
 pub enum DrainError {
     /// It is not being emptied.
-    #[error("store {0} is not being emptied")]
+    #[error("store {0} is not draining")]
     IsNot(StoreId),
     /// The names have refused.
     #[error(transparent)]
@@ -66,7 +66,7 @@ impl Manager {
     /// When there is no such store, or it was given up; when it cannot be written down.
     pub fn drain_store(&self, store: StoreId) -> Result<(), DrainError> {
         self.set_wanted_state(store, WantedState::Draining)?;
-        tracing::info!(%store, "a store is being emptied: others take its place");
+        tracing::info!(%store, "a store is draining: others replace it");
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl Manager {
             return Err(DrainError::IsNot(store));
         }
         self.set_wanted_state(store, WantedState::Online)?;
-        tracing::info!(%store, "a store is not emptied any more");
+        tracing::info!(%store, "a store is not draining any more");
         Ok(())
     }
 

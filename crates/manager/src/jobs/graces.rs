@@ -49,7 +49,7 @@ impl Manager {
         };
         let page = match self.names.read(|read| namespace::writers_page(read, after, PAGE)) {
             Ok(page) => page,
-            Err(error) => return tracing::error!(%error, "cannot read who writes"),
+            Err(error) => return tracing::error!(%error, "cannot read the open writes"),
         };
         let WritersPage { writers: found, damaged, next } = page;
         let mut ask: BTreeMap<(NodeId, StoreId), Vec<WriterToken>> = BTreeMap::new();
@@ -129,7 +129,7 @@ impl Manager {
         let records = match records {
             Ok(records) => records,
             // It is asked again.
-            Err(error) => return tracing::error!(%error, "cannot read who writes"),
+            Err(error) => return tracing::error!(%error, "cannot read the open writes"),
         };
         let mut over = Vec::new();
         {
@@ -155,17 +155,17 @@ impl Manager {
     fn end_writer(self: &Arc<Self>, writer: &WriterRecord) {
         self.graces.lock().forget(&writer.token());
         let Ok(path) = NsPath::parse(&writer.path) else {
-            return tracing::error!(object = %writer.object, "a writer's path is none");
+            return tracing::error!(object = %writer.object, "a writer's path is not valid");
         };
         // Nobody can open it any more, and nothing of it is to be kept.
         if self.names.read(|read| namespace::is_unlinked(read, writer)).unwrap_or(false) {
             return self.end_with_nothing(
                 &path,
                 writer.token(),
-                "it was removed while it was written, and its writer has not come back",
+                "the file was removed while it was written, and its writer has not come back",
             );
         }
-        tracing::info!(%path, client = %writer.client.host, "its writer has not come back: it is ended");
+        tracing::info!(%path, client = %writer.client.host, "its writer has not come back: the open write is ended");
         let nobody = std::net::Ipv4Addr::UNSPECIFIED.into();
         let open_request = OpenRequest::new(self.world.wall(), path.clone(), nobody, namespace::Actor::admin());
         let op = OpenWrite {
@@ -198,7 +198,7 @@ impl Manager {
         };
         let Some(one) = there.first().copied() else {
             if !may_come_back {
-                let why = "all stores that it was written to were given up: nothing of it is kept";
+                let why = "all stores that it was written to are removed as lost: nothing of it is kept";
                 self.end_with_nothing(path, writer.token(), why);
             }
             return;
@@ -211,7 +211,7 @@ impl Manager {
         let to = Permitted { principal, path: shown_with, replica, ino, mode: 0, mtime, group, epoch, rights };
         match self.permit(now, one.store, to) {
             Ok(to) => {
-                tracing::warn!(%path, store = %one.store, "all stores that it was written to have begun anew: what was synced is kept");
+                tracing::warn!(%path, store = %one.store, "all stores that it was written to have restarted: what was synced is kept");
                 // Something of it may be missing, however long it is.
                 let end = EndWriter { capability: to.capability, path: path.as_bytes().to_vec(), expected_len: None };
                 self.world.send(to.node, FromManager::End(end));
@@ -226,7 +226,7 @@ impl Manager {
         let path = path.clone();
         self.change(Durability::Synced, op, move |result: Result<_, NsError>| match result {
             Ok(_) => tracing::warn!(%path, "{why}"),
-            Err(error) => tracing::error!(%path, %error, "a writing cannot be ended"),
+            Err(error) => tracing::error!(%path, %error, "an open write cannot be ended"),
         });
     }
 }
@@ -236,7 +236,7 @@ impl Graces {
     fn step_over(&mut self, damaged: &[((WriterKey, ObjectId), NsError)]) {
         for ((key, object), error) in damaged {
             if self.damaged.insert((*key, *object)) {
-                tracing::error!(%object, %error, "what is kept of a writer cannot be read; it is stepped over, and its file stays as it is");
+                tracing::error!(%object, %error, "a writer's record cannot be read; it is skipped, and its file stays as it is");
             }
         }
     }

@@ -100,22 +100,20 @@ pub enum OpeningError {
     },
     /// What was acknowledged of it may be lost.
     #[error(
-        "all stores that had taken part in writing it have begun anew since, and may have lost what they had acknowledged and not synced; write it again"
+        "all its in-sync stores have restarted since, and may have lost bytes that they had acknowledged but not synced; write it again"
     )]
     Lost,
     /// It has no copy.
-    #[error("its content is on no store that is there; it was on {0}")]
+    #[error("no store that is online has it; it was on {0}")]
     NoCopy(String),
     /// Those that should have a copy have none.
-    #[error("{0} should have its content and has lost it, or was brought back from an old copy")]
+    #[error("{0} should have it and has lost it, or was restored from an old copy")]
     StaleReplica(String),
     /// All that could be asked for it have been, and each has refused.
-    #[error(
-        "each server that it could be opened at has been tried and has refused it, for reasons that stand in their logs: {0}"
-    )]
+    #[error("all servers that have it were tried and refused it; their logs say why: {0}")]
     AllRefused(String),
     /// A striped one lacks units.
-    #[error("not all of its units are on stores that are there: {0}")]
+    #[error("not all of its stripe units are on stores that are online: {0}")]
     NoUnits(String),
     /// This build cannot.
     #[error("{0}")]

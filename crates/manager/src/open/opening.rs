@@ -223,7 +223,7 @@ impl Manager {
                         .standing(now, to.store)
                         .is_some_and(|standing| standing.boot_generation == to.boot_generation);
                     if !is_able {
-                        return opening.refuse(OpeningError::wait("the store that was to take over has begun anew"));
+                        return opening.refuse(OpeningError::wait("the store that should take over has restarted"));
                     }
                     let op = SetInSyncReplicas { writer: token, in_sync: vec![to], takes_over: true };
                     let that = Arc::clone(this);
@@ -241,7 +241,7 @@ impl Manager {
             Some(Reopening::Wait) => {
                 let view = self.view();
                 let shown: Vec<String> = in_sync.iter().map(|one| view.servers.shown(one.store)).collect();
-                let why = format!("those that know all that was written are away: {}", shown.join(", "));
+                let why = format!("the in-sync stores are away: {}", shown.join(", "));
                 opening.refuse(OpeningError::Wait { seconds: 3, why });
             }
             Some(Reopening::Lost) => opening.refuse(OpeningError::Lost),
@@ -372,7 +372,7 @@ impl Manager {
     fn take_back(&self, writer: WriterToken, then: impl FnOnce() + Send + 'static) {
         self.change(Durability::Written, namespace::Abandon { writer }, move |result| {
             if let Err(error) = result {
-                tracing::warn!(%error, "a name that nobody was sent to write may stay for a grace period");
+                tracing::warn!(%error, "an unused name may stay for a grace period");
             }
             then();
         });
@@ -484,7 +484,7 @@ pub(crate) fn seal(view: &ClusterView, now: Time, store: StoreId, what: Sealed) 
     let capability =
         Capability { server: node, object, rights, principal, path, epoch, session, expires: until, layout };
     let capability = capability.seal(key).map_err(|error| {
-        tracing::error!(%error, "a permission cannot be made");
+        tracing::error!(%error, "a capability cannot be made");
         OpeningError::Unsupported("its stores do not fit into a redirect")
     })?;
     Ok(Redirect { node, host: host.to_owned(), port, capability, object, striped: None, units: Vec::new() })
@@ -514,5 +514,5 @@ pub(crate) struct Permitted {
 }
 
 fn unknown_server() -> OpeningError {
-    OpeningError::Wait { seconds: 3, why: "one of its stores has not been heard of since the manager began".into() }
+    OpeningError::Wait { seconds: 3, why: "one of its stores has not been heard of since the manager started".into() }
 }

@@ -124,7 +124,7 @@ impl Manager {
         if let FileState::Open(_) | FileState::Updating(_) = found.content.state {
             let primary = found.primary().ok_or(OpeningError::Lost)?;
             if found.writer.is_some_and(|writer| self.graces.lock().is_alone(&writer.token())) {
-                return Err(OpeningError::wait("its writer has to come back first, or to be given up"));
+                return Err(OpeningError::wait("its writer must come back first, or its grace period must end"));
             }
             if !self.is_up(view, primary.store) {
                 return Err(OpeningError::wait("the server that it is written to has just gone away"));
@@ -220,7 +220,7 @@ impl Manager {
     pub(crate) fn no_copy(view: &ClusterView, now: Time, holders: &[StoreId]) -> OpeningError {
         let shown = Self::shown(view, holders);
         if Self::may_return(view, now, holders, PATIENCE_MAX) {
-            OpeningError::wait(format!("its content is on {shown}; those that are not lost may be back soon"))
+            OpeningError::wait(format!("it is on {shown}; those that are not lost may be back soon"))
         } else {
             OpeningError::NoCopy(shown)
         }
@@ -259,11 +259,11 @@ fn find(
         Some((number, of)) => {
             let is_it = |content: &Content| content.object == of && content.group == GroupId::STRIPED;
             if !file.content().is_some_and(is_it) {
-                return Err(NsError::Stale { what: path.to_string(), why: "it has another content by now" });
+                return Err(NsError::Stale { what: path.to_string(), why: "it has been replaced meanwhile" });
             }
             let (_, mut units) = namespace::units_of(read, of)?;
             if usize::from(number) >= units.len() {
-                return Err(NsError::NotFound(format!("unit {number} of {path}"), "unit"));
+                return Err(NsError::NotFound(format!("stripe unit {number} of {path}"), "unit"));
             }
             units.swap_remove(usize::from(number))
         }

@@ -77,7 +77,7 @@ impl Manager {
         let written = units.iter().flat_map(|unit| &unit.in_sync).map(|one| &one.store);
         self.begin_writing(&self.view(), written, opening.open_request.announced);
         let Some(secret) = self.world.secret() else {
-            return opening.refuse(OpeningError::wait("no random bytes are to be had for what its writer is told"));
+            return opening.refuse(OpeningError::wait("the system has no random bytes for what its writer is told"));
         };
         let secret = WriteSecret(secret.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)));
         opening.op.placement = Placement { group: GroupId::STRIPED, in_sync: Vec::new() };
@@ -178,11 +178,11 @@ impl Manager {
         let (mut may_return, mut shown) = (true, Vec::new());
         for (number, stores) in stale_replicas {
             may_return &= Self::may_return(&view, now, stores, PATIENCE_MAX);
-            shown.push(format!("unit {number} is on {}", Self::shown(&view, stores)));
+            shown.push(format!("stripe unit {number} is on {}", Self::shown(&view, stores)));
         }
         let shown = shown.join("; ");
         Err(match may_return {
-            true => OpeningError::wait(format!("some of its units may be back soon: {shown}")),
+            true => OpeningError::wait(format!("some of its stripe units may be back soon: {shown}")),
             false => OpeningError::NoUnits(shown),
         })
     }
@@ -246,7 +246,7 @@ impl Manager {
         let found = self.names.read(|read| {
             namespace::permit_writing(read, &writing)?;
             let found = find_unit(read, of, unit)?;
-            let what = || format!("the writing of body {:016x}", of.object.0);
+            let what = || format!("the open write of object {:016x}", of.object.0);
             namespace::permit_client(&open_request.actor, &found.0.client, &what)?;
             Ok::<_, NsError>(found)
         });
@@ -278,7 +278,7 @@ impl Manager {
                 let op = OpenWrite { expected_len: open_request.announced, resume: Some(Resume::Visible), ..op };
                 self.update_content(Opening { open_request, op, answer }, unit_content);
             }
-            None => answer(Err(stale(of, unit, "it is written no more").into())),
+            None => answer(Err(stale(of, unit, "it is not being written any more").into())),
         }
     }
 
@@ -288,7 +288,7 @@ impl Manager {
         let path = writer.path.escape_ascii().to_string();
         self.change(Durability::Synced, EndStriped { writer: writer.token() }, move |result| match result {
             Ok(true) => {
-                tracing::info!(path, "completed, as all that was announced is in its units: its writer went away")
+                tracing::info!(path, "completed, as its stripe units hold all announced bytes: its writer went away")
             }
             Ok(false) => tracing::info!(path, "interrupted: its writer went away"),
             // It is tried again, a grace period later.
@@ -298,7 +298,7 @@ impl Manager {
 }
 
 fn stale(of: WriterToken, unit: u8, why: &'static str) -> NsError {
-    NsError::Stale { what: format!("unit {unit} of body {:016x}", of.object.0), why }
+    NsError::Stale { what: format!("stripe unit {unit} of object {:016x}", of.object.0), why }
 }
 
 /// The record of a file's writer, as long as that is `of`; and of one of its units the content, and the writer, if it has one.
@@ -311,8 +311,8 @@ fn find_unit(
     let file = file.ok_or_else(|| stale(of, unit, "its writer has ended, or its client has opened it again since"))?;
     let (_, units) = namespace::units_of(read, of.object)?;
     let content = units.get(usize::from(unit)).and_then(Inode::content).copied();
-    let content =
-        content.ok_or_else(|| NsError::NotFound(format!("unit {unit} of body {:016x}", of.object.0), "unit"))?;
+    let content = content
+        .ok_or_else(|| NsError::NotFound(format!("stripe unit {unit} of object {:016x}", of.object.0), "unit"))?;
     let writer = match content.state {
         FileState::Open(by) | FileState::Updating(by) => namespace::writer_of(read, by, content.object)?,
         FileState::Complete | FileState::Interrupted(_) => None,

@@ -94,7 +94,7 @@ impl Manager {
 
 /// What is told to whoever comes too many.
 pub(crate) fn no_memory() -> OpeningError {
-    let why = "as many files are open for writing as the disk servers that may have it have memory for";
+    let why = "the disk servers that may get it have no memory for more open writes";
     OpeningError::Wait { seconds: 3, why: why.to_owned() }
 }
 
@@ -118,7 +118,7 @@ mod tests {
         assert!(room.has(large) && !room.has(large + 1));
         room.begin(large);
         room.hear(&said(2 * large));
-        assert!(room.has(large) && !room.has(large + 1), "what was begun is among what is taken");
+        assert!(room.has(large) && !room.has(large + 1), "the started open write counts as used memory");
         // More ended than began since.
         room.end();
         assert!(room.has(large) && !room.has(large + 1));

@@ -131,7 +131,7 @@ pub struct CopyView {
 #[serde(rename_all = "kebab-case")]
 pub enum CopyState {
     /// All of it.
-    ObjectDigest,
+    Whole,
     /// It is owed its copy.
     MissingReplica,
     /// Its copy is being made.
@@ -139,7 +139,7 @@ pub enum CopyState {
     /// It orders what is written, and has it.
     Primary,
     /// It has what is written, too.
-    TakesPart,
+    InSync,
     /// It gets its copy when the content is complete.
     Later,
 }
@@ -218,10 +218,10 @@ fn judge(entries: Vec<StoreEntry>, present: &Map, policy: &Policy) -> Result<Vec
                 doubts.push(format!("there is no store at {location}, which it prefers"));
             }
         }
-        Err(error) => doubts.push(format!("nobody knows whether it can be met: {error}")),
+        Err(error) => doubts.push(format!("it is not known whether it can be met: {error}")),
     }
     if let Err(error) = can_be_met(present, policy) {
-        doubts.push(format!("at present no file can be made under it: {error}"));
+        doubts.push(format!("at present no file can be created under it: {error}"));
     }
     Ok(doubts)
 }
@@ -314,10 +314,10 @@ fn look_at(read: &dyn Read, content: Content) -> Result<FoundContent, NsError> {
     let in_sync = writer.as_ref().map(|writer| writer.placement.in_sync.as_slice()).unwrap_or_default();
     let has = |at: Option<usize>, missing: bool| match (at, &writer) {
         (Some(0), _) => CopyState::Primary,
-        (Some(_), _) => CopyState::TakesPart,
+        (Some(_), _) => CopyState::InSync,
         (None, Some(_)) => CopyState::Later,
         (None, None) if missing => CopyState::MissingReplica,
-        (None, None) => CopyState::ObjectDigest,
+        (None, None) => CopyState::Whole,
     };
     let mut copies: Vec<(StoreId, CopyState)> = members
         .iter()
@@ -449,7 +449,7 @@ mod tests {
     fn what_is_only_so_at_present_is_said() {
         let doubts = judged(WantedState::Online, StoreState::Lost, "replica(2) spread=site").unwrap();
         assert_eq!(doubts.len(), 1);
-        assert!(doubts[0].starts_with("at present no file can be made under it: replica(2)"), "{}", doubts[0]);
+        assert!(doubts[0].starts_with("at present no file can be created under it: replica(2)"), "{}", doubts[0]);
         let doubts = judged(WantedState::Online, StoreState::Online, "replica(1) prefer=c").unwrap();
         assert_eq!(doubts, ["there is no store at c, which it prefers"]);
     }

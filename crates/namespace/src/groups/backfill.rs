@@ -82,7 +82,7 @@ pub fn join_group(txn: &mut dyn Txn, ctx: &Context, request: &JoinGroup) -> Resu
         return Err(stale(group.group, "it has been changed meanwhile"));
     }
     if store(txn, request.store)?.is_none_or(|entry| entry.state != WantedState::Online) {
-        return Err(stale(group.group, "the store that is to join is not to be used any more"));
+        return Err(stale(group.group, "the store that would join must not be used any more"));
     }
     let is_there = |one: StoreId| group.members.iter().position(|member| member.store == one);
     let at = is_there(request.in_place_of).ok_or_else(|| stale(group.group, "its member has left already"))?;
@@ -177,10 +177,10 @@ pub fn leave_group(txn: &mut dyn Txn, _ctx: &Context, request: &LeaveGroup) -> R
     let leaves = |member: &Member| member.store == request.store;
     let Some(at) = group.members.iter().position(leaves) else { return Ok(()) };
     if !group.members[at].is_leaving() {
-        return Err(stale(number, "no other store has taken the place of the member that is to leave"));
+        return Err(stale(number, "no other store has replaced the member that is about to leave"));
     }
     if group.members.iter().any(|member| !leaves(member) && !member.is_current()) {
-        return Err(needed(request.store, "a store that takes its place has not been given all"));
+        return Err(needed(request.store, "a store that replaces it has not received everything yet"));
     }
     nothing_needs(txn, &group, request.store)?;
     forgive(txn, number, request.store)?;
@@ -204,13 +204,13 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
         let page = writers_page(txn, after, PAGE)?;
         // Whose it is nobody knows.
         if !page.damaged.is_empty() {
-            return Err(needed(leaves, "the record of somebody who writes cannot be read"));
+            return Err(needed(leaves, "the record of a writer cannot be read"));
         }
         // What is written becomes a content of the group at its end, and may be on those alone who take part.
         let is_there =
             |placement: &Placement| placement.group == group && placement.in_sync.iter().any(|one| one.store == leaves);
         if page.writers.iter().any(|writer| is_there(&writer.placement)) {
-            return Err(needed(leaves, "somebody writes there"));
+            return Err(needed(leaves, "it has an open write"));
         }
         if page.next.is_none() {
             break;
@@ -229,16 +229,19 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
     }
     let (goes, is_lost) = (|store: StoreId| go.contains(&store), |store: StoreId| lost.contains(&store));
     if !has_successors(members, leaves, is_lost) {
-        return Err(needed(leaves, "of those that would be left all were given up, or have not been given all"));
+        return Err(needed(
+            leaves,
+            "of the remaining stores all are removed as lost, or have not received everything yet",
+        ));
     }
     let mut after = None;
     loop {
         let page = missing(txn, group, after, PAGE)?;
         if page.iter().any(|(object, missing)| is_needed(members, *object, missing, leaves, goes, is_lost)) {
-            return Err(needed(leaves, "copies of what it has are owed to others"));
+            return Err(needed(leaves, "other stores miss replicas that it has"));
         }
         if page.iter().any(|(object, missing)| is_alone_with(members, *object, missing, leaves, is_lost)) {
-            return Err(needed(leaves, "nobody else has all that it has"));
+            return Err(needed(leaves, "no other store has everything that it has"));
         }
         after = page.last().map(|(object, _)| *object);
         if page.len() < PAGE {
@@ -332,7 +335,7 @@ pub fn forgive_missing_replica(
 ) -> Result<(), NsError> {
     if request.objects.len() > ForgiveMissingReplica::OBJECTS_MAX {
         return Err(NsError::TooMany {
-            what: "contents of one change",
+            what: "objects of one change",
             bound: ForgiveMissingReplica::OBJECTS_MAX as u64,
         });
     }

@@ -361,7 +361,7 @@ pub fn set_store_state(txn: &mut dyn Txn, ctx: &Context, request: &SetStoreState
     let there = must_be_store(txn, request.store)?;
     if there.state == WantedState::Lost && request.state != WantedState::Lost {
         let what = format!("store {}", request.store);
-        return Err(NsError::Invalid { what, why: "it was given up for good, and others take its place" });
+        return Err(NsError::Invalid { what, why: "it is removed as lost, and other stores replace it" });
     }
     put_store_entry(txn, &StoreEntry { state: request.state, ..there });
     Ok(())
@@ -541,12 +541,12 @@ pub(crate) fn decode_store(store: StoreId, value: &[u8]) -> Result<StoreEntry, B
     let known = WantedState::ALL.into_iter().find(|known| known.byte() == state);
     let state = known.ok_or(BadValue::Newer("the state of a store", u64::from(state)))?;
     let location = text(from.bytes(LOCATION_BYTES_MAX)?)?;
-    let location = location.parse().map_err(|_| BadValue::Damaged("the place of a store is none"))?;
+    let location = location.parse().map_err(|_| BadValue::Damaged("the location of a store is not valid"))?;
     let mut class = None;
     from.tags(|tag, field| {
         if tag == TAG_CLASS {
             let parsed = text(field)?.parse();
-            class = Some(parsed.map_err(|_| BadValue::Damaged("the class of a store is none"))?);
+            class = Some(parsed.map_err(|_| BadValue::Damaged("the class of a store is not valid"))?);
         }
         Ok(tag == TAG_CLASS)
     })?;

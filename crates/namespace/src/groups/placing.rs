@@ -239,7 +239,7 @@ pub fn put_group(txn: &mut dyn Txn, _ctx: &Context, request: &PutGroup) -> Resul
     for member in &group.members {
         // One that is not on the list any more, as well.
         if store(txn, member.store)?.is_none_or(is_out) {
-            return Err(NsError::Stale { what: what(), why: "a store of it is not to be used for new files any more" });
+            return Err(NsError::Stale { what: what(), why: "a store of it must not be used for new files any more" });
         }
     }
     write_group(txn, group);
@@ -264,19 +264,19 @@ pub fn set_in_sync_replicas(
     request: &SetInSyncReplicas,
 ) -> Result<WriterToken, NsError> {
     let mut writer = current_writer(txn, &request.writer)?;
-    let what = || format!("body {:016x}", request.writer.object.0);
+    let what = || format!("object {:016x}", request.writer.object.0);
     if !request.takes_over {
         must_be_primary(&writer, request.in_sync.first().map(|one| one.store))?;
     }
     let before = &writer.placement.in_sync;
     let is_one = |in_sync_replica: &InSyncReplica| before.contains(in_sync_replica);
     if request.in_sync.is_empty() || !request.in_sync.iter().all(is_one) {
-        let why = "somebody is to go on who does not take part any more";
+        let why = "a store that is not in sync any more is to continue";
         return Err(NsError::Stale { what: what(), why });
     }
     let stores: BTreeSet<StoreId> = request.in_sync.iter().map(|one| one.store).collect();
     if stores.len() != request.in_sync.len() {
-        return Err(NsError::Invalid { what: what(), why: "a store is to take part twice" });
+        return Err(NsError::Invalid { what: what(), why: "a store is listed twice as in sync" });
     }
     if *before == request.in_sync && !request.takes_over {
         return Ok(writer.token());
@@ -294,7 +294,7 @@ fn must_be_primary(writer: &WriterRecord, store: Option<StoreId>) -> Result<(), 
         return Ok(());
     }
     let why = "the store that says so is not the one that orders its changes";
-    Err(NsError::Stale { what: format!("body {:016x}", writer.object.0), why })
+    Err(NsError::Stale { what: format!("object {:016x}", writer.object.0), why })
 }
 
 /// Whether all who took part have begun anew since, or were given up: nobody has surely kept all that was acknowledged, and each of them has what was synced.
@@ -369,7 +369,7 @@ pub fn copy_done(txn: &mut dyn Txn, _ctx: &Context, request: &CopyDone) -> Resul
     let (group, object) = (request.group, request.object);
     if at_rest(txn, group, object)?.is_none_or(|now| now.state != request.state) {
         let why = "it has been changed or removed meanwhile";
-        return Err(NsError::Stale { what: format!("a copy of body {:016x}", object.0), why });
+        return Err(NsError::Stale { what: format!("a replica of object {:016x}", object.0), why });
     }
     let mut stores = missing_of(txn, group, object)?;
     stores.retain(|store| *store != request.store);
@@ -401,7 +401,7 @@ pub(crate) fn put_missing_replica(txn: &mut dyn Txn, group: GroupId, object: Obj
 }
 
 pub(crate) fn decode_stores(value: &[u8]) -> Result<Vec<StoreId>, BadValue> {
-    let mut from = Decoder::new(value, "copies that are owed")?;
+    let mut from = Decoder::new(value, "missing replicas")?;
     let count = value.len().saturating_sub(1) / MISSING_REPLICA_BYTES;
     let mut stores = Vec::with_capacity(count);
     for _ in 0..count {

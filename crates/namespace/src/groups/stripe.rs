@@ -73,7 +73,7 @@ impl StripeRecord {
     }
 
     pub(crate) fn decode(value: &[u8]) -> Result<Self, BadValue> {
-        let mut from = Decoder::new(value, "how a file is dealt out")?;
+        let mut from = Decoder::new(value, "the stripe of a file")?;
         let (chunk, width) = (from.u64()?, from.u8()?);
         let stripe = Stripe::new(u64::from(width), chunk).map_err(|_| BadValue::Damaged("no stripe is like this"))?;
         let secret = WriteSecret(from.u128()?);
@@ -92,11 +92,12 @@ pub fn stripe_of(read: &dyn Read, object: ObjectId) -> Result<Option<StripeRecor
 /// The units of a striped content, in their order, and how it is dealt out.
 pub fn units_of(read: &dyn Read, object: ObjectId) -> Result<(Stripe, Vec<Inode>), NsError> {
     let damaged = |why| NsError::Damaged { key: keys::stripe(object).escape_ascii().to_string(), why };
-    let record = stripe_of(read, object)?.ok_or_else(|| damaged("a file is dealt out, and nothing says how"))?;
+    let record =
+        stripe_of(read, object)?.ok_or_else(|| damaged("a file is striped, and its stripe is not recorded"))?;
     let mut units = Vec::with_capacity(record.units.len());
     for ino in &record.units {
         let located = locate(read, *ino)?.filter(|located| located.inode.content().is_some());
-        units.push(located.ok_or_else(|| damaged("a unit of it is not there"))?.inode);
+        units.push(located.ok_or_else(|| damaged("a stripe unit of it is missing"))?.inode);
     }
     Ok((record.stripe, units))
 }
@@ -118,7 +119,7 @@ pub(crate) fn make_units(
     let Some(NewStripe { stripe, units, secret }) = &request.stripe else { return Ok(()) };
     if parent.placement.group != GroupId::STRIPED || units.len() != usize::from(stripe.width()) {
         let what = request.path.to_string();
-        return Err(NsError::Invalid { what, why: "a striped file has as many units as its stripe is wide" });
+        return Err(NsError::Invalid { what, why: "a striped file has as many stripe units as its stripe is wide" });
     }
     let mut record = StripeRecord { stripe: *stripe, units: Vec::with_capacity(units.len()), secret: *secret };
     for (number, placement) in (0..).zip(units) {
@@ -189,8 +190,8 @@ pub(crate) fn committed(read: &dyn Read, writer: &WriterRecord, asked: Committed
         return Ok(asked);
     }
     let len = Units::of(read, writer.object)?.whole().ok_or_else(|| NsError::Stale {
-        what: format!("body {:016x}", writer.object.0),
-        why: "a unit of this striped file is not complete",
+        what: format!("object {:016x}", writer.object.0),
+        why: "a stripe unit of this file is not complete",
     })?;
     // Those of the units say nothing about bytes in another order; those of a file of another length nothing about this one.
     Ok(Committed { len, sums: asked.sums.filter(|_| asked.len == len), ..asked })
@@ -231,8 +232,8 @@ pub fn permit_writing(read: &dyn Read, writing: &StripedOpenWrite) -> Result<(),
     let object = writing.writer.object;
     match stripe_of(read, object)? {
         Some(record) if record.secret != writing.secret => {
-            let rule = "only who was given the permission to write it may do this".to_owned();
-            Err(NsError::Denied { path: format!("the writing of body {:016x}", object.0), rule })
+            let rule = "only the client that has the capability to write it may do this".to_owned();
+            Err(NsError::Denied { path: format!("the open write of object {:016x}", object.0), rule })
         }
         // What is not there can be asked for by anybody.
         Some(_) | None => Ok(()),
@@ -288,8 +289,8 @@ fn compare(read: &dyn Read, writer: &WriterRecord, len: u64, request: &CommitStr
 fn current_striped(read: &dyn Read, writer: &WriterToken) -> Result<WriterRecord, NsError> {
     let record = current_writer(read, writer)?;
     if record.placement.group != GroupId::STRIPED {
-        let what = format!("body {:016x}", writer.object.0);
-        return Err(NsError::Invalid { what, why: "it is not striped: its stores end its writing" });
+        let what = format!("object {:016x}", writer.object.0);
+        return Err(NsError::Invalid { what, why: "it is not striped: its stores end its open write" });
     }
     Ok(record)
 }
@@ -310,8 +311,8 @@ pub fn end_striped(txn: &mut dyn Txn, ctx: &Context, request: &EndStriped) -> Re
     let writer = current_writer(txn, &request.writer)?;
     let units = Units::of(txn, writer.object)?;
     if units.are_written {
-        let what = format!("body {:016x}", writer.object.0);
-        return Err(NsError::Stale { what, why: "a unit of it is being written still" });
+        let what = format!("object {:016x}", writer.object.0);
+        return Err(NsError::Stale { what, why: "a stripe unit of it is still being written" });
     }
     let is_whole = units.whole().is_some_and(|len| writer.expected_len.is_none_or(|expected| expected == len));
     if is_whole {

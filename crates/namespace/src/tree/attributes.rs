@@ -70,7 +70,7 @@ pub fn chown(txn: &mut dyn Txn, ctx: &Context, request: &Chown) -> Result<(), Ns
     let denied = |rule: &str| NsError::Denied { path: request.path.to_string(), rule: rule.into() };
     if let Some(owner) = request.owner {
         if owner != located.inode.access.owner && !actor.is_admin() {
-            return Err(denied("only the administrator gives files away"));
+            return Err(denied("only the administrator may change a file's owner"));
         }
         located.inode.access.owner = owner;
     }

@@ -39,7 +39,7 @@ impl fmt::Display for XattrOf {
         match self {
             Self::Path(path) => path.fmt(f),
             Self::Inode(ino) => write!(f, "inode {:016x}", ino.0),
-            Self::Upload(writer) => write!(f, "upload of body {:016x}", writer.object.0),
+            Self::Upload(writer) => write!(f, "upload of object {:016x}", writer.object.0),
         }
     }
 }

@@ -179,7 +179,7 @@ pub(crate) fn decode(value: &[u8]) -> Result<Policy, BadValue> {
             TAG_STRIPE => {
                 let mut from = Decoder::part(field, WHAT);
                 let (width, chunk) = (from.u8()?, from.u64()?);
-                let bad = BadValue::Damaged("the stripe in it cannot be");
+                let bad = BadValue::Damaged("the stripe in it is not valid");
                 stripe = Some(Stripe::new(u64::from(width), chunk).map_err(|_| bad)?);
                 if !from.rest().is_empty() {
                     return Err(bad);
@@ -187,17 +187,17 @@ pub(crate) fn decode(value: &[u8]) -> Result<Policy, BadValue> {
             }
             TAG_PREFER => {
                 let text = std::str::from_utf8(field).ok().and_then(|text| text.parse().ok());
-                prefer = Some(text.ok_or(BadValue::Damaged("the preferred place in it cannot be"))?);
+                prefer = Some(text.ok_or(BadValue::Damaged("the preferred location in it is not valid"))?);
             }
             TAG_CLASSES => classes = decode_classes(field)?,
             _ => return Ok(false),
         }
         Ok(true)
     })?;
-    let layout = Layout::new(replicas, sync, stripe).map_err(|_| BadValue::Damaged("the layout in it cannot be"))?;
+    let layout = Layout::new(replicas, sync, stripe).map_err(|_| BadValue::Damaged("the layout in it is not valid"))?;
     let policy = Policy::new(layout).with_spread(spread).with_near_client(near_client).with_prefer(prefer);
     classes.into_iter().try_fold(policy, |policy, (class, copies)| {
-        policy.with_class(class, copies).map_err(|_| BadValue::Damaged("the classes in it cannot be"))
+        policy.with_class(class, copies).map_err(|_| BadValue::Damaged("the classes in it are not valid"))
     })
 }
 
@@ -206,7 +206,7 @@ fn decode_classes(mut field: &[u8]) -> Result<Vec<(types::StoreClass, u8)>, BadV
     while !field.is_empty() {
         let mut from = Decoder::part(field, "a policy");
         let name = std::str::from_utf8(from.bytes(types::CLASS_NAME_MAX)?).ok().and_then(|name| name.parse().ok());
-        classes.push((name.ok_or(BadValue::Damaged("a class in it cannot be"))?, from.u8()?));
+        classes.push((name.ok_or(BadValue::Damaged("a class in it is not valid"))?, from.u8()?));
         field = from.rest();
     }
     Ok(classes)
@@ -260,9 +260,9 @@ mod tests {
             value[at] = byte;
             decode(&value)
         };
-        assert!(matches!(with(1, 0), Err(BadValue::Damaged(_))), "no copies");
-        assert!(matches!(with(1, 9), Err(BadValue::Damaged(_))), "too many copies");
-        assert!(matches!(with(2, 3), Err(BadValue::Damaged(_))), "waits for more copies than there are");
+        assert!(matches!(with(1, 0), Err(BadValue::Damaged(_))), "no replicas");
+        assert!(matches!(with(1, 9), Err(BadValue::Damaged(_))), "too many replicas");
+        assert!(matches!(with(2, 3), Err(BadValue::Damaged(_))), "waits for more replicas than there are");
         assert!(matches!(with(3, 0), Err(BadValue::Damaged(_))));
         assert!(matches!(with(3, 4), Err(BadValue::Newer(_, 4))), "a spread of a later version");
         assert!(matches!(with(4, 2), Err(BadValue::Newer(_, 2))), "near something else");

@@ -90,7 +90,7 @@ pub fn commit(txn: &mut dyn Txn, ctx: &Context, request: &Commit) -> Result<Comm
 
 /// The writer that a handle means, unless it was fenced or has ended.
 pub(crate) fn current_writer(read: &dyn Read, token: &WriterToken) -> Result<WriterRecord, NsError> {
-    let what = || format!("body {:016x}", token.object.0);
+    let what = || format!("object {:016x}", token.object.0);
     match WriterRecord::get(read, token.key, token.object)? {
         None => Err(NsError::Stale { what: what(), why: "its writer has ended" }),
         Some(writer) if writer.epoch != token.epoch && !planted::is(Bug::CommitIgnoresEpoch) => {
@@ -263,7 +263,10 @@ fn find_place(
             // Nobody asked for this permission yet if the file that was to be replaced is gone.
             let denied = permit(&ctx.actor, &parent.access, Want::Write, &String::new).is_err();
             if replaces.is_some() && denied {
-                return refuse(ErrorCode::Denied, "the file has been removed meanwhile, and you may not make it anew");
+                return refuse(
+                    ErrorCode::Denied,
+                    "the file has been removed meanwhile, and you may not create it again",
+                );
             }
             Ok(Ok(Place::Free))
         }
@@ -278,13 +281,13 @@ fn find_place(
                 return refuse(ErrorCode::Exists, "another file has taken the name meanwhile");
             }
             if matches!(content.state, FileState::Open(_)) {
-                return refuse(ErrorCode::Busy, "somebody is writing that file anew");
+                return refuse(ErrorCode::Busy, "another client is writing that file again");
             }
             if late && matches!(content.state, FileState::Updating(_)) {
-                return refuse(ErrorCode::Busy, "somebody is changing that file");
+                return refuse(ErrorCode::Busy, "another client is changing that file");
             }
             if late && upload.replaces_content != Some((content.object, content.generation)) {
-                return refuse(ErrorCode::Exists, "the file has got another content meanwhile");
+                return refuse(ErrorCode::Exists, "the file has been replaced meanwhile");
             }
             Ok(Ok(Place::Taken(located, content)))
         }

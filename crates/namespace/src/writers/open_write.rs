@@ -161,13 +161,13 @@ pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Resu
         let Some(group) = crate::group(txn, *group)? else { continue };
         let what = || format!("group {}", group.group);
         if !in_sync.iter().all(|one| group.members.iter().any(|member| member.store == one.store)) {
-            let why = "a store that was to take part has left it meanwhile";
+            let why = "a store that should be in sync has left it meanwhile";
             return Err(NsError::Stale { what: what(), why });
         }
         // All who stay get it. Where those that leave are counted as well it would have fewer copies in the end than it was to have.
         let stay = group.members.iter().filter(|member| !member.is_leaving()).count();
         if request.how != How::Update && stay < in_sync.len() {
-            let why = "a store that was to take part is about to leave it";
+            let why = "a store that should be in sync is about to leave it";
             return Err(NsError::Stale { what: what(), why });
         }
     }
@@ -188,11 +188,11 @@ pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Resu
 fn can_be_kept(in_sync: &[InSyncReplica]) -> Result<(), NsError> {
     const MAX: usize = Placement::IN_SYNC_MAX;
     if in_sync.len() > MAX {
-        return Err(NsError::TooMany { what: "stores that take part in a writing", bound: MAX as u64 });
+        return Err(NsError::TooMany { what: "in-sync replicas of an open write", bound: MAX as u64 });
     }
     let stores: BTreeSet<_> = in_sync.iter().map(|one| one.store).collect();
     if stores.len() < in_sync.len() {
-        return Err(NsError::Invalid { what: "a writing".into(), why: "a store is to take part twice" });
+        return Err(NsError::Invalid { what: "an open write".into(), why: "a store is listed twice as in sync" });
     }
     Ok(())
 }

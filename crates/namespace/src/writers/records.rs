@@ -334,7 +334,7 @@ fn decode_placement(field: &[u8]) -> Result<Placement, BadValue> {
     let mut placement = Placement { group: GroupId(from.u64()?), in_sync: Vec::new() };
     let count = field.len().saturating_sub(8) / 12;
     if count > Placement::IN_SYNC_MAX {
-        return Err(BadValue::Damaged("more stores than can take part in a writing"));
+        return Err(BadValue::Damaged("more in-sync replicas than an open write can have"));
     }
     for _ in 0..count {
         placement
@@ -552,7 +552,7 @@ impl ObjectRecord {
     }
 
     pub(crate) fn decode(group: GroupId, object: ObjectId, value: &[u8]) -> Result<Self, BadValue> {
-        let mut from = Decoder::new(value, "a body")?;
+        let mut from = Decoder::new(value, "an object")?;
         let (ino, len) = (Ino(from.u64()?), from.u64()?);
         let (generation, epoch) = (from.u32()?, from.u32()?);
         from.end()?;

@@ -35,7 +35,7 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
             return go_on_with_unit(txn, ctx, request);
         }
         0 if request.unit_of.is_some() || request.only.is_some() => {
-            let why = "this writing has ended";
+            let why = "this open write has ended";
             return Err(NsError::Stale { what: path.to_string(), why });
         }
         0 => {}
@@ -77,7 +77,7 @@ fn go_on_with_unit(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Res
 fn removed_as_lost(path: &NsPath) -> NsError {
     NsError::Stale {
         what: path.to_string(),
-        why: "what this client was writing has ended or was replaced meanwhile; open it anew",
+        why: "this client's open write has ended or was replaced meanwhile; open the file again",
     }
 }
 
@@ -165,7 +165,7 @@ fn take_part(read: &dyn Read, request: &OpenWrite, group: GroupId, object: Objec
     let holders = holders(read, group, object)?;
     let in_sync: Vec<_> = asked.iter().filter(|one| holders.contains(&one.store)).copied().collect();
     if in_sync.is_empty() {
-        let why = "its copies are on other stores by now; ask again";
+        let why = "its replicas are on other stores by now; ask again";
         return Err(NsError::Stale { what: request.path.to_string(), why });
     }
     Ok(Placement { group, in_sync })
@@ -188,7 +188,7 @@ fn opened(writer: &WriterRecord, kind: OpenKind, len: u64) -> OpenedWrite {
 /// What has been closed of a striped file stays as it is.
 fn must_not_be_striped(path: &NsPath, group: GroupId) -> Result<(), NsError> {
     if group == GroupId::STRIPED {
-        let why = "it is striped, and a striped file cannot be changed in place; write it anew";
+        let why = "it is striped, and a striped file cannot be changed in place; write it again";
         return Err(NsError::Invalid { what: path.to_string(), why });
     }
     Ok(())

@@ -109,7 +109,7 @@ pub fn objects(
     let start = keys::object(group, ObjectId(after.map_or(0, |object| object.0.saturating_add(1))));
     let end = keys::end_of(&keys::object(group, ObjectId(u64::MAX)));
     collect(read, &start, &end, limit, |key, value| {
-        let bad = || BadValue::Damaged("the key of a body has a wrong length").at(key);
+        let bad = || BadValue::Damaged("the key of an object has a wrong length").at(key);
         let object = keys::number_at(key, 9).map(ObjectId).ok_or_else(bad)?;
         ObjectRecord::decode(group, object, value).map(Some).map_err(|error| error.at(key))
     })

@@ -20,7 +20,7 @@ pub(super) fn read_granted(
 ) -> Result<ObjectDigest, NotSummed> {
     let refused = |code, text: &str| Err(NotSummed { code, text: text.to_owned() });
     match verified {
-        _ if !is_wanted() => refused(ErrorCode::Overloaded, "nobody waits for it any more"),
+        _ if !is_wanted() => refused(ErrorCode::Overloaded, "no client waits for it any more"),
         VerifiedCapability::Read(reading) => {
             let found = reading.verify(&mut |_| is_wanted()).map_err(|error| not_summed(&error))?;
             Ok(ObjectDigest { len: found.len, crc32c: found.crc32c, adler32: found.adler32 })
@@ -65,7 +65,7 @@ fn read_striped(
             adler32: whole.adler32.combine(Adler32::of(part), len),
         };
         if !is_wanted() {
-            return Err(failed(ErrorCode::Overloaded, "nobody waits for it any more".to_owned()));
+            return Err(failed(ErrorCode::Overloaded, "no client waits for it any more".to_owned()));
         }
     }
 }

@@ -99,7 +99,7 @@ impl Connection {
             return Err(Refusal::new(ErrorNumber::ARG_TOO_LONG, text));
         }
         self.node.writer_memory.take_bytes(self.session.peer.ip(), memory_of(r)).ok_or_else(|| {
-            let text = "Cannot take a batch now: as much is being written as there is memory for".to_owned();
+            let text = "Cannot take a batch now: the memory for open writes is used up".to_owned();
             Refusal::Wait { seconds: 1, text }
         })
     }
@@ -159,8 +159,7 @@ impl Connection {
                         Ok(Next::Make(Create { op, mtime, data: entry.data, reply }))
                     }
                     Role::Manager(_) => {
-                        let text =
-                            format!("Cannot make {path} here: open it, and send its content where the answer says");
+                        let text = format!("Cannot make {path} here: open it, and send its data where the answer says");
                         Err((Refusal::new(ErrorNumber::UNSUPPORTED, text), reply))
                     }
                     Role::Disk(disk) => match self.granted_entry(disk, &path, &target) {
@@ -182,7 +181,7 @@ impl Connection {
             return Some(no_space(path));
         }
         (Crc32c::of(content).0 != crc32c).then(|| {
-            let text = format!("Cannot make {path}: its content came damaged; send it again");
+            let text = format!("Cannot make {path}: its data arrived damaged; send it again");
             Refusal::new(ErrorNumber::CHECKSUM, text)
         })
     }
@@ -195,7 +194,7 @@ impl Connection {
         (replace, mode, len): (bool, u16, u32),
     ) -> Result<(Arc<Manager>, OpenRequest, OpenWrite), Refusal> {
         let Role::Manager(manager) = &self.node.role else {
-            return Err(Refusal::unsupported("An open in a batch, without the file's content,"));
+            return Err(Refusal::unsupported("An open in a batch, without the file's data,"));
         };
         if len > DATA_MAX {
             let text = format!("Cannot make {path} in a batch: it is {len} bytes long, and {DATA_MAX} is the limit");
@@ -224,7 +223,7 @@ impl Connection {
             Ok(VerifiedCapability::Write(grant)) if grant.is_new() => Ok(grant),
             Ok(VerifiedCapability::Striped(_)) => Err(Refusal::unsupported("To make a striped file in a batch")),
             Ok(_) => {
-                let text = format!("Cannot make {path}: the permission is for a file that is there already");
+                let text = format!("Cannot make {path}: the capability is for an existing file");
                 Err(Refusal::new(ErrorNumber::NOT_AUTHORIZED, text))
             }
             Err(error) => Err(Refusal::of_placed(&format_args!("make {path}"), &error)),

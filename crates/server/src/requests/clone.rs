@@ -180,7 +180,7 @@ fn range_of(source: Arc<OpenFile>, target: &OpenFile, (from, len, to): (u64, u64
     }
     let len = if len == 0 { left } else { len };
     if source.object == target.object && from < to.saturating_add(len) && to < from.saturating_add(len) && len > 0 {
-        let text = format!("Cannot copy within {}: the range overlaps the place where it is to go", target.path);
+        let text = format!("Cannot copy within {}: the range overlaps its target", target.path);
         return Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
     }
     if to.checked_add(len).is_none_or(|end| end > REPLICA_LEN_MAX) {

@@ -177,8 +177,7 @@ fn unit_of<T>(target: &PathArg, key: &str, parse: impl FnOnce(&str) -> Option<T>
     let Some(unit) = text(UNIT_KEY) else { return Ok(None) };
     let unit = unit.parse().ok().zip(text(key).and_then(parse));
     unit.map(Some).ok_or_else(|| {
-        let text =
-            format!("A unit of a striped file is asked for by {UNIT_KEY}, its number, and {key}, which file it is of");
+        let text = format!("To open a stripe unit, give its number in {UNIT_KEY} and its file in {key}");
         Refusal::new(ErrorNumber::ARG_INVALID, text)
     })
 }

@@ -64,7 +64,7 @@ impl Connection {
             return match part {
                 Part::None => self.open_to_write(stream, r, path, None, template),
                 _ if template.is_some() => {
-                    let text = "A third-party copy gets its content from elsewhere, and not from a template";
+                    let text = "A third-party copy gets its data from another server, not from a template";
                     Ok(Err(Refusal::new(ErrorNumber::ARG_INVALID, text)))
                 }
                 Part::Target { .. } if !makes => Ok(Err(no_new_target())),
@@ -178,7 +178,7 @@ impl Connection {
         } else {
             let room = self.node.writer_memory.take(self.session.peer.ip(), expected_len);
             if room.is_none() {
-                let text = format!("Cannot open {path} now: as many files are open for writing as there is memory for");
+                let text = format!("Cannot open {path} now: the memory for open writes is used up");
                 return Ok(Err(Refusal::Wait { seconds: 3, text }));
             }
             room
@@ -279,10 +279,10 @@ impl Connection {
         }
         let invalid = |text| Err(Refusal::new(ErrorNumber::ARG_INVALID, text));
         if dup && !r.options.has(OpenOptions::UPDATE) && !r.options.has(OpenOptions::WRITE_ONLY) {
-            return invalid("A file that gets the content of another one is opened for writing");
+            return invalid("A file that gets the data of another one must be opened for writing");
         }
         if !r.options.has(OpenOptions::NEW) {
-            return invalid("Only a new file gets the content, or the place, of another one");
+            return invalid("Only a new file can get the data, or the stores, of another one");
         }
         let template = self.file(r.template)?;
         Ok(dup.then_some(template))

@@ -62,7 +62,7 @@ impl Connection {
                 ),
                 (Err(refusal), _) => Ok(Err(refusal)),
                 (Ok(_), None) => {
-                    let text = format!("Cannot close a striped file: {UNIT_WRITER_KEY} is missing, or no writer");
+                    let text = format!("Cannot close a striped file: {UNIT_WRITER_KEY} is missing or not valid");
                     Ok(Err(Refusal::new(ErrorNumber::ARG_MISSING, text)))
                 }
             },

@@ -125,8 +125,7 @@ impl Connection {
             }
             (FileState::Complete, None) => {}
             (FileState::Interrupted(_), _) => {
-                let text =
-                    "Cannot give a checksum: the file's writer went away, so nobody knows what the whole file is";
+                let text = "Cannot give a checksum: the file's writer went away, so the file may be incomplete";
                 return Ok(Err(Refusal::new(ErrorNumber::IN_PROGRESS, text)));
             }
             (FileState::Open(_) | FileState::Updating(_), _) => {

@@ -83,7 +83,7 @@ impl Rendezvous {
             return Err(Refusal::new(ErrorNumber::CONFLICT, "This key of a third-party copy is in use"));
         }
         if state.grants.len() >= GRANTS_MAX {
-            let text = "As many third-party copies are under way as this server keeps track of".to_owned();
+            let text = "This server has reached its limit of third-party copies under way".to_owned();
             return Err(Refusal::Wait { seconds: 10, text });
         }
         state.grants.insert(key.clone(), grant.clone());

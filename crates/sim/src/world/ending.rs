@@ -149,7 +149,8 @@ impl World {
                         .into_iter()
                         .filter(|replica| self.manager.boot == 1 && !known.contains(&replica.object));
                     found.extend(
-                        strange.map(|replica| Err(format!("server {server} has piece {replica}, which nobody knows"))),
+                        strange
+                            .map(|replica| Err(format!("server {server} has replica {replica}, which nobody knows"))),
                     );
                 }
                 Err(why) => found.push(Err(why)),

@@ -159,7 +159,7 @@ impl World {
                 let Some(its) = self.answers(other, replica) else { continue };
                 if !self.has_ended(server, replica, epoch, its) && !self.has_ended(other, replica, its, epoch) {
                     found = Err(format!(
-                        "two answer for piece {replica}: server {server} with epoch {}, server {other} with epoch {}",
+                        "two answer for replica {replica}: server {server} with epoch {}, server {other} with epoch {}",
                         epoch.0, its.0
                     ));
                 }
@@ -171,7 +171,7 @@ impl World {
             let primary = record.placement.in_sync.first().map(|primary| primary.store);
             if primary != Some(store_of(server)) {
                 found = Err(format!(
-                    "server {server} answers for piece {replica} with epoch {}, and the manager has {primary:?} with epoch {}",
+                    "server {server} answers for replica {replica} with epoch {}, and the manager has {primary:?} with epoch {}",
                     epoch.0, record.epoch
                 ));
             }
@@ -221,7 +221,7 @@ impl World {
         for server in 0..self.servers.len() {
             if let Some(before) = self.answers(server, replica).filter(|before| *before < epoch) {
                 return Err(format!(
-                    "server {server} answers for piece {replica} with epoch {}, after a write of {}",
+                    "server {server} answers for replica {replica} with epoch {}, after a write of {}",
                     before.0, epoch.0
                 ));
             }
@@ -294,7 +294,7 @@ impl World {
     /// Whether nobody counts on what a store has taken off its disk.
     fn look_at_emptied(&self, server: usize, replica: ReplicaId) -> Result<(), String> {
         match self.counted(server, replica) {
-            Ok(Some(_)) => Err(format!("server {server} has taken away piece {replica}, which is counted on")),
+            Ok(Some(_)) => Err(format!("server {server} has taken away replica {replica}, which is counted on")),
             _ => Ok(()),
         }
     }

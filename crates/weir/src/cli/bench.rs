@@ -18,71 +18,74 @@ pub struct BenchArgs {
 /// What `weir bench` does.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
-    /// Measures systems side by side for three minutes, with parameters that say something of most.
+    /// Measure systems side by side for three minutes, with parameters that reveal most about them.
     Quick(QuickArgs),
-    /// Does a campaign: systems x work x parameters x repeats, from a TOML file.
+    /// Run a campaign: systems x work x parameters x repeats, from a TOML file.
     ///
-    /// The order is random and the systems take turns. What was done is recorded trial by trial, and a run that was cut off goes on where it
-    /// was when it is started again with the same campaign and folder.
+    /// The order is random and the systems alternate. Each trial is recorded as it ends. Run an interrupted campaign
+    /// again with the same file and folder, and it continues where it was.
     Run(RunArgs),
-    /// Prints the table of runs, and writes `report.html`, `table.csv` and `summary.json` into their folders.
+    /// Print the table of runs, and write `report.html`, `table.csv` and `summary.json` into their folders.
     Report(ReportArgs),
-    /// Works for a run on another machine, or watches a server for it.
+    /// Work for a run on another machine, or watch a server for it.
     ///
-    /// It calls `weir bench run --agents N --listen HOST:PORT`, does the shares of work that it is given there, and ends when that ends. It
-    /// listens to nobody, and does nothing but what a campaign can say.
+    /// It connects to `weir bench run --agents N --listen HOST:PORT`, does its share of the work here, and ends when
+    /// the run ends. It listens on no port, and does only what a campaign can describe.
     Agent(AgentArgs),
-    /// Prints the few lines that start agents with what a site has; runs nothing.
+    /// Print the few lines that start agents with a site's tools; run nothing.
     Launch(LaunchArgs),
-    /// Makes a token: a secret for the processes of a measurement on several machines, so that nobody else takes part.
+    /// Create a token: a secret for the processes of a measurement on several machines, which keeps others out.
     ///
     /// Copy the file to all of them, so that only its owner may read it (`scp -p` keeps that).
     Token(TokenArgs),
-    /// Is the far side of flows: what `[[network]]` of a campaign measures with, on the machine of the system.
+    /// Be the server of a network test: the peer of a campaign's `[[network]]`, on the machine of the system.
     ///
-    /// Serves until it is stopped. Nothing is read from or written to a disk.
+    /// Serves until it is stopped. It reads nothing from a disk and writes nothing to one.
     Flows(FlowsArgs),
-    /// Does one flow, for the process that started this one.
+    /// Run one flow, for the process that started this one.
     #[command(hide = true)]
     FlowProcess,
-    /// Compares two runs row by row, and the settings of the machines that they were made from.
+    /// Compare two runs row by row, and the settings of the machines that they were made on.
     ///
-    /// Rows belong together by work, parameters, phase and system. Ends with 1 if a figure of the second run is surely lower (at 95 %), with 0
-    /// if none is, and with 2 if the runs have no row in common.
+    /// Rows match by work, parameters, phase and system. Ends with 1 if a figure of the second run is surely lower
+    /// (at 95 %), with 0 if none is, and with 2 if the runs have no row in common.
     Compare(CompareArgs),
-    /// Says where the data of a ROOT file's branches lies: what an analysis of it asks its storage for.
+    /// Show where the data of a ROOT file's branches lies: what an analysis of it asks its storage for.
     RootFile(RootFileArgs),
-    /// Does one of the five studies that weir was built after, on systems of yours, and prints the table that the study prints.
+    /// Repeat one of the five studies that weir was designed after, on your systems, and print the table that the
+    /// study prints.
     Study(StudyArgs),
-    /// Starts storage systems that Debian packages, each in a network of its own on this machine, and takes them down again.
+    /// Start storage systems that Debian packages, each in a network of its own on this machine, and take them down
+    /// again.
     Testbed(TestbedArgs),
 }
 
 /// Arguments of `weir bench study`.
 #[derive(Args, Debug)]
 pub struct StudyArgs {
-    /// Which.
+    /// The study.
     #[arg(ignore_case = true)]
     pub study: StudyName,
     /// The systems, by path or URL, each with a name of its own if you like: xrootd=root://host//data.
-    #[arg(required_unless_present = "systems", value_name = "[NAME=]PLACE")]
+    #[arg(required_unless_present = "systems", value_name = "[NAME=]TARGET")]
     pub targets: Vec<String>,
     /// A file with the `[[system]]` tables of a campaign, as `weir bench testbed up` prints it: these systems come first.
     #[arg(long, value_name = "FILE")]
     pub systems: Option<PathBuf>,
-    /// Do everything so many times. Six give intervals of 95 % [default: as often as the study did, divided by the scale].
+    /// Repeat everything this many times. Six repeats give intervals of 95 % [default: as often as the study did,
+    /// divided by the scale].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: Option<u32>,
     /// Divide sizes, counts and times by this: studies take days and hundreds of terabytes.
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub scale: f64,
-    /// Also say which parameters reach this many bytes a second: 1250MB for a link of 10 Gb/s.
+    /// Also show which parameters reach this many bytes per second: 1250MB for a link of 10 Gb/s.
     #[arg(long, value_name = "RATE", value_parser = crate::config::units::parse_size)]
     pub rate: Option<u64>,
-    /// A ROOT file whose branches the jobs of study B read, in the place of files that are made up.
+    /// A ROOT file whose branches the jobs of study B read, instead of generated files.
     #[arg(long, value_name = "FILE")]
     pub root_file: Option<PathBuf>,
-    /// Say what would be done, how much space it takes and about how long, and do nothing.
+    /// Print what would be done, how much space it takes and about how long, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// How to run.
@@ -108,7 +111,7 @@ pub enum StudyName {
 /// Arguments of `weir bench testbed`.
 #[derive(Args, Debug)]
 pub struct TestbedArgs {
-    /// Where the systems keep all that they have: data, logs, and what `down` needs to know.
+    /// The directory for everything that the systems keep: data, logs, and the state that `down` needs.
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/tmp/weir-testbed")]
     pub dir: PathBuf,
     /// What to do.
@@ -119,34 +122,35 @@ pub struct TestbedArgs {
 /// What `weir bench testbed` does.
 #[derive(Subcommand, Debug)]
 pub enum TestbedCommand {
-    /// Starts systems, and prints how they are set up and the lines that a campaign needs.
+    /// Start systems, and print how they are set up and the lines that a campaign needs.
     Up {
-        /// Which.
+        /// The systems to start.
         #[arg(required = true, value_name = "SYSTEM")]
         peers: Vec<Peer>,
-        /// How fast the link between this machine and each of them is, each way: 100mbit, 1gbit [default: as fast as the machine].
+        /// The speed of the link between this machine and each of them, each way: 100mbit, 1gbit [default: as fast as
+        /// the machine].
         #[arg(long, value_name = "RATE", value_parser = bench_run::parse_link)]
         link: Option<u64>,
     },
-    /// Takes systems down, all of them if none is named: processes, mounts, networks and all their files.
+    /// Take systems down, all of them if none is named: processes, mounts, networks and all their files.
     Down {
-        /// Which.
+        /// The systems to take down.
         #[arg(value_name = "SYSTEM")]
         peers: Vec<Peer>,
     },
-    /// Kills a system's server: what the `fail` of a campaign does to it.
+    /// Kill a system's server: what the `fail` of a campaign does to it.
     Kill {
-        /// Whose.
+        /// The system.
         #[arg(value_name = "SYSTEM")]
         peer: Peer,
     },
-    /// Starts again what has ended of a system: what the `restore` of a campaign does to it.
+    /// Start the processes of a system that have ended: what the `restore` of a campaign does to it.
     Start {
-        /// Which.
+        /// The system.
         #[arg(value_name = "SYSTEM")]
         peer: Peer,
     },
-    /// Says which are up.
+    /// List the systems that are up.
     List,
 }
 
@@ -170,10 +174,11 @@ pub enum Peer {
 /// Arguments of `weir bench quick`.
 #[derive(Args, Debug)]
 pub struct QuickArgs {
-    /// Directories to work in, by path or as `root://HOST[:PORT]//DIRECTORY`. In each a folder is made and removed again.
-    #[arg(required = true, value_name = "PLACE")]
+    /// Directories to work in, by path or as `root://HOST[:PORT]//DIRECTORY`. A folder is created in each and removed
+    /// again.
+    #[arg(required = true, value_name = "DIRECTORY")]
     pub places: Vec<String>,
-    /// How long to go on beginning with new trials.
+    /// How long to start new trials.
     #[arg(long, value_name = "TIME", default_value = "3min", value_parser = crate::config::units::parse_duration)]
     pub time: Duration,
     /// How to run.
@@ -184,9 +189,9 @@ pub struct QuickArgs {
 /// Arguments of `weir bench run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// The campaign.
+    /// The campaign file.
     pub campaign: PathBuf,
-    /// Say what would be done, how much space it takes and about how long, and do nothing.
+    /// Print what would be done, how much space it takes and about how long, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// How to run.
@@ -197,10 +202,10 @@ pub struct RunArgs {
 /// How a bench runs.
 #[derive(Args, Clone, Debug)]
 pub struct HowArgs {
-    /// A folder for the results: a new one, or the one of a run to go on with [default: weir-bench-results/NAME].
+    /// A folder for the results: a new one, or that of a run to continue [default: weir-bench-results/NAME].
     #[arg(long, value_name = "FOLDER")]
     pub results: Option<PathBuf>,
-    /// End a phase after this long; its figure is then of what was done.
+    /// End a phase after this long; its figure then covers what was done.
     #[arg(long, value_name = "TIME", value_parser = crate::config::units::parse_duration)]
     pub phase_limit: Option<Duration>,
     /// Print the summary as JSON on stdout instead of the table.
@@ -217,9 +222,9 @@ pub struct HowArgs {
 /// Arguments of `weir bench token`.
 #[derive(Args, Debug)]
 pub struct TokenArgs {
-    /// The new file.
+    /// The file to create.
     pub file: PathBuf,
-    /// How long it is good for.
+    /// How many hours the token is valid.
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=8760))]
     pub hours: u32,
 }
@@ -227,10 +232,11 @@ pub struct TokenArgs {
 /// Arguments of `weir bench flows`.
 #[derive(Args, Debug)]
 pub struct FlowsArgs {
-    /// The address to listen on; port 0 picks a free one. Flows of UDP have ports of their own, which the kernel picks.
+    /// The address to listen on; port 0 picks a free one. UDP flows have ports of their own, which the kernel picks.
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: String,
-    /// Who may ask for flows: those with the same token, made by `weir bench token`. Without one only loopback addresses can be listened on.
+    /// Serve only clients with the same token, made by `weir bench token`. Required for addresses other than
+    /// loopback.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
@@ -265,7 +271,7 @@ pub struct ReportArgs {
 pub struct RootFileArgs {
     /// The file, on this machine.
     pub file: PathBuf,
-    /// Decompress all of it, too, and say how fast that goes.
+    /// Also decompress all of it, and report how fast that goes.
     #[arg(long)]
     pub unpack: bool,
     /// Print all baskets and pages as JSON.

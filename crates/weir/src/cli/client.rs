@@ -12,20 +12,20 @@ pub struct CpArgs {
     /// One source or more, and the target last.
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
     pub paths: Vec<String>,
-    /// Copy directories with all that is in them.
+    /// Copy directories with everything in them.
     #[arg(short, long)]
     pub recursive: bool,
-    /// Replace what is at the target. On a server the old content shows until the new one is complete.
+    /// Replace existing targets. A server shows the old file until the new one is complete.
     #[arg(short, long)]
     pub force: bool,
-    /// Go on with what an earlier copy has left, and skip files that are there with the same length and checksum. What is
-    /// left is compared with the source before anything is moved: both its ends where a server has a checksum of the whole,
-    /// by which all is compared at the end; else all of it. What is something else is refused at a server (--force begins it
-    /// anew), and begun anew here.
+    /// Continue an interrupted copy, and skip files that are there with the same length and checksum. The part that
+    /// is there is first compared with the source: only both its ends if a server has a checksum of the whole file,
+    /// which is compared at the end, and otherwise all of it. If the part is of another file, the copy fails at a
+    /// server (use --force to begin again), and begins again on this machine.
     #[arg(long)]
     pub resume: bool,
     /// Let the target's server fetch from the source's (third-party copy), so that the bytes do not pass through this
-    /// machine. Both ends are on servers.
+    /// machine. Both ends must be servers.
     #[arg(long, conflicts_with_all = ["resume"])]
     pub tpc: bool,
     /// How.
@@ -51,28 +51,28 @@ pub struct TransferArgs {
     /// Make local files durable before they get their names.
     #[arg(long)]
     pub sync: bool,
-    /// Files that are copied at a time.
+    /// The number of files that are copied at a time.
     #[arg(short, long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: u16,
-    /// Connections for one large file that is read from a server.
+    /// The number of connections for one large file that is read from a server.
     #[arg(short = 'S', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub streams: u16,
-    /// Requests of 4 MiB under way on one connection at most; near servers need fewer, far ones more.
+    /// The most requests of 4 MiB under way on one connection. A distant server needs more than a near one.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub window: u16,
-    /// Past the page cache on this machine: where it pays, always for large files, or never.
+    /// Bypass the page cache on this machine: if it pays, always for large files, or never.
     #[arg(long, value_enum, default_value = "auto")]
     pub direct: DirectArg,
-    /// Give up on a server that says nothing for this long, or sends less than 32 KiB in it while more is due.
+    /// Give up on a server that sends nothing for this long, or less than 32 KiB in this time while more is due.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: u64,
-    /// Try to reach a server again for this long after a connection was lost.
+    /// How long to try to reach a server again after a connection was lost.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub retry_for: u64,
-    /// Wait for this long in all, for one request, when a server asks to wait.
+    /// How long to wait in all, for one request, if a server asks to wait.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub wait_for: u64,
-    /// Print a line of JSON for each file on stdout, and one with the sums at the end.
+    /// Print a line of JSON for each file on stdout, and one with the totals at the end.
     #[arg(long)]
     pub json: bool,
     /// Show no progress, and nothing but errors.
@@ -94,49 +94,49 @@ pub enum DirectArg {
 /// Commands on names. A place is a local path or `root://HOST[:PORT]//PATH`.
 #[derive(Subcommand, Debug)]
 pub enum FileCommand {
-    /// Lists directories, entries as they come from the server.
+    /// List directories, entries in the order in which the server sends them.
     Ls(LsArgs),
-    /// Shows attributes.
+    /// Show attributes.
     Stat(StatArgs),
-    /// Prints what files hold.
+    /// Print files.
     Cat(CatArgs),
-    /// Makes directories.
+    /// Create directories.
     Mkdir(MkdirArgs),
-    /// Renames, or moves into a directory, within one server.
+    /// Rename files, or move them into a directory, within one server.
     Mv(MvArgs),
-    /// Removes files, and directories with -r.
+    /// Remove files, and directories with -r.
     Rm(RmArgs),
-    /// Sums up what directories hold.
+    /// Sum up the sizes of directories.
     Du(DuArgs),
-    /// Shows the space of servers and file systems.
+    /// Show the space of servers and file systems.
     Df(DfArgs),
-    /// Finds names below directories.
+    /// Find names below directories.
     Find(FindArgs),
-    /// Shows checksums of whole files: those that servers keep, or computed here.
+    /// Show checksums of whole files: those that servers keep, or computed here.
     Checksum(ChecksumArgs),
-    /// Makes empty files, or sets the time of the last change to now.
+    /// Create empty files, or set the time of the last change to now.
     Touch(TouchArgs),
-    /// Makes a second name for a file, or a symbolic link.
+    /// Create a second name for a file, or a symbolic link.
     Ln(LnArgs),
-    /// Shows and changes extended attributes.
+    /// Show and change extended attributes.
     Xattr(XattrArgs),
 }
 
 /// Arguments of `weir sync`.
 #[derive(Args, Debug, Clone)]
 pub struct SyncArgs {
-    /// The directory to be like.
+    /// The directory to copy from.
     pub source: String,
-    /// The directory to change; made if it is not there.
+    /// The directory to change; created if it is missing.
     pub target: String,
-    /// Remove what the source does not have. Only if everything else went well.
+    /// Remove what the source does not have, but only if everything else succeeded.
     #[arg(long)]
     pub delete: bool,
-    /// Compare lengths alone.
+    /// Compare only lengths.
     #[arg(long)]
     pub size_only: bool,
-    /// Compare lengths and times of the last change, in seconds, and read only what differs in them. Implies --preserve, so that what
-    /// is alike looks alike the next time.
+    /// Compare lengths and times of the last change, in seconds, and read only files that differ in them. Implies
+    /// --preserve, so that equal files look equal the next time.
     #[arg(long, conflicts_with = "size_only")]
     pub mtime: bool,
     /// Print what would be done, and do nothing.
@@ -150,32 +150,32 @@ pub struct SyncArgs {
 /// Arguments of `weir generate`.
 #[derive(Args, Debug, Clone)]
 pub struct GenerateArgs {
-    /// Where to; gets the folders man and completions.
+    /// The folder, which gets the folders man and completions.
     pub folder: PathBuf,
 }
 
 /// Arguments of `weir ls`.
 #[derive(Args, Debug, Clone)]
 pub struct LsArgs {
-    /// What to list.
-    #[arg(required = true, value_name = "PLACE")]
+    /// The directories or files to list: local paths or `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
-    /// With attributes.
+    /// Show attributes.
     #[arg(short, long)]
     pub long: bool,
-    /// What directories below hold, too.
+    /// Also list what is in the directories below.
     #[arg(short = 'R', long)]
     pub recursive: bool,
-    /// Directories themselves, not what they hold.
+    /// List directories themselves, not what they hold.
     #[arg(short, long)]
     pub directory: bool,
-    /// Sizes with units.
+    /// Show sizes with units.
     #[arg(short = 'H', long)]
     pub human: bool,
-    /// With the checksums that the server keeps.
+    /// Show the checksums that the server keeps.
     #[arg(short, long)]
     pub checksums: bool,
-    /// A line of JSON for each entry.
+    /// Print a line of JSON for each entry.
     #[arg(long)]
     pub json: bool,
 }
@@ -183,10 +183,10 @@ pub struct LsArgs {
 /// Arguments of `weir stat`.
 #[derive(Args, Debug, Clone)]
 pub struct StatArgs {
-    /// Of what.
-    #[arg(required = true, value_name = "PLACE")]
+    /// The files or directories: local paths or `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
-    /// A line of JSON for each.
+    /// Print a line of JSON for each.
     #[arg(long)]
     pub json: bool,
 }
@@ -194,18 +194,18 @@ pub struct StatArgs {
 /// Arguments of `weir cat`.
 #[derive(Args, Debug, Clone)]
 pub struct CatArgs {
-    /// What to print.
-    #[arg(required = true, value_name = "PLACE")]
+    /// The files to print: local paths or `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
 }
 
 /// Arguments of `weir mkdir`.
 #[derive(Args, Debug, Clone)]
 pub struct MkdirArgs {
-    /// What to make.
-    #[arg(required = true, value_name = "PLACE")]
+    /// The directories to create: local paths or `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
-    /// With the directories above; no error if it is there.
+    /// Also create the directories above; no error if the directory exists.
     #[arg(short, long)]
     pub parents: bool,
     /// Permission bits, octal.
@@ -216,8 +216,8 @@ pub struct MkdirArgs {
 /// Arguments of `weir mv`.
 #[derive(Args, Debug, Clone)]
 pub struct MvArgs {
-    /// What to rename, and the new name or the directory to move into.
-    #[arg(required = true, num_args = 2.., value_name = "PLACE... TARGET")]
+    /// What to rename, and the new name or the directory to move it into: local paths or `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, num_args = 2.., value_name = "PATH... TARGET")]
     pub places: Vec<String>,
     /// Replace a file that has the new name.
     #[arg(short, long)]
@@ -227,13 +227,13 @@ pub struct MvArgs {
 /// Arguments of `weir rm`.
 #[derive(Args, Debug, Clone)]
 pub struct RmArgs {
-    /// What to remove.
-    #[arg(required = true, value_name = "PLACE")]
+    /// What to remove: local paths or `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
-    /// Directories with all that is in them.
+    /// Remove directories with everything in them.
     #[arg(short, long)]
     pub recursive: bool,
-    /// No error for what is not there.
+    /// Ignore names that do not exist.
     #[arg(short, long)]
     pub force: bool,
 }
@@ -241,16 +241,16 @@ pub struct RmArgs {
 /// Arguments of `weir du`.
 #[derive(Args, Debug, Clone)]
 pub struct DuArgs {
-    /// Of what.
-    #[arg(required = true, value_name = "PLACE")]
+    /// The directories: local paths or `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
-    /// Sizes with units.
+    /// Show sizes with units.
     #[arg(short = 'H', long)]
     pub human: bool,
-    /// Also each directory down to this depth.
+    /// Also show each directory down to this depth.
     #[arg(short = 'd', long, value_name = "N")]
     pub max_depth: Option<usize>,
-    /// A line of JSON for each.
+    /// Print a line of JSON for each.
     #[arg(long)]
     pub json: bool,
 }
@@ -258,13 +258,13 @@ pub struct DuArgs {
 /// Arguments of `weir df`.
 #[derive(Args, Debug, Clone)]
 pub struct DfArgs {
-    /// Of what.
-    #[arg(required = true, value_name = "PLACE")]
+    /// The file systems or servers: local paths or `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
-    /// Sizes with units.
+    /// Show sizes with units.
     #[arg(short = 'H', long)]
     pub human: bool,
-    /// A line of JSON for each.
+    /// Print a line of JSON for each.
     #[arg(long)]
     pub json: bool,
 }
@@ -272,31 +272,31 @@ pub struct DfArgs {
 /// Arguments of `weir find`.
 #[derive(Args, Debug, Clone)]
 pub struct FindArgs {
-    /// Below what.
-    #[arg(required = true, value_name = "PLACE")]
+    /// The directories to search: local paths or `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
-    /// Names that this pattern fits: `*`, `?`, `[abc]`.
+    /// Only names that match this pattern: `*`, `?`, `[abc]`.
     #[arg(long, value_name = "PATTERN", value_parser = glob::Pattern::new)]
     pub name: Option<glob::Pattern>,
-    /// Only such: f (files) or d (directories).
+    /// Only this type: f (files) or d (directories).
     #[arg(long = "type", value_name = "f|d", value_parser = kind)]
     pub kind: Option<transfer::tree::Kind>,
-    /// Files larger than this, as in 10MiB.
+    /// Only files larger than this, as in 10MiB.
     #[arg(long, value_name = "SIZE", value_parser = crate::config::units::parse_size)]
     pub larger: Option<u64>,
-    /// Files smaller than this.
+    /// Only files smaller than this.
     #[arg(long, value_name = "SIZE", value_parser = crate::config::units::parse_size)]
     pub smaller: Option<u64>,
-    /// Changed within this time, as in 2h.
+    /// Only what has changed within this time, as in 2h.
     #[arg(long, value_name = "TIME", value_parser = crate::config::units::parse_duration)]
     pub newer: Option<std::time::Duration>,
-    /// Not changed within this time.
+    /// Only what has not changed within this time.
     #[arg(long, value_name = "TIME", value_parser = crate::config::units::parse_duration)]
     pub older: Option<std::time::Duration>,
-    /// Down to this depth only.
+    /// Search only down to this depth.
     #[arg(long, value_name = "N")]
     pub max_depth: Option<usize>,
-    /// A line of JSON for each.
+    /// Print a line of JSON for each.
     #[arg(long)]
     pub json: bool,
 }
@@ -304,13 +304,14 @@ pub struct FindArgs {
 /// Arguments of `weir checksum`.
 #[derive(Args, Debug, Clone)]
 pub struct ChecksumArgs {
-    /// Of what.
-    #[arg(required = true, value_name = "PLACE")]
+    /// The files: local paths or `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
-    /// crc32c, adler32, or what else the server knows [default: crc32c here, at a server the one that it prefers].
+    /// crc32c, adler32, or another one that the server knows [default: crc32c here, at a server the one that it
+    /// prefers].
     #[arg(short, long, value_name = "NAME")]
     pub algorithm: Option<String>,
-    /// A line of JSON for each.
+    /// Print a line of JSON for each.
     #[arg(long)]
     pub json: bool,
 }
@@ -318,19 +319,19 @@ pub struct ChecksumArgs {
 /// Arguments of `weir touch`.
 #[derive(Args, Debug, Clone)]
 pub struct TouchArgs {
-    /// What.
-    #[arg(required = true, value_name = "PLACE")]
+    /// The files: local paths or `root://HOST[:PORT]//PATH`.
+    #[arg(required = true, value_name = "PATH")]
     pub places: Vec<String>,
 }
 
 /// Arguments of `weir ln`.
 #[derive(Args, Debug, Clone)]
 pub struct LnArgs {
-    /// What the new name stands for.
+    /// The file that the new name refers to.
     pub target: String,
     /// The new name.
     pub name: String,
-    /// A symbolic link.
+    /// Create a symbolic link.
     #[arg(short, long)]
     pub symbolic: bool,
 }
@@ -346,32 +347,36 @@ pub struct XattrArgs {
 /// What `weir xattr` does.
 #[derive(Subcommand, Debug, Clone)]
 pub enum XattrCommand {
-    /// Lists names and values.
+    /// List names and values.
     Ls {
-        /// Of what.
+        /// The file or directory.
+        #[arg(value_name = "PATH")]
         place: String,
     },
-    /// Prints a value.
+    /// Print a value.
     Get {
-        /// Of what.
+        /// The file or directory.
+        #[arg(value_name = "PATH")]
         place: String,
-        /// Which.
+        /// The attribute's name.
         name: String,
     },
-    /// Sets a value.
+    /// Set a value.
     Set {
-        /// Of what.
+        /// The file or directory.
+        #[arg(value_name = "PATH")]
         place: String,
-        /// Which.
+        /// The attribute's name.
         name: String,
-        /// To what.
+        /// The new value.
         value: String,
     },
-    /// Removes an attribute.
+    /// Remove an attribute.
     Rm {
-        /// Of what.
+        /// The file or directory.
+        #[arg(value_name = "PATH")]
         place: String,
-        /// Which.
+        /// The attribute's name.
         name: String,
     },
 }

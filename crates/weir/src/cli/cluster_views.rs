@@ -10,7 +10,7 @@ pub struct ManagerArgs {
     /// The data directory of the running manager.
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
-    /// Print JSON on stdout. Sizes in bytes.
+    /// Print JSON on stdout, with sizes in bytes.
     #[arg(long)]
     pub json: bool,
 }
@@ -18,7 +18,7 @@ pub struct ManagerArgs {
 /// Arguments of `weir missing`.
 #[derive(Args, Debug, Clone)]
 pub struct MissingArgs {
-    /// Only files that nobody can read just now.
+    /// List only files that nobody can read at this moment.
     #[arg(long)]
     pub unreadable: bool,
     /// Whom.
@@ -37,15 +37,16 @@ pub struct PolicyArgs {
 /// Commands on policies.
 #[derive(Subcommand, Debug, Clone)]
 pub enum PolicyCommand {
-    /// Gives a directory a policy, in the place of the one that it had.
+    /// Give a directory a policy, in place of its present one.
     ///
-    /// Refused if the stores that there are cannot meet it even if all of them are in order. Files that are there stay as they are.
+    /// Refused if the cluster's stores could not meet it even if all of them were online. Existing files stay as they
+    /// are.
     Set(PolicySetArgs),
-    /// Shows the policy of what is made in a directory, and the directory that it comes from.
+    /// Show the policy for new files in a directory, and the directory that it comes from.
     Get(PolicyPathArgs),
-    /// Takes the policy of a directory away: it inherits again.
+    /// Remove the policy of a directory: it inherits again.
     Remove(PolicyPathArgs),
-    /// Shows all directories that have a policy of their own.
+    /// List all directories that have a policy of their own.
     List(ManagerArgs),
 }
 
@@ -55,7 +56,8 @@ pub struct PolicySetArgs {
     /// The directory.
     #[arg(value_name = "PATH")]
     pub path: String,
-    /// The policy, as in `'replica(2)' sync=1 spread=site`; docs/how-to/policies.md has all words.
+    /// The policy, as in `'replica(2)' sync=1 spread=site`. Words are replica(N), sync=M, stripe(W, CHUNK),
+    /// spread=site|rack|host, near=client, prefer=LOCATION and class=NAME:REPLICAS.
     #[arg(value_name = "WORD", required = true)]
     pub words: Vec<String>,
     /// Whom.
@@ -96,18 +98,20 @@ pub struct StoreArgs {
 /// Commands on stores.
 #[derive(Subcommand, Debug, Clone)]
 pub enum StoreCommand {
-    /// Nothing new is put on it; what is there is read, and changed in place.
+    /// Put no new objects on the store; its existing ones are read, and changed in place.
     ReadOnly(OneStoreArgs),
-    /// It is used as ever.
+    /// Use the store for new objects again.
     Online(OneStoreArgs),
-    /// Takes it off the list. Refused while a group counts on it: `weir drain` or `weir repair` comes first.
+    /// Remove the store from the cluster. Refused while a group counts on it: run `weir drain` or `weir repair`
+    /// first.
     Remove(OneStoreArgs),
 }
 
 /// Which store.
 #[derive(Args, Debug, Clone)]
 pub struct OneStoreArgs {
-    /// Its number or its place, as `weir stores` shows them; of the place the end will do where it is the only one (`disk2`).
+    /// The store's number or location, as `weir stores` shows them. The end of the location is enough if no other
+    /// store has it (`disk2`).
     #[arg(value_name = "STORE")]
     pub store: String,
     /// Whom.
@@ -126,14 +130,15 @@ pub struct NodeArgs {
 /// Commands on nodes.
 #[derive(Subcommand, Debug, Clone)]
 pub enum NodeCommand {
-    /// Takes it off the list: it is let in no more. Refused while it is there. Its stores stay on theirs, and another node may bring them.
+    /// Remove the node from the cluster: it cannot connect any more. Refused while it is online. Its stores stay in
+    /// the cluster, and another node may bring them.
     Remove(OneNodeArgs),
 }
 
 /// Which node.
 #[derive(Args, Debug, Clone)]
 pub struct OneNodeArgs {
-    /// Its name or number, as `weir status` shows it.
+    /// The node's name or number, as `weir status` shows it.
     #[arg(value_name = "NODE")]
     pub name: String,
     /// Whom.
@@ -144,13 +149,13 @@ pub struct OneNodeArgs {
 /// Arguments of `weir drain`.
 #[derive(Args, Debug, Clone)]
 pub struct DrainArgs {
-    /// The store: its number, as `weir stores` shows it.
+    /// The store's number or location, as `weir stores` shows them.
     #[arg(value_name = "STORE")]
     pub store: Option<String>,
-    /// Do not empty it any more: it is used again. What has gone elsewhere stays there.
+    /// Stop draining the store: it is used again. What has moved elsewhere stays there.
     #[arg(long, requires = "store", conflicts_with = "wait")]
     pub stop: bool,
-    /// End when nothing is on it any more.
+    /// Wait until nothing is left on the store.
     #[arg(long, requires = "store")]
     pub wait: bool,
     /// Whom.
@@ -161,10 +166,10 @@ pub struct DrainArgs {
 /// Arguments of `weir repair`.
 #[derive(Args, Debug, Clone)]
 pub struct RepairArgs {
-    /// The store that is gone for good: its number or its place, as `weir stores` shows them.
+    /// The store that is gone for good: its number or location, as `weir stores` shows them.
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// Give it up although its node is there. What it has alone is lost.
+    /// Remove the store as lost although its node is online. What only this store has is lost.
     #[arg(long, requires = "store")]
     pub force: bool,
     /// Whom.

@@ -19,22 +19,23 @@ pub struct LocalArgs {
 /// Commands on a cluster on this machine.
 #[derive(Subcommand, Debug, Clone)]
 pub enum LocalCommand {
-    /// Makes a cluster in a folder, or starts the one that is there: a manager and disk servers, each a process of its own.
+    /// Create a cluster in a folder, or start the one that is there: a manager and disk servers, each a process of
+    /// its own.
     ///
-    /// Prints the ready line of `weir serve` when all are ready, and returns; the processes stay. Run again, it starts those that are not
-    /// running, with the addresses that they had.
+    /// Prints the ready line of `weir serve` when all nodes are ready, and returns; the processes stay. Run it again
+    /// to start the nodes that are not running, with the addresses that they had.
     Up(LocalUpArgs),
-    /// Kills nodes with SIGKILL, as a crash would.
+    /// Kill nodes with SIGKILL, as a crash would.
     Kill(LocalNodesArgs),
-    /// Stops nodes cleanly.
+    /// Stop nodes cleanly.
     Stop(LocalNodesArgs),
-    /// Starts nodes again, with the addresses that they had.
+    /// Start nodes again, with the addresses that they had.
     Start(LocalNodesArgs),
-    /// Stops all nodes, cleanly if they do so within 15 s. What they keep stays in the folder.
+    /// Stop all nodes, cleanly if they do so within 15 s. Their data stays in the folder.
     Down(LocalDirArgs),
-    /// Shows the nodes: which are running, and where they are reached.
+    /// Show the nodes: which are running, and their addresses.
     Status(LocalStatusArgs),
-    /// Starts a node in a session of its own; for `weir local` itself.
+    /// Start a node in a session of its own; for `weir local` itself.
     #[command(hide = true)]
     Detached(LocalDetachedArgs),
 }
@@ -45,7 +46,7 @@ pub struct LocalUpArgs {
     /// The folder of the cluster: a new one, an empty one, or that of an earlier `up`.
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
-    /// How many disk servers there are to be; one that has some gets more [default: 4, or as many as there are].
+    /// The number of disk servers. A cluster that has fewer gets more [default: 4, or as many as there are].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(LOCAL_DISKS_MAX)))]
     pub disks: Option<u16>,
     /// The loopback address for clients; port 0 picks a free one [default: 127.0.0.1:1094, or as before].
@@ -89,10 +90,10 @@ pub struct LocalStatusArgs {
 /// Arguments of `weir local detached`.
 #[derive(Args, Debug, Clone)]
 pub struct LocalDetachedArgs {
-    /// Where to write which process it is.
+    /// The file for the process's number.
     #[arg(long, value_name = "FILE")]
     pub pid_file: PathBuf,
-    /// What `weir` is to be run with.
+    /// The arguments with which to run `weir`.
     #[arg(last = true, value_name = "ARGUMENT", required = true)]
     pub arguments: Vec<OsString>,
 }

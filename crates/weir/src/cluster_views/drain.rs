@@ -33,7 +33,7 @@ fn wait(args: &DrainArgs, store: StoreId) -> Result<(), Failure> {
         let Some(leaver) = view.draining.iter().find(|leaver| leaver.store == store.to_string()) else {
             return Err(Failure::message(
                 Exit::Failed,
-                format!("store {store} is not emptied any more: somebody has stopped it"),
+                format!("store {store} is not draining any more: draining was stopped"),
             ));
         };
         if leaver.is_empty {
@@ -53,7 +53,7 @@ fn wait(args: &DrainArgs, store: StoreId) -> Result<(), Failure> {
 
 fn in_words(view: &RepairView) -> Vec<String> {
     if view.draining.is_empty() {
-        return vec!["no store is being emptied".into()];
+        return vec!["no store is draining".into()];
     }
     let mut lines: Vec<String> = view.draining.iter().map(standing).collect();
     if view.draining.iter().any(|leaver| !leaver.is_empty) {
@@ -67,9 +67,9 @@ fn in_words(view: &RepairView) -> Vec<String> {
 fn standing(leaver: &LeaverView) -> String {
     let LeaverView { store, location, groups, is_empty } = leaver;
     match groups {
-        0 if *is_empty => format!("store {store} at {location} is empty: its disk can be taken away"),
-        0 => format!("store {store} at {location}: all of it is on others; what is left there is being deleted"),
-        _ => format!("store {store} at {location} is being emptied: {} on it", counted_groups(*groups)),
+        0 if *is_empty => format!("store {store} at {location} is drained: its disk can be taken away"),
+        0 => format!("store {store} at {location}: everything is on other stores; its replicas are being deleted"),
+        _ => format!("store {store} at {location} is draining: {} on it", counted_groups(*groups)),
     }
 }
 
@@ -79,7 +79,7 @@ fn counted_groups(groups: u64) -> String {
 
 fn stuck(view: &RepairView, leaver: &LeaverView) -> Vec<String> {
     let of_it = view.stuck.iter().filter(|stuck| stuck.store == leaver.store);
-    of_it.map(|stuck| format!("group {} cannot do without store {}: {}", stuck.group, stuck.store, stuck.why)).collect()
+    of_it.map(|stuck| format!("group {} still needs store {}: {}", stuck.group, stuck.store, stuck.why)).collect()
 }
 
 #[cfg(test)]
@@ -109,18 +109,15 @@ mod tests {
         assert_eq!(
             in_words(&with(leaver(2, false))),
             [
-                "store 7 at s/r/h is being emptied: 2 groups still count on it",
-                "1 group being filled; copies that are owed: more than 3, 2 just being made",
-                "group 4 cannot do without store 7: no room",
+                "store 7 at s/r/h is draining: 2 groups still count on it",
+                "1 group in backfill; missing replicas: more than 3, 2 being made",
+                "group 4 still needs store 7: no room",
             ]
         );
         let deleting = in_words(&with(leaver(0, false)));
-        assert_eq!(deleting[0], "store 7 at s/r/h: all of it is on others; what is left there is being deleted");
+        assert_eq!(deleting[0], "store 7 at s/r/h: everything is on other stores; its replicas are being deleted");
         let empty = in_words(&RepairView { stuck: Vec::new(), ..with(leaver(0, true)) });
-        assert_eq!(empty, ["store 7 at s/r/h is empty: its disk can be taken away"]);
-        assert_eq!(
-            in_words(&RepairView { draining: Vec::new(), ..with(leaver(0, true)) }),
-            ["no store is being emptied"]
-        );
+        assert_eq!(empty, ["store 7 at s/r/h is drained: its disk can be taken away"]);
+        assert_eq!(in_words(&RepairView { draining: Vec::new(), ..with(leaver(0, true)) }), ["no store is draining"]);
     }
 }

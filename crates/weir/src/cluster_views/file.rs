@@ -36,9 +36,10 @@ fn in_words(path: &str, file: &FileView) -> Vec<String> {
     }
     lines.push(String::new());
     if let Some(chunk) = content.chunk {
-        lines.push(format!("dealt out over {} units in chunks of {}", content.units.len(), show_size(chunk)));
+        lines.push(format!("striped over {} units in chunks of {}", content.units.len(), show_size(chunk)));
         let rows: Vec<Vec<String>> = (0..).zip(&content.units).flat_map(rows_of_unit).collect();
-        lines.extend(table_lines(&["unit", "length", "content", "place", "node", "state", "copy", "store"], &rows));
+        lines
+            .extend(table_lines(&["unit", "length", "object", "location", "node", "state", "replica", "store"], &rows));
         return lines;
     }
     if content.copies.is_empty() {
@@ -46,7 +47,7 @@ fn in_words(path: &str, file: &FileView) -> Vec<String> {
         return lines;
     }
     let rows: Vec<Vec<String>> = content.copies.iter().map(row).collect();
-    lines.extend(table_lines(&["place", "node", "state", "copy", "store"], &rows));
+    lines.extend(table_lines(&["location", "node", "state", "replica", "store"], &rows));
     lines
 }
 
@@ -70,7 +71,7 @@ fn of_content(content: &ContentView) -> String {
         Some(_) => String::new(),
         None => format!(" of group {group}"),
     };
-    format!("{state}{len}, content {:016x}{group}, generation {generation}{sums}", object.0)
+    format!("{state}{len}, object {:016x}{group}, generation {generation}{sums}", object.0)
 }
 
 /// A row for each of a unit's copies, or one that says that it has none.
@@ -94,12 +95,12 @@ fn row(copy: &CopyView) -> Vec<String> {
         copy.node.map(|node| node.to_string()).unwrap_or_default(),
         copy.state.map(|state| state.to_string()).unwrap_or_default(),
         match copy.has {
-            CopyState::ObjectDigest if copy.state == Some(StoreState::Lost) => "not to be had",
-            CopyState::ObjectDigest => "there",
-            CopyState::MissingReplica => "owed",
+            CopyState::Whole if copy.state == Some(StoreState::Lost) => "not available",
+            CopyState::Whole => "there",
+            CopyState::MissingReplica => "missing",
             CopyState::BeingMade => "being made",
-            CopyState::Primary => "primary of its writing",
-            CopyState::TakesPart => "takes part in its writing",
+            CopyState::Primary => "primary of the open write",
+            CopyState::InSync => "in sync",
             CopyState::Later => "gets it after the close",
         }
         .into(),

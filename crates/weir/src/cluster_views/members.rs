@@ -21,7 +21,7 @@ pub(crate) fn store(args: &StoreArgs) -> Result<Exit, Failure> {
         let found = stores.iter().find(|view| view.store == store);
         vec![match found {
             Some(view) => format!("store {store} at {} is {}", view.location, view.state),
-            None => format!("store {store} is off the list; {} left", counted(stores.len() as u64, "store")),
+            None => format!("store {store} is removed; {} left", counted(stores.len() as u64, "store")),
         }]
     })
 }
@@ -30,6 +30,6 @@ pub(crate) fn store(args: &StoreArgs) -> Result<Exit, Failure> {
 pub(crate) fn node(args: &NodeArgs) -> Result<Exit, Failure> {
     let NodeCommand::Remove(args) = &args.command;
     show(&args.manager, &Ask::NodeRemove { name: args.name.clone() }, |status: &StatusView| {
-        vec![format!("node {} is off the list; {} left", args.name, counted(status.nodes.len() as u64, "node"))]
+        vec![format!("node {} is removed; {} left", args.name, counted(status.nodes.len() as u64, "node"))]
     })
 }

@@ -76,13 +76,13 @@ fn in_words(file: &MissingFile) -> String {
     let units: Vec<String> = units.iter().map(u8::to_string).collect();
     let units = match units.len() {
         0 => String::new(),
-        1 => format!(", unit {}", units.join("")),
-        _ => format!(", units {}", units.join(", ")),
+        1 => format!(", stripe unit {}", units.join("")),
+        _ => format!(", stripe units {}", units.join(", ")),
     };
     let what = match lacks {
-        Shortage::Lost => "lost: all stores that had it were given up".to_owned(),
-        Shortage::Away => "cannot be read: no store that has it is there".to_owned(),
-        Shortage::Copies => format!("{copies} of {of} copies"),
+        Shortage::Lost => "lost: all stores that had it are removed as lost".to_owned(),
+        Shortage::Away => "cannot be read: no store that has it is online".to_owned(),
+        Shortage::Copies => format!("{copies} of {of} replicas"),
     };
     let stores = if stores.is_empty() { "none".to_owned() } else { stores.join(", ") };
     format!("{path}: {what}{units}; without {stores}")
@@ -104,7 +104,7 @@ impl Sums {
             counted(self.away, "file")
         );
         if !unreadable {
-            said.push_str(&format!(", {} with fewer copies than there should be", counted(self.copies, "file")));
+            said.push_str(&format!(", {} under-replicated", counted(self.copies, "file")));
         }
         said
     }
@@ -125,19 +125,19 @@ mod tests {
             of: 2,
             stores: vec!["store 7 at s/r/h (node 2)".into()],
         };
-        assert_eq!(in_words(&file(Shortage::Copies, &[])), "/a: 1 of 2 copies; without store 7 at s/r/h (node 2)");
+        assert_eq!(in_words(&file(Shortage::Copies, &[])), "/a: 1 of 2 replicas; without store 7 at s/r/h (node 2)");
         assert!(
             in_words(&file(Shortage::Lost, &[3]))
-                .starts_with("/a: lost: all stores that had it were given up, unit 3;")
+                .starts_with("/a: lost: all stores that had it are removed as lost, stripe unit 3;")
         );
-        assert!(in_words(&file(Shortage::Away, &[0, 3])).contains("is there, units 0, 3; without"));
+        assert!(in_words(&file(Shortage::Away, &[0, 3])).contains("is online, stripe units 0, 3; without"));
         let mut sums = Sums::default();
         for lacks in [Shortage::Lost, Shortage::Copies, Shortage::Copies] {
             sums.add(&file(lacks, &[]));
         }
         assert_eq!(
             sums.in_words(false),
-            "1 file lost, 0 files that cannot be read until a store comes back, 2 files with fewer copies than there should be"
+            "1 file lost, 0 files that cannot be read until a store comes back, 2 files under-replicated"
         );
     }
 }

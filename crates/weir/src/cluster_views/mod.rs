@@ -82,7 +82,7 @@ fn the_store(stores: &[StoreView], said: &str) -> Result<StoreId, String> {
         || found.iter().map(|view| format!("{} at {}", view.store, view.location)).collect::<Vec<_>>().join(", ");
     match found.as_slice() {
         [one] => Ok(one.store),
-        [] => Err(format!("there is no store {said}, nor one at such a place; `weir stores` lists them")),
+        [] => Err(format!("there is no store {said}, nor one at such a location; `weir stores` lists them")),
         _ => Err(format!("there are several stores at {said}: {}; say which by its number", shown())),
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
         PolicyCommand::Remove(args) => show(&args.manager, &Ask::PolicyRemove { path: args.path.clone() }, in_words),
         PolicyCommand::List(args) => show(args, &Ask::PolicyList, |all: &Vec<PolicyView>| {
             if all.is_empty() {
-                return vec!["no directory has a policy: every file has one copy, on any store".into()];
+                return vec!["no directory has a policy: every file has one replica, on any store".into()];
             }
             let rows: Vec<Vec<String>> = all.iter().map(|one| vec![one.path.clone(), one.policy.clone()]).collect();
             table_lines(&["directory", "policy"], &rows)

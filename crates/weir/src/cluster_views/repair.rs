@@ -16,7 +16,7 @@ pub(crate) fn run(args: &RepairArgs) -> Result<Exit, Failure> {
 
 fn in_words(view: &RepairView) -> Vec<String> {
     if view.lost.is_empty() {
-        return vec!["no store was given up".into()];
+        return vec!["no store is removed as lost".into()];
     }
     let mut lines: Vec<String> = view
         .lost
@@ -41,10 +41,7 @@ fn in_words(view: &RepairView) -> Vec<String> {
 pub(super) fn under_way(view: &RepairView) -> String {
     let more = if view.missing.and_more { "more than " } else { "" };
     let groups = counted(view.backfill, "group");
-    format!(
-        "{groups} being filled; copies that are owed: {more}{}, {} just being made",
-        view.missing.count, view.copying
-    )
+    format!("{groups} in backfill; missing replicas: {more}{}, {} being made", view.missing.count, view.copying)
 }
 
 /// What could not be copied, if anything.
@@ -53,7 +50,7 @@ pub(super) fn failed(view: &RepairView) -> Option<String> {
     let what = path.as_deref().unwrap_or("a file that was removed since");
     let times = counted(view.failed, "time");
     Some(format!(
-        "{times} a copy could not be made, and is tried again; the latest: {what}, from {from} to {to} (their logs say why)"
+        "{times} a replica could not be made, and repair tries again; the latest: {what}, from {from} to {to} (their logs say why)"
     ))
 }
 
@@ -81,19 +78,19 @@ mod tests {
             in_words(&view),
             [
                 "store 7 at s/r/h is lost; 2 groups count on it",
-                "1 group being filled; copies that are owed: 3, 2 just being made"
+                "1 group in backfill; missing replicas: 3, 2 being made"
             ]
         );
         let last_failed = FailedCopyView { path: Some("/f".into()), from: "store 1".into(), to: "store 2".into() };
         let lines = in_words(&RepairView { failed: 3, last_failed: Some(last_failed), ..view.clone() });
         assert_eq!(
             lines[2],
-            "3 times a copy could not be made, and is tried again; the latest: /f, from store 1 to store 2 (their logs say why)"
+            "3 times a replica could not be made, and repair tries again; the latest: /f, from store 1 to store 2 (their logs say why)"
         );
         let stuck = vec![StuckView { group: 4, store: "7".into(), why: "no room".into() }];
         let lines = in_words(&RepairView { lost: vec![lost(0)], stuck, ..view.clone() });
         assert_eq!(lines[0], "store 7 at s/r/h is replaced: no group counts on it any more");
         assert_eq!(lines[2], "group 4 stays without store 7: no room");
-        assert_eq!(in_words(&RepairView { lost: Vec::new(), ..view }), ["no store was given up"]);
+        assert_eq!(in_words(&RepairView { lost: Vec::new(), ..view }), ["no store is removed as lost"]);
     }
 }

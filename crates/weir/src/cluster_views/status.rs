@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
 
 fn in_words(status: &StatusView) -> Vec<String> {
     let rows: Vec<Vec<String>> = status.nodes.iter().map(row).collect();
-    let mut lines = table_lines(&["node", "name", "role", "here", "stores", "place", "clients", "nodes"], &rows);
+    let mut lines = table_lines(&["node", "name", "role", "state", "stores", "location", "clients", "nodes"], &rows);
     lines.push(String::new());
     let all = status.stores.values().sum();
     let states: Vec<String> = status.stores.iter().map(|(state, count)| format!("{count} {state}")).collect();
@@ -28,27 +28,26 @@ fn in_words(status: &StatusView) -> Vec<String> {
     });
     lines.push(format!("{} free of {} on stores that take files", show_size(status.room), show_size(status.capacity)));
     lines.push(format!("{} being written", how_many(status.writers, "file")));
-    let copying = if status.copying > 0 { format!(", {} just being made", status.copying) } else { String::new() };
-    lines.push(format!("{} owed{copying}", how_many(status.missing, "copy")));
+    let copying = if status.copying > 0 { format!(", {} being made", status.copying) } else { String::new() };
+    lines.push(format!("{}{copying}", how_many(status.missing, "missing replica")));
     if status.groups_under_replicated > 0 {
         let all = counted(status.groups_under_replicated, "group");
         let without = match status.groups_without {
             0 => String::new(),
-            count => format!(", {count} of them with none: what only they have cannot be read"),
+            count => format!(", {count} of them with none online: what only they have cannot be read"),
         };
-        lines.push(format!("{all} of stores with some that are not there{without} (`weir missing` lists the files)"));
+        lines.push(format!("{all} under-replicated{without} (`weir missing` lists the files)"));
     }
-    lines.push(format!("{} to be deleted from stores", how_many(status.deletions, "content")));
+    lines.push(format!("{} to be deleted from stores", how_many(status.deletions, "object")));
     if status.is_older_than_stores {
-        lines.push("the names are older than what is on the stores, as after they were brought back from an old copy: what was made since has no name".into());
+        lines.push("the namespace is older than the objects on the stores, as after a restore from a backup: files that were created since have no names".into());
     }
     lines
 }
 
 fn how_many(counted: Counted, what: &str) -> String {
-    let plural = match (counted.count, what) {
-        (1, _) => what.to_owned(),
-        (_, "copy") => "copies".into(),
+    let plural = match counted.count {
+        1 => what.to_owned(),
         _ => format!("{what}s"),
     };
     let more = if counted.and_more { "more than " } else { "" };
@@ -80,8 +79,8 @@ mod tests {
     #[test]
     fn numbers_read_as_sentences() {
         let said = |count, and_more, what| how_many(Counted { count, and_more }, what);
-        assert_eq!(said(0, false, "copy"), "0 copies");
-        assert_eq!(said(1, false, "copy"), "1 copy");
+        assert_eq!(said(0, false, "missing replica"), "0 missing replicas");
+        assert_eq!(said(1, false, "missing replica"), "1 missing replica");
         assert_eq!(said(1, false, "file"), "1 file");
         assert_eq!(said(100_000, true, "file"), "more than 100000 files");
     }

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
             return vec!["there are no stores yet; disk servers bring them when they join".into()];
         }
         let rows: Vec<Vec<String>> = stores.iter().map(row).collect();
-        let heading = ["place", "node", "class", "state", "capacity", "free", "store"];
+        let heading = ["location", "node", "class", "state", "capacity", "free", "store"];
         let mut lines = table_lines(&heading, &rows);
         lines.push(counted(stores.len() as u64, "store"));
         lines

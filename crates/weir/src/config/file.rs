@@ -304,8 +304,8 @@ mod tests {
 
     #[test]
     fn stores_are_tables_of_their_own() {
-        let text = "role = \"disk\"\nplace = \"cern/r1/d1\"\nmanagers = [\"mgr1:1095\", \"[::1]:1095\"]\n\
-            [[store]]\ndir = \"/data1\"\nplace = \"cern/r2/d1\"\nclass = \"t1\"\nreserve = \"10GiB\"\n[[store]]\ndir = \"/data2\"\n";
+        let text = "role = \"disk\"\nlocation = \"cern/r1/d1\"\nmanagers = [\"mgr1:1095\", \"[::1]:1095\"]\n\
+            [[store]]\ndir = \"/data1\"\nlocation = \"cern/r2/d1\"\nclass = \"t1\"\nreserve = \"10GiB\"\n[[store]]\ndir = \"/data2\"\n";
         let config = parse(text).unwrap();
         assert_eq!((config.role, config.managers.len()), (Some(crate::config::ClusterRole::Disk), 2));
         let first = StoreTable {
@@ -321,8 +321,8 @@ mod tests {
             ("[[store]]\nclass = \"t1\"\n", "`store.dir` is missing"),
             ("[[store]]\ndirr = \"/d\"\n", "weir.toml:2:1: unknown key `store.dirr`; did you mean `store.dir`?"),
             (
-                "[[store]]\ndir = \"/d\"\nplace = \"cern\"\n",
-                "weir.toml:3:9: `store.place` is wrong: `cern` is not a place",
+                "[[store]]\ndir = \"/d\"\nlocation = \"cern\"\n",
+                "weir.toml:3:9: `store.location` is wrong: `cern` is not a location",
             ),
             ("[[store]]\ndir = \"/d\"\nreserve = 5\n", "takes a size with its unit"),
             ("class = \"a b\"\n", "`class` is no name of a class"),

@@ -93,7 +93,7 @@ pub const KEYS: &[Key] = &[
         live: false,
     },
     Key {
-        name: "place",
+        name: "location",
         default: None,
         set: |c, v| location(v).map(|v| c.location = Some(v)),
         same: |a, b| a.location == b.location,
@@ -292,7 +292,7 @@ pub const KEYS: &[Key] = &[
         live: true,
     },
     Key {
-        name: "clients.places",
+        name: "clients.locations",
         default: Some(Given::List(&[])),
         set: |c, v| client_locations(v).map(|v| c.client_locations = v),
         same: |a, b| a.client_locations == b.client_locations,
@@ -303,7 +303,7 @@ pub const KEYS: &[Key] = &[
 /// The keys of a `[[store]]`.
 pub const STORE_KEYS: &[StoreKey] = &[
     StoreKey { name: "store.dir", set: |s, v| text(v).map(|v| s.dir = PathBuf::from(v)) },
-    StoreKey { name: "store.place", set: |s, v| location(v).map(|v| s.location = Some(v)) },
+    StoreKey { name: "store.location", set: |s, v| location(v).map(|v| s.location = Some(v)) },
     StoreKey { name: "store.class", set: |s, v| class(v).map(|v| s.class = Some(v)) },
     StoreKey { name: "store.reserve", set: |s, v| size(v, 0, 1 << 50).map(|v| s.reserve = Some(v)) },
 ];
@@ -360,7 +360,7 @@ fn hosts(given: Given<'_>) -> Result<Vec<String>, String> {
 
 fn client_locations(given: Given<'_>) -> Result<LocationRanges, String> {
     let Given::List(ranges) = given else {
-        return Err("takes a list of ranges with their places, as in [\"10.1.0.0/16 cern/r12\"]".into());
+        return Err("takes a list of ranges with their locations, as in [\"10.1.0.0/16 cern/r12\"]".into());
     };
     LocationRanges::parse(ranges.iter().copied()).map_err(|error| format!("has one in it that cannot be: {error}"))
 }

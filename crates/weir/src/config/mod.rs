@@ -19,9 +19,9 @@ use crate::cli::ServeArgs;
 #[derive(clap::ValueEnum, serde::Serialize, serde::Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClusterRole {
-    /// It has the names, and decides.
+    /// It holds the namespace and decides where files go.
     Manager,
-    /// It has stores.
+    /// It has stores, which hold the bytes of files.
     Disk,
 }
 
@@ -197,13 +197,13 @@ mod tests {
 
     /// A configuration in which nothing is as it is by default.
     fn other() -> Config {
-        let text = "data = \"/d\"\nrole = \"disk\"\nlisten = \"x\"\nnodes = \"x\"\nadvertise = \"x:1\"\nmanagers = [\"x:1\"]\nplace = \"a/b/c\"\n\
+        let text = "data = \"/d\"\nrole = \"disk\"\nlisten = \"x\"\nnodes = \"x\"\nadvertise = \"x:1\"\nmanagers = [\"x:1\"]\nlocation = \"a/b/c\"\n\
             class = \"t1\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
             grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\n\
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\
-            third_party_copy = false\nthird_party_sources = [\"a\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\ncopies.rate = \"1MiB\"\nclients.places = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n";
+            third_party_copy = false\nthird_party_sources = [\"a\"]\nscrub.rate = \"1MiB\"\nscrub.period = \"1d\"\ncopies.rate = \"1MiB\"\nclients.locations = [\"10.0.0.0/8 a\"]\n[[store]]\ndir = \"/s\"\n";
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         Config::load(Some(file.path())).unwrap()

@@ -19,8 +19,7 @@ impl Standing {
     #[must_use]
     pub fn of(file: &FileView) -> Option<Self> {
         let content = file.content.as_ref()?;
-        let can_be_read =
-            |copy: &&CopyView| copy.has == CopyState::ObjectDigest && copy.state == Some(StoreState::Online);
+        let can_be_read = |copy: &&CopyView| copy.has == CopyState::Whole && copy.state == Some(StoreState::Online);
         let there = content.copies.iter().filter(can_be_read).filter_map(node).collect();
         Some(Self { state: content.state, len: content.len, there })
     }
@@ -45,7 +44,7 @@ pub fn primary(file: &FileView) -> Option<String> {
 #[must_use]
 pub fn writes_to(file: &FileView, name: &str) -> bool {
     let copies = file.content.as_ref().map_or(&[][..], |content| &content.copies);
-    let takes = |copy: &&CopyView| matches!(copy.has, CopyState::Primary | CopyState::TakesPart);
+    let takes = |copy: &&CopyView| matches!(copy.has, CopyState::Primary | CopyState::InSync);
     copies.iter().filter(takes).any(|copy| node(copy).as_deref() == Some(name))
 }
 

@@ -45,12 +45,12 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
         Stop::by_signals().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
     let within = args.within.clone().unwrap_or_else(std::env::temp_dir);
     let place = tempfile::Builder::new().prefix("weir-demo-").tempdir_in(&within).map_err(|error| {
-        Failure::message(Exit::Failed, format!("cannot make a place in {}: {error}", within.display()))
+        Failure::message(Exit::Failed, format!("cannot create a folder in {}: {error}", within.display()))
     })?;
     let mut screen = Screen::stdout();
     screen.title(&format!("weir {} demo", env!("CARGO_PKG_VERSION")), &format!("in {}", place.path().display()));
     if cluster::in_memory(place.path()) {
-        screen.note("this place is kept in memory: rates say nothing about a disk; --within DIR picks another");
+        screen.note("this folder is in memory: rates say nothing about a disk; --within DIR picks another");
     }
     let client = match clients::stock_version(&stop) {
         Some(version) => {
@@ -71,7 +71,7 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
         }
         // What was under way when the demo was stopped has failed for that reason.
         Err(_) if stop.is_asked() => {
-            screen.verdict(false, "Stopped before the end; nothing that was started goes on.");
+            screen.verdict(false, "Stopped before the end; nothing is left running.");
             Exit::Failed
         }
         Err(trouble) => {
@@ -80,7 +80,7 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
                 Trouble::Failed(error) => format!("the demo could not go on: {error}"),
             };
             screen.bad(&reason);
-            screen.verdict(false, "Not as it should be. The manager's log ends:");
+            screen.verdict(false, "Something is wrong. The manager's log ends:");
             for line in Cluster::log_end(&place.path().join("cluster")).lines() {
                 screen.note(line);
             }

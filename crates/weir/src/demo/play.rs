@@ -269,7 +269,7 @@ impl Stage<'_> {
     fn standing(&self, path: &str) -> Result<Standing, Trouble> {
         let file = self.cluster.file(path);
         let file = file.ok_or_else(|| Trouble::Wrong(format!("the manager does not say where {path} is")))?;
-        Standing::of(&file).ok_or_else(|| Trouble::Wrong(format!("the manager says that {path} has no content")))
+        Standing::of(&file).ok_or_else(|| Trouble::Wrong(format!("the manager says that {path} has no object")))
     }
 
     fn standings(&self) -> Result<Vec<Standing>, Trouble> {
@@ -278,11 +278,11 @@ impl Stage<'_> {
 
     /// The killed disk server comes back, and each stream gets its copies.
     fn restore(&mut self, victim: &str) -> Result<Vec<Standing>, Trouble> {
-        self.screen.step(&format!("Start {victim} again, and see the copies restored"));
+        self.screen.step(&format!("Start {victim} again, and see the replicas restored"));
         let count = |all: &[Standing]| all.iter().map(|one| one.there.len()).sum::<usize>();
         let wanted = self.streams.len() * COPIES;
         let before = count(&self.standings()?);
-        self.screen.note(&format!("before: {before} of {wanted} copies of the streams can be read"));
+        self.screen.note(&format!("before: {before} of {wanted} replicas of the streams can be read"));
         let took = self.cluster.start(victim)?;
         self.screen.good(&format!("{victim} is online after {}", show_duration(took)));
         let begin = Instant::now();
@@ -295,17 +295,18 @@ impl Stage<'_> {
                 break all;
             }
             if there != told {
-                self.screen.note(&format!("{:>5.1} s: {there} of {wanted} copies", begin.elapsed().as_secs_f64()));
+                self.screen.note(&format!("{:>5.1} s: {there} of {wanted} replicas", begin.elapsed().as_secs_f64()));
                 told = there;
             }
             if begin.elapsed() > PATIENCE {
                 let seconds = PATIENCE.as_secs();
-                return Err(Trouble::Wrong(format!("{there} of {wanted} copies are there {seconds} s later")));
+                return Err(Trouble::Wrong(format!("{there} of {wanted} replicas are there {seconds} s later")));
             }
             std::thread::sleep(STEP * 5);
         };
         let took = show_duration(begin.elapsed());
-        self.screen.good(&format!("{wanted} of {wanted} copies are there {took} later; nothing is owed any more"));
+        self.screen
+            .good(&format!("{wanted} of {wanted} replicas are there {took} later; no replica is missing any more"));
         Ok(after)
     }
 
@@ -315,7 +316,8 @@ impl Stage<'_> {
         let Some(other) = standing.there.iter().find(|node| *node != victim) else {
             return Err(Trouble::Wrong(format!("stream1 is on {victim} alone")));
         };
-        self.screen.step(&format!("Kill {other}, which has the other copy of stream1: what was restored has to do"));
+        self.screen
+            .step(&format!("Kill {other}, which has the other replica of stream1: only the restored one is left"));
         self.cluster.kill(other)?;
         self.compare_streams("read back after that")
     }
@@ -350,8 +352,9 @@ impl Stage<'_> {
         self.screen.table(&["", "bytes", "time", "rate"], &rows);
         let wait = show_duration(recorded.followed.longest_pause);
         self.screen.note(&format!(
-            "A pause is the longest time for which weir cp took nothing while the stream had more; it holds some MiB. The streams are paced at {}/s, \
-             so their rates are no measure of speed. The reader's longest wait was {wait}. The times of reading include the start of each weir cp.",
+            "A pause is the longest time in which weir cp read nothing although the stream had more; it buffers some \
+             MiB. The streams are paced at {}/s, so their rates are no measure of speed. The reader's longest wait \
+             was {wait}. The times of reading include the start of each weir cp.",
             show_size(u64::from(PER_SECOND))
         ));
     }

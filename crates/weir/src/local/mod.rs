@@ -208,7 +208,7 @@ fn status(args: &LocalStatusArgs) -> Result<Exit, Failure> {
                 "pid": nodes.process(node).map(|process| process.pid()),
                 "clients": node.listen,
                 "nodes": node.nodes,
-                "place": node.location,
+                "location": node.location,
                 "data": nodes.data(node).to_string_lossy(),
                 "log": nodes.log(node).to_string_lossy(),
             })
@@ -228,7 +228,7 @@ fn status(args: &LocalStatusArgs) -> Result<Exit, Failure> {
         ]
     };
     let rows: Vec<_> = nodes.plan.nodes.iter().map(row).collect();
-    for line in table_lines(&["node", "process", "clients", "nodes", "place"], &rows) {
+    for line in table_lines(&["node", "process", "clients", "nodes", "location"], &rows) {
         say(&line)?;
     }
     say(&format!("data directories and logs: {}", nodes.dir.display()))?;

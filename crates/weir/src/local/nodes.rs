@@ -102,7 +102,7 @@ impl Nodes {
         command.arg(self.data(node)).arg("--listen").arg(node.listen.to_string());
         command.arg("--nodes").arg(node.nodes.to_string());
         if let Some(location) = &node.location {
-            command.arg("--place").arg(location);
+            command.arg("--location").arg(location);
         }
         let config = self.dir.join(CONFIG);
         if config.exists() {

@@ -126,7 +126,7 @@ impl Plan {
         };
         let fits = (1..=usize::from(LOCAL_DISKS_MAX) + 1).contains(&plan.nodes.len());
         if !fits || !plan.nodes.iter().enumerate().all(is_right) {
-            return Err("it does not begin with `manager`, followed by `disk1` and so on, each with loopback addresses and a place".into());
+            return Err("it does not begin with `manager`, followed by `disk1` and so on, each with loopback addresses and a location".into());
         }
         Ok(plan)
     }

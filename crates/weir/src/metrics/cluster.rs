@@ -47,7 +47,7 @@ impl ClusterSource {
         match self {
             Self::Manager { manager, .. } => match manager.top_view() {
                 Ok(view) => of_manager(out, &view),
-                Err(error) => tracing::warn!("the cluster cannot be counted for the metrics: {error}"),
+                Err(error) => tracing::warn!("the cluster's metrics cannot be computed: {error}"),
             },
             Self::Disk(disk) => of_disk_server(out, disk),
         }
@@ -66,7 +66,7 @@ fn of_manager(out: &mut Exposition, view: &TopView) {
         };
         *nodes.entry(state).or_default() += 1;
     }
-    out.family("weir_cluster_nodes", Gauge, "Disk servers, by how they stand");
+    out.family("weir_cluster_nodes", Gauge, "Disk servers, by state");
     for (state, count) in nodes {
         out.labelled(&[("state", state)], count);
     }
@@ -76,25 +76,41 @@ fn of_manager(out: &mut Exposition, view: &TopView) {
         out.labelled(&[("state", &state.to_string())], count);
     }
     out.family("weir_cluster_capacity_bytes", Gauge, "Bytes of the stores that take files").sample(status.capacity);
-    out.family("weir_cluster_room_bytes", Gauge, "Bytes that can still be used on them").sample(status.room);
-    out.family("weir_cluster_writers", Gauge, "Files being written; counted to 10,000").sample(status.writers.count);
-    out.family("weir_cluster_copies_owed", Gauge, "Copies that are owed to stores; counted to 10,000")
+    out.family("weir_cluster_room_bytes", Gauge, "Bytes that can still be used on the stores").sample(status.room);
+    out.family("weir_cluster_writers", Gauge, "Files being written; at most about 10,000 are counted")
+        .sample(status.writers.count);
+    out.family("weir_cluster_missing_replicas", Gauge, "Missing replicas; at most about 10,000 are counted")
         .sample(status.missing.count);
-    out.family("weir_cluster_copies_running", Gauge, "Of these being made").sample(status.copying);
-    out.family("weir_cluster_groups_lacking", Gauge, "Groups of stores of which some are not there")
-        .sample(status.groups_under_replicated);
-    out.family("weir_cluster_groups_without", Gauge, "Of these such of which none is there")
-        .sample(status.groups_without);
-    out.family("weir_cluster_copies_total", Counter, "Copies that were owed and were made").sample(view.copies_made);
-    out.family("weir_cluster_copied_bytes_total", Counter, "Bytes of these").sample(view.copied_bytes);
+    out.family("weir_cluster_copies_running", Gauge, "Missing replicas that repair makes at this moment")
+        .sample(status.copying);
+    out.family(
+        "weir_cluster_groups_under_replicated",
+        Gauge,
+        "Groups with stores that are not online: their files are under-replicated",
+    )
+    .sample(status.groups_under_replicated);
+    out.family(
+        "weir_cluster_groups_without",
+        Gauge,
+        "Groups with no store online: files that only they have cannot be read",
+    )
+    .sample(status.groups_without);
+    out.family("weir_cluster_copies_total", Counter, "Missing replicas that repair has made").sample(view.copies_made);
+    out.family("weir_cluster_copied_bytes_total", Counter, "Bytes of the replicas that repair has made")
+        .sample(view.copied_bytes);
 }
 
 fn of_disk_server(out: &mut Exposition, disk: &DiskServer) {
     use Kind::Gauge;
     let figures = disk.figures();
-    out.family("weir_in_session", Gauge, "1 while the manager lets it answer").sample(u8::from(figures.is_in_session));
-    out.family("weir_load_ratio", Gauge, "How much of what it can move at a time it moved in the last second, 0 to 1")
-        .sample(f64::from(figures.load_permille) / 1000.0);
+    out.family("weir_in_session", Gauge, "1 while the disk server holds a lease and may answer")
+        .sample(u8::from(figures.is_in_session));
+    out.family(
+        "weir_load_ratio",
+        Gauge,
+        "Share of its transfer capacity that the disk server used in the last second, 0 to 1",
+    )
+    .sample(f64::from(figures.load_permille) / 1000.0);
     let stores: Vec<_> = figures.stores.iter().map(|store| (store.store.to_string(), store)).collect();
     let mut each = |name, help, value: &dyn Fn(&disk_server::StoreFigures) -> Option<u64>| {
         out.family(name, Gauge, help);
@@ -105,14 +121,14 @@ fn of_disk_server(out: &mut Exposition, disk: &DiskServer) {
         }
     };
     each("weir_store_capacity_bytes", "Size of a store's file system", &|store| Some(store.space?.total));
-    each("weir_store_free_bytes", "Free bytes of it", &|store| Some(store.space?.free));
+    each("weir_store_free_bytes", "Free bytes of a store's file system", &|store| Some(store.space?.free));
     each("weir_store_floor_bytes", "Free bytes below which a store takes no new data", &|store| {
         Some(store.space?.floor)
     });
     each("weir_store_refusing", "1 while a store takes no new data for want of space", &|store| {
         Some(u64::from(store.space?.floor_reached))
     });
-    each("weir_store_open_pieces", "Contents that are being written on a store", &|store| {
+    each("weir_store_open_replicas", "Objects that are being written on a store", &|store| {
         Some(store.open_replicas as u64)
     });
 }

@@ -36,7 +36,7 @@ pub struct LogSource {
 pub fn page(sources: &Sources) -> String {
     let mut out = Exposition::default();
     let version = env!("CARGO_PKG_VERSION");
-    out.family("weir_build_info", Kind::Gauge, "1; the label says which version runs")
+    out.family("weir_build_info", Kind::Gauge, "1; the label says which version of weir runs")
         .labelled(&[("version", version)], 1);
     let mut figures = sources.server.figures();
     if let Some(cluster) = &sources.cluster {
@@ -71,48 +71,51 @@ fn of_server(out: &mut Exposition, figures: &server::Figures) {
     for (kind, took) in &figures.requests {
         out.histogram(&[("request", kind)], took, Scale::TIMES);
     }
-    out.family("weir_errors_total", Counter, "Answers that said why not, by the protocol's error");
+    out.family("weir_errors_total", Counter, "Answers with an error, by the protocol's error");
     for (number, count) in &figures.errors {
         out.labelled(&[("error", number.name()), ("number", &number.0.to_string())], count);
     }
-    out.family("weir_waits_total", Counter, "Answers that asked the client to come again later").sample(figures.waits);
+    out.family("weir_waits_total", Counter, "Answers that told the client to come again later").sample(figures.waits);
     out.family("weir_redirects_total", Counter, "Answers that sent the client to another server")
         .sample(figures.redirects);
     out.family("weir_read_bytes_total", Counter, "Bytes of files that clients have read").sample(figures.bytes_read);
     out.family("weir_written_bytes_total", Counter, "Bytes that clients have sent to be written")
         .sample(figures.bytes_written);
-    out.family("weir_connections", Gauge, "Connections now").sample(figures.connections.now);
-    out.family("weir_connections_limit", Gauge, "Connections that there may be").sample(figures.connections.most);
-    out.family("weir_connections_accepted_total", Counter, "Connections taken in").sample(figures.connections_accepted);
+    out.family("weir_connections", Gauge, "Open connections").sample(figures.connections.now);
+    out.family("weir_connections_limit", Gauge, "Most connections").sample(figures.connections.most);
+    out.family("weir_connections_accepted_total", Counter, "Accepted connections").sample(figures.connections_accepted);
     out.family("weir_connections_ended_total", Counter, "Connections that the server has ended, by reason");
     for (reason, count) in &figures.connections_ended {
         out.labelled(&[("reason", reason)], count);
     }
     out.family("weir_sessions", Gauge, "Clients that are logged in").sample(figures.sessions);
     out.family("weir_open_files", Gauge, "Files that clients have open").sample(figures.open_files.now);
-    out.family("weir_open_files_limit", Gauge, "Files that clients may have open").sample(figures.open_files.most);
-    out.family("weir_writers", Gauge, "Files in the making: being written, or waiting for their writer")
+    out.family("weir_open_files_limit", Gauge, "Most open files").sample(figures.open_files.most);
+    out.family("weir_writers", Gauge, "Open writes: files being written, or waiting for their writer to come back")
         .sample(figures.writers);
-    out.family("weir_writers_memory_bytes", Gauge, "Memory that files in the making may take")
+    out.family("weir_writers_memory_bytes", Gauge, "Memory that open writes may take")
         .sample(figures.writers_memory.now);
-    out.family("weir_writers_memory_limit_bytes", Gauge, "Memory that there is for them")
+    out.family("weir_writers_memory_limit_bytes", Gauge, "Memory available for open writes")
         .sample(figures.writers_memory.most);
     out.family("weir_transfer_buffers", Gauge, "Transfer buffers in use").sample(figures.transfer_buffers.now);
-    out.family("weir_transfer_buffers_limit", Gauge, "Transfer buffers that there are")
-        .sample(figures.transfer_buffers.most);
-    out.family("weir_transfers_running", Gauge, "Pieces of data being moved between clients and the disk")
-        .sample(figures.transfers.now);
-    out.family("weir_transfers_waiting", Gauge, "Connections that wait for their turn to move data")
+    out.family("weir_transfer_buffers_limit", Gauge, "Most transfer buffers").sample(figures.transfer_buffers.most);
+    out.family(
+        "weir_transfers_running",
+        Gauge,
+        "Transfer slots in use: blocks of data that move between clients and the disk",
+    )
+    .sample(figures.transfers.now);
+    out.family("weir_transfers_waiting", Gauge, "Connections that wait for a transfer slot")
         .sample(figures.transfers_waiting);
-    out.family("weir_transfers_limit", Gauge, "Pieces of data that are moved at a time").sample(figures.transfers.most);
+    out.family("weir_transfers_limit", Gauge, "Transfer slots").sample(figures.transfers.most);
     if let Some(deletions) = figures.deletions_waiting {
         let help =
-            format!("Removed contents that still take space; at most {} are counted", server::DELETIONS_COUNTED_MAX);
+            format!("Removed objects that still take space; at most {} are counted", server::DELETIONS_COUNTED_MAX);
         out.family("weir_deletions_waiting", Gauge, &help).sample(deletions);
     }
     if let Some(space) = figures.space {
         out.family("weir_space_total_bytes", Gauge, "Size of the file system").sample(space.total);
-        out.family("weir_space_free_bytes", Gauge, "Free bytes of it").sample(space.free);
+        out.family("weir_space_free_bytes", Gauge, "Free bytes of the file system").sample(space.free);
         out.family("weir_space_floor_bytes", Gauge, "Free bytes below which new data is refused").sample(space.floor);
         out.family("weir_space_refusing", Gauge, "1 while new data is refused for want of space")
             .sample(u8::from(space.floor_reached));
@@ -135,13 +138,17 @@ fn of_journals(out: &mut Exposition, logs: &[LogSource]) {
             out.labelled(of_store(store).as_slice(), value(stats, segments));
         }
     };
-    each("weir_journal_records_total", Counter, "Records appended to the log", &|stats, _| stats.records);
-    each("weir_journal_payload_bytes_total", Counter, "Bytes in these records", &|stats, _| stats.payload_bytes);
-    each("weir_journal_writes_total", Counter, "Writes to the log's files", &|stats, _| stats.writes);
-    each("weir_journal_written_bytes_total", Counter, "Bytes of these writes", &|stats, _| stats.bytes_written);
-    each("weir_journal_segments", Gauge, "Files of the log", &|_, segments| segments.len() as u64);
-    each("weir_journal_bytes", Gauge, "Bytes of the log", &|_, segments| segments.iter().map(|s| s.bytes).sum());
-    each("weir_journal_panics_total", Counter, "Times that making a file of the log panicked", &|stats, _| {
+    each("weir_journal_records_total", Counter, "Records appended to the journal", &|stats, _| stats.records);
+    each("weir_journal_payload_bytes_total", Counter, "Bytes in the records appended to the journal", &|stats, _| {
+        stats.payload_bytes
+    });
+    each("weir_journal_writes_total", Counter, "Writes to the journal's files", &|stats, _| stats.writes);
+    each("weir_journal_written_bytes_total", Counter, "Bytes of the writes to the journal's files", &|stats, _| {
+        stats.bytes_written
+    });
+    each("weir_journal_segments", Gauge, "Files of the journal", &|_, segments| segments.len() as u64);
+    each("weir_journal_bytes", Gauge, "Bytes of the journal", &|_, segments| segments.iter().map(|s| s.bytes).sum());
+    each("weir_journal_panics_total", Counter, "Times that making a file of the journal panicked", &|stats, _| {
         stats.panics
     });
     let mut each = |name, help, scale, of: fn(&JournalStats) -> &Histogram| {
@@ -150,7 +157,7 @@ fn of_journals(out: &mut Exposition, logs: &[LogSource]) {
             out.histogram(of_store(store).as_slice(), of(stats), scale);
         }
     };
-    each("weir_journal_sync_seconds", "Time that the log's syncs took", Scale::TIMES, |stats| &stats.sync_micros);
+    each("weir_journal_sync_seconds", "Time that the journal's syncs took", Scale::TIMES, |stats| &stats.sync_micros);
     each("weir_journal_sync_records", "Records made durable by one sync", Scale::COUNTS, |stats| &stats.sync_records);
 }
 
@@ -161,7 +168,7 @@ fn of_committer(out: &mut Exposition, embedded: &Embedded) {
         &stats.batch_ops,
         Scale::COUNTS,
     );
-    out.family("weir_operations_total", Kind::Counter, "Changes of the namespace, by what became of them");
+    out.family("weir_operations_total", Kind::Counter, "Changes of the namespace, by outcome");
     let outcomes = [
         ("committed", stats.committed),
         ("aborted", stats.aborted),
@@ -198,11 +205,11 @@ fn of_indexes(out: &mut Exposition, logs: &[LogSource]) {
     each("weir_index_checkpoints_refused_total", Counter, "Checkpoint files that did not read back", &|s| {
         s.checkpoints_refused
     });
-    each("weir_index_checkpoints_renewed_total", Counter, "Checkpoints made anew because a file had rotted", &|s| {
+    each("weir_index_checkpoints_renewed_total", Counter, "Checkpoints made again because a file had rotted", &|s| {
         s.checkpoints_renewed
     });
     each("weir_index_healed_total", Counter, "Times that a damaged index was built again", &|s| s.healed);
-    each("weir_index_panics_total", Counter, "Panics of the index's own threads, which go on", &|s| s.panics);
+    each("weir_index_panics_total", Counter, "Panics of the index's own threads, which continue", &|s| s.panics);
     each("weir_index_trouble", Gauge, "1 while moving changes to disk or making checkpoints fails", &|s| {
         u64::from(s.trouble.is_some() || s.checkpoint_trouble.is_some())
     });
@@ -216,6 +223,6 @@ fn of_process(out: &mut Exposition, process: &Process) {
     out.family("process_threads", Gauge, "Threads").sample(process.threads);
     out.family("process_open_fds", Gauge, "Open descriptors").sample(process.open_fds);
     if let Some(max) = process.max_fds {
-        out.family("process_max_fds", Gauge, "Descriptors that there may be").sample(max);
+        out.family("process_max_fds", Gauge, "Most descriptors").sample(max);
     }
 }

@@ -28,7 +28,7 @@ pub fn listen(given: &str, insecure: bool) -> Result<TcpListener, Failure> {
 }
 
 fn doing(given: &str) -> String {
-    format!("cannot tell metrics on {given}")
+    format!("cannot serve metrics on {given}")
 }
 
 /// The running endpoint. Ends when dropped.
@@ -41,7 +41,7 @@ impl Metrics {
     pub fn start(listener: TcpListener, sources: Sources) -> Result<Self, Failure> {
         let page = Arc::new(move |request: Request<'_>| status_page::metrics(request, &|| gather::page(&sources)));
         let responder = Responder::start("metrics", listener, page).map_err(|error| {
-            Failure::new(Exit::Failed, error).while_doing("cannot start the thread that tells the metrics")
+            Failure::new(Exit::Failed, error).while_doing("cannot start the thread that serves the metrics")
         })?;
         tracing::info!("metrics on http://{}/metrics", responder.address());
         Ok(Self { _responder: responder })

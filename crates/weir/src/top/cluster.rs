@@ -50,7 +50,7 @@ impl Seen for SeenCluster {
             Some(Presence::Online) => 3,
         });
         let rows: Vec<Vec<String>> = nodes.into_iter().map(row).collect();
-        let heading = ["node", "at", "here", "open", "writing", "in", "out", "load", "free", "heard"];
+        let heading = ["node", "at", "state", "open", "writing", "in", "out", "load", "free", "heard"];
         lines.extend(table_lines(&heading, &rows));
         match size {
             Some(size) => fitted(lines, size, &bold),
@@ -82,7 +82,7 @@ fn totals(view: &TopView) -> Vec<String> {
             more(status.writers)
         ),
         format!(
-            "space {} free of {}   copies owed {}, being made {}, made {} ({})   deletions waiting {}",
+            "space {} free of {}   missing replicas {}, being made {}, made {} ({})   deletions waiting {}",
             show_size(status.room),
             show_size(status.capacity),
             more(status.missing),
@@ -213,7 +213,7 @@ mod tests {
         let lines = SeenCluster(view(nodes)).lines(None);
         assert_eq!(lines[0], "1 of 3 disk servers online, 2 away   stores 1 online");
         assert!(lines[1].starts_with("in 3.00 MiB/s   out 0 B/s"), "{}", lines[1]);
-        assert!(lines[2].contains("copies owed 10000+, being made 8, made 5 (5.00 MiB)"), "{}", lines[2]);
+        assert!(lines[2].contains("missing replicas 10000+, being made 8, made 5 (5.00 MiB)"), "{}", lines[2]);
         let cells: Vec<Vec<&str>> = lines[6..].iter().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(cells[0], ["1", "10.0.0.1:1094", "manager", "-", "-", "-", "-", "-", "50.0", "GiB", "-"]);
         assert_eq!(cells[1][..8], ["3", "10.0.0.3:1094", "away", "-", "-", "-", "-", "-"]);

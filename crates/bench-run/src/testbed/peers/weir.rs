@@ -9,7 +9,7 @@ pub(super) fn plan(site: &Site<'_>) -> Plan {
     let weir = site.weir.display().to_string();
     Plan {
         folders: vec![Folder { name: "data", owner: None }],
-        remarks: vec!["All settings are weir's own defaults; --insecure, as nobody else reaches the address."],
+        remarks: vec!["All settings are weir's defaults; --insecure, as no other machine reaches the address."],
         steps: vec![
             Step::Serve {
                 name: "weir",

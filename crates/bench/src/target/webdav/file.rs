@@ -36,7 +36,7 @@ impl OpenFile for UploadFile {
     }
 
     fn read(&mut self, _: u64, _: Memory) -> Result<(), TargetError> {
-        Err(TargetError::Unsupported { what: "reading from a file in the making", by: BY })
+        Err(TargetError::Unsupported { what: "reading from an unfinished file", by: BY })
     }
 
     fn done(&mut self) -> Result<Option<Done>, TargetError> {
@@ -53,7 +53,7 @@ impl OpenFile for UploadFile {
     }
 
     fn sync(&mut self) -> Result<(), TargetError> {
-        Err(TargetError::Unsupported { what: "making a file in the making durable", by: BY })
+        Err(TargetError::Unsupported { what: "making an unfinished file durable", by: BY })
     }
 
     fn close(self: Box<Self>) -> Result<(), TargetError> {

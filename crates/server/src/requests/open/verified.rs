@@ -55,7 +55,7 @@ impl Connection {
         capability: &[u8],
     ) -> Result<Result<(), Refusal>, Stop> {
         let crate::node::Role::Disk(disk) = &self.node.role else {
-            return Ok(Err(Refusal::unsupported("A permission of a cluster's manager")));
+            return Ok(Err(Refusal::unsupported("A capability of a cluster's manager")));
         };
         let part = match Part::of(&r.target) {
             Ok(part) => part,
@@ -172,7 +172,7 @@ impl Connection {
         len: u64,
     ) -> Result<Result<(), Refusal>, Stop> {
         let Role::Disk(disk) = &self.node.role else {
-            return Ok(Err(Refusal::unsupported("A permission of a cluster's manager")));
+            return Ok(Err(Refusal::unsupported("A capability of a cluster's manager")));
         };
         let capability = target.get(types::capability::OPAQUE_KEY.as_bytes()).unwrap_or_default();
         let writing = match disk.verified(capability, &path, Some(self.node.config.actor.principal)) {
@@ -231,7 +231,7 @@ impl AtDisk {
         let refusal = Refusal::of_placed(&format_args!("open {}", self.path), error);
         match (refusal, error) {
             (Refusal::Redirect(to), PlacedError::StaleReplica { stale_replicas, .. }) => {
-                tracing::warn!(path = %self.path, object = %stale_replicas.object, store = %stale_replicas.store, "a reader was sent here for a content that is not here");
+                tracing::warn!(path = %self.path, object = %stale_replicas.object, store = %stale_replicas.store, "a reader was sent here for an object that is not here");
                 let opaque = format!("{STALE_REPLICAS_KEY}={}", stale_replicas.show(&self.stale_replicas));
                 Refusal::Redirect(Redirect { opaque, ..to })
             }
