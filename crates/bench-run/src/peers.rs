@@ -27,7 +27,8 @@ impl Peers {
                 return Err(Failure::message(Exit::Denied, text).while_doing(doing()));
             }
             let iperf3 = system.iperf3_server().unwrap_or_default();
-            let server = NetworkServer { system: system.name.clone(), address, iperf3, token, program: flows::program() };
+            let server =
+                NetworkServer { system: system.name.clone(), address, iperf3, token, program: flows::program() };
             // Agents greet for themselves: this machine may not even be able to reach what they can.
             if of_agents.is_some() {
                 return Ok(Some(server));

@@ -12,9 +12,7 @@ use crate::frame::MESSAGE_BYTES_MAX;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MessageError {
     /// It is too long.
-    #[error(
-        "a message of {bytes} bytes; the limit is {MESSAGE_BYTES_MAX}: long data goes behind the message"
-    )]
+    #[error("a message of {bytes} bytes; the limit is {MESSAGE_BYTES_MAX}: long data goes behind the message")]
     TooLong {
         /// Its length in bytes.
         bytes: usize,

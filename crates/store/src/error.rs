@@ -74,7 +74,9 @@ pub enum StoreError {
         page: u64,
     },
     /// The replica has too many separate written ranges.
-    #[error("replica {replica} has {limit} separate written parts already; fill the gaps before writing at more offsets")]
+    #[error(
+        "replica {replica} has {limit} separate written parts already; fill the gaps before writing at more offsets"
+    )]
     TooManyRanges {
         /// The replica.
         replica: ReplicaId,
