@@ -7,11 +7,11 @@ use types::{BodyId, ErrorCode, NsPath};
 use crate::serve::now;
 
 /// Its name.
-pub const NAME: &[u8] = server::DAMAGED_MARK;
+pub const NAME: &[u8] = service::DAMAGED_MARK;
 
 /// Marks the file at `path`. It keeps its name and what is readable of it.
 pub fn mark(namespace: &Namespace, path: &[u8], what: &str, body: Option<BodyId>) -> Result<(), NsError> {
-    let what = body.map_or_else(|| what.to_owned(), |body| format!("{what}{}{body}", server::CONTENT_OF));
+    let what = body.map_or_else(|| what.to_owned(), |body| format!("{what}{}{body}", service::CONTENT_OF));
     let Ok(path) = NsPath::parse(path) else {
         // Longer than anything that can be asked for.
         return Err(NsError::NotFound(path.escape_ascii().to_string(), "path that can be asked for"));
@@ -39,7 +39,7 @@ pub fn unmark(namespace: &Namespace, path: &[u8]) -> Result<(), NsError> {
 #[must_use]
 pub fn is_of(mark: &[u8], body: BodyId) -> bool {
     let mark = String::from_utf8_lossy(mark);
-    mark.rsplit_once(server::CONTENT_OF).is_some_and(|(_, of)| of == body.to_string())
+    mark.rsplit_once(service::CONTENT_OF).is_some_and(|(_, of)| of == body.to_string())
 }
 
 #[cfg(test)]
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_mark_is_of_one_content() {
-        let mark = format!("page 3{}{}", server::CONTENT_OF, BodyId(7));
+        let mark = format!("page 3{}{}", service::CONTENT_OF, BodyId(7));
         assert!(is_of(mark.as_bytes(), BodyId(7)));
         assert!(!is_of(mark.as_bytes(), BodyId(8)) && !is_of(b"page 3", BodyId(7)));
     }
