@@ -10,9 +10,10 @@ use types::{
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::context::operations;
-use crate::groups::membership::must_be_member;
-use crate::writers::commit::{commit, current_writer};
+use crate::groups::members::must_be_member;
+use crate::writers::commit::commit;
 use crate::writers::interrupt::interrupt;
+use crate::writers::record::current_writer;
 use crate::{
     Commit, CommitReply, Content, Context, FileState, Interrupt, InterruptReply, NsError, StoreEntry, Sums,
     UploadRecord, UploadState, WantedState, WriterRecord, WriterToken, body_record, keys, stat_ino, store,

@@ -347,6 +347,24 @@ pub(crate) fn locate_entry(read: &dyn Read, dir: Ino, name: &[u8], dentry: Dentr
     }
 }
 
+/// An inode with one link, made now.
+pub(crate) fn new_inode(ctx: &Context, ino: Ino, access: Access, kind: Kind) -> Inode {
+    Inode {
+        ino,
+        access,
+        nlink: 1,
+        mtime: ctx.now,
+        ctime: ctx.now,
+        btime: ctx.now,
+        atime: None,
+        changed_epoch: ctx.epoch,
+        xattrs: 0,
+        holders: 0,
+        extra: Vec::new(),
+        kind,
+    }
+}
+
 /// Writes a file's or symbolic link's entry, a new one or one that moves here, and the way back to it.
 pub(crate) fn put_new(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8], inode: &Inode) {
     txn.put(&keys::dentry(dir, name), &encode_record(inode, ctx.epoch));

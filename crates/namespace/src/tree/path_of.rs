@@ -3,9 +3,8 @@
 use kv::Read;
 use types::Ino;
 
-use crate::Kind;
-use crate::NsError;
 use crate::tree::node::{InodeValue, get_directory, get_inode_value};
+use crate::{Kind, NsError};
 
 /// Deepest directory that is shown, and longest way up to a policy. Moving directories below others can make ways longer than any path that can be
 /// asked for.

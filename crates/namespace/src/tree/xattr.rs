@@ -11,7 +11,7 @@ use types::{Ino, NAME_MAX, NsPath};
 use crate::codec::{BadValue, VERSION};
 use crate::tree::node::{Located, locate, locate_entry, put_directory};
 use crate::tree::walk::{Last, resolve_existing};
-use crate::writers::commit::current_writer;
+use crate::writers::record::current_writer;
 use crate::{
     Actor, Context, HiddenAttributes, Inode, Kind, NsError, OpTag, Operation, UploadRecord, Want, WriterKind,
     WriterRecord, WriterToken, keys, permit,

@@ -2,9 +2,11 @@
 
 use kv::Txn;
 
+use crate::groups::bodies::body_of;
 use crate::groups::deletion::queue;
 use crate::tree::inode::{Content, FileState, Kind};
-use crate::writers::commit::{body_of, current_writer, located_writing};
+use crate::writers::located::located_writing;
+use crate::writers::record::current_writer;
 use crate::{Completion, Context, EndedHow, NsError, OpTag, Operation, Sums, WriterKind, WriterToken};
 
 /// Ends an update in place, if the file has the same bytes as before: it keeps its checksums, its generation and its modification time.

@@ -2,10 +2,12 @@
 
 use kv::Txn;
 
+use crate::groups::bodies::body_of;
 use crate::groups::deletion::queue;
 use crate::tree::inode::{Content, FileState, Kind};
 use crate::trees::totals::{adjust_bytes, difference};
-use crate::writers::commit::{body_of, current_writer, located_writing};
+use crate::writers::located::located_writing;
+use crate::writers::record::current_writer;
 use crate::{Context, EndedHow, NsError, OpTag, Operation, UploadRecord, UploadState, WriterKind, WriterToken, keys};
 
 /// Ends a writer that went away.

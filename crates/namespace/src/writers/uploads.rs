@@ -5,7 +5,7 @@ use types::{BodyId, Timestamp, UploadId};
 
 use crate::codec::BadValue;
 use crate::groups::deletion::queue;
-use crate::writers::scan::collect;
+use crate::scan::collect;
 use crate::{
     Access, Context, EndedHow, EndedWriter, NsError, OpTag, Operation, UploadRecord, UploadState, Want, WriterKey,
     WriterRecord, keys, permit,
