@@ -131,7 +131,7 @@ impl Check<'_> {
             Some(b'B') => self.body(key, GroupId(first()?), BodyId(second()?), value),
             Some(b'D') => self.dentry(key, Ino(first()?), value),
             Some(b'G') => {
-                crate::groups::placing::decode_group(GroupId(first()?), value).map(drop).map_err(|bad| bad.at(key))
+                crate::groups::group::decode_group(GroupId(first()?), value).map(drop).map_err(|bad| bad.at(key))
             }
             Some(b'H') => self.hold(key, SessionId(first()?), Ino(second()?)),
             Some(b'I') => self.inode(key, Ino(first()?), value),
@@ -277,7 +277,7 @@ impl Check<'_> {
                         }
                     }
                     _ => {
-                        let links = crate::tree::link::links_of(self.read, ino)?.len() as u64;
+                        let links = crate::tree::node::links_of(self.read, ino)?.len() as u64;
                         self.must(u64::from(inode.nlink) == links, key, "the count of links is wrong");
                         self.must(inode.nlink > 0 || inode.holders > 0, key, "neither a name nor a holder");
                     }

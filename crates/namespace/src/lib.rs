@@ -9,6 +9,11 @@
 //! Left to others: where bytes are and whether they are durable (the store), who a connection is and when a grace
 //! period ends (the server), when a commit is on disk (the kv engine).
 //!
+//! Rooms, each a folder: `tree` (names, inodes, attributes), `writers` (opens, what they write, how they end; sessions),
+//! `groups` (a cluster's nodes, stores and groups, what is missing and what is to be deleted), `trees` (totals and
+//! policies). What several of them need lies beside them: keys, the encoding, scans, permissions, numbers. No
+//! two files import each other, directly or in a circle.
+//!
 //! [`Namespace`] is the thin convenience on top. The bytes of each key and value: `docs/formats.md`.
 
 mod answer;
@@ -27,9 +32,8 @@ mod tree;
 mod trees;
 mod writers;
 
-pub use answer::Answer;
 pub use check::{CheckCounts, Finding, check};
-pub use context::{Context, Limits, OpTag, Operation, RequestNumber};
+pub use context::{Answer, Context, Limits, OpTag, Operation, RequestNumber};
 pub use error::NsError;
 pub use format::{Formatted, RaiseIncarnation, last_session};
 pub use groups::bodies::{BodyRecord, bodies, body_record};
@@ -37,11 +41,12 @@ pub use groups::deletion::{DeletionDone, DueDeletion, due_deletions};
 pub use groups::filling::{
     FillMember, ForgiveOwed, JoinGroup, LeaveGroup, has_successors, is_alone_with, is_needed, is_on_others,
 };
+pub use groups::group::{group, groups};
 pub use groups::members::{MemberEntry, member, members};
 pub use groups::membership::{FIRST_NODE, FoundCluster, JoinNode, RemoveMember, SetAddresses};
 pub use groups::placing::{
-    AtRest, CommitPlaced, CopyDone, InterruptPlaced, PlaceWriter, PutGroup, PutNode, at_rest, group, groups, holders,
-    nodes, owed, owed_in_all_groups, owed_of,
+    AtRest, CommitPlaced, CopyDone, InterruptPlaced, PlaceWriter, PutGroup, PutNode, at_rest, holders, nodes, owed,
+    owed_in_all_groups, owed_of,
 };
 pub use groups::stores::{
     PutStore, RemoveStore, STORES_OF_NODE_MAX, SetStoreState, StoreEntry, WantedState, store, stores,
@@ -76,14 +81,14 @@ pub use trees::totals::{Totals, totals};
 pub use trees::tree::{MakeTree, TreeRecord};
 pub use types::WriterToken;
 pub use writers::abandon::Abandon;
-pub use writers::commit::{Commit, CommitReply, Committed, Completion};
+pub use writers::commit::{Commit, CommitReply, Completion};
 pub use writers::end_unchanged::EndUnchanged;
 pub use writers::grace::{GraceEnd, GraceFacts, at_grace_end};
 pub use writers::hold::{Hold, ReleaseHold, holds};
 pub use writers::interrupt::{Interrupt, InterruptReply};
 pub use writers::keep_sums::KeepSums;
 pub use writers::located::is_unlinked;
-pub use writers::record::{EndedHow, EndedWriter, WriterKind, WriterRecord};
+pub use writers::record::{Committed, EndedWriter, WriterEnd, WriterKind, WriterRecord};
 pub use writers::request::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched};
 pub use writers::scan::{WritersPage, find_writer, writer_of, writers, writers_page};
 pub use writers::session::{CloseSession, OpenSession};

@@ -78,7 +78,7 @@ pub(crate) fn release_body(txn: &mut dyn Txn, ctx: &Context, content: &Content) 
 pub(crate) fn drop_inode(txn: &mut dyn Txn, ctx: &Context, inode: &Inode) -> Result<Option<BodyId>, NsError> {
     txn.delete(&keys::inode(inode.ino));
     if inode.xattrs > 0 {
-        crate::tree::xattr::delete_all(txn, inode.ino)?;
+        crate::scan::delete_all(txn, &keys::xattr(inode.ino, b""))?;
     }
     match &inode.kind {
         Kind::File(content) => release_body(txn, ctx, content),

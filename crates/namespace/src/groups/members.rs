@@ -4,9 +4,15 @@ use kv::Txn;
 use types::{NodeId, Timestamp};
 
 use crate::codec::{BadValue, Decoder, Encoder};
-use crate::groups::membership::{ADDRESS_MAX, ADDRESSES_MAX, NODE_NAME_MAX};
 use crate::groups::registry::{all, bytes_of, get, text};
 use crate::{NsError, Read, keys};
+
+/// Longest name of a node, in bytes.
+pub const NODE_NAME_MAX: usize = 255;
+/// Most addresses of a node, of each kind.
+pub const ADDRESSES_MAX: usize = 16;
+/// Longest address, in bytes.
+pub const ADDRESS_MAX: usize = 255;
 
 /// `M`: a node of the cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,19 +7,10 @@ use types::NodeId;
 
 use crate::codec::{Decoder, Encoder};
 use crate::context::operations;
-use crate::groups::members::{must_be_member, put_member};
+use crate::groups::members::{ADDRESS_MAX, ADDRESSES_MAX, NODE_NAME_MAX, must_be_member, put_member};
 use crate::groups::registry::{administrator, get};
 use crate::groups::tokens::put_token;
 use crate::{Context, MemberEntry, NsError, TokenEntry, keys, member, token};
-
-/// Longest name of a node, in bytes.
-pub const NODE_NAME_MAX: usize = 255;
-
-/// Most addresses of a node, of each kind.
-pub const ADDRESSES_MAX: usize = 16;
-
-/// Longest address, in bytes.
-pub const ADDRESS_MAX: usize = 255;
 
 /// The number of the manager that a cluster begins with.
 pub const FIRST_NODE: NodeId = NodeId(1);

@@ -3,6 +3,7 @@
 pub(crate) mod bodies;
 pub(crate) mod deletion;
 pub(crate) mod filling;
+pub(crate) mod group;
 pub(crate) mod members;
 pub(crate) mod membership;
 pub(crate) mod placing;

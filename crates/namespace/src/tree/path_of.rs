@@ -21,7 +21,7 @@ pub fn path_of(read: &dyn Read, ino: Ino) -> Result<Vec<u8>, NsError> {
         InodeValue::Back { parent, name } => (parent, name),
         InodeValue::Record(inode) => match inode.kind {
             Kind::Directory(dir) => (dir.parent, dir.name),
-            _ => crate::tree::link::links_of(read, ino)?.into_iter().next().ok_or_else(gone)?,
+            _ => crate::tree::node::links_of(read, ino)?.into_iter().next().ok_or_else(gone)?,
         },
     };
     let mut names = vec![name];

@@ -222,18 +222,6 @@ pub fn list_xattrs(read: &dyn Read, actor: &Actor, of: &XattrOf) -> Result<Vec<N
     all(read, find(read, actor, of, Want::Read)?.ino())
 }
 
-/// Takes all attributes of an inode away, with the inode. What they hold is not looked at: a damaged one goes like any other.
-pub(crate) fn delete_all(txn: &mut dyn Txn, ino: Ino) -> Result<(), NsError> {
-    let prefix = keys::xattr(ino, b"");
-    let mut found: Vec<Vec<u8>> = Vec::new();
-    txn.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |key, _| {
-        found.push(key.to_vec());
-        ControlFlow::Continue(())
-    })?;
-    found.iter().for_each(|key| txn.delete(key));
-    Ok(())
-}
-
 /// How many there are, by their keys; for the check.
 pub(crate) fn count(read: &dyn Read, ino: Ino) -> Result<u32, NsError> {
     let prefix = keys::xattr(ino, b"");

@@ -1,7 +1,7 @@
 //! Commit: what was written becomes the file.
 
 use kv::Txn;
-use types::{BodyId, ErrorCode, Ino, Timestamp, UploadId};
+use types::{BodyId, ErrorCode, Ino, UploadId};
 
 use crate::groups::bodies::body_of;
 use crate::groups::deletion::{queue, release_body};
@@ -11,20 +11,9 @@ use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
 use crate::writers::located::located_writing;
 use crate::writers::record::current_writer;
 use crate::{
-    Access, Content, Context, EndedHow, FileState, Kind, NsError, OpTag, Operation, Read, Sums, UploadRecord,
-    UploadState, Want, WriterKind, WriterRecord, WriterToken, keys, permit,
+    Access, Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord, UploadState,
+    Want, WriterEnd, WriterKind, WriterRecord, WriterToken, keys, permit,
 };
-
-/// What the store says of the finished body.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Committed {
-    /// Length in bytes.
-    pub len: u64,
-    /// Whole-file checksums; `None` loses those that the file had.
-    pub sums: Option<Sums>,
-    /// The modification time; the context's `now` if not given.
-    pub mtime: Option<Timestamp>,
-}
 
 /// Who completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +71,7 @@ pub fn commit(txn: &mut dyn Txn, ctx: &Context, request: &Commit) -> Result<Comm
     };
     writer.delete(txn);
     if request.completion == Completion::AtGraceEnd {
-        writer.entomb(txn, EndedHow::Completed, ctx.now.plus(ctx.limits.tombstone_keep));
+        writer.entomb(txn, WriterEnd::Completed, ctx.now.plus(ctx.limits.tombstone_keep));
     }
     Ok(reply)
 }
@@ -252,7 +241,7 @@ fn keep(
     upload.sums = request.content.sums;
     upload.put(txn);
     writer.delete(txn);
-    writer.entomb(txn, EndedHow::Refused, ctx.now.plus(ctx.limits.tombstone_keep));
+    writer.entomb(txn, WriterEnd::Refused, ctx.now.plus(ctx.limits.tombstone_keep));
     NsError::UploadKept {
         path: upload.path.escape_ascii().to_string(),
         reason: refusal.why,

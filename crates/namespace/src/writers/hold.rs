@@ -6,7 +6,7 @@ use kv::{Read, ScanOrder, Txn};
 use types::{BodyId, Ino, SessionId};
 
 use crate::tree::node::locate;
-use crate::writers::session::permit_session;
+use crate::writers::session_record::permit_session;
 use crate::{Context, NsError, OpTag, Operation, keys};
 
 /// The inodes that `session` holds, after `after`, at most `limit`.

@@ -83,7 +83,7 @@ impl WriterRecord {
 
 /// How a writer ended that its client may not know has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EndedHow {
+pub enum WriterEnd {
     /// Marked interrupted.
     Interrupted,
     /// Completed by the server when the grace period ended.
@@ -102,7 +102,7 @@ pub struct EndedWriter {
     /// The content that it wrote.
     pub body: BodyId,
     /// How it ended.
-    pub how: EndedHow,
+    pub how: WriterEnd,
     /// Until when this is remembered.
     pub until: Timestamp,
     /// Who it was.
@@ -218,7 +218,7 @@ impl WriterRecord {
     }
 
     /// Remembers that this writer ended in a way that its client may not know of.
-    pub(crate) fn entomb(&self, txn: &mut dyn Txn, how: EndedHow, until: Timestamp) {
+    pub(crate) fn entomb(&self, txn: &mut dyn Txn, how: WriterEnd, until: Timestamp) {
         let ended = EndedWriter {
             key: self.key,
             body: self.body,
@@ -271,10 +271,10 @@ impl EndedWriter {
     fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::new(64 + self.path.len());
         out.u8(match self.how {
-            EndedHow::Interrupted => 1,
-            EndedHow::Completed => 2,
-            EndedHow::Dropped => 3,
-            EndedHow::Refused => 4,
+            WriterEnd::Interrupted => 1,
+            WriterEnd::Completed => 2,
+            WriterEnd::Dropped => 3,
+            WriterEnd::Refused => 4,
         });
         out.u64(self.body.0);
         out.i64(self.until.0);
@@ -286,10 +286,10 @@ impl EndedWriter {
     pub(crate) fn decode(key: WriterKey, value: &[u8]) -> Result<Self, BadValue> {
         let mut from = Decoder::new(value, "an ended writer")?;
         let how = match from.u8()? {
-            1 => EndedHow::Interrupted,
-            2 => EndedHow::Completed,
-            3 => EndedHow::Dropped,
-            4 => EndedHow::Refused,
+            1 => WriterEnd::Interrupted,
+            2 => WriterEnd::Completed,
+            3 => WriterEnd::Dropped,
+            4 => WriterEnd::Refused,
             _ => return Err(BadValue::Damaged("it has an unknown way of ending")),
         };
         let body = BodyId(from.u64()?);
@@ -304,6 +304,17 @@ impl EndedWriter {
         let full = keys::ended(key);
         read.get(&full)?.map(|value| Self::decode(key, &value).map_err(|bad| bad.at(&full))).transpose()
     }
+}
+
+/// What the store says of the finished body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Committed {
+    /// Length in bytes.
+    pub len: u64,
+    /// Whole-file checksums; `None` loses those that the file had.
+    pub sums: Option<Sums>,
+    /// The modification time; the context's `now` if not given.
+    pub mtime: Option<Timestamp>,
 }
 
 /// The writer that a handle means, unless it was fenced or has ended.

@@ -225,6 +225,6 @@ impl UploadRecord {
     /// Takes it away for good, with its attributes.
     pub(crate) fn delete(&self, txn: &mut dyn Txn) -> Result<(), NsError> {
         txn.delete(&keys::upload(self.upload));
-        self.attributes.map_or(Ok(()), |attributes| crate::tree::xattr::delete_all(txn, attributes.at))
+        self.attributes.map_or(Ok(()), |attributes| crate::scan::delete_all(txn, &keys::xattr(attributes.at, b"")))
     }
 }
