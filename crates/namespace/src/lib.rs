@@ -9,6 +9,7 @@
 //! - Every denial names its rule.
 //! - Nothing in memory grows with the number of files.
 //!
+<<<<<<< HEAD
 //! Left to others: where bytes are and whether they are durable (the store), who a connection is and when a grace period ends (the service), when a
 //! commit is on disk (the kv engine).
 //!
@@ -22,6 +23,14 @@
 //! Every change passes [`Namespace::change`], where it is counted by operation and outcome. Its completion runs on the responder thread and must not block.
 //!
 //! [`Namespace`] is a thin convenience on top. The bytes of each key and value are in `docs/reference/formats.md`.
+=======
+//! Rooms, each a folder: `tree` (names, inodes, attributes), `writers` (opens, what they write, how they end; sessions),
+//! `groups` (a cluster's nodes, stores and groups, what is missing and what is to be deleted), `trees` (totals and
+//! policies). What several of them need lies beside them: keys, the encoding, scans, permissions, numbers. No
+//! two files import each other, directly or in a circle.
+//!
+//! [`Namespace`] is the thin convenience on top. The bytes of each key and value: `docs/formats.md`.
+>>>>>>> format
 
 mod answer;
 mod check;
@@ -34,34 +43,40 @@ mod groups;
 mod ids;
 mod keys;
 pub mod planted;
+mod scan;
 mod service;
 mod tree;
 mod trees;
 mod writers;
 
-pub use answer::Answer;
 pub use check::{CheckCounts, Finding, check};
+<<<<<<< HEAD
 pub use context::{Context, Limits, OpTag, Operation, RequestNumber};
 pub use damage_mark::{CONTENT_OF, DAMAGED_MARK};
+=======
+pub use context::{Answer, Context, Limits, OpTag, Operation, RequestNumber};
+>>>>>>> format
 pub use error::NsError;
 pub use format::{Formatted, RaiseIncarnation, last_session};
+pub use groups::bodies::{BodyRecord, bodies, body_record};
 pub use groups::deletion::{DeletionDone, DueDeletion, due_deletions};
 pub use groups::filling::{
     FillMember, ForgiveOwed, JoinGroup, LeaveGroup, has_successors, is_alone_with, is_needed, is_on_others,
 };
-pub use groups::membership::{
-    FIRST_NODE, FoundCluster, JoinNode, MakeToken, MemberEntry, PutStore, RemoveMember, RemoveStore, RemoveToken,
-    STORES_OF_NODE_MAX, SetAddresses, SetStoreState, StoreEntry, TokenEntry, WantedState, member, members, store,
-    stores, token, tokens,
-};
+pub use groups::group::{group, groups};
+pub use groups::members::{MemberEntry, member, members};
+pub use groups::membership::{FIRST_NODE, FoundCluster, JoinNode, RemoveMember, SetAddresses};
 pub use groups::placing::{
-    AtRest, CommitPlaced, CopyDone, InterruptPlaced, PlaceWriter, PutGroup, PutNode, at_rest, group, groups, holders,
-    nodes, owed, owed_in_all_groups, owed_of,
+    AtRest, CommitPlaced, CopyDone, InterruptPlaced, PlaceWriter, PutGroup, PutNode, at_rest, holders, nodes, owed,
+    owed_in_all_groups, owed_of,
+};
+pub use groups::stores::{
+    PutStore, RemoveStore, STORES_OF_NODE_MAX, SetStoreState, StoreEntry, WantedState, store, stores,
 };
 pub use groups::stripe::{
-    CommitStriped, EndStriped, NewStripe, StripeRecord, UnitsWritten, permit_writing, stripe_of, unit_writer, units_of,
-    units_written,
+    NewStripe, StripeRecord, UnitsWritten, permit_writing, stripe_of, unit_writer, units_of, units_written,
 };
+pub use groups::tokens::{MakeToken, RemoveToken, TokenEntry, token, tokens};
 pub use ids::{IdSource, count_to_pass_over};
 pub use kv::{Durability, Read};
 pub use service::{CountersSnapshot, Namespace, NamespaceConfig};
@@ -86,18 +101,20 @@ pub use trees::policy::{InheritedPolicy, RemovePolicy, SetPolicy, own_policy, po
 pub use trees::recount_totals::RecountTotals;
 pub use trees::totals::{Totals, totals};
 pub use trees::tree::{MakeTree, TreeRecord};
+pub use types::WriterToken;
 pub use writers::abandon::Abandon;
-pub use writers::commit::{Commit, CommitReply, Committed, Completion, is_unlinked};
+pub use writers::commit::{Commit, CommitReply, Completion};
 pub use writers::end_unchanged::EndUnchanged;
 pub use writers::grace::{GraceEnd, GraceFacts, at_grace_end};
 pub use writers::hold::{Hold, ReleaseHold, holds};
 pub use writers::interrupt::{Interrupt, InterruptReply};
 pub use writers::keep_sums::KeepSums;
-pub use writers::open_write::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched};
-pub use writers::records::{
-    BodyRecord, EndedHow, EndedWriter, HiddenAttributes, UploadRecord, UploadState, WriterKind, WriterRecord,
-};
-pub use writers::scan::{WriterToken, WritersPage, bodies, body_record, find_writer, writer_of, writers, writers_page};
+pub use writers::located::is_unlinked;
+pub use writers::record::{Committed, EndedWriter, WriterEnd, WriterKind, WriterRecord};
+pub use writers::request::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched};
+pub use writers::scan::{WritersPage, find_writer, writer_of, writers, writers_page};
 pub use writers::session::{CloseSession, OpenSession};
+pub use writers::striped::{CommitStriped, EndStriped};
 pub use writers::truncate::Truncate;
+pub use writers::upload_record::{HiddenAttributes, UploadRecord, UploadState};
 pub use writers::uploads::{DropTombstones, ForgetUpload, due_uploads, uploads};

@@ -4,7 +4,8 @@ use kv::Txn;
 use types::{BodyId, Group, GroupId, Member, Placement, StoreId};
 
 use crate::context::operations;
-use crate::groups::placing::{MEMBERS_MAX, holds, put_owed, write_group};
+use crate::groups::group::{MEMBERS_MAX, write_group};
+use crate::groups::placing::{holds, put_owed};
 use crate::{
     Context, NsError, UploadRecord, UploadState, WantedState, bodies, group, owed, owed_of, store, uploads,
     writers_page,

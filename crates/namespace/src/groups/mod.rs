@@ -1,7 +1,13 @@
 //! Where contents are in a cluster: nodes, stores and groups of stores, what is dealt out or missing, and what is to be deleted.
 
+pub(crate) mod bodies;
 pub(crate) mod deletion;
 pub(crate) mod filling;
+pub(crate) mod group;
+pub(crate) mod members;
 pub(crate) mod membership;
 pub(crate) mod placing;
+pub(crate) mod registry;
+pub(crate) mod stores;
 pub(crate) mod stripe;
+pub(crate) mod tokens;

@@ -2,10 +2,12 @@
 
 use kv::Txn;
 
+use crate::groups::bodies::body_of;
 use crate::groups::deletion::queue;
 use crate::tree::inode::{Content, FileState, Kind};
-use crate::writers::commit::{body_of, current_writer, located_writing};
-use crate::{Completion, Context, EndedHow, NsError, OpTag, Operation, Sums, WriterKind, WriterToken};
+use crate::writers::located::located_writing;
+use crate::writers::record::current_writer;
+use crate::{Completion, Context, NsError, OpTag, Operation, Sums, WriterEnd, WriterKind, WriterToken};
 
 /// Ends an update in place, if the file has the same bytes as before: it keeps its checksums, its generation and its modification time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +46,7 @@ pub fn end_unchanged(txn: &mut dyn Txn, ctx: &Context, request: &EndUnchanged) -
     }
     writer.delete(txn);
     if request.completion == Completion::AtGraceEnd {
-        writer.entomb(txn, EndedHow::Completed, ctx.now.plus(ctx.limits.tombstone_keep));
+        writer.entomb(txn, WriterEnd::Completed, ctx.now.plus(ctx.limits.tombstone_keep));
     }
     Ok(true)
 }

@@ -1,37 +1,9 @@
-//! Who is writing (`W`), and which bodies are there (`B`).
+//! Who is writing (`W`).
 
-use std::ops::ControlFlow;
+use types::{BodyId, ClientIdentity, NsPath};
 
-use kv::{Read, ScanOrder};
-use types::{BodyId, ClientIdentity, GroupId, NsPath};
-
-pub use types::WriterToken;
-
-use crate::codec::BadValue;
-use crate::{BodyRecord, NsError, WriterKey, WriterRecord, keys};
-
-/// Scans `start..end`, decoding each entry, until `limit` were kept.
-pub(crate) fn collect<T>(
-    read: &dyn Read,
-    start: &[u8],
-    end: &[u8],
-    limit: usize,
-    mut decode: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, NsError>,
-) -> Result<Vec<T>, NsError> {
-    let (mut found, mut bad) = (Vec::new(), None);
-    if limit == 0 {
-        return Ok(found);
-    }
-    read.scan(start, end, ScanOrder::Ascending, &mut |key, value| {
-        match decode(key, value) {
-            Ok(Some(entry)) => found.push(entry),
-            Ok(None) => {}
-            Err(error) => bad = Some(error),
-        }
-        if bad.is_some() || found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    bad.map_or(Ok(found), Err)
-}
+use crate::scan::collect;
+use crate::{NsError, Read, WriterKey, WriterRecord, keys};
 
 /// Those who write, in key order after `after`, at most `limit`.
 pub fn writers(
@@ -93,26 +65,4 @@ pub fn find_writer(read: &dyn Read, client: &ClientIdentity, path: &NsPath) -> R
         let writer = WriterRecord::read(key, value)?;
         Ok(writer.is_of(client, path).then_some(writer))
     })
-}
-
-/// The bodies of `group` in order after `after`, at most `limit`: for audits of stores.
-pub fn bodies(
-    read: &dyn Read,
-    group: GroupId,
-    after: Option<BodyId>,
-    limit: usize,
-) -> Result<Vec<BodyRecord>, NsError> {
-    let start = keys::body(group, BodyId(after.map_or(0, |body| body.0.saturating_add(1))));
-    let end = keys::end_of(&keys::body(group, BodyId(u64::MAX)));
-    collect(read, &start, &end, limit, |key, value| {
-        let bad = || BadValue::Damaged("the key of a body has a wrong length").at(key);
-        let body = keys::number_at(key, 9).map(BodyId).ok_or_else(bad)?;
-        BodyRecord::decode(group, body, value).map(Some).map_err(|error| error.at(key))
-    })
-}
-
-/// One body's record.
-pub fn body_record(read: &dyn Read, group: GroupId, body: BodyId) -> Result<Option<BodyRecord>, NsError> {
-    let key = keys::body(group, body);
-    read.get(&key)?.map(|value| BodyRecord::decode(group, body, &value).map_err(|bad| bad.at(&key))).transpose()
 }

@@ -1,14 +1,14 @@
-//! The records beside the inode: writers, uploads, ended writers, bodies.
+//! `W` and `Y`: what is kept of a client that writes, and of one whose writing has ended.
 
-use kv::{Read, Txn};
+use kv::Txn;
 use types::{
-    Adler32, BodyId, BootId, ClientIdentity, Crc32c, Era, ErrorCode, GroupId, Ino, NsPath, Participant, PieceId,
-    Placement, PrincipalId, SessionId, StoreId, Timestamp, UploadId,
+    Adler32, BodyId, BootId, ClientIdentity, Crc32c, Era, GroupId, Ino, NsPath, Participant, PieceId, Placement,
+    SessionId, StoreId, Timestamp, UploadId,
 };
 
-use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
-use crate::tree::node::{decode_sums, encode_sums};
-use crate::{NsError, Sums, WriterKey, WriterToken, keys};
+use crate::codec::{BadValue, Decoder, Encoder, field_u64};
+use crate::planted::{self, Bug};
+use crate::{NsError, Read, Sums, WriterKey, WriterToken, keys};
 
 /// What somebody who writes is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,75 +81,9 @@ impl WriterRecord {
     }
 }
 
-/// State of an upload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum UploadState {
-    /// Somebody writes it.
-    InMaking,
-    /// Its writer went away.
-    Interrupted,
-    /// It was complete, and its commit was refused for this reason.
-    Refused(ErrorCode),
-}
-
-/// `U`: a content in the making, or kept after it could not become visible.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UploadRecord {
-    /// Its number; the same as its body's.
-    pub upload: UploadId,
-    /// The content.
-    pub body: BodyId,
-    /// State.
-    pub state: UploadState,
-    /// The directory that it shall appear in.
-    pub parent: Ino,
-    /// The name that it shall get.
-    pub name: Vec<u8>,
-    /// The inode that it replaces; `None` if the name was free.
-    pub replaces: Option<Ino>,
-    /// That inode's content when the upload began: its body and generation. At the end of a grace period the upload
-    /// takes the place of exactly this and of nothing else. `None` if the name was free.
-    pub replaces_content: Option<(BodyId, u32)>,
-    /// The first half of its writer's key.
-    pub writer: WriterKey,
-    /// Who writes or wrote it.
-    pub client: ClientIdentity,
-    /// The path as the client gave it.
-    pub path: Vec<u8>,
-    /// The owner of the new file.
-    pub owner: PrincipalId,
-    /// The group of the new file.
-    pub group: PrincipalId,
-    /// The mode of the new file.
-    pub mode: u16,
-    /// When it began.
-    pub created: Timestamp,
-    /// When it may be forgotten; `None` while it is in the making.
-    pub deadline: Option<Timestamp>,
-    /// The epoch of its last writer, once it is not in the making any more.
-    pub epoch: u32,
-    /// Bytes kept, once it is not in the making any more.
-    pub kept_len: u64,
-    /// Checksums, if it was complete.
-    pub sums: Option<Sums>,
-    /// Its attributes, where the name was free; `None`: it never had any.
-    pub attributes: Option<HiddenAttributes>,
-    /// The group of stores that holds the content.
-    pub placed: GroupId,
-}
-
-/// Attributes of a file that nobody sees yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HiddenAttributes {
-    /// Under which number they stand: the one that the file will get.
-    pub at: Ino,
-    /// How many there are.
-    pub count: u32,
-}
-
 /// How a writer ended that its client may not know has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EndedHow {
+pub enum WriterEnd {
     /// Marked interrupted.
     Interrupted,
     /// Completed by the server when the grace period ended.
@@ -168,7 +102,7 @@ pub struct EndedWriter {
     /// The content that it wrote.
     pub body: BodyId,
     /// How it ended.
-    pub how: EndedHow,
+    pub how: WriterEnd,
     /// Until when this is remembered.
     pub until: Timestamp,
     /// Who it was.
@@ -177,33 +111,12 @@ pub struct EndedWriter {
     pub path: Vec<u8>,
 }
 
-/// `B`: a committed (or interrupted and visible) body; by these a group's bodies are enumerated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BodyRecord {
-    /// The group of stores.
-    pub group: GroupId,
-    /// The body.
-    pub body: BodyId,
-    /// The inode whose content it is.
-    pub ino: Ino,
-    /// Length in bytes.
-    pub len: u64,
-    /// The inode's generation when this was written.
-    pub generation: u32,
-    /// The writer's epoch.
-    pub epoch: u32,
-}
-
 const TAG_EXPECTED_LEN: u8 = 0x01;
+
 const TAG_SUMS_BEFORE: u8 = 0x02;
+
 /// Who does not know it would not know whom to ask for the bytes.
 const TAG_PLACEMENT: u8 = 0x80;
-const TAG_DEADLINE: u8 = 0x01;
-const TAG_REPLACES_CONTENT: u8 = 0x02;
-/// Who does not know it would leave the attributes behind.
-const TAG_ATTRIBUTES: u8 = 0x80;
-/// The same of the group.
-const TAG_PLACED: u8 = 0x81;
 
 impl WriterRecord {
     fn encode(&self) -> Vec<u8> {
@@ -305,7 +218,7 @@ impl WriterRecord {
     }
 
     /// Remembers that this writer ended in a way that its client may not know of.
-    pub(crate) fn entomb(&self, txn: &mut dyn Txn, how: EndedHow, until: Timestamp) {
+    pub(crate) fn entomb(&self, txn: &mut dyn Txn, how: WriterEnd, until: Timestamp) {
         let ended = EndedWriter {
             key: self.key,
             body: self.body,
@@ -358,10 +271,10 @@ impl EndedWriter {
     fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::new(64 + self.path.len());
         out.u8(match self.how {
-            EndedHow::Interrupted => 1,
-            EndedHow::Completed => 2,
-            EndedHow::Dropped => 3,
-            EndedHow::Refused => 4,
+            WriterEnd::Interrupted => 1,
+            WriterEnd::Completed => 2,
+            WriterEnd::Dropped => 3,
+            WriterEnd::Refused => 4,
         });
         out.u64(self.body.0);
         out.i64(self.until.0);
@@ -373,10 +286,10 @@ impl EndedWriter {
     pub(crate) fn decode(key: WriterKey, value: &[u8]) -> Result<Self, BadValue> {
         let mut from = Decoder::new(value, "an ended writer")?;
         let how = match from.u8()? {
-            1 => EndedHow::Interrupted,
-            2 => EndedHow::Completed,
-            3 => EndedHow::Dropped,
-            4 => EndedHow::Refused,
+            1 => WriterEnd::Interrupted,
+            2 => WriterEnd::Completed,
+            3 => WriterEnd::Dropped,
+            4 => WriterEnd::Refused,
             _ => return Err(BadValue::Damaged("it has an unknown way of ending")),
         };
         let body = BodyId(from.u64()?);
@@ -393,167 +306,25 @@ impl EndedWriter {
     }
 }
 
-/// Codes of a refused upload. Part of the format.
-const REFUSALS: [(u8, ErrorCode); 5] = [
-    (1, ErrorCode::NotFound),
-    (2, ErrorCode::Exists),
-    (3, ErrorCode::IsDirectory),
-    (4, ErrorCode::Busy),
-    (5, ErrorCode::Denied),
-];
-
-impl UploadRecord {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = Encoder::new(160 + self.name.len() + self.path.len());
-        let (state, refusal) = match self.state {
-            UploadState::InMaking => (1, 0),
-            UploadState::Interrupted => (2, 0),
-            UploadState::Refused(code) => {
-                (3, REFUSALS.iter().find(|(_, known)| *known == code).map_or(0, |(number, _)| *number))
-            }
-        };
-        out.u8(state);
-        out.u8(refusal);
-        out.u64(self.body.0);
-        out.u64(self.parent.0);
-        out.bytes(&self.name);
-        out.u64(self.replaces.map_or(0, |ino| ino.0));
-        out.u64(self.writer.0);
-        out.u32(self.epoch);
-        out.client(&self.client);
-        out.bytes(&self.path);
-        out.u16(self.mode);
-        out.u32(self.owner.0);
-        out.u32(self.group.0);
-        out.i64(self.created.0);
-        out.u64(self.kept_len);
-        encode_sums(&mut out, self.sums.as_ref());
-        if let Some(deadline) = self.deadline {
-            out.tag(TAG_DEADLINE, &deadline.0.to_be_bytes());
-        }
-        if let Some((body, generation)) = self.replaces_content {
-            let mut field = [0; 12];
-            field[..8].copy_from_slice(&body.0.to_be_bytes());
-            field[8..].copy_from_slice(&generation.to_be_bytes());
-            out.tag(TAG_REPLACES_CONTENT, &field);
-        }
-        if let Some(HiddenAttributes { at, count }) = self.attributes {
-            let mut field = [0; 12];
-            field[..8].copy_from_slice(&at.0.to_be_bytes());
-            field[8..].copy_from_slice(&count.to_be_bytes());
-            out.tag(TAG_ATTRIBUTES, &field);
-        }
-        if self.placed != GroupId::DEFAULT {
-            out.tag_u64(TAG_PLACED, self.placed.0);
-        }
-        out.0
-    }
-
-    pub(crate) fn decode(upload: UploadId, value: &[u8]) -> Result<Self, BadValue> {
-        let mut from = Decoder::new(value, "an upload")?;
-        let (state, refusal) = (from.u8()?, from.u8()?);
-        let state = match state {
-            1 => UploadState::InMaking,
-            2 => UploadState::Interrupted,
-            3 => {
-                let known = REFUSALS.iter().find(|(number, _)| *number == refusal);
-                UploadState::Refused(known.map_or(ErrorCode::Invalid, |(_, code)| *code))
-            }
-            _ => return Err(BadValue::Damaged("it has an unknown upload state")),
-        };
-        let body = BodyId(from.u64()?);
-        let parent = Ino(from.u64()?);
-        let name = from.name()?.to_vec();
-        let replaces = Some(Ino(from.u64()?)).filter(|ino| ino.0 != 0);
-        let writer = WriterKey(from.u64()?);
-        let epoch = from.u32()?;
-        let client = from.client()?;
-        let path = from.path()?.to_vec();
-        let mode = from.u16()?;
-        let (owner, group) = (PrincipalId(from.u32()?), PrincipalId(from.u32()?));
-        let created = Timestamp(from.i64()?);
-        let kept_len = from.u64()?;
-        let sums = decode_sums(&mut from)?;
-        let mut deadline = None;
-        let mut replaces_content = None;
-        let mut attributes = None;
-        let mut placed = GroupId::DEFAULT;
-        from.tags(|tag, field| match tag {
-            TAG_DEADLINE => {
-                deadline = Some(Timestamp(field_u64(field)?.cast_signed()));
-                Ok(true)
-            }
-            TAG_REPLACES_CONTENT => {
-                let (body, generation) = field.split_at(field.len().min(8));
-                replaces_content = Some((BodyId(field_u64(body)?), field_u32(generation)?));
-                Ok(true)
-            }
-            TAG_ATTRIBUTES => {
-                let (at, count) = field.split_at(field.len().min(8));
-                attributes = Some(HiddenAttributes { at: Ino(field_u64(at)?), count: field_u32(count)? });
-                Ok(true)
-            }
-            TAG_PLACED => {
-                placed = GroupId(field_u64(field)?);
-                Ok(true)
-            }
-            _ => Ok(false),
-        })?;
-        Ok(Self {
-            upload,
-            body,
-            state,
-            parent,
-            name,
-            replaces,
-            replaces_content,
-            writer,
-            epoch,
-            client,
-            path,
-            owner,
-            group,
-            mode,
-            created,
-            deadline,
-            kept_len,
-            sums,
-            attributes,
-            placed,
-        })
-    }
-
-    pub(crate) fn get(read: &dyn Read, upload: UploadId) -> Result<Option<Self>, NsError> {
-        let key = keys::upload(upload);
-        read.get(&key)?.map(|value| Self::decode(upload, &value).map_err(|bad| bad.at(&key))).transpose()
-    }
-
-    pub(crate) fn put(&self, txn: &mut dyn Txn) {
-        txn.put(&keys::upload(self.upload), &self.encode());
-    }
-
-    /// Takes it away for good, with its attributes.
-    pub(crate) fn delete(&self, txn: &mut dyn Txn) -> Result<(), NsError> {
-        txn.delete(&keys::upload(self.upload));
-        self.attributes.map_or(Ok(()), |attributes| crate::tree::xattr::delete_all(txn, attributes.at))
-    }
+/// What the store says of the finished body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Committed {
+    /// Length in bytes.
+    pub len: u64,
+    /// Whole-file checksums; `None` loses those that the file had.
+    pub sums: Option<Sums>,
+    /// The modification time; the context's `now` if not given.
+    pub mtime: Option<Timestamp>,
 }
 
-impl BodyRecord {
-    pub(crate) fn put(&self, txn: &mut dyn Txn) {
-        let mut out = Encoder::new(25);
-        out.u64(self.ino.0);
-        out.u64(self.len);
-        out.u32(self.generation);
-        out.u32(self.epoch);
-        txn.put(&keys::body(self.group, self.body), &out.0);
-    }
-
-    pub(crate) fn decode(group: GroupId, body: BodyId, value: &[u8]) -> Result<Self, BadValue> {
-        let mut from = Decoder::new(value, "a body")?;
-        let (ino, len) = (Ino(from.u64()?), from.u64()?);
-        let (generation, epoch) = (from.u32()?, from.u32()?);
-        from.end()?;
-        Ok(Self { group, body, ino, len, generation, epoch })
+/// The writer that a handle means, unless it was fenced or has ended.
+pub(crate) fn current_writer(read: &dyn Read, token: &WriterToken) -> Result<WriterRecord, NsError> {
+    let what = || format!("body {:016x}", token.body.0);
+    match WriterRecord::get(read, token.key, token.body)? {
+        None => Err(NsError::Stale { what: what(), why: "its writer has ended" }),
+        Some(writer) if writer.epoch != token.epoch && !planted::is(Bug::CommitIgnoresEpoch) => {
+            Err(NsError::Stale { what: what(), why: "the same client has opened it again since" })
+        }
+        Some(writer) => Ok(writer),
     }
 }
