@@ -9,13 +9,18 @@
 //! - Every denial names its rule.
 //! - Nothing in memory grows with the number of files.
 //!
-<<<<<<< HEAD
 //! Left to others: where bytes are and whether they are durable (the store), who a connection is and when a grace period ends (the service), when a
 //! commit is on disk (the kv engine).
 //!
+//! # Rooms
+//!
+//! Each is a folder: `tree` (names, inodes, attributes), `writers` (opens, what they write, how they end; sessions), `groups` (a cluster's nodes, stores
+//! and groups, missing replicas, deletions), `trees` (totals and policies). What several of them need lies beside them: keys, the encoding, scans,
+//! numbers. No two files import each other, directly or in a circle.
+//!
 //! # To add an operation
 //!
-//! 1. A file with the request type, the function that does the work inside the transaction, and its [`Operation`]. [`mkdir()`] is a short example.
+//! 1. A file with the request type, the function that does the work inside the transaction, and its [`Operation`]. `tree/mkdir.rs` is a short example.
 //! 2. Call [`permit`] for each right that the operation needs.
 //! 3. Append its [`OpTag`]; the number is on disk, so list it in `docs/reference/formats.md`. Give its reply an [`Answer`].
 //! 4. Extend the model (`tests/model`), the counts (`tests/cost.rs`), and, for a new key or value, the pinned bytes (`tests/golden.rs`).
@@ -23,14 +28,6 @@
 //! Every change passes [`Namespace::change`], where it is counted by operation and outcome. Its completion runs on the responder thread and must not block.
 //!
 //! [`Namespace`] is a thin convenience on top. The bytes of each key and value are in `docs/reference/formats.md`.
-=======
-//! Rooms, each a folder: `tree` (names, inodes, attributes), `writers` (opens, what they write, how they end; sessions),
-//! `groups` (a cluster's nodes, stores and groups, what is missing and what is to be deleted), `trees` (totals and
-//! policies). What several of them need lies beside them: keys, the encoding, scans, permissions, numbers. No
-//! two files import each other, directly or in a circle.
-//!
-//! [`Namespace`] is the thin convenience on top. The bytes of each key and value: `docs/formats.md`.
->>>>>>> format
 
 mod answer;
 mod check;
@@ -50,12 +47,8 @@ mod trees;
 mod writers;
 
 pub use check::{CheckCounts, Finding, check};
-<<<<<<< HEAD
-pub use context::{Context, Limits, OpTag, Operation, RequestNumber};
-pub use damage_mark::{CONTENT_OF, DAMAGED_MARK};
-=======
 pub use context::{Answer, Context, Limits, OpTag, Operation, RequestNumber};
->>>>>>> format
+pub use damage_mark::{CONTENT_OF, DAMAGED_MARK};
 pub use error::NsError;
 pub use format::{Formatted, RaiseIncarnation, last_session};
 pub use groups::bodies::{BodyRecord, bodies, body_record};
