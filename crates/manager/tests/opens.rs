@@ -326,6 +326,7 @@ fn a_reader_whose_names_are_overtaken_by_a_change_in_place_is_not_sent_to_who_wa
             assert_eq!(opened.recv().unwrap().unwrap().node, first);
             // It comes back, in a session of which no fence speaks.
             cluster.runs(second, 2);
+            cluster.manager.tick();
         }
     });
     *cluster.kv.during.lock() = Some(hook);
