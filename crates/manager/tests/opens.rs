@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cluster::message::ToManager;
 use cluster::placement::StoreState;
-use cluster::{Life, Register, Time};
+use cluster::{Life, Presence, Register, Time};
 use kv::{Kv, MemoryKv, Op, OpDone, Read};
 use manager::{Asking, Manager, ManagerSettings, OpeningError, Redirect, World};
 use namespace::{
@@ -349,4 +349,31 @@ fn what_an_administrator_says_while_the_names_are_looked_at_stays_said() {
     *cluster.kv.during.lock() = None;
     let states: Vec<StoreState> = cluster.manager.stores_view().unwrap().iter().map(|view| view.state).collect();
     assert_eq!(states, [StoreState::Online, StoreState::Draining]);
+}
+
+#[test]
+fn leases_that_are_renewed_are_seen_by_who_decides_also_where_nothing_else_happens() {
+    let cluster = Cluster::new();
+    let sessions: Vec<SessionId> = cluster.nodes.iter().map(|node| cluster.runs(*node, 2)).collect();
+    let renew = |number: u64| {
+        for (node, session) in cluster.nodes.iter().zip(&sessions) {
+            let renew = ToManager::Renew { node: *node, session: *session, number };
+            cluster.manager.receive(*node, FromDisk::Cluster(renew));
+        }
+    };
+    let presences = || {
+        let nodes = cluster.manager.status_view().unwrap().nodes;
+        nodes.into_iter().filter_map(|node| node.presence).collect::<Vec<_>>()
+    };
+    // For many terms, without a tick.
+    for number in 2..40 {
+        cluster.passes(1);
+        renew(number);
+        assert_eq!(presences(), [Presence::Online; 2], "after {number} s");
+    }
+    cluster.passes(3);
+    assert_eq!(presences(), [Presence::Suspect; 2]);
+    // Of one that was missed it is seen at once.
+    renew(40);
+    assert_eq!(presences(), [Presence::Online; 2]);
 }
