@@ -31,7 +31,7 @@ impl OpenFile {
             // as the stock server: kXR_Conflict
             return Err(Error::new(ErrorCode::Conflict, text));
         };
-        access.hold()?.begin_checkpoint().map_err(|error| self.no_checkpoint_or(&"begin a checkpoint of", &error))
+        access.hold()?.begin_checkpoint().map_err(|error| self.no_checkpoint_or("begin a checkpoint of", &error))
     }
 
     /// Keeps what was done under the checkpoint.
@@ -40,7 +40,7 @@ impl OpenFile {
     /// There is none, or it is not known what is kept.
     pub fn commit_checkpoint(&self) -> Result<(), Error> {
         let Access::Write(access) = &self.access else { return Err(self.no_checkpoint()) };
-        access.hold()?.commit_checkpoint().map_err(|error| self.no_checkpoint_or(&"commit the checkpoint of", &error))
+        access.hold()?.commit_checkpoint().map_err(|error| self.no_checkpoint_or("commit the checkpoint of", &error))
     }
 
     /// Undoes what was done under the checkpoint.
@@ -52,7 +52,7 @@ impl OpenFile {
         match access.hold()?.undo_checkpoint() {
             Ok(true) => Ok(()),
             Ok(false) => Err(self.no_checkpoint()),
-            Err(error) => Err(self.no_checkpoint_or(&"roll back", &error)),
+            Err(error) => Err(self.no_checkpoint_or("roll back", &error)),
         }
     }
 

@@ -93,4 +93,4 @@ pub use striped::{StripedError, StripedFile, StripedOpen, Striper};
 pub use third_party::{Cancelled, Part, Pull, PullSink, PullSource};
 pub use transfers::{Sharer, Transfers, Turn, UserKey};
 pub use writer_memory::Room;
-pub use xattrs::{AttributeChange, Attributed, EachAttribute};
+pub use xattrs::{AttributeChange, Attributed, EachAttribute, NamedValues};

@@ -65,6 +65,8 @@ impl Part {
     }
 
     /// Bytes.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // none is made without bytes
     pub fn len(&self) -> usize {
         self.bytes.len()
     }

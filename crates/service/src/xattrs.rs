@@ -25,6 +25,9 @@ pub struct Attributed(XattrOf);
 /// What came of one attribute of several: `Err` with why not.
 pub type EachAttribute<T> = Vec<(Vec<u8>, Result<T, ErrorCode>)>;
 
+/// Names of attributes with their values.
+pub type NamedValues = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A change of attributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AttributeChange {
@@ -33,7 +36,7 @@ pub enum AttributeChange {
         /// An attribute that is there already is refused.
         only_new: bool,
         /// Names and their values.
-        pairs: Vec<(Vec<u8>, Vec<u8>)>,
+        pairs: NamedValues,
     },
     /// Names.
     Remove(Vec<Vec<u8>>),
@@ -140,7 +143,7 @@ impl Service {
     ///
     /// # Errors
     /// They cannot be read.
-    pub fn list_attributes(&self, caller: &Caller, of: &Attributed) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    pub fn list_attributes(&self, caller: &Caller, of: &Attributed) -> Result<NamedValues, Error> {
         let listed = self.names.read(|read| namespace::list_xattrs(read, &caller.actor(), &of.0));
         let listed = listed.map_err(|error| Error::of_namespace(&"list the attributes of", &error))?;
         let own = listed.into_iter().filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_vec(), value)));
