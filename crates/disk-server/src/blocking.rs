@@ -1,5 +1,5 @@
-//! For front ends whose threads wait: what is asked for is done on the thread that asks, which then waits for the other stores. Nothing else of this crate
-//! waits for an answer.
+//! For front ends whose threads wait. The thread that asks does the work on this server's own store, and then waits for the other stores. Nothing else in
+//! this crate waits for an answer.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -98,7 +98,7 @@ impl Placed {
         }
     }
 
-    /// [`Placed::truncate_then`], and waits.
+    /// Cuts or extends on all stores that take part.
     ///
     /// # Errors
     /// After one nobody knows whether it is done.

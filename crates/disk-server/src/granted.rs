@@ -194,15 +194,27 @@ fn lacking(piece: PieceId, grant: &Grant) -> Option<Lacking> {
 }
 
 impl WriteGrant {
+    /// Which piece is written.
+    #[must_use]
+    pub fn piece(&self) -> PieceId {
+        self.good.piece
+    }
+
+    /// What the namespace calls the writer.
+    #[must_use]
+    pub fn writer(&self) -> WriterToken {
+        self.writer
+    }
+
     /// Whether it is a new content, and no file that is changed in place.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Becomes the one who orders the changes of the content, or goes on with that. `path` and `expected_len`: what a new piece is made with. What is to
-    /// be done on the disk is done when this returns, unless something else is under way there; `then` is called once, perhaps in another thread:
-    /// with an error if somebody else orders the changes by now, or the store cannot.
+    /// Becomes the one who orders the changes of the content, or goes on with that. `path` and `expected_len`: what a new piece is made with. This call
+    /// does the work on the disk, unless another job has its turn there. `then` is called once, perhaps in another thread; with an error if somebody
+    /// else orders the changes by now, or the store cannot.
     pub fn attach_then(
         self,
         path: &[u8],

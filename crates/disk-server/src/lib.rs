@@ -44,8 +44,8 @@ use ways::Ways;
 
 /// What a disk server is handed from outside: a clock, connections to other nodes, and threads to do disk work in.
 ///
-/// The shell has no clock, thread or connection of its own, and nothing in it waits for another job or for a message: what comes later is a completion.
-/// Only the calls of `blocking.rs` wait, for front ends that give each request a thread. No call of this trait may wait.
+/// The shell has no clock, thread or connection of its own. Nothing in it waits for another job or for a message: later answers come as completions. Only
+/// the calls of `blocking.rs` wait, for front ends that give each request a thread. No call of this trait may wait.
 pub trait DiskWorld: Send + Sync {
     /// The server's own clock.
     fn now(&self) -> Time;
@@ -61,25 +61,25 @@ pub trait DiskWorld: Send + Sync {
     fn cut_others(&self);
     /// Has `job` done later, in a thread that may wait for disks. Jobs may run side by side and in any order.
     fn run(&self, job: Box<dyn FnOnce() + Send>);
-    /// Whether a job that does the works of a piece is to hand those that are left to another job. Asked after each work. A simulation says so now and
-    /// then, so that messages come between two works as they do where jobs run side by side.
+    /// Whether a job that does the works of a piece hands the rest to another job. The shell asks after each work. A simulation answers yes now and then,
+    /// so that messages arrive between two works, as they do where jobs run side by side.
     fn pauses(&self) -> bool {
         false
     }
-    /// Something happened to a piece of a store of this server that is worth counting.
+    /// Something happened to a piece on a store of this server that monitoring or a test counts.
     fn notice(&self, _store: StoreId, _piece: PieceId, _notice: Notice) {}
 }
 
 /// See [`DiskWorld::notice`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// What the store has of the piece is about to be deleted, or overwritten from the beginning.
+    /// The store is about to delete the piece, or to write it again from the beginning.
     Emptied,
-    /// So many stores that do not answer are left out of its writing.
+    /// This many stores did not answer, and no longer take part in the write.
     LeftOut(usize),
-    /// The copy of this store is not like its primary's, and counts for nothing.
+    /// The copy on this store differs from its primary's, and does not count.
     Differs(StoreId),
-    /// Its writer went away, and its writing was ended because the manager asked for that.
+    /// The writer went away, and the server ended the write because the manager asked for it.
     Ended,
 }
 

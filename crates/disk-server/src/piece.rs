@@ -110,12 +110,15 @@ impl Piece {
         if queue.is_held { None } else { queue.works.pop_front() }
     }
 
-    /// A bug on purpose: of two changes that wait, the second is made first.
+    /// A bug on purpose: two jobs make two changes at the same time, and the second is made first.
     #[cfg(any(test, feature = "planted"))]
     pub(super) fn skip_turn(&self) {
-        let works = &mut self.queue.lock().works;
-        if works.len() > 1 && works.iter().take(2).all(|(_, work)| matches!(work, Work::Apply { .. })) {
-            works.swap(0, 1);
+        let mut queue = self.queue.lock();
+        let mut works = queue.works.iter_mut().map(|(_, work)| work);
+        if let (Some(Work::Apply { change: one, .. }), Some(Work::Apply { change: other, .. })) =
+            (works.next(), works.next())
+        {
+            std::mem::swap(one, other);
         }
     }
 

@@ -216,14 +216,14 @@ impl Placed {
         self.server.work_off(&self.shell, &self.state);
     }
 
-    /// Who is told an answer as front ends are.
+    /// Hands an answer on in the words of front ends.
     fn waiter(&self, then: impl FnOnce(Result<(), PlacedError>) + Send + 'static) -> Waiter {
         let server = Arc::clone(&self.server);
         Box::new(move |result| then(result.map_err(|code| server.refused(code))))
     }
 
-    /// Writes on all stores that take part; `sums`: of each page, if they are known. What is to be written here is written when this returns; `then` is
-    /// called once, perhaps in another thread, when all stores have it, or with why not. After an error nobody knows whether it is written.
+    /// Writes on all stores that take part; `sums`: of each page, if they are known. This call writes on this server's own store; `then` is called once,
+    /// perhaps in another thread, when all stores have it, or with why not. After an error nobody knows whether it is written.
     pub fn write_then(
         &self,
         offset: u64,
@@ -237,20 +237,6 @@ impl Placed {
         self.begin_write(self.at_hand(data, sums, false), offset, self.waiter(then));
     }
 
-    /// Writes all of a new content. A close that is asked for next is done behind it, and says with its success that it is written; `then` is called as by
-    /// [`Placed::write_then`].
-    pub fn write_whole_then(&self, data: &[u8], then: impl FnOnce(Result<(), PlacedError>) + Send + 'static) {
-        if data.is_empty() {
-            return then(Ok(()));
-        }
-        self.begin_write(self.at_hand(data, None, true), 0, self.waiter(then));
-    }
-
-    /// Cuts or extends on all stores that take part; `then` is called as by [`Placed::write_then`].
-    pub fn truncate_then(&self, len: u64, then: impl FnOnce(Result<(), PlacedError>) + Send + 'static) {
-        self.begin_truncate(len, self.waiter(then));
-    }
-
     pub(super) fn at_hand<'a>(&self, bytes: &'a [u8], sums: Option<&'a [PageSum]>, is_ahead: bool) -> AtHand<'a> {
         AtHand { number: self.shell.number(), bytes, sums, is_ahead }
     }
@@ -261,6 +247,7 @@ impl Placed {
         self.change(ChangeHead::Write { offset, len }, bytes, at_hand, waiter);
     }
 
+    /// Cuts or extends on all stores that take part.
     pub(super) fn begin_truncate(&self, len: u64, waiter: Waiter) {
         self.change(ChangeHead::Truncate { len }, None, self.at_hand(&[], None, false), waiter);
     }
@@ -307,10 +294,7 @@ impl Placed {
         then: impl FnOnce(Result<(), PlacedError>) + Send + 'static,
     ) {
         let closed = if at_grace_end { ClosedBy::GraceEnd } else { ClosedBy::Client };
-        self.then(
-            |by| Input::Close { by, piece: self.piece(), epoch: self.epoch(), mtime, closed },
-            self.waiter(then),
-        );
+        self.then(|by| Input::Close { by, piece: self.piece(), epoch: self.epoch(), mtime, closed }, self.waiter(then));
     }
 
     /// What there is is kept, and marked; `then` is called once, with how much that is.

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cluster::message::BetweenStores;
-use cluster::server::{Effect, Input, Note, PartTerms, StorePart, Work};
 #[cfg(any(test, feature = "planted"))]
 use cluster::server::{By, Did};
+use cluster::server::{Effect, Input, Note, PartTerms, StorePart, Work};
 use parking_lot::Mutex;
 use store::Store;
 use types::{ErrorCode, PieceId, StoreId};
 
-use super::{DiskServer, Notice};
 use super::completing::Completing;
 use super::piece::{AtHand, Change, Done, Piece, Turn};
+use super::{DiskServer, Notice};
 use node::{Between, StoreReport};
 
 /// A store, and what is said of it.

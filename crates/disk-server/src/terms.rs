@@ -19,12 +19,12 @@ pub struct DiskTerms {
 #[cfg(any(test, feature = "planted"))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
-    /// A copy is said to be there, whatever the disk has.
+    /// The server says that it has made a copy, whatever its disk has.
     CopyNotMade,
-    /// A content is said to be complete before the log is synced.
+    /// The server says that a content is complete before the log is synced.
     CompleteBeforeSync,
-    /// Connections with other disk servers outlive the session: what was sent in the session before is heard in the next.
+    /// Connections with other disk servers outlive the session, so that messages of the session before arrive in the next.
     OldSessionHeard,
-    /// Who does a piece's works does not wait for its turn: of two changes that are waiting the second is made first.
+    /// A job does not wait for its turn on a piece: of two changes, the second is made first.
     TurnSkipped,
 }
