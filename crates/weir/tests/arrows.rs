@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &["disk", "journal", "kv"]),
     ("server", &["wire", "namespace", "store", "node", "manager", "disk-server"]),
     ("cluster", &[]),
-    ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster", "node", "manager"]),
+    ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster", "node", "manager", "disk-server"]),
     ("link", &[]),
     ("node", &["cluster", "link", "store"]),
     ("manager", &["cluster", "link", "namespace", "node", "store"]),
