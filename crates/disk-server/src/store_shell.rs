@@ -1,18 +1,20 @@
 //! One store of a disk server: its machine, the pieces that something is done with, and who waits for answers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cluster::message::BetweenStores;
-use cluster::server::{Effect, Input, Note, PartTerms, StorePart};
+#[cfg(any(test, feature = "planted"))]
+use cluster::server::{By, Did};
+use cluster::server::{Effect, Input, Note, PartTerms, StorePart, Work};
 use parking_lot::Mutex;
 use store::Store;
 use types::{ErrorCode, PieceId, StoreId};
 
-use super::DiskServer;
 use super::completing::Completing;
 use super::piece::{AtHand, Change, Done, Piece, Turn};
+use super::{DiskServer, Notice};
 use node::{Between, StoreReport};
 
 /// A store, and what is said of it.
@@ -29,7 +31,7 @@ pub(super) type Waiter = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
 
 #[derive(Default)]
 struct Waiters {
-    by_number: HashMap<u64, Waiter>,
+    by_number: BTreeMap<u64, Waiter>,
     /// Nobody waits any more.
     are_let_go: bool,
 }
@@ -44,9 +46,9 @@ pub(super) struct StoreShell {
 }
 
 impl StoreShell {
-    pub(super) fn new(at: StoreAt) -> Self {
+    pub(super) fn new(at: StoreAt, terms: PartTerms) -> Self {
         Self {
-            machine: Mutex::new(StorePart::new(at.store_id, PartTerms::default())),
+            machine: Mutex::new(StorePart::new(at.store_id, terms)),
             at,
             pieces: Mutex::default(),
             waiters: Mutex::default(),
@@ -144,9 +146,11 @@ impl DiskServer {
                     }
                     Effect::Note(piece, Note::LeftOut(count)) => {
                         tracing::warn!(%piece, count, "stores that do not answer are left out of a writing");
+                        self.world.notice(shell.at.store_id, piece, Notice::LeftOut(count));
                     }
                     Effect::Note(piece, Note::Differs(store)) => {
                         tracing::error!(%piece, %store, "a copy is not like its primary's, and counts for nothing");
+                        self.world.notice(shell.at.store_id, piece, Notice::Differs(store));
                     }
                 }
             }
@@ -157,10 +161,12 @@ impl DiskServer {
                 waiter(result);
             }
         }
-        for piece in kick {
-            let (this, shell) = (Arc::clone(self), Arc::clone(shell));
-            self.world.run(Box::new(move || this.work_off(&shell, &piece)));
-        }
+        kick.into_iter().for_each(|piece| self.work_off_soon(shell, piece));
+    }
+
+    fn work_off_soon(self: &Arc<Self>, shell: &Arc<StoreShell>, piece: Arc<Piece>) {
+        let (this, shell) = (Arc::clone(self), Arc::clone(shell));
+        self.world.run(Box::new(move || this.work_off(&shell, &piece)));
     }
 
     fn tell_store(&self, shell: &StoreShell, to: StoreId, message: BetweenStores, change: Option<Change>) {
@@ -182,23 +188,44 @@ impl DiskServer {
     pub(super) fn work_off(self: &Arc<Self>, shell: &Arc<StoreShell>, piece: &Arc<Piece>) {
         while piece.has_work() {
             let Some(turn) = piece.try_turn() else { return };
-            self.work_in_turn(shell, piece, &turn, None);
+            let pauses = self.work_in_turn(shell, piece, &turn, None);
+            drop(turn);
+            if pauses && piece.has_work() {
+                return self.work_off_soon(shell, Arc::clone(piece));
+            }
         }
     }
 
     /// The same, by who has the turn. Works that come afterwards are done by whoever brings them, or finds them when it gives its turn back.
+    /// `true`: it pauses, and works may be left ([`DiskWorld::pauses`](super::DiskWorld::pauses)); not where bytes are at hand.
     pub(super) fn work_in_turn(
         self: &Arc<Self>,
         shell: &Arc<StoreShell>,
         piece: &Arc<Piece>,
         _turn: &Turn<'_>,
         at_hand: Option<AtHand<'_>>,
-    ) {
+    ) -> bool {
+        #[cfg(any(test, feature = "planted"))]
+        if self.has(super::Planted::TurnSkipped) {
+            piece.skip_turn();
+        }
         while let Some((by, work)) = piece.pop() {
+            if matches!(work, Work::Delete | Work::Renew) {
+                self.world.notice(shell.at.store_id, piece.piece, Notice::Emptied);
+            }
+            #[cfg(any(test, feature = "planted"))]
+            if self.has(super::Planted::CopyNotMade) && matches!((by, &work), (By::Copy(_), Work::Look { .. })) {
+                self.step(shell, Input::Did { piece: piece.piece, by, did: Did::Looked(Ok(true)) }, Some(piece));
+                continue;
+            }
             match piece.work(&shell.at, self.incarnation(), work, at_hand) {
                 Done::Now(did) => self.step(shell, Input::Did { piece: piece.piece, by, did }, Some(piece)),
                 Done::WhenSynced(completed) => self.complete_when_synced(shell, piece, by, completed),
             }
+            if at_hand.is_none() && self.world.pauses() {
+                return true;
+            }
         }
+        false
     }
 }

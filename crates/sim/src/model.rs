@@ -69,6 +69,18 @@ pub(crate) struct Glimpse {
     synced: (Vec<u8>, usize),
     from: usize,
     was: Life,
+    /// It was whole once.
+    was_closed: bool,
+}
+
+impl Glimpse {
+    /// So many bytes are shown at least. Of a new file in the making that is what no power failure can take back, as it grows.
+    fn least(&self, of: &File) -> usize {
+        match self.was {
+            Life::Making | Life::Vanished if !self.was_closed => contiguous(&of.sent[..self.synced.1]),
+            _ => self.acked.len(),
+        }
+    }
 }
 
 impl File {
@@ -201,7 +213,8 @@ impl Model {
     pub(crate) fn glimpse(&self, file: usize) -> Glimpse {
         let of = &self.files[file];
         let from = of.sent.iter().position(|(_, is_acked)| !is_acked).unwrap_or(of.sent.len());
-        Glimpse { file, acked: of.acked.clone(), synced: of.synced.clone(), from, was: of.life }
+        let (acked, synced) = (of.acked.clone(), of.synced.clone());
+        Glimpse { file, acked, synced, from, was: of.life, was_closed: of.was_closed }
     }
 
     /// Compares what was read with what may be seen; `false`: there was nothing to compare.
@@ -219,8 +232,9 @@ impl Model {
         let since = &file.sent[glimpse.from..];
         let end = since.iter().map(|(bytes, _)| end_of(bytes)).max().unwrap_or(0).max(glimpse.acked.len());
         let mut what = None;
-        if read.len() < glimpse.acked.len() || read.len() > end {
-            what = Some(format!("{} bytes, of {} acknowledged and {end} sent", read.len(), glimpse.acked.len()));
+        let least = glimpse.least(file);
+        if read.len() < least || read.len() > end {
+            what = Some(format!("{} bytes, of {least} that are to be seen at least and {end} sent", read.len()));
         }
         for (at, byte) in read.iter().enumerate() {
             let is_it = |bytes: &Bytes| {

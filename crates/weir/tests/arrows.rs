@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("service", &["namespace", "store", "node", "manager", "disk-server"]),
     ("xrootd", &["wire", "service"]),
     ("cluster", &[]),
-    ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster", "node", "manager"]),
+    ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster", "node", "manager", "disk-server"]),
     ("link", &[]),
     ("node", &["cluster", "link", "store"]),
     ("manager", &["cluster", "link", "namespace", "node", "store"]),

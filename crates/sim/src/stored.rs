@@ -1,27 +1,22 @@
-//! A server's disk: the real store and its log.
+//! A server's disk: the real store and its log, and what the checks see of it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::message::Original;
 use cluster::replication::Whole;
 use disk::{Disk, SimDisk};
 use journal::{Journal, JournalConfig, StreamId};
 use kv::{IndexConfig, LoggedIndex, MemoryEngine};
 use namespace::AtRest;
-use store::{NewPiece, PieceState, Store, StoreConfig, StoreError, Writer};
-use types::{BootId, ErrorCode, Incarnation, PieceId};
+use store::{PieceState, Store, StoreConfig};
+use types::{BootId, ErrorCode, PieceId};
 
-use crate::message::Bytes;
-
-pub(crate) struct Pieces {
+pub(crate) struct Stored {
     journal: Arc<Journal>,
     records: Arc<LoggedIndex>,
     store: Arc<Store>,
-    writers: BTreeMap<PieceId, Arc<Writer>>,
 }
 
-impl Pieces {
+impl Stored {
     /// On a disk that a store may have been on before.
     pub(crate) fn open(disk: &SimDisk) -> Result<Self, String> {
         let text = |error: &dyn std::error::Error| error.to_string();
@@ -48,7 +43,11 @@ impl Pieces {
         };
         let (store, _) = Store::open(shared, "store", Arc::clone(&journal), Arc::clone(&records) as _, config)
             .map_err(|error| text(&error))?;
-        Ok(Self { journal, records, store, writers: BTreeMap::new() })
+        Ok(Self { journal, records, store })
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
     }
 
     /// What stands for the kernel's boot on this disk: another value once something that was not synced may be gone.
@@ -62,97 +61,13 @@ impl Pieces {
     }
 
     /// What a store does now and then. What fails of it is tried again, or has stopped the log.
-    pub(crate) fn tick(&mut self) {
+    pub(crate) fn tick(&self) {
         let _ = self.store.tick();
     }
 
     /// What is done more rarely.
-    pub(crate) fn sweep(&mut self) {
+    pub(crate) fn sweep(&self) {
         let _ = self.records.sweep_now().and_then(|_| self.records.checkpoint_now());
-    }
-
-    /// Gets a piece ready for writing; a new one if there is none and `may_make`.
-    pub(crate) fn open_piece(&mut self, piece: PieceId, may_make: bool) -> Result<(), ErrorCode> {
-        let status = self.store.status(piece).map_err(|error| error.code())?;
-        let writer = match status {
-            None if may_make => {
-                let new = NewPiece { path_hint: b"/", expected_len: None, incarnation: Incarnation(1) };
-                self.store.create(piece, new)
-            }
-            None => return Err(ErrorCode::NotFound),
-            Some(_) => self.store.reopen(piece),
-        };
-        let writer = writer.map_err(|error| error.code())?;
-        self.writers.insert(piece, writer);
-        Ok(())
-    }
-
-    fn write<T>(&mut self, piece: PieceId, op: impl FnOnce(&Writer) -> Result<T, StoreError>) -> Result<T, ErrorCode> {
-        let writer = self.writers.get(&piece).ok_or(ErrorCode::Stale)?;
-        op(writer).map_err(|error| error.code())
-    }
-
-    pub(crate) fn apply(&mut self, piece: PieceId, bytes: &Bytes) -> Result<(), ErrorCode> {
-        self.write(piece, |writer| writer.write(bytes.offset, &bytes.bytes))
-    }
-
-    pub(crate) fn sync(&mut self, piece: PieceId) -> Result<(), ErrorCode> {
-        self.write(piece, |writer| writer.sync().map(drop))
-    }
-
-    pub(crate) fn complete(&mut self, piece: PieceId) -> Result<Whole, ErrorCode> {
-        if let Some(whole) = self.whole(piece)? {
-            return Ok(whole);
-        }
-        let completed = self.write(piece, Writer::complete)?;
-        self.writers.remove(&piece);
-        self.journal.sync_to(completed.seq).map_err(|_| ErrorCode::Io)?;
-        Ok(Whole { len: completed.len, crc32c: completed.crc32c, adler32: completed.adler32 })
-    }
-
-    /// Ready for writing and empty, whatever is there.
-    pub(crate) fn renew(&mut self, piece: PieceId) -> Result<(), ErrorCode> {
-        let new = NewPiece { path_hint: b"/", expected_len: None, incarnation: Incarnation(1) };
-        let writer = self.store.begin_anew(piece, new).map_err(|error| error.code())?;
-        self.writers.insert(piece, writer);
-        Ok(())
-    }
-
-    /// Ends it without making it whole: how much is kept.
-    pub(crate) fn interrupt(&mut self, piece: PieceId) -> Result<u64, ErrorCode> {
-        let kept = self.store.interrupt(piece).map_err(|error| error.code())?;
-        self.writers.remove(&piece);
-        self.sync_log()?;
-        Ok(kept)
-    }
-
-    /// Takes it away.
-    pub(crate) fn delete(&mut self, piece: PieceId) -> Result<(), ErrorCode> {
-        self.store.delete(piece).map_err(|error| error.code())?;
-        self.writers.remove(&piece);
-        self.sync_log()
-    }
-
-    fn sync_log(&mut self) -> Result<(), ErrorCode> {
-        self.journal.sync_to(self.journal.appended()).map_err(|_| ErrorCode::Io)
-    }
-
-    /// A part of it, if it is this.
-    pub(crate) fn part(&self, piece: PieceId, original: Original, offset: u64, len: u32) -> Result<Bytes, ErrorCode> {
-        match original {
-            Original::Whole(whole) => self.holds(piece, whole).map_err(|_| ErrorCode::NotFound)?,
-            Original::Kept { len, .. } => {
-                let status = self.store.status(piece).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
-                if matches!(status.state, PieceState::InMaking { .. }) || status.len < len {
-                    return Err(ErrorCode::NotFound);
-                }
-            }
-        }
-        let content = self.content(piece, false)?;
-        let content = &content[..content.len().min(usize::try_from(original.len()).unwrap_or(usize::MAX))];
-        let start = usize::try_from(offset).map_or(content.len(), |start| start.min(content.len()));
-        let end = content.len().min(start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX)));
-        Ok(Bytes { offset, bytes: content[start..end].into() })
     }
 
     /// What the piece is, if it is whole.
@@ -203,10 +118,9 @@ impl Pieces {
         if is_it { Ok(()) } else { Err(format!("{found:?} of piece {piece}, and not {at_rest:?}")) }
     }
 
-    /// All of a piece; `by_writer`: with what is not durable.
-    pub(crate) fn content(&self, piece: PieceId, by_writer: bool) -> Result<Arc<[u8]>, ErrorCode> {
-        let reader = if by_writer { self.store.open_read_of_writer(piece) } else { self.store.open_read(piece) };
-        let reader = reader.map_err(|error| error.code())?;
+    /// All of a piece.
+    pub(crate) fn content(&self, piece: PieceId) -> Result<Arc<[u8]>, ErrorCode> {
+        let reader = self.store.open_read(piece).map_err(|error| error.code())?;
         let mut bytes = vec![0; usize::try_from(reader.len()).map_err(|_| ErrorCode::TooLarge)?];
         let read = reader.read(0, &mut bytes).map_err(|error| error.code())?;
         bytes.truncate(read);
