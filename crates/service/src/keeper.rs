@@ -13,7 +13,7 @@ use namespace::{
 use parking_lot::{Condvar, Mutex};
 use types::{BodyId, NsPath, PieceId, UploadId};
 
-use crate::caller::{Caller, Principal};
+use crate::caller::{Caller, Principal, Rights};
 use crate::config::Planted;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
 use crate::names::wall_clock;
@@ -280,8 +280,9 @@ fn lease_of(service: &Service, record: &WriterRecord) -> Arc<Lease> {
     // It is the same machine's as it was at the open.
     let host = record.client.host.parse().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let peer = SocketAddr::from((host, 0));
-    // The record does not say whose it is.
-    let caller = Caller::new(&Principal::admin(), peer, "").with_client(record.client.clone());
+    let id = record.client.principal;
+    let principal = Principal { id, groups: Arc::from([id]), rights: Rights::Full };
+    let caller = Caller::new(&principal, peer, "").with_client(record.client.clone());
     let facts = LeaseFacts {
         path: NsPath::parse(&record.path).unwrap_or_else(|_| NsPath::root()),
         caller: Arc::new(caller),

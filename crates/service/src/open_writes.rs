@@ -46,14 +46,7 @@ impl OpenWrites {
         caller: &Caller,
         path: &NsPath,
     ) -> Result<Vec<WriterRecord>, namespace::NsError> {
-        let mut found = names.read(|read| namespace::find_writer(read, &caller.client, path))?;
-        if !found.is_empty() {
-            let writers = self.lock();
-            found.retain(|record| {
-                writers.lease(record.body).is_none_or(|lease| lease.caller.principal == caller.principal)
-            });
-        }
-        Ok(found)
+        names.read(|read| namespace::find_writer(read, &caller.client, path))
     }
 
     /// Whether `caller` has `path` in the making.

@@ -216,7 +216,7 @@ impl Server {
             }
             (FromManager::End(end), _) => {
                 if let Ok(path) = NsPath::parse(&end.path)
-                    && let Ok(Granted::Write(grant)) = self.shell.granted(end.capability.as_bytes(), &path)
+                    && let Ok(Granted::Write(grant)) = self.shell.granted(end.capability.as_bytes(), &path, None)
                 {
                     self.writers.insert(grant.piece(), (grant.writer(), env.now));
                 }

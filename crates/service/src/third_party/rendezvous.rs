@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use disk_server::Granted;
 use parking_lot::Mutex;
-use disk_server::Granted;
 use types::ErrorCode;
 use types::NsPath;
 
