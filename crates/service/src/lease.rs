@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use disk_server::Permit;
 use namespace::WriterToken;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use types::{BodyId, BootId, Ino, NsPath, Timestamp};
