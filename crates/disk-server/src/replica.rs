@@ -110,6 +110,18 @@ impl Replica {
         if queue.is_held { None } else { queue.works.pop_front() }
     }
 
+    /// A bug on purpose: two jobs make two changes at the same time, and the second is made first.
+    #[cfg(any(test, feature = "planted"))]
+    pub(super) fn skip_turn(&self) {
+        let mut queue = self.queue.lock();
+        let mut works = queue.works.iter_mut().map(|(_, work)| work);
+        if let (Some(Work::Apply { change: one, .. }), Some(Work::Apply { change: other, .. })) =
+            (works.next(), works.next())
+        {
+            std::mem::swap(one, other);
+        }
+    }
+
     /// Is there something that can be done now?
     pub(super) fn has_work(&self) -> bool {
         let queue = self.queue.lock();

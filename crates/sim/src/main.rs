@@ -24,7 +24,7 @@ struct Arguments {
     /// Print all that happens.
     #[arg(long)]
     tell: bool,
-    /// What the runs are about: everything, quiet or cut-off.
+    /// What the runs are about: everything, quiet, cut-off or sessions.
     #[arg(long, default_value = "everything", value_parser = |said: &str| one_of(&Scenario::ALL, said))]
     scenario: Scenario,
     /// How long each run is before all is mended, in simulated seconds, if not as the scenario has it.
