@@ -3,7 +3,7 @@
 //! there is there after each new start on the same folder.
 #![no_main]
 
-#[path = "../../crates/server/tests/fuzzed/mod.rs"]
+#[path = "../../crates/xrootd/tests/fuzzed/mod.rs"]
 mod fuzzed;
 
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ use journal::{Journal, JournalConfig, StreamId};
 use kv::{Embedded, EmbeddedConfig, IndexConfig, LoggedIndex, MemoryEngine};
 use libfuzzer_sys::fuzz_target;
 use namespace::{Namespace, NamespaceConfig};
-use server::{Server, ServerConfig};
+use xrootd::{Server, ServerConfig};
 use store::{Store, StoreConfig};
 use tempfile::TempDir;
 use types::{BootId, Timestamp};
@@ -86,7 +86,7 @@ impl Node {
         let names = index(StreamId::NAMESPACE, "namespace/checkpoint");
         let records = index(StreamId::STORE_INDEX, "store/checkpoint");
         let embedded = Arc::new(Embedded::new(Arc::clone(&names), EmbeddedConfig::default()).expect("the committer"));
-        embedded.on_batch_done(Arc::new(server::batch_done));
+        embedded.on_batch_done(Arc::new(xrootd::batch_done));
         let kv = Arc::clone(&embedded) as Arc<dyn kv::Kv>;
         let namespace = Namespace::open(kv, Timestamp::from_secs(1_700_000_000), NamespaceConfig::default())
             .expect("the namespace");
@@ -97,9 +97,9 @@ impl Node {
         config.times.frame = Duration::from_millis(300);
         config.times.send = Duration::from_millis(300);
         config.times.login = Duration::from_millis(300);
-        config.times.grace = Duration::from_millis(300);
-        config.times.keeper = Duration::from_millis(50);
-        let server = Server::start(config, namespace, store).expect("the server");
+        config.service.times.grace = Duration::from_millis(300);
+        config.service.times.keeper = Duration::from_millis(50);
+        let server = Server::start(config, service::Role::Alone { namespace, store }).expect("the server");
         self.running = Some(Running { server, embedded, journal, indexes: [names, records] });
         self.starts += 1;
     }

@@ -17,7 +17,7 @@ pub const REPLICAS_MAX: usize = 256;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Original {
     /// A complete object.
-    ObjectDigest(ObjectDigest),
+    Whole(ObjectDigest),
     /// The bytes that were kept of an object when its writer went away. Their checksum is not known.
     Kept {
         /// Their number.
@@ -32,7 +32,7 @@ impl Original {
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
-            Self::ObjectDigest(whole) => whole.len,
+            Self::Whole(whole) => whole.len,
             Self::Kept { len, .. } => *len,
         }
     }
@@ -332,14 +332,7 @@ mod tests {
             to_store(ToStore::Placed { replica, epoch, request, result }),
             to_store(ToStore::Ended { replica, epoch, request, result: Ok(()) }),
             to_store(ToStore::Fence(fence)),
-            to_store(ToStore::Copy {
-                copy,
-                session,
-                replica,
-                epoch,
-                original: Original::ObjectDigest(whole),
-                from: store,
-            }),
+            to_store(ToStore::Copy { copy, session, replica, epoch, original: Original::Whole(whole), from: store }),
             to_store(ToStore::Delete { replicas: vec![replica] }),
         ]);
         let stream = Stream { epoch, process_epoch: ProcessEpoch(2), number: 3 };

@@ -5,11 +5,15 @@
 
 mod activity;
 mod addresses;
+mod blocking;
 mod completing;
 mod disk_node;
+#[cfg(any(test, feature = "planted"))]
+mod inspect;
 mod placed;
 mod replica;
 mod store_shell;
+mod terms;
 mod verified;
 
 use std::collections::BTreeMap;
@@ -18,7 +22,7 @@ use std::sync::Arc;
 
 use cluster::message::{BetweenStores, FromStore, REPLICAS_MAX, ToManager, ToServer, ToStore};
 use cluster::server::{Input, Member, View};
-use cluster::{LeaseTerms, ProcessEpoch, Time};
+use cluster::{ProcessEpoch, Time};
 use node::{BulkBytes, BulkPool, EndWriter, FromDisk, FromManager, Hello, PeerMessage, StoreAddressPage, StoreReport};
 use parking_lot::{Mutex, RwLock};
 use store::Store;
@@ -27,14 +31,21 @@ use types::{BootId, Incarnation, NodeId, NsPath, ObjectId, ReplicaId, SessionId,
 
 pub use activity::{DiskFigures, FrontEndFigures, FrontEndProbe, StoreFigures, Summer};
 use addresses::StoreAddresses;
+pub use blocking::PendingWrite;
 pub use disk_node::DiskNode;
-pub use placed::{PendingWrite, Permit, Placed, PlacedError};
+pub use placed::{Permit, Placed, PlacedError};
 use replica::Change;
 pub use store_shell::StoreAt;
 use store_shell::StoreShell;
+pub use terms::DiskTerms;
+#[cfg(any(test, feature = "planted"))]
+pub use terms::Planted;
 pub use verified::{ReadGrant, StripedGrant, VerifiedCapability, WriteGrant};
 
-/// What a disk server is handed from outside: a clock, and the ways to others. None of it may wait, but for [`DiskWorld::run`].
+/// What a disk server is handed from outside: a clock, connections to other nodes, and threads to do disk work in.
+///
+/// The shell has no clock, thread or connection of its own. Nothing in it waits for another job or for a message: later answers come as completions. Only
+/// the calls of `blocking.rs` wait, for front ends that give each request a thread. No call of this trait may wait.
 pub trait DiskWorld: Send + Sync {
     /// The server's own clock.
     fn now(&self) -> Time;
@@ -48,8 +59,28 @@ pub trait DiskWorld: Send + Sync {
     fn forget(&self, node: NodeId);
     /// Ends all connections with other disk servers: what is on its way on them must not arrive any more.
     fn cut_others(&self);
-    /// Has `job` done in a thread that may wait for disks.
+    /// Has `job` done later, in a thread that may wait for disks. Jobs may run side by side and in any order.
     fn run(&self, job: Box<dyn FnOnce() + Send>);
+    /// Whether a job that does the works of a replica hands the rest to another job. The shell asks after each work. A simulation answers yes now and then,
+    /// so that messages arrive between two works, as they do where jobs run side by side.
+    fn pauses(&self) -> bool {
+        false
+    }
+    /// Something happened to a replica on a store of this server that monitoring or a test counts.
+    fn notice(&self, _store: StoreId, _replica: ReplicaId, _notice: Notice) {}
+}
+
+/// See [`DiskWorld::notice`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// The store is about to delete the replica, or to write it again from the beginning.
+    Emptied,
+    /// This many stores did not answer, and no longer take part in the write.
+    LeftOut(usize),
+    /// The copy on this store differs from its primary's, and does not count.
+    Differs(StoreId),
+    /// The writer went away, and the server ended the write because the manager asked for it.
+    Ended,
 }
 
 /// What a disk server begins with.
@@ -73,6 +104,8 @@ struct ClusterKnowledge {
 /// A disk server. See the module.
 pub struct DiskServer {
     settings: DiskSettings,
+    #[cfg(any(test, feature = "planted"))]
+    planted: Option<Planted>,
     /// When it began.
     began: Time,
     world: Arc<dyn DiskWorld>,
@@ -107,9 +140,23 @@ impl DiskServer {
     /// With these stores.
     #[must_use]
     pub fn new(settings: DiskSettings, stores: Vec<StoreAt>, world: Arc<dyn DiskWorld>) -> Arc<Self> {
-        let member = Member::new(settings.node, settings.process_epoch, settings.boot, LeaseTerms::default());
-        let stores = stores.into_iter().map(|at| (at.store_id, Arc::new(StoreShell::new(at)))).collect();
+        Self::with_terms(settings, DiskTerms::default(), stores, world)
+    }
+
+    /// The same, with other than the usual terms.
+    #[must_use]
+    pub fn with_terms(
+        settings: DiskSettings,
+        terms: DiskTerms,
+        stores: Vec<StoreAt>,
+        world: Arc<dyn DiskWorld>,
+    ) -> Arc<Self> {
+        let member = Member::new(settings.node, settings.process_epoch, settings.boot, terms.leases);
+        let shell = |at: StoreAt| (at.store_id, Arc::new(StoreShell::new(at, terms.part)));
+        let stores = stores.into_iter().map(shell).collect();
         Arc::new(Self {
+            #[cfg(any(test, feature = "planted"))]
+            planted: terms.planted,
             member: Mutex::new(member),
             stores,
             keys: RwLock::new(None),
@@ -235,6 +282,12 @@ impl DiskServer {
                 if self.session() == Some(registered.session) {
                     self.member.lock().registered(&registered, terms, wall);
                 } else {
+                    #[cfg(any(test, feature = "planted"))]
+                    if self.has(Planted::OldSessionHeard) {
+                        self.member.lock().registered(&registered, terms, wall);
+                        self.report();
+                        return self.tick_stores();
+                    }
                     // What is on its way from others in the session before must not arrive in this one.
                     let mut arrivals = self.arrivals.write();
                     arrivals.generation += 1;
@@ -351,21 +404,29 @@ impl DiskServer {
     /// Ends a writing whose client does not come back. It may wait for the disk.
     fn end_writer(self: &Arc<Self>, end: &EndWriter) {
         let Ok(path) = NsPath::parse(&end.path) else { return };
-        let placed = match self.verified(end.capability.as_bytes(), &path, None) {
-            Ok(VerifiedCapability::Write(grant)) => grant.attach_to_end(&end.path, end.expected_len),
-            Ok(VerifiedCapability::Read(_) | VerifiedCapability::Striped(_)) => return,
-            Err(error) => Err(error),
-        };
-        let placed = match placed {
-            Ok(placed) => placed,
-            // The manager tries again.
-            Err(error) => return tracing::info!(%path, %error, "an open write cannot be ended here"),
-        };
-        let path = path.to_string();
-        let is_whole = placed.is_new() && !placed.gaps() && end.expected_len == Some(placed.len());
+        match self.verified(end.capability.as_bytes(), &path, None) {
+            Ok(VerifiedCapability::Write(grant)) => {
+                let (this, expected_len) = (Arc::clone(self), end.expected_len);
+                grant.attach_to_end(&end.path, expected_len, move |placed| match placed {
+                    Ok(placed) => this.end_placed(&path, expected_len, &placed),
+                    Err(error) => not_ended(&path, &error),
+                });
+            }
+            Ok(VerifiedCapability::Read(_) | VerifiedCapability::Striped(_)) => {}
+            Err(error) => not_ended(&path, &error),
+        }
+    }
+
+    /// As a whole content, if all is there that was announced.
+    fn end_placed(self: &Arc<Self>, path: &NsPath, expected_len: Option<u64>, placed: &Placed) {
+        let is_whole = placed.is_new() && !placed.gaps() && expected_len == Some(placed.len());
+        let (this, store, replica, path) = (Arc::clone(self), placed.store(), placed.replica(), path.clone());
         let told = move |how: &'static str, result: Result<(), PlacedError>| match result {
-            Ok(()) => tracing::info!(path, "{how}: its writer went away"),
-            Err(error) => tracing::info!(path, %error, "an open write cannot be ended here"),
+            Ok(()) => {
+                tracing::info!(%path, "{how}: its writer went away");
+                this.world.notice(store, replica, Notice::Ended);
+            }
+            Err(error) => not_ended(&path, &error),
         };
         if is_whole {
             placed.close(None, true, move |result| told("completed, as all announced bytes are here", result));
@@ -390,4 +451,9 @@ impl DiskServer {
     fn incarnation(&self) -> Incarnation {
         self.others.read().incarnation
     }
+}
+
+/// The manager tries again.
+fn not_ended(path: &NsPath, error: &PlacedError) {
+    tracing::info!(%path, %error, "an open write cannot be ended here");
 }

@@ -1,7 +1,6 @@
 //! A content that a client writes at this disk server, which orders its changes for all stores that take part; and what allows a reader to be shown one.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
 
 use cluster::message::ClosedBy;
 use cluster::replication::Epoch;
@@ -9,7 +8,7 @@ use cluster::server::{Grant, Input, ReadView};
 use store::{PageSum, ReplicaState, StoreError, Writer};
 use types::capability::CapabilityError;
 use types::stale_replicas::StaleReplica;
-use types::{ErrorCode, Ino, ReplicaId, Timestamp, WriterToken};
+use types::{ErrorCode, Ino, ReplicaId, StoreId, Timestamp, WriterToken};
 
 use super::DiskServer;
 use super::replica::{AtHand, Change, Replica};
@@ -109,7 +108,7 @@ impl DiskServer {
         }
     }
 
-    fn refused(&self, code: ErrorCode) -> PlacedError {
+    pub(super) fn refused(&self, code: ErrorCode) -> PlacedError {
         match code {
             ErrorCode::Stale => self.moved(),
             ErrorCode::Overloaded => PlacedError::Wait {
@@ -150,50 +149,16 @@ impl Permit {
     }
 }
 
-/// The answer to a request, which a thread waits for.
-struct Answer(Receiver<Result<(), ErrorCode>>);
-
-impl Answer {
-    fn new() -> (Waiter, Self) {
-        let (sender, receiver) = sync_channel(1);
-        let waiter: Waiter = Box::new(move |result| {
-            // Whoever waits is there as long as its thread is.
-            let _ = sender.send(result);
-        });
-        (waiter, Self(receiver))
-    }
-
-    fn wait(self, server: &DiskServer) -> Result<(), PlacedError> {
-        self.0.recv().unwrap_or(Err(ErrorCode::Unavailable)).map_err(|code| server.refused(code))
-    }
-}
-
-/// A write that others have not answered yet.
-pub struct PendingWrite {
-    placed: Arc<Placed>,
-    answer: Answer,
-}
-
-impl PendingWrite {
-    /// Waits until they have.
-    ///
-    /// # Errors
-    /// Nobody knows whether it is written.
-    pub fn wait(self) -> Result<(), PlacedError> {
-        self.answer.wait(&self.placed.server)
-    }
-}
-
 /// A content in the making. See the module.
 pub struct Placed {
-    server: Arc<DiskServer>,
-    shell: Arc<StoreShell>,
+    pub(super) server: Arc<DiskServer>,
+    pub(super) shell: Arc<StoreShell>,
     state: Arc<Replica>,
     writer: WriterToken,
     ino: Ino,
     is_new: bool,
     /// Others take part.
-    is_shared: bool,
+    pub(super) is_shared: bool,
 }
 
 impl Placed {
@@ -214,6 +179,12 @@ impl Placed {
         self.state.replica
     }
 
+    /// Which store it is on.
+    #[must_use]
+    pub fn store(&self) -> StoreId {
+        self.shell.at.store_id
+    }
+
     /// The object that it is, or will be, the content of.
     #[must_use]
     pub fn ino(&self) -> Ino {
@@ -232,19 +203,12 @@ impl Placed {
         self.is_new
     }
 
-    fn epoch(&self) -> Epoch {
+    pub(super) fn epoch(&self) -> Epoch {
         Epoch(self.writer.epoch)
     }
 
-    /// Asks the machine for something, and waits for the answer.
-    pub(super) fn ask(&self, input: impl FnOnce(u64) -> Input<u64, Change>) -> Result<(), PlacedError> {
-        let (waiter, answer) = Answer::new();
-        self.then(input, waiter);
-        answer.wait(&self.server)
-    }
-
-    /// The same; `waiter` is told the answer.
-    fn then(&self, input: impl FnOnce(u64) -> Input<u64, Change>, waiter: Waiter) {
+    /// Asks the machine for something; `waiter` is told the answer.
+    pub(super) fn then(&self, input: impl FnOnce(u64) -> Input<u64, Change>, waiter: Waiter) {
         let number = self.shell.number();
         self.shell.wait_for(number, waiter);
         // Whatever there is to be done for it is done here.
@@ -252,56 +216,43 @@ impl Placed {
         self.server.work_off(&self.shell, &self.state);
     }
 
-    /// Writes on all stores that take part; `sums`: of each page, if they are known.
-    ///
-    /// # Errors
-    /// After one nobody knows whether it is written.
-    pub fn write(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), PlacedError> {
-        if data.is_empty() {
-            return Ok(());
-        }
-        let at_hand = AtHand { number: self.shell.number(), bytes: data, sums, is_ahead: false };
-        self.begin_write(at_hand, offset)?.wait(&self.server)
+    /// Hands an answer on in the words of front ends.
+    fn waiter(&self, then: impl FnOnce(Result<(), PlacedError>) + Send + 'static) -> Waiter {
+        let server = Arc::clone(&self.server);
+        Box::new(move |result| then(result.map_err(|code| server.refused(code))))
     }
 
-    fn begin_write(&self, at_hand: AtHand<'_>, offset: u64) -> Result<Answer, PlacedError> {
-        let len = u32::try_from(at_hand.bytes.len()).map_err(|_| PlacedError::Refused(ErrorCode::TooLarge))?;
+    /// Writes on all stores that take part; `sums`: of each page, if they are known. This call writes on this server's own store; `then` is called once,
+    /// perhaps in another thread, when all stores have it, or with why not. After an error nobody knows whether it is written.
+    pub fn write_then(
+        &self,
+        offset: u64,
+        data: &[u8],
+        sums: Option<&[PageSum]>,
+        then: impl FnOnce(Result<(), PlacedError>) + Send + 'static,
+    ) {
+        if data.is_empty() {
+            return then(Ok(()));
+        }
+        self.begin_write(self.at_hand(data, sums, false), offset, self.waiter(then));
+    }
+
+    pub(super) fn at_hand<'a>(&self, bytes: &'a [u8], sums: Option<&'a [PageSum]>, is_ahead: bool) -> AtHand<'a> {
+        AtHand { number: self.shell.number(), bytes, sums, is_ahead }
+    }
+
+    pub(super) fn begin_write(&self, at_hand: AtHand<'_>, offset: u64, waiter: Waiter) {
+        let Ok(len) = u32::try_from(at_hand.bytes.len()) else { return waiter(Err(ErrorCode::TooLarge)) };
         let bytes = self.is_shared.then(|| Arc::new(self.server.bulk.copy(at_hand.bytes)));
-        Ok(self.change(ChangeHead::Write { offset, len }, bytes, at_hand))
-    }
-
-    /// Writes all of a new content, and does not wait for the others that take part: what is asked next is done behind it. A close that succeeds says
-    /// that it is written. What comes back is to be waited for where too much would be on its way.
-    ///
-    /// # Errors
-    /// Nothing is written.
-    pub fn write_whole(self: &Arc<Self>, data: &[u8]) -> Result<Option<PendingWrite>, PlacedError> {
-        if data.is_empty() {
-            return Ok(None);
-        }
-        let at_hand = AtHand { number: self.shell.number(), bytes: data, sums: None, is_ahead: true };
-        let answer = self.begin_write(at_hand, 0)?;
-        if !self.is_shared {
-            return answer.wait(&self.server).map(|()| None);
-        }
-        // What went wrong here is known already.
-        match answer.0.try_recv() {
-            Ok(result) => result.map(|()| None).map_err(|code| self.server.refused(code)),
-            Err(_) => Ok(Some(PendingWrite { placed: Arc::clone(self), answer })),
-        }
+        self.change(ChangeHead::Write { offset, len }, bytes, at_hand, waiter);
     }
 
     /// Cuts or extends on all stores that take part.
-    ///
-    /// # Errors
-    /// After one nobody knows whether it is done.
-    pub fn truncate(&self, len: u64) -> Result<(), PlacedError> {
-        let at_hand = AtHand { number: self.shell.number(), bytes: &[], sums: None, is_ahead: false };
-        self.change(ChangeHead::Truncate { len }, None, at_hand).wait(&self.server)
+    pub(super) fn begin_truncate(&self, len: u64, waiter: Waiter) {
+        self.change(ChangeHead::Truncate { len }, None, self.at_hand(&[], None, false), waiter);
     }
 
-    fn change(&self, head: ChangeHead, bytes: Option<Arc<BulkBytes>>, at_hand: AtHand<'_>) -> Answer {
-        let (waiter, answer) = Answer::new();
+    fn change(&self, head: ChangeHead, bytes: Option<Arc<BulkBytes>>, at_hand: AtHand<'_>, waiter: Waiter) {
         let number = at_hand.number;
         self.shell.wait_for(number, waiter);
         {
@@ -313,7 +264,6 @@ impl Placed {
             self.server.work_in_turn(&self.shell, &self.state, &turn, Some(at_hand));
         }
         self.server.work_off(&self.shell, &self.state);
-        answer
     }
 
     /// Reads what was written here.
@@ -327,12 +277,13 @@ impl Placed {
         }
     }
 
-    /// All that was acknowledged is durable, on all stores that take part, when this returns.
-    ///
-    /// # Errors
-    /// It may be lost.
-    pub fn sync(&self) -> Result<(), PlacedError> {
-        self.ask(|by| Input::Sync { by, replica: self.replica(), epoch: self.epoch() })
+    /// All that was acknowledged is durable, on all stores that take part, when `then` is called with success. After an error it may be lost.
+    pub fn sync_then(&self, then: impl FnOnce(Result<(), PlacedError>) + Send + 'static) {
+        self.begin_sync(self.waiter(then));
+    }
+
+    pub(super) fn begin_sync(&self, waiter: Waiter) {
+        self.then(|by| Input::Sync { by, replica: self.replica(), epoch: self.epoch() }, waiter);
     }
 
     /// The client has written all; `then` is called once, perhaps in another thread, when the file is what was written, or why not.
@@ -342,11 +293,10 @@ impl Placed {
         at_grace_end: bool,
         then: impl FnOnce(Result<(), PlacedError>) + Send + 'static,
     ) {
-        let server = Arc::clone(&self.server);
         let closed = if at_grace_end { ClosedBy::GraceEnd } else { ClosedBy::Client };
         self.then(
             |by| Input::Close { by, replica: self.replica(), epoch: self.epoch(), mtime, closed },
-            Box::new(move |result| then(result.map_err(|code| server.refused(code)))),
+            self.waiter(then),
         );
     }
 

@@ -1,18 +1,20 @@
 //! One store of a disk server: its machine, the replicas that something is done with, and who waits for answers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cluster::message::BetweenStores;
-use cluster::server::{Effect, Input, Note, PartTerms, StorePart};
+use cluster::server::{Effect, Input, Note, PartTerms, StorePart, Work};
+#[cfg(any(test, feature = "planted"))]
+use cluster::server::{WorkPurpose, WorkResult};
 use parking_lot::Mutex;
 use store::Store;
 use types::{ErrorCode, ReplicaId, StoreId};
 
-use super::DiskServer;
 use super::completing::Completing;
 use super::replica::{AtHand, Change, Done, Replica, Turn};
+use super::{DiskServer, Notice};
 use node::{PeerMessage, StoreReport};
 
 /// A store, and what is said of it.
@@ -29,7 +31,7 @@ pub(super) type Waiter = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
 
 #[derive(Default)]
 struct Waiters {
-    by_number: HashMap<u64, Waiter>,
+    by_number: BTreeMap<u64, Waiter>,
     /// Nobody waits any more.
     are_let_go: bool,
 }
@@ -44,9 +46,9 @@ pub(super) struct StoreShell {
 }
 
 impl StoreShell {
-    pub(super) fn new(at: StoreAt) -> Self {
+    pub(super) fn new(at: StoreAt, terms: PartTerms) -> Self {
         Self {
-            machine: Mutex::new(StorePart::new(at.store_id, PartTerms::default())),
+            machine: Mutex::new(StorePart::new(at.store_id, terms)),
             at,
             replicas: Mutex::default(),
             waiters: Mutex::default(),
@@ -144,9 +146,11 @@ impl DiskServer {
                     }
                     Effect::Note(replica, Note::LeftOut(count)) => {
                         tracing::warn!(%replica, count, "stores that do not answer are removed from the in-sync replicas of an open write");
+                        self.world.notice(shell.at.store_id, replica, Notice::LeftOut(count));
                     }
                     Effect::Note(replica, Note::Differs(store)) => {
                         tracing::error!(%replica, %store, "a replica differs from its primary's and does not count");
+                        self.world.notice(shell.at.store_id, replica, Notice::Differs(store));
                     }
                 }
             }
@@ -157,10 +161,12 @@ impl DiskServer {
                 waiter(result);
             }
         }
-        for replica in kick {
-            let (this, shell) = (Arc::clone(self), Arc::clone(shell));
-            self.world.run(Box::new(move || this.work_off(&shell, &replica)));
-        }
+        kick.into_iter().for_each(|replica| self.work_off_soon(shell, replica));
+    }
+
+    fn work_off_soon(self: &Arc<Self>, shell: &Arc<StoreShell>, replica: Arc<Replica>) {
+        let (this, shell) = (Arc::clone(self), Arc::clone(shell));
+        self.world.run(Box::new(move || this.work_off(&shell, &replica)));
     }
 
     fn tell_store(&self, shell: &StoreShell, to: StoreId, message: BetweenStores, change: Option<Change>) {
@@ -182,25 +188,51 @@ impl DiskServer {
     pub(super) fn work_off(self: &Arc<Self>, shell: &Arc<StoreShell>, replica: &Arc<Replica>) {
         while replica.has_work() {
             let Some(turn) = replica.try_turn() else { return };
-            self.work_in_turn(shell, replica, &turn, None);
+            let pauses = self.work_in_turn(shell, replica, &turn, None);
+            drop(turn);
+            if pauses && replica.has_work() {
+                return self.work_off_soon(shell, Arc::clone(replica));
+            }
         }
     }
 
     /// The same, by who has the turn. Works that come afterwards are done by whoever brings them, or finds them when it gives its turn back.
+    /// `true`: it pauses, and works may be left ([`DiskWorld::pauses`](super::DiskWorld::pauses)); not where bytes are at hand.
     pub(super) fn work_in_turn(
         self: &Arc<Self>,
         shell: &Arc<StoreShell>,
         replica: &Arc<Replica>,
         _turn: &Turn<'_>,
         at_hand: Option<AtHand<'_>>,
-    ) {
+    ) -> bool {
+        #[cfg(any(test, feature = "planted"))]
+        if self.has(super::Planted::TurnSkipped) {
+            replica.skip_turn();
+        }
         while let Some((by, work)) = replica.pop() {
+            if matches!(work, Work::Delete | Work::Renew) {
+                self.world.notice(shell.at.store_id, replica.replica, Notice::Emptied);
+            }
+            #[cfg(any(test, feature = "planted"))]
+            if self.has(super::Planted::CopyNotMade) && matches!((by, &work), (WorkPurpose::Copy(_), Work::Look { .. }))
+            {
+                self.step(
+                    shell,
+                    Input::WorkResult { replica: replica.replica, by, did: WorkResult::Looked(Ok(true)) },
+                    Some(replica),
+                );
+                continue;
+            }
             match replica.work(&shell.at, self.incarnation(), work, at_hand) {
                 Done::Now(did) => {
                     self.step(shell, Input::WorkResult { replica: replica.replica, by, did }, Some(replica))
                 }
                 Done::WhenSynced(completed) => self.complete_when_synced(shell, replica, by, completed),
             }
+            if at_hand.is_none() && self.world.pauses() {
+                return true;
+            }
         }
+        false
     }
 }

@@ -173,7 +173,7 @@ impl ReadGrant {
         let stale_replicas = stale_replicas(replica, &grant);
         let permit = Permit::new(Arc::clone(&server), Arc::clone(&shell), replica, grant);
         let is_it = match permit.shows()? {
-            ReadView::ObjectDigest(whole) => whole_of(&shell.at, replica)? == Some(whole),
+            ReadView::Whole(whole) => whole_of(&shell.at, replica)? == Some(whole),
             ReadView::Kept => shell.at.store.status(replica)?.is_some(),
             ReadView::OfWriter => true,
         };
@@ -207,36 +207,60 @@ fn stale_replicas(replica: ReplicaId, grant: &Grant) -> Option<StaleReplica> {
 }
 
 impl WriteGrant {
+    /// Which replica is written.
+    #[must_use]
+    pub fn replica(&self) -> ReplicaId {
+        self.good.replica
+    }
+
+    /// What the namespace calls the writer.
+    #[must_use]
+    pub fn writer(&self) -> WriterToken {
+        self.writer
+    }
+
     /// Whether it is a new content, and no file that is changed in place.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Becomes the one who orders the changes of the content, or goes on with that. It may wait for the disk. `path` and `expected_len`: what a new
-    /// replica is made with.
-    ///
-    /// # Errors
-    /// Somebody else orders them by now, or the store cannot.
-    pub fn attach(self, path: &[u8], expected_len: Option<u64>) -> Result<Arc<Placed>, PlacedError> {
+    /// Becomes the one who orders the changes of the content, or goes on with that. `path` and `expected_len`: what a new replica is made with. This call
+    /// does the work on the disk, unless another job has its turn there. `then` is called once, perhaps in another thread; with an error if somebody
+    /// else orders the changes by now, or the store cannot.
+    pub fn attach_then(
+        self,
+        path: &[u8],
+        expected_len: Option<u64>,
+        then: impl FnOnce(Result<Arc<Placed>, PlacedError>) + Send + 'static,
+    ) {
         let Self { good: Good { server, shell, replica, ino, principal, grant, .. }, writer, is_new } = self;
         let state = shell.replica(replica);
         state.set_about(ReplicaOrigin { principal, path: path.to_vec(), expected_len });
         let is_shared = matches!(&grant.rights, GrantRights::Write { in_sync, .. } if in_sync.len() > 1);
-        let placed = Placed::new(Arc::clone(&server), shell, state, (writer, ino), is_new, is_shared);
-        placed.ask(|by| Input::Attach { by, replica, grant })?;
-        Ok(Arc::new(placed))
+        let placed = Arc::new(Placed::new(Arc::clone(&server), shell, state, (writer, ino), is_new, is_shared));
+        let attached = Arc::clone(&placed);
+        let waiter = move |result: Result<(), ErrorCode>| {
+            then(result.map(|()| attached).map_err(|code| server.refused(code)));
+        };
+        placed.then(|by| Input::Attach { by, replica, grant }, Box::new(waiter));
     }
 
     /// The same, for who ends it: where something else is in its place, the manager is told that nothing of it is kept.
-    pub(super) fn attach_to_end(self, path: &[u8], expected_len: Option<u64>) -> Result<Arc<Placed>, PlacedError> {
+    pub(super) fn attach_to_end(
+        self,
+        path: &[u8],
+        expected_len: Option<u64>,
+        then: impl FnOnce(Result<Arc<Placed>, PlacedError>) + Send + 'static,
+    ) {
         let (server, shell) = (Arc::clone(&self.good.server), Arc::clone(&self.good.shell));
         let (replica, grant) = (self.good.replica, self.good.grant.clone());
-        let attached = self.attach(path, expected_len);
-        if attached.as_ref().is_err_and(|error| error.code() == ErrorCode::Exists) {
-            server.step(&shell, Input::NothingKept { replica, grant }, None);
-        }
-        attached
+        self.attach_then(path, expected_len, move |attached| {
+            if attached.as_ref().is_err_and(|error| error.code() == ErrorCode::Exists) {
+                server.step(&shell, Input::NothingKept { replica, grant }, None);
+            }
+            then(attached);
+        });
     }
 }
 

@@ -9,6 +9,7 @@ use types::{Incarnation, ObjectId, SessionId, Timestamp};
 use crate::tracked::assert_none_held;
 
 /// The namespace, as the manager reads and changes it.
+#[derive(Clone)]
 pub(crate) struct Names(Arc<Namespace>);
 
 impl Names {

@@ -13,6 +13,8 @@ use namespace::{Actor, Durability, JoinNode, MakeToken, Namespace, NsError, Remo
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, NodeId, Timestamp};
 
+use crate::names::Names;
+
 /// As often a token that was changed meanwhile is looked at again.
 const TRIES: usize = 8;
 
@@ -67,7 +69,7 @@ pub struct TokenView {
 /// The tokens of a cluster.
 #[derive(Clone)]
 pub struct Tokens {
-    namespace: Arc<Namespace>,
+    names: Names,
 }
 
 impl std::fmt::Debug for Tokens {
@@ -80,7 +82,7 @@ impl Tokens {
     /// Those that `namespace` keeps.
     #[must_use]
     pub fn new(namespace: Arc<Namespace>) -> Self {
-        Self { namespace }
+        Self { names: Names::new(namespace) }
     }
 
     /// Makes one that is good for `valid` from `now` on; its text is for the screen of who asked for it. Durable when it returns.
@@ -105,8 +107,7 @@ impl Tokens {
             expires: record.expires,
             used: None,
         };
-        let ctx = self.namespace.context(now, &Actor::admin(), None);
-        self.namespace.change_wait(Durability::Synced, ctx, MakeToken { token: entry })?;
+        self.names.change_wait((now, &Actor::admin()), Durability::Synced, MakeToken { token: entry })?;
         Ok(text)
     }
 
@@ -115,7 +116,7 @@ impl Tokens {
     /// # Errors
     /// When the namespace cannot be read.
     pub fn list(&self, now: Timestamp) -> Result<Vec<TokenView>, NsError> {
-        let mut entries = self.namespace.read(namespace::tokens)?;
+        let mut entries = self.names.read(namespace::tokens)?;
         entries.sort_by_key(|entry| entry.made);
         Ok(entries.iter().map(|entry| shown(entry, now)).collect())
     }
@@ -125,7 +126,7 @@ impl Tokens {
     /// # Errors
     /// [`RevokeTokenError`].
     pub fn revoke(&self, id: &str, now: Timestamp) -> Result<(), RevokeTokenError> {
-        let entries = self.namespace.read(namespace::tokens)?;
+        let entries = self.names.read(namespace::tokens)?;
         let found: Vec<&TokenEntry> =
             entries.iter().filter(|entry| !id.is_empty() && TokenId(entry.id).to_string().starts_with(id)).collect();
         let entry = match found.as_slice() {
@@ -136,11 +137,10 @@ impl Tokens {
         if let Some((node, _)) = entry.used {
             return Err(RevokeTokenError::Used(node));
         }
-        let ctx = self.namespace.context(now, &Actor::admin(), None);
-        match self.namespace.change_wait(Durability::Synced, ctx, RemoveToken { id: entry.id }) {
+        match self.names.change_wait((now, &Actor::admin()), Durability::Synced, RemoveToken { id: entry.id }) {
             // Somebody has just joined with it.
             Err(error) if error.code() == ErrorCode::Stale => {
-                let now = self.namespace.read(|read| namespace::token(read, &entry.id))?;
+                let now = self.names.read(|read| namespace::token(read, &entry.id))?;
                 Err(now.and_then(|now| now.used).map_or(error.into(), |(node, _)| RevokeTokenError::Used(node)))
             }
             other => Ok(other?),
@@ -151,7 +151,7 @@ impl Tokens {
 impl Tokens {
     /// As what a node has joined, that asks again.
     fn again(&self, id: TokenId, node: NodeId) -> Result<Joined, TakeError> {
-        let member = self.namespace.read(|read| namespace::member(read, node));
+        let member = self.names.read(|read| namespace::member(read, node));
         let member = member.map_err(|error| TakeError::Failed(error.to_string()))?;
         let member = member.ok_or(TokenError::Removed { id, node })?;
         let unknown =
@@ -187,7 +187,7 @@ impl TokenStore for Tokens {
     fn take(&self, presented: &Presented, wish: &TokenRequest, now: Timestamp) -> Result<Joined, TakeError> {
         let failed = |error: NsError| TakeError::Failed(error.to_string());
         for _ in 0..TRIES {
-            let entry = self.namespace.read(|read| namespace::token(read, &presented.id.0)).map_err(failed)?;
+            let entry = self.names.read(|read| namespace::token(read, &presented.id.0)).map_err(failed)?;
             let record = entry.as_ref().and_then(record_of);
             let token = match (check(record.as_ref(), presented, wish, now)?, entry) {
                 // It has joined already, and its answer was lost.
@@ -196,8 +196,7 @@ impl TokenStore for Tokens {
                 (Admission::New, None) => return Err(TokenError::Unknown { id: presented.id }.into()),
             };
             let request = JoinNode { token, roles: wish.roles.bits(), name: wish.name.clone(), key: wish.key };
-            let ctx = self.namespace.context(now, &Actor::admin(), None);
-            match self.namespace.change_wait(Durability::Synced, ctx, request) {
+            match self.names.change_wait((now, &Actor::admin()), Durability::Synced, request) {
                 Ok(node) => return Ok(Joined { node, roles: wish.roles }),
                 Err(error) if error.code() == ErrorCode::Stale => {}
                 Err(error) => return Err(failed(error)),

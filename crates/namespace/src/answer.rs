@@ -6,15 +6,8 @@ use types::{
 };
 
 use crate::codec::{BadValue, Decoder};
+use crate::context::Answer;
 use crate::{CommitReply, InterruptReply, Made, OpenKind, OpenedWrite, Removed, Renamed, WriterKey, WriterToken};
-
-/// An answer that can be remembered.
-pub trait Answer: Sized {
-    /// Appends the answer's bytes.
-    fn encode(&self, out: &mut Vec<u8>);
-    /// Reads what [`Self::encode`] wrote; `None` if it does not read back.
-    fn decode(bytes: &[u8]) -> Option<Self>;
-}
 
 fn put(out: &mut Vec<u8>, n: u64) {
     out.extend_from_slice(&n.to_be_bytes());

@@ -131,18 +131,18 @@ impl Check<'_> {
             Some(b'B') => self.object(key, GroupId(first()?), ObjectId(second()?), value),
             Some(b'D') => self.dentry(key, Ino(first()?), value),
             Some(b'G') => {
-                crate::groups::placing::decode_group(GroupId(first()?), value).map(drop).map_err(|bad| bad.at(key))
+                crate::groups::group::decode_group(GroupId(first()?), value).map(drop).map_err(|bad| bad.at(key))
             }
             Some(b'H') => self.hold(key, SessionId(first()?), Ino(second()?)),
             Some(b'I') => self.inode(key, Ino(first()?), value),
             Some(b'J') => {
                 let id = key.get(1..).and_then(|id| id.try_into().ok()).ok_or_else(short)?;
-                crate::groups::membership::decode_token(id, value).map(drop).map_err(|bad| bad.at(key))
+                crate::groups::tokens::decode_token(id, value).map(drop).map_err(|bad| bad.at(key))
             }
             Some(b'K') => self.stripe(key, ObjectId(first()?), value),
             Some(b'L') => self.link(key, Ino(first()?), Ino(second()?)),
             Some(b'M') => {
-                crate::groups::membership::decode_member(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key))
+                crate::groups::members::decode_member(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key))
             }
             Some(b'N') => {
                 crate::groups::placing::decode_node(NodeId(first()?), value).map(drop).map_err(|bad| bad.at(key))
@@ -150,7 +150,7 @@ impl Check<'_> {
             Some(b'O') => self.missing(key, GroupId(first()?), ObjectId(second()?), value),
             Some(b'P') => self.policy(key, Ino(first()?), value),
             Some(b'S') => {
-                crate::groups::membership::decode_store(StoreId(first()?), value).map(drop).map_err(|bad| bad.at(key))
+                crate::groups::stores::decode_store(StoreId(first()?), value).map(drop).map_err(|bad| bad.at(key))
             }
             Some(b'T') => self.tree(key, types::TreeId(first()?)),
             Some(b'U') => self.upload(key, UploadId(first()?), value),
@@ -277,7 +277,7 @@ impl Check<'_> {
                         }
                     }
                     _ => {
-                        let links = crate::tree::link::links_of(self.read, ino)?.len() as u64;
+                        let links = crate::tree::node::links_of(self.read, ino)?.len() as u64;
                         self.must(u64::from(inode.nlink) == links, key, "the count of links is wrong");
                         self.must(inode.nlink > 0 || inode.holders > 0, key, "neither a name nor a holder");
                     }

@@ -1,12 +1,12 @@
-//! What every operation is handed, and the one place that runs an operation: savepoint, remembered answers, outcome.
+//! What every operation is, what it is handed, and what its answer has to be.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use kv::{OpOutcome, Txn};
+use kv::Txn;
 use types::{SessionId, SnapshotEpoch, Timestamp};
 
-use crate::{Actor, Answer, IdSource, NsError};
+use crate::{Actor, IdSource, NsError};
 
 /// Bounds and defaults, the same for all operations of a namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,6 +137,14 @@ impl OpTag {
     pub const COUNT: usize = 53;
 }
 
+/// An answer that can be remembered.
+pub trait Answer: Sized {
+    /// Appends the answer's bytes.
+    fn encode(&self, out: &mut Vec<u8>);
+    /// Reads what [`Self::encode`] wrote; `None` if it does not read back.
+    fn decode(bytes: &[u8]) -> Option<Self>;
+}
+
 /// A request that changes something. The free function of the same name in lower case does the work.
 pub trait Operation {
     /// Which one.
@@ -160,10 +168,3 @@ macro_rules! operations {
     };
 }
 pub(crate) use operations;
-
-/// Runs `op` as it must be run: a numbered request that was answered before gets the same answer; a refusal is rolled
-/// back unless it [keeps its changes](NsError::keeps_changes); a numbered request's answer is remembered, refusals
-/// included. Says whether the transaction is to be committed.
-pub fn perform<O: Operation>(txn: &mut dyn Txn, ctx: &Context, op: &O) -> (OpOutcome, Result<O::Reply, NsError>) {
-    crate::writers::session::perform(txn, ctx, op)
-}

@@ -3,9 +3,8 @@
 //! A run may pass over object numbers before its first range. Two lives that go on from one copy of a namespace then have their objects at different
 //! numbers, also before they hear of each other, if each has passed over a random count.
 
-use parking_lot::Mutex;
-
 use kv::Txn;
+use parking_lot::Mutex;
 use types::{Ino, ObjectId};
 
 use crate::codec::{BadValue, Decoder, Encoder};

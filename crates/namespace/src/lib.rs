@@ -12,9 +12,15 @@
 //! Left to others: where bytes are and whether they are durable (the store), who a connection is and when a grace period ends (the service), when a
 //! commit is on disk (the kv engine).
 //!
+//! # Rooms
+//!
+//! Each is a folder: `tree` (names, inodes, attributes), `writers` (opens, what they write, how they end; sessions), `groups` (a cluster's nodes, stores
+//! and groups, missing replicas, deletions), `trees` (totals and policies). What several of them need lies beside them: keys, the encoding, scans,
+//! numbers. No two files import each other, directly or in a circle.
+//!
 //! # To add an operation
 //!
-//! 1. A file with the request type, the function that does the work inside the transaction, and its [`Operation`]. [`mkdir()`] is a short example.
+//! 1. A file with the request type, the function that does the work inside the transaction, and its [`Operation`]. `tree/mkdir.rs` is a short example.
 //! 2. Call [`permit`] for each right that the operation needs.
 //! 3. Append its [`OpTag`]; the number is on disk, so list it in `docs/reference/formats.md`. Give its reply an [`Answer`].
 //! 4. Extend the model (`tests/model`), the counts (`tests/cost.rs`), and, for a new key or value, the pinned bytes (`tests/golden.rs`).
@@ -34,14 +40,14 @@ mod groups;
 mod ids;
 mod keys;
 pub mod planted;
+mod scan;
 mod service;
 mod tree;
 mod trees;
 mod writers;
 
-pub use answer::Answer;
 pub use check::{CheckCounts, Finding, check};
-pub use context::{Context, Limits, OpTag, Operation, RequestNumber};
+pub use context::{Answer, Context, Limits, OpTag, Operation, RequestNumber};
 pub use damage_mark::{CONTENT_OF, DAMAGED_MARK};
 pub use error::NsError;
 pub use format::{Formatted, RaiseIncarnation, last_session};
@@ -50,19 +56,21 @@ pub use groups::backfill::{
     is_on_others,
 };
 pub use groups::deletion::{DeletionDone, DueDeletion, due_deletions};
-pub use groups::membership::{
-    FIRST_NODE, FoundCluster, JoinNode, MakeToken, MemberEntry, PutStore, RemoveMember, RemoveStore, RemoveToken,
-    STORES_OF_NODE_MAX, SetAddresses, SetStoreState, StoreEntry, TokenEntry, WantedState, member, members, store,
-    stores, token, tokens,
-};
+pub use groups::group::{group, groups};
+pub use groups::members::{MemberEntry, member, members};
+pub use groups::membership::{FIRST_NODE, FoundCluster, JoinNode, RemoveMember, SetAddresses};
+pub use groups::objects::{ObjectRecord, object_record, objects};
 pub use groups::placing::{
-    AtRest, CommitPlaced, CopyDone, InterruptPlaced, PutGroup, PutNode, SetInSyncReplicas, at_rest, group, groups,
-    holders, missing, missing_in_all_groups, missing_of, nodes,
+    AtRest, CommitPlaced, CopyDone, InterruptPlaced, PutGroup, PutNode, SetInSyncReplicas, at_rest, holders, missing,
+    missing_in_all_groups, missing_of, nodes,
+};
+pub use groups::stores::{
+    PutStore, RemoveStore, STORES_OF_NODE_MAX, SetStoreState, StoreEntry, WantedState, store, stores,
 };
 pub use groups::stripe::{
-    CommitStriped, EndStriped, NewStripe, StripeRecord, UnitsWritten, permit_writing, stripe_of, unit_writer, units_of,
-    units_written,
+    NewStripe, StripeRecord, UnitsWritten, permit_writing, stripe_of, unit_writer, units_of, units_written,
 };
+pub use groups::tokens::{MakeToken, RemoveToken, TokenEntry, token, tokens};
 pub use ids::{IdSource, count_to_pass_over};
 pub use kv::{Durability, Read};
 pub use service::{CountersSnapshot, Namespace, NamespaceConfig};
@@ -87,20 +95,20 @@ pub use trees::policy::{InheritedPolicy, RemovePolicy, SetPolicy, own_policy, po
 pub use trees::recount_totals::RecountTotals;
 pub use trees::totals::{Totals, totals};
 pub use trees::tree::{MakeTree, TreeRecord};
+pub use types::WriterToken;
 pub use writers::abandon::Abandon;
-pub use writers::commit::{Commit, CommitReply, Committed, Completion, is_unlinked};
+pub use writers::commit::{Commit, CommitReply, Completion};
 pub use writers::end_unchanged::EndUnchanged;
 pub use writers::grace::{GraceEnd, GraceFacts, at_grace_end};
 pub use writers::hold::{Hold, ReleaseHold, holds};
 pub use writers::interrupt::{Interrupt, InterruptReply};
 pub use writers::keep_sums::KeepSums;
-pub use writers::open_write::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched};
-pub use writers::records::{
-    EndedHow, EndedWriter, HiddenAttributes, ObjectRecord, UploadRecord, UploadState, WriterKind, WriterRecord,
-};
-pub use writers::scan::{
-    WriterToken, WritersPage, find_writer, object_record, objects, writer_of, writers, writers_page,
-};
+pub use writers::located::is_unlinked;
+pub use writers::record::{Committed, EndedWriter, WriterEnd, WriterKind, WriterRecord};
+pub use writers::request::{How, OpenKind, OpenWrite, OpenedWrite, Resume, Vouched};
+pub use writers::scan::{WritersPage, find_writer, writer_of, writers, writers_page};
 pub use writers::session::{CloseSession, OpenSession};
+pub use writers::striped::{CommitStriped, EndStriped};
 pub use writers::truncate::Truncate;
+pub use writers::upload_record::{HiddenAttributes, UploadRecord, UploadState};
 pub use writers::uploads::{DropTombstones, ForgetUpload, due_uploads, uploads};

@@ -7,9 +7,9 @@ use kv::{Durability, Kv, OpOutcome, Read, transact};
 use parking_lot::Mutex;
 use types::{Incarnation, ObjectId, SessionId, Timestamp};
 
-use crate::context::perform;
 use crate::format::format_or_open;
 use crate::ids::take_range;
+use crate::writers::session::perform;
 use crate::{Actor, Context, Formatted, IdSource, Limits, NsError, OpTag, Operation, RequestNumber};
 
 /// Settings.

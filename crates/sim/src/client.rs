@@ -12,7 +12,7 @@ use types::{ErrorCode, ReplicaId, StoreId};
 
 use crate::manager::{Env, server_of};
 use crate::message::{Addr, Bytes, Capability, Message, Number, Want};
-use crate::model::{Glimpse, Model, ProcessEpoch, bytes};
+use crate::model::{FileStage, Glimpse, Model, bytes};
 
 /// A request that is not answered in that time is taken for lost.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -187,7 +187,7 @@ impl Client {
         let choice = env.rng.random_range(0..10);
         let own = |file: &usize| model.files[*file].path.starts_with(&format!("/c{}-", self.index));
         let closed: Vec<usize> =
-            (0..model.files.len()).filter(|file| model.files[*file].life == ProcessEpoch::Closed).collect();
+            (0..model.files.len()).filter(|file| model.files[*file].stage == FileStage::Closed).collect();
         let own: Vec<usize> = closed.iter().copied().filter(own).collect();
         if choice < 4 && !model.files.is_empty() {
             let file = lately(model.files.len(), env);

@@ -4,19 +4,20 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use types::{ReplicaId, SessionId};
-
 use crate::message::{Addr, Message};
+
+/// What a message is sent on: the runs of both processes, and which of the connections between them.
+pub(crate) type Connection = (u64, u64, u64);
 
 /// Something happens.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A message arrives, if its connection is still the one that it was sent on.
-    Deliver { from: Addr, to: Addr, connection: (u64, u64, SessionId), message: Message },
+    Deliver { from: Addr, to: Addr, connection: Connection, message: Message },
     /// A node looks at its clock; of this run of its process.
     Tick { at: Addr, run: u64 },
-    /// A server's disk does the next that it was given for this replica.
-    Disk { server: usize, run: u64, replica: ReplicaId },
+    /// A thread of a server does this job.
+    Job { server: usize, run: u64, job: u64 },
     /// Something goes wrong.
     Fault(Fault),
     /// Something is mended.

@@ -1,14 +1,15 @@
 //! A cluster in one thread: the real decisions, namespace and store, on simulated disks, network and clocks. One number decides everything that happens,
 //! so whatever is found happens again.
 //!
-//! Real are the machines of `cluster`, the real manager, the namespace's operations on the real index and journal, and the store. Simulated are:
+//! Real are the manager and the disk server, each with its machines, the namespace's operations on the real index and journal, and the store. A disk
+//! server's jobs run one after another, in an order that the seed decides. Simulated are:
 //!
 //! - time: each node's clock runs at its own rate;
 //! - messages: late, twice, lost with their connection, one way only;
 //! - disks: what was not synced is lost, torn or kept;
 //! - ends of processes and machines.
 //!
-//! It does not cover sockets, threads, `O_DIRECT` or the engine's own files; other tests do (`docs/explanation/tests.md`).
+//! It does not cover sockets, threads that run at the same time, `O_DIRECT` or the engine's own files; other tests do (`docs/explanation/tests.md`).
 //!
 //! # What is checked
 //!
@@ -24,9 +25,9 @@ mod events;
 mod manager;
 mod message;
 mod model;
-mod replicas;
 mod server;
 mod settings;
+mod stored;
 mod world;
 
 pub use model::Violation;

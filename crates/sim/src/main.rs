@@ -24,7 +24,7 @@ struct Arguments {
     /// Print every event.
     #[arg(long)]
     tell: bool,
-    /// The scenario of the runs: everything, quiet or cut-off.
+    /// What the runs are about: everything, quiet, cut-off or sessions.
     #[arg(long, default_value = "everything", value_parser = |said: &str| one_of(&Scenario::ALL, said))]
     scenario: Scenario,
     /// The length of each run before all faults end, in simulated seconds [default: the scenario's].

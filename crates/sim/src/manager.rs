@@ -59,7 +59,7 @@ pub(crate) fn server_of(store: StoreId) -> Addr {
     Addr::Server(usize::try_from(store.0 - 1).unwrap_or(0))
 }
 
-fn server_of_node(node: NodeId) -> Addr {
+pub(crate) fn server_of_node(node: NodeId) -> Addr {
     Addr::Server(usize::try_from(node.0 - 2).unwrap_or(0))
 }
 

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use cluster::message::BetweenStores;
 use cluster::replication::Epoch;
 use cluster::server::Grant;
-use node::{FromDisk, FromManager};
+use node::{BulkBytes, FromDisk, FromManager, PeerMessage};
 use types::{ErrorCode, NsPath, ReplicaId, StoreId};
 
 /// Who.
@@ -50,8 +49,10 @@ pub(crate) enum Want {
 pub(crate) enum Message {
     FromDisk(FromDisk),
     FromManager(FromManager),
-    /// The change, or the part of a copy, goes beside it.
-    OfStore(BetweenStores, Option<Bytes>),
+    /// The bytes of the change, or of the part of a copy, go beside it.
+    PeerMessage(PeerMessage, Option<Arc<BulkBytes>>),
+    /// A disk server ends its connection with another one. It is said to the network alone.
+    HangUp,
     // Client and manager.
     Open {
         number: Number,
@@ -117,7 +118,7 @@ impl Message {
     pub(crate) fn is_of_machines(&self) -> bool {
         matches!(
             self,
-            Self::FromDisk(FromDisk::Cluster(_)) | Self::FromManager(FromManager::Cluster(_)) | Self::OfStore(..)
+            Self::FromDisk(FromDisk::Cluster(_)) | Self::FromManager(FromManager::Cluster(_)) | Self::PeerMessage(..)
         )
     }
 }

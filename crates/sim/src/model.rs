@@ -31,7 +31,7 @@ impl fmt::Display for Violation {
 
 /// Where a file is in its life, as its client knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ProcessEpoch {
+pub(crate) enum FileStage {
     /// Somebody writes it.
     Making,
     /// Its close was acknowledged.
@@ -48,7 +48,7 @@ pub(crate) enum ProcessEpoch {
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     pub(crate) path: String,
-    pub(crate) life: ProcessEpoch,
+    pub(crate) stage: FileStage,
     /// What was acknowledged.
     acked: Vec<u8>,
     /// All writes that were ever sent, in their order, and whether they were acknowledged.
@@ -68,7 +68,19 @@ pub(crate) struct Glimpse {
     acked: Vec<u8>,
     synced: (Vec<u8>, usize),
     from: usize,
-    was: ProcessEpoch,
+    was: FileStage,
+    /// It was whole once.
+    was_closed: bool,
+}
+
+impl Glimpse {
+    /// So many bytes are shown at least. Of a new file in the making that is what no power failure can take back, as it grows.
+    fn least(&self, of: &File) -> usize {
+        match self.was {
+            FileStage::Making | FileStage::Vanished if !self.was_closed => contiguous(&of.sent[..self.synced.1]),
+            _ => self.acked.len(),
+        }
+    }
 }
 
 impl File {
@@ -117,7 +129,7 @@ impl Model {
         let losses_before = self.losses;
         self.files.push(File {
             path,
-            life: ProcessEpoch::Making,
+            stage: FileStage::Making,
             acked: Vec::new(),
             sent: Vec::new(),
             synced: (Vec::new(), 0),
@@ -128,7 +140,7 @@ impl Model {
     }
 
     pub(crate) fn begin_update(&mut self, file: usize) {
-        (self.files[file].life, self.files[file].losses_before) = (ProcessEpoch::Making, self.losses);
+        (self.files[file].stage, self.files[file].losses_before) = (FileStage::Making, self.losses);
     }
 
     /// Whether no write of it was ever acknowledged.
@@ -179,7 +191,7 @@ impl Model {
     pub(crate) fn close(&mut self, file: usize) {
         self.sync(file);
         let closed = &mut self.files[file];
-        (closed.life, closed.was_closed) = (ProcessEpoch::Closed, true);
+        (closed.stage, closed.was_closed) = (FileStage::Closed, true);
         if closed.sent.iter().any(|(_, is_acked)| !is_acked) {
             self.complain("a close was acknowledged before a write");
         }
@@ -188,7 +200,7 @@ impl Model {
     pub(crate) fn give_up(&mut self, file: usize, why: &str) {
         let losses = self.losses;
         let given = &mut self.files[file];
-        given.life = ProcessEpoch::RemovedAsLost;
+        given.stage = FileStage::RemovedAsLost;
         if losses == given.losses_before {
             let what = format!("{} was given up ({why}), and no machine had begun anew since its opening", given.path);
             self.complain(&what);
@@ -202,15 +214,16 @@ impl Model {
     pub(crate) fn glimpse(&self, file: usize) -> Glimpse {
         let of = &self.files[file];
         let from = of.sent.iter().position(|(_, is_acked)| !is_acked).unwrap_or(of.sent.len());
-        Glimpse { file, acked: of.acked.clone(), synced: of.synced.clone(), from, was: of.life }
+        let (acked, synced) = (of.acked.clone(), of.synced.clone());
+        Glimpse { file, acked, synced, from, was: of.stage, was_closed: of.was_closed }
     }
 
     /// Compares what was read with what may be seen; `false`: there was nothing to compare.
     pub(crate) fn compare(&mut self, glimpse: &Glimpse, read: &[u8]) -> bool {
         let file = &self.files[glimpse.file];
-        let is_removed_as_lost = file.life == ProcessEpoch::RemovedAsLost || glimpse.was == ProcessEpoch::RemovedAsLost;
+        let is_removed_as_lost = file.stage == FileStage::RemovedAsLost || glimpse.was == FileStage::RemovedAsLost;
         // A power failure takes what was not durable from a file in the making; and of what was given up, stores with all of it may be gone.
-        if is_removed_as_lost || glimpse.was == ProcessEpoch::Making && self.losses != file.losses_before {
+        if is_removed_as_lost || glimpse.was == FileStage::Making && self.losses != file.losses_before {
             let synced = if is_removed_as_lost { &(Vec::new(), 0) } else { &glimpse.synced };
             if let Err(what) = file.is_of_it(read, synced) {
                 self.complain(&format!("({:?}, after a loss) {what}", glimpse.was));
@@ -220,8 +233,9 @@ impl Model {
         let since = &file.sent[glimpse.from..];
         let end = since.iter().map(|(bytes, _)| end_of(bytes)).max().unwrap_or(0).max(glimpse.acked.len());
         let mut what = None;
-        if read.len() < glimpse.acked.len() || read.len() > end {
-            what = Some(format!("{} bytes, of {} acknowledged and {end} sent", read.len(), glimpse.acked.len()));
+        let least = glimpse.least(file);
+        if read.len() < least || read.len() > end {
+            what = Some(format!("{} bytes, of {least} that are to be seen at least and {end} sent", read.len()));
         }
         for (at, byte) in read.iter().enumerate() {
             let is_it = |bytes: &Bytes| {
@@ -243,11 +257,11 @@ impl Model {
     }
 
     pub(crate) fn remove(&mut self, file: usize) {
-        self.files[file].life = ProcessEpoch::Removed;
+        self.files[file].stage = FileStage::Removed;
     }
 
     pub(crate) fn vanish(&mut self, file: usize) {
-        self.files[file].life = ProcessEpoch::Vanished;
+        self.files[file].stage = FileStage::Vanished;
     }
 
     /// What is kept of a file whose client was gone: nothing that nobody wrote, all that was synced, and, unless a machine has begun anew, all that was

@@ -113,12 +113,18 @@ pub enum Scenario {
     Quiet,
     /// Servers that are cut off for long, readers that hold on to what they have opened, and nothing else.
     CutOff,
+    /// Managers that begin again and again, so that servers get other sessions, and messages that are on their way for long.
+    Sessions,
 }
 
 impl Scenario {
     /// All there are, and how the command line calls them.
-    pub const ALL: [(Self, &str); 3] =
-        [(Self::Everything, "everything"), (Self::Quiet, "quiet"), (Self::CutOff, "cut-off")];
+    pub const ALL: [(Self, &str); 4] = [
+        (Self::Everything, "everything"),
+        (Self::Quiet, "quiet"),
+        (Self::CutOff, "cut-off"),
+        (Self::Sessions, "sessions"),
+    ];
 }
 
 /// A bug on purpose.
@@ -126,10 +132,10 @@ impl Scenario {
 pub enum Bug {
     /// One of the machines.
     Machine(Planted),
+    /// One of the disk server around them.
+    Shell(disk_server::Planted),
     /// A server says that it keeps a fence, and does not.
     FenceNotKept,
-    /// A server says that a copy is there, whatever its disk has.
-    CopyNotMade,
     /// A server that deletes a replica deletes another one with it.
     DeletesAnother,
     /// The manager takes each fence for kept as soon as it has asked for it: somebody takes over, or is left out, before the other has stopped.
@@ -140,14 +146,17 @@ pub enum Bug {
 
 impl Bug {
     /// All there are, and how the command line calls them.
-    pub const ALL: [(Self, &str); 10] = [
+    pub const ALL: [(Self, &str); 13] = [
         (Self::Machine(Planted::AnswerBeforeReplicas), "answer-before-replicas"),
         (Self::Machine(Planted::AnswerBeforeSync), "answer-before-sync"),
         (Self::Machine(Planted::EpochNotChecked), "epoch-not-checked"),
         (Self::Machine(Planted::LeaseNotChecked), "lease-not-checked"),
         (Self::Machine(Planted::LeftOutSilently), "left-out-silently"),
         (Self::FenceNotKept, "fence-not-kept"),
-        (Self::CopyNotMade, "copy-not-made"),
+        (Self::Shell(disk_server::Planted::CopyNotMade), "copy-not-made"),
+        (Self::Shell(disk_server::Planted::CompleteBeforeSync), "complete-before-sync"),
+        (Self::Shell(disk_server::Planted::OldSessionHeard), "old-session-heard"),
+        (Self::Shell(disk_server::Planted::TurnSkipped), "turn-skipped"),
         (Self::DeletesAnother, "deletes-another"),
         (Self::FenceNotAwaited, "fence-not-awaited"),
         (Self::TermCutShort, "term-cut-short"),
@@ -157,6 +166,14 @@ impl Bug {
     pub(crate) fn of_machine(self) -> Option<Planted> {
         match self {
             Self::Machine(planted) => Some(planted),
+            _ => None,
+        }
+    }
+
+    /// What the disk server is told of it.
+    pub(crate) fn of_shell(self) -> Option<disk_server::Planted> {
+        match self {
+            Self::Shell(planted) => Some(planted),
             _ => None,
         }
     }
@@ -202,6 +219,16 @@ impl Settings {
             Scenario::CutOff => {
                 let faults = Faults { partition_every: Some(Duration::from_millis(1500)), ..Faults::none() };
                 Self { faults, clients: 6, duration: Duration::from_secs(120), ..two }
+            }
+            Scenario::Sessions => {
+                let faults = Faults {
+                    manager_every: Some(Duration::from_secs(4)),
+                    partition_every: Some(Duration::from_secs(2)),
+                    repeats_permille: 100,
+                    late_permille: 100,
+                    ..Faults::none()
+                };
+                Self { faults, servers: 4, clients: 6, replicas: 3, ..two }
             }
         }
     }

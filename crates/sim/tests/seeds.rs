@@ -75,17 +75,33 @@ fn who_is_cut_off_shows_nothing_old() {
     assert!(all.left_out > 3 * seeds && all.reads > 30 * seeds, "{all}");
 }
 
+#[test]
+fn messages_of_a_session_before_do_no_harm() {
+    let mut all = Counts::default();
+    // Each takes half as long as one of the others.
+    let seeds = seeds();
+    for seed in 0..seeds {
+        all = all.plus(run(&Settings::new(Scenario::Sessions, seed)).unwrap_or_else(|violation| panic!("{violation}")));
+    }
+    println!("{all}");
+    assert!(all.kills > 4 * seeds && all.left_out > seeds && all.closed > 8 * seeds, "{all}");
+}
+
 /// Each bug is found within so many seeds, when it does its harm and not at the end of the run, and what is printed then finds it again, at the same moment and in the same words.
 #[test]
 fn bugs_on_purpose_are_found_and_found_again() {
     for (planted, name) in Bug::ALL {
-        // Those that do harm only while somebody who is cut off has readers.
-        let cut_off = [Bug::Machine(Planted::LeaseNotChecked), Bug::TermCutShort];
-        let scenario = if cut_off.contains(&planted) { Scenario::CutOff } else { Scenario::Everything };
+        let scenario = match planted {
+            // They do harm only while somebody who is cut off has readers.
+            Bug::Machine(Planted::LeaseNotChecked) | Bug::TermCutShort => Scenario::CutOff,
+            // It does harm only where sessions change while messages are on their way.
+            Bug::Shell(disk_server::Planted::OldSessionHeard) => Scenario::Sessions,
+            _ => Scenario::Everything,
+        };
         let settings = |seed| Settings { planted: Some(planted), ..Settings::new(scenario, seed) };
         let violation = (0..600).find_map(|seed| run(&settings(seed)).err());
         let violation = violation.unwrap_or_else(|| panic!("{name} was not found"));
-        println!("{violation}");
+        println!("{name}: {violation}");
         assert!(!violation.what.contains("in the end"), "{violation}");
         again(&violation.settings);
     }

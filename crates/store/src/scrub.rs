@@ -29,7 +29,7 @@ const TRIES: usize = 5;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scrubbed {
     /// All pages and the whole replica match. The number of bytes.
-    ObjectDigest(u64),
+    Whole(u64),
     /// It has an open write, or kept changing, moving or being removed: try another time.
     Busy,
     /// The caller stopped the scrub.
@@ -138,7 +138,7 @@ impl Inner {
             }
             Place::Object => return self.scrub_object(replica, record, scrubber, progress, pace),
         }
-        Ok(Scrubbed::ObjectDigest(record.len))
+        Ok(Scrubbed::Whole(record.len))
     }
 
     /// Compares a small replica and the header before it. Returns the bytes read.
@@ -229,7 +229,7 @@ impl Inner {
         if record.ended == Ended::Complete && (record.adler32, record.crc32c) != (sum.adler32, sum.crc32c) {
             return Err(verify::whole_mismatch(replica));
         }
-        Ok(Scrubbed::ObjectDigest(record.len))
+        Ok(Scrubbed::Whole(record.len))
     }
 }
 

@@ -25,7 +25,7 @@ use crate::units::Sought;
 /// What stands at the target where something was in the way of another attempt.
 pub enum Standing {
     /// The copy itself, whole.
-    ObjectDigest(Copied),
+    Whole(Copied),
     /// Nothing that matters: the next attempt takes its place.
     Free,
     /// Something else, and nobody can say that it is ours.
@@ -114,7 +114,7 @@ impl Bulk<'_> {
     /// The server says that something is there, after an attempt whose outcome nobody knows.
     pub fn settle(&mut self, client: &mut Client) -> Result<Standing, TransferError> {
         if let Some(copied) = self.is_whole(client)? {
-            return Ok(Standing::ObjectDigest(copied));
+            return Ok(Standing::Whole(copied));
         }
         let Place::Remote(url) = self.to else { return Ok(Standing::Unclear) };
         let Some(made) = self.made.as_ref() else {

@@ -1,4 +1,4 @@
-//! A copy that the target's server makes by itself, asked by us as the stock client asks (`server::third_party` has the steps).
+//! A copy that the target's server makes by itself, asked by us as the stock client asks (`service::third_party` has the steps).
 
 use client::{Client, RemoteFile, Url};
 use wire::request::OpenOptions;

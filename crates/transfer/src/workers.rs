@@ -166,7 +166,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
         // An attempt whose answer was lost may have made it, whole or in part. Or it is somebody else's.
         let result = match result {
             Err(TransferError::Exists { path }) if unsure => match settle(&mut bulk, client, was_opened) {
-                Ok(Standing::ObjectDigest(copied)) => Ok(Copied { bytes: copied.len, skipped: false, ..copied }),
+                Ok(Standing::Whole(copied)) => Ok(Copied { bytes: copied.len, skipped: false, ..copied }),
                 Ok(Standing::Free) if patience.has_more(context, item) => continue,
                 Ok(Standing::Free | Standing::Unclear) => Err(TransferError::PerhapsOurs { path }),
                 Err(TransferError::Client(error)) if error.is_connection() => Err(error.into()),

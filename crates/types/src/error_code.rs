@@ -50,4 +50,26 @@ pub enum ErrorCode {
     Unavailable,
     /// The offset or length is beyond the maximum.
     TooLarge,
+    /// Something that the request needs is not in it.
+    Missing,
+    /// The request, or a part of it, is longer than it may be.
+    TooLong,
+    /// The open file does not allow it: how it is open, or what is done with it, excludes this.
+    NotAllowedNow,
+    /// The caller has as many open files as it may have.
+    TooManyOpen,
+    /// A file was needed, and it is neither a file nor a directory.
+    NotFile,
+    /// Stopped on request, or because nobody waits for it any more.
+    Cancelled,
+    /// It is under way, and not done yet.
+    InProgress,
+    /// Something else that is under way excludes it.
+    Conflict,
+    /// What has come is not all that was announced.
+    Incomplete,
+    /// No such attribute.
+    NoAttribute,
+    /// The server has made a mistake of its own.
+    Internal,
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use link::Listener;
 use node::links::Receiver;
-use server::Server;
 use types::Timestamp;
+use xrootd::Server;
 
 use crate::Failure;
 use crate::config::Config;

@@ -9,8 +9,8 @@ use disk::{Access, Disk, DiskError, OpenOptions};
 use disk_server::{DiskNode, DiskServer, DiskSettings, StoreAt};
 use foundation::disk_of;
 use manager::{Manager, ManagerNode, ManagerSettings};
-use server::{Server, ServerConfig};
 use types::BootId;
+use xrootd::{Server, ServerConfig};
 
 use crate::Failure;
 use crate::cluster_node::Started;
@@ -27,9 +27,9 @@ fn not_started(error: impl std::error::Error + Send + Sync + 'static) -> Failure
 
 fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -> ServerConfig {
     let mut server_config = ServerConfig::new(listen, boot);
-    set_bounds(config, &mut server_config.limits, &mut server_config.times);
+    set_bounds(config, &mut server_config);
     // A manager only says whether it is done, the disk servers do it.
-    server_config.pull = fetcher(config);
+    server_config.service.pull = fetcher(config);
     server_config
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(Started, Arc<Ma
     let copies = CopyRate { bytes_per_second: config.copies_rate, ..CopyRate::default() };
     let settings = ManagerSettings { grace: config.grace, copies, ..ManagerSettings::default() };
     let node = ManagerNode::start(Arc::clone(&foundation.names.namespace), settings, links).map_err(not_started)?;
-    foundation.names.embedded.on_batch_done(Arc::new(server::batch_done));
-    let role = server::Role::Manager(Arc::clone(node.manager()));
+    foundation.names.embedded.on_batch_done(Arc::new(xrootd::batch_done));
+    let role = service::Role::Manager(Arc::clone(node.manager()));
     let server = Server::start(server_config(config, *listen, *boot), role).map_err(not_served)?;
     let at = config.advertise.clone().unwrap_or_else(|| server.address().to_string());
     node.manager().set_clients_at(&at);
@@ -64,9 +64,9 @@ pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(Started, Arc<DiskServ
     };
     let settings = DiskSettings { node: links.node(), process_epoch, boot };
     let node = DiskNode::start(settings, stores.iter().map(at).collect(), links).map_err(not_started)?;
-    let role = server::Role::Disk(Arc::clone(node.server()));
+    let role = service::Role::Disk(Arc::clone(node.server()));
     let mut server_config = server_config(config, *listen, boot);
-    server_config.striper = Some(server::PutsTogether(Arc::new(PuttingTogether::new())));
+    server_config.service.striper = Some(service::PutsTogether(Arc::new(PuttingTogether::new())));
     let server = Server::start(server_config, role).map_err(not_served)?;
     let watch = server.watch();
     node.server().set_front_end(Some(Box::new(move || watch.door())));

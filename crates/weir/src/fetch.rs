@@ -6,7 +6,7 @@ use std::time::Duration;
 use client::{Algorithm, Chunk, Client, ClientError, Endpoint, Reach, Reader, Settings, Stop, Sum, Url};
 use disk::AlignedBuf;
 use glob::{MatchOptions, Pattern};
-use server::{Cancelled, Pull, PullSink, PullSource};
+use service::{Cancelled, Pull, PullSink, PullSource};
 use wire::request::OpenOptions;
 
 /// Bytes of one request, and requests under way.

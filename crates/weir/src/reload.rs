@@ -29,7 +29,7 @@ impl Reload {
     }
 
     /// Reads the file anew; the flags of the start go on winning over it. Gives what holds now; `None`: the file is wrong, and nothing was changed.
-    pub fn again(&mut self, server: &server::Server) -> Option<&Config> {
+    pub fn again(&mut self, server: &xrootd::Server) -> Option<&Config> {
         let loaded = Config::load(self.args.config.as_deref()).map_err(|error| error.to_string());
         let checked = loaded.map(|config| config.with_flags(&self.args));
         let checked = checked.and_then(|config| logging::filter(&config.log).map(|filter| (config, filter)));
@@ -45,10 +45,10 @@ impl Reload {
         if in_force.log != self.in_force.log {
             self.logging.set(filter);
         }
-        let mut limits = server::Limits::default();
-        let mut times = server::Times::default();
-        serve::set_bounds(&in_force, &mut limits, &mut times);
-        server.adjust(&limits, times);
+        let mut new = xrootd::ServerConfig::new(server.address(), server.service().config().boot);
+        serve::set_bounds(&in_force, &mut new);
+        server.adjust(&new.limits, new.times);
+        server.service().adjust(&new.service.limits, new.service.times);
         self.in_force = in_force;
         tracing::info!("SIGHUP: {}", in_words(&changes));
         Some(&self.in_force)

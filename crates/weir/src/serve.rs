@@ -68,19 +68,19 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let foundation = Foundation::open(&data, &config.foundation(), Purpose::Serve, now())
         .map_err(|error| refused(&data, error))
         .map_err(|error| Failure::new(error.exit(), error))?;
-    let mut server_config = server::ServerConfig::new(address, foundation.journal.boot(boot));
-    server_config.keep_uploads = foundation.was_repaired;
-    server_config.pull = fetcher(&config);
-    set_bounds(&config, &mut server_config.limits, &mut server_config.times);
+    let mut server_config = xrootd::ServerConfig::new(address, foundation.journal.boot(boot));
+    server_config.service.keep_uploads = foundation.was_repaired;
+    server_config.service.pull = fetcher(&config);
+    set_bounds(&config, &mut server_config);
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
     serve_on(&foundation, &config, server_config, &stop, &mut |server| _ = reload.again(server), &mut clock)
 }
 
 /// What third-party copies are made with, if they are asked for.
-pub(crate) fn fetcher(config: &Config) -> Option<server::Fetcher> {
+pub(crate) fn fetcher(config: &Config) -> Option<service::Fetcher> {
     config
         .third_party_copy
-        .then(|| server::Fetcher(Arc::new(crate::fetch::Fetch::from_these(&config.third_party_sources))))
+        .then(|| service::Fetcher(Arc::new(crate::fetch::Fetch::from_these(&config.third_party_sources))))
 }
 
 /// What only a node of a cluster can make sense of is refused rather than ignored.
@@ -105,24 +105,24 @@ fn of_a_cluster_alone(args: &ServeArgs, config: &Config) -> Result<(), Failure> 
 pub fn serve_on(
     foundation: &Foundation,
     config: &Config,
-    server_config: server::ServerConfig,
+    server_config: xrootd::ServerConfig,
     asked: &Receiver<Asked>,
-    reload: &mut dyn FnMut(&server::Server),
+    reload: &mut dyn FnMut(&xrootd::Server),
     clock: &mut Clock,
 ) -> Result<Exit, Failure> {
     say_all(foundation.startup_report(config.grace.as_secs()));
-    foundation.names.embedded.on_batch_done(Arc::new(server::batch_done));
+    foundation.names.embedded.on_batch_done(Arc::new(xrootd::batch_done));
     let store = Arc::clone(&foundation.objects.store);
     let mut space = SpaceWatch::of_store(store, &foundation.ballast, config.foundation().ballast_bytes());
     space.look();
 
     // An address that is not to be had is noticed before anybody is served.
     let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
-    let role = server::Role::Alone {
+    let role = service::Role::Alone {
         namespace: Arc::clone(&foundation.names.namespace),
         store: Arc::clone(&foundation.objects.store),
     };
-    let server = server::Server::start(server_config, role).map_err(not_served)?;
+    let server = xrootd::Server::start(server_config, role).map_err(not_served)?;
     let care = Care::start(foundation, config)?;
     let metrics = metrics_on.map(|listener| Metrics::start(listener, sources(foundation, &server))).transpose()?;
     say_ready(&format!("root://{}/", server.address()))?;
@@ -171,7 +171,7 @@ pub fn serve_on(
     }
 }
 
-fn sources(foundation: &Foundation, server: &server::Server) -> Sources {
+fn sources(foundation: &Foundation, server: &xrootd::Server) -> Sources {
     let indexes =
         vec![("namespace", Arc::clone(&foundation.names.index)), ("store", Arc::clone(&foundation.objects.index))];
     Sources {
@@ -201,13 +201,15 @@ impl Clock {
 }
 
 /// Only an address that cannot be had is about the address.
-pub(crate) fn not_served(error: server::ServerError) -> Failure {
+pub(crate) fn not_served(error: xrootd::ServerError) -> Failure {
     match error {
-        server::ServerError::Listen { .. } => {
+        xrootd::ServerError::Listen { .. } => {
             Failure::message(Exit::Listen, format!("{error}; is another server there? Port 0 picks a free one"))
         }
-        server::ServerError::Writers(_) => Failure::new(Exit::Damaged, error),
-        server::ServerError::Start(_) => Failure::new(Exit::Failed, error),
+        xrootd::ServerError::Service(service::StartError::Writers(_)) => Failure::new(Exit::Damaged, error),
+        xrootd::ServerError::Service(service::StartError::Thread(_)) | xrootd::ServerError::Start(_) => {
+            Failure::new(Exit::Failed, error)
+        }
     }
 }
 
@@ -254,9 +256,9 @@ enum Why {
 
 fn wait(
     asked: &Receiver<Asked>,
-    reload: &mut dyn FnMut(&server::Server),
+    reload: &mut dyn FnMut(&xrootd::Server),
     foundation: &Foundation,
-    server: &server::Server,
+    server: &xrootd::Server,
     space: &mut SpaceWatch<'_>,
 ) -> Why {
     loop {
@@ -282,20 +284,21 @@ fn wait(
 }
 
 /// The bounds and times of the server as `config` wants them.
-pub fn set_bounds(config: &Config, limits: &mut server::Limits, times: &mut server::Times) {
-    bound_open_files(config, limits);
-    limits.writers_memory_max = config.writers_memory;
+pub fn set_bounds(config: &Config, server: &mut xrootd::ServerConfig) {
+    bound_open_files(config, server);
+    let xrootd::ServerConfig { times, service, .. } = server;
+    service.limits.writers_memory_max = config.writers_memory;
     if let Some(transfers) = config.transfers {
-        limits.transfers_max = usize::try_from(transfers).unwrap_or(usize::MAX);
+        service.limits.transfers_max = usize::try_from(transfers).unwrap_or(usize::MAX);
     }
-    times.grace = config.grace;
+    service.times.grace = config.grace;
     times.frame = config.request_time;
     times.send = config.answer_time;
     times.login = config.login_time;
 }
 
 /// Takes as many open files as the system allows, and bounds connections and files by them, so that the node never runs out.
-fn bound_open_files(config: &Config, limits: &mut server::Limits) {
+fn bound_open_files(config: &Config, server: &mut xrootd::ServerConfig) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -304,8 +307,8 @@ fn bound_open_files(config: &Config, limits: &mut server::Limits) {
     }
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let wanted = usize::try_from(config.connections).unwrap_or(usize::MAX);
-    (limits.connections_max, limits.handles_max) = shared_out(most, wanted, limits.handles_max);
-    let (connections, files) = (limits.connections_max, limits.handles_max);
+    let (connections, files) = shared_out(most, wanted, server.service.limits.handles_max);
+    (server.limits.connections_max, server.service.limits.handles_max) = (connections, files);
     if connections < wanted {
         tracing::warn!(
             "the system allows {most} open files: {connections} connections instead of {wanted}, {files} files open for clients (raise LimitNOFILE)"
@@ -362,8 +365,8 @@ mod tests {
     fn only_a_taken_address_is_told_as_one() {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1094));
         let error = std::io::Error::from(std::io::ErrorKind::AddrInUse);
-        assert_eq!(not_served(server::ServerError::Listen { address, error }).exit, Exit::Listen);
-        let other = not_served(server::ServerError::Start(std::io::Error::other("no thread")));
+        assert_eq!(not_served(xrootd::ServerError::Listen { address, error }).exit, Exit::Listen);
+        let other = not_served(xrootd::ServerError::Start(std::io::Error::other("no thread")));
         assert_eq!(other.exit, Exit::Failed);
         assert!(!other.to_string().contains("listen"), "{other}");
     }

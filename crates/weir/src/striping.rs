@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use client::{ClientError, Endpoint, Settings, StripedAt, StripedReader, StripedWriter, Url};
 use node::StripedRights;
 use parking_lot::Mutex;
-use server::{StripedError, StripedFile, StripedOpen, Striper};
-use types::{Stripe, Timestamp};
-use wire::ErrorNumber;
+use service::{StripedError, StripedFile, StripedOpen, Striper};
+use types::{ErrorCode, Stripe, Timestamp};
 
 /// How often the units are asked for their lengths while a file is followed that is being written.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -46,7 +45,7 @@ impl Striper for PuttingTogether {
     fn open(&self, open: &StripedOpen) -> Result<Arc<dyn StripedFile>, StripedError> {
         let StripedOpen { manager: (host, port), path, grant, expected_len } = open;
         let path = String::from_utf8(path.as_bytes().to_vec()).map_err(|_| StripedError {
-            number: ErrorNumber::UNSUPPORTED,
+            code: ErrorCode::Unsupported,
             text: "the name of a striped file has to be UTF-8".to_owned(),
         })?;
         let server = Endpoint { host: host.clone(), port: *port };
@@ -76,15 +75,15 @@ impl Striper for PuttingTogether {
 }
 
 fn told(error: ClientError) -> StripedError {
-    let number = match &error {
-        ClientError::Refused { number, .. } => *number,
-        _ => ErrorNumber::IO_ERROR,
+    let code = match &error {
+        ClientError::Refused { number, .. } => ErrorCode::from(*number),
+        _ => ErrorCode::Io,
     };
-    StripedError { number, text: format!("a stripe unit of it: {error}") }
+    StripedError { code, text: format!("a stripe unit of it: {error}") }
 }
 
 fn read_only() -> StripedError {
-    StripedError { number: ErrorNumber::INVALID_REQUEST, text: "it is open for reading".to_owned() }
+    StripedError { code: ErrorCode::NotAllowedNow, text: "it is open for reading".to_owned() }
 }
 
 /// One that nobody writes.
@@ -129,7 +128,7 @@ impl StripedFile for AtRest {
             let end = offset.saturating_add(got as u64);
             let text =
                 format!("it ends at {end} bytes, and {} were expected: a stripe unit of it is too short", self.len);
-            return Err(StripedError { number: ErrorNumber::IO_ERROR, text });
+            return Err(StripedError { code: ErrorCode::Io, text });
         }
         Ok(got)
     }

@@ -15,9 +15,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("namespace", &["kv"]),
     ("store", &["disk", "journal", "kv"]),
-    ("server", &["wire", "namespace", "store", "node", "manager", "disk-server"]),
+    ("service", &["namespace", "store", "node", "manager", "disk-server"]),
+    ("xrootd", &["wire", "service"]),
     ("cluster", &[]),
-    ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster", "node", "manager"]),
+    ("sim", &["disk", "journal", "kv", "namespace", "store", "cluster", "node", "manager", "disk-server"]),
     ("link", &[]),
     ("node", &["cluster", "link", "store"]),
     ("manager", &["cluster", "link", "namespace", "node", "store"]),
@@ -40,7 +41,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "wire",
             "namespace",
             "store",
-            "server",
+            "service",
+            "xrootd",
             "client",
             "bench",
             "console",
@@ -62,7 +64,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// What tests, benches and build scripts may use more: they build a world to test in.
 const ARROWS_OF_TESTS: &[(&str, &[&str])] = &[
     ("namespace", &["journal", "disk"]),
-    ("server", &["journal", "kv", "disk"]),
+    ("service", &["journal", "kv", "disk", "link"]),
+    ("xrootd", &["journal", "kv", "disk", "namespace", "store"]),
     ("store", &["disk", "journal", "kv"]),
     ("kv", &["journal", "disk"]),
     ("manager", &["kv"]),
@@ -147,14 +150,14 @@ fn a_wrong_arrow_is_noticed() {
     let lines = [
         ("journal", "[dependencies]\nkv.workspace = true\n"),
         ("namespace", "[target.'cfg(unix)'.dependencies]\nbytes = { package = \"weir-store\", path = \"../store\" }\n"),
-        ("wire", "[dev-dependencies]\nserver.workspace = true\n"),
+        ("wire", "[dev-dependencies]\nservice.workspace = true\n"),
     ];
     for (name, text) in lines {
         manifests.insert(name.into(), text.parse().unwrap());
     }
     assert_eq!(
         wrong_arrows(&manifests),
-        ["journal -> kv (dependencies)", "namespace -> store (dependencies)", "wire -> server (dev-dependencies)"]
+        ["journal -> kv (dependencies)", "namespace -> store (dependencies)", "wire -> service (dev-dependencies)"]
     );
 }
 
@@ -242,6 +245,68 @@ fn no_unwrap_in_library_code() {
         }
     }
     assert_eq!(unwraps("fn f() {\n    x.unwrap();\n}\n// y.unwrap()\n#[cfg(test)]\nmod tests { z.unwrap() }\n"), [2]);
+}
+
+/// The words of `words` that stand in the code of a file (comments left out).
+fn found_words<'a>(source: &str, words: &[&'a str]) -> Vec<&'a str> {
+    let code: Vec<&str> = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    words.iter().filter(|word| code.iter().any(|line| line.contains(*word))).copied().collect()
+}
+
+/// Crates that speak a protocol to clients.
+const FRONT_ENDS: &[&str] = &["xrootd"];
+
+/// What a front end asks is plain data: the service knows no protocol, and no connection.
+#[test]
+fn the_service_knows_no_protocol() {
+    let words = ["ErrorNumber", "wire::", "TcpStream", "TcpListener", "UdpSocket", "UnixStream", "http::", "xrootd::"];
+    let mut files = Vec::new();
+    for folder in ["src", "tests"] {
+        sources(&crates_dir().join("service").join(folder), &mut files);
+    }
+    assert!(files.len() > 20, "the sources were not found");
+    for path in files {
+        let source = std::fs::read_to_string(&path).unwrap();
+        // A test front end may listen; that is what it is for.
+        let words = if path.components().any(|part| part.as_os_str() == "tests") { &words[..2] } else { &words[..] };
+        assert_eq!(found_words(&source, words), Vec::<&str>::new(), "{}", path.display());
+    }
+    assert_eq!(found_words("// a wire::Frame\nuse wire::ErrorNumber;\n", &words), ["ErrorNumber", "wire::"]);
+}
+
+/// Front ends share the service, and nothing else.
+#[test]
+fn front_ends_do_not_know_each_other() {
+    let manifests = manifests();
+    for one in FRONT_ENDS {
+        let may = allowed(ARROWS, one);
+        assert!(may.contains("service"), "{one} asks the service");
+        for inside in ["namespace", "store", "roles", "cluster", "kv", "journal", "disk"] {
+            assert!(
+                !dependencies(&manifests[*one], "dependencies").contains(inside),
+                "{one} goes past the service to {inside}"
+            );
+        }
+        for other in FRONT_ENDS.iter().filter(|other| *other != one) {
+            assert!(!may.contains(*other), "{one} knows {other}");
+        }
+    }
+}
+
+/// Batches are a front end of their own: they and the single requests share the frames only.
+#[test]
+fn batches_and_single_requests_do_not_know_each_other() {
+    let xrootd = crates_dir().join("xrootd/src");
+    let batch = std::fs::read_to_string(xrootd.join("batch.rs")).unwrap();
+    assert_eq!(found_words(&batch, &["crate::requests", "super::requests"]), Vec::<&str>::new());
+    let mut files = Vec::new();
+    sources(&xrootd.join("requests"), &mut files);
+    for path in files {
+        let source = std::fs::read_to_string(&path).unwrap();
+        // A config query tells which batches are taken.
+        let of_query = path.ends_with("query.rs");
+        assert!(of_query || found_words(&source, &["batch::"]).is_empty(), "{}", path.display());
+    }
 }
 
 /// Each crate's lints are the workspace's; a crate that forgot the line would be checked for nothing.

@@ -62,7 +62,7 @@ fn dies(victim: &'static str, kill: impl FnOnce(&Foundation, &AtomicBool)) -> (O
     let (tell, ended) = channel();
     let served = Arc::clone(&foundation);
     std::thread::spawn(move || {
-        let server_config = server::ServerConfig::new(address, BootId(1));
+        let server_config = xrootd::ServerConfig::new(address, BootId(1));
         let result = serve_on(&served, &config, server_config, &stop, &mut |_| (), &mut Clock::default());
         tell.send(result).unwrap();
     });

@@ -70,15 +70,15 @@ impl World {
 
     fn served_as(
         &self,
-        set: impl FnOnce(&mut server::ServerConfig),
+        set: impl FnOnce(&mut xrootd::ServerConfig),
         what: impl FnOnce(&mut Session),
         before_the_stop: impl FnOnce(),
     ) {
         self.opened(|foundation| {
-            let mut config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
+            let mut config = xrootd::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
             set(&mut config);
             let (namespace, store) = (Arc::clone(&foundation.names.namespace), Arc::clone(&foundation.objects.store));
-            let server = server::Server::start(config, server::Role::Alone { namespace, store }).unwrap();
+            let server = xrootd::Server::start(config, service::Role::Alone { namespace, store }).unwrap();
             let mut session = Session::open(server.address(), 4711);
             what(&mut session);
             before_the_stop();
@@ -89,7 +89,7 @@ impl World {
     /// What a server leaves that is killed after `what`, before its keeper has come round: all that is in the kernel by then, and nothing else.
     fn killed(&self, what: impl FnOnce(&mut Session)) -> Self {
         let left = Self { place: tempfile::tempdir().unwrap() };
-        let unkept = |config: &mut server::ServerConfig| config.times.keeper = Duration::from_secs(3600);
+        let unkept = |config: &mut xrootd::ServerConfig| config.service.times.keeper = Duration::from_secs(3600);
         self.served_as(unkept, what, || copy(&self.data(), &left.data()));
         left
     }
@@ -397,7 +397,7 @@ fn an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage() {
     assert_eq!(world.findings(), [(ProblemKind::WriterWithoutObject, "/run/begun".into())]);
     // The clients come back, or not: nobody finds anything wrong later either.
     world.served_as(
-        |config| config.times.grace = Duration::from_millis(100),
+        |config| config.service.times.grace = Duration::from_millis(100),
         |_| (),
         || std::thread::sleep(Duration::from_millis(2500)),
     );

@@ -19,7 +19,7 @@ use watched::Watched;
 use weir::config::Config;
 
 struct World {
-    server: server::Server,
+    server: xrootd::Server,
     foundation: Foundation,
     syncs: Arc<AtomicU64>,
     _place: tempfile::TempDir,
@@ -41,12 +41,12 @@ impl World {
         let disk = Arc::new(Watched { inner: real, watch });
         let foundation =
             Foundation::open_on(disk, &data, &Config::defaults().foundation(), Purpose::Serve, now).unwrap();
-        let mut config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
+        let mut config = xrootd::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
         // The timed sync has its own row; it must not come in between here.
-        config.times.keeper = Duration::from_secs(3600);
-        let server = server::Server::start(
+        config.service.times.keeper = Duration::from_secs(3600);
+        let server = xrootd::Server::start(
             config,
-            server::Role::Alone {
+            service::Role::Alone {
                 namespace: Arc::clone(&foundation.names.namespace),
                 store: Arc::clone(&foundation.objects.store),
             },

@@ -58,9 +58,9 @@ impl World {
 
     fn served<T>(&self, close: bool, what: impl FnOnce(&Foundation, &mut Session) -> T) -> T {
         self.opened(close, |foundation| {
-            let config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
+            let config = xrootd::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
             let (namespace, store) = (Arc::clone(&foundation.names.namespace), Arc::clone(&foundation.objects.store));
-            let server = server::Server::start(config, server::Role::Alone { namespace, store }).unwrap();
+            let server = xrootd::Server::start(config, service::Role::Alone { namespace, store }).unwrap();
             let result = what(foundation, &mut Session::open(server.address(), 4711));
             server.stop(Instant::now() + Duration::from_secs(5));
             result

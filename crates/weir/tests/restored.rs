@@ -31,9 +31,9 @@ fn open(at: &Path, purpose: Purpose) -> Result<Foundation, OpenError> {
 
 fn served(at: &Path, what: impl FnOnce(&mut Session)) {
     let foundation = open(at, Purpose::Serve).unwrap();
-    let config = server::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
+    let config = xrootd::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
     let (namespace, store) = (Arc::clone(&foundation.names.namespace), Arc::clone(&foundation.objects.store));
-    let server = server::Server::start(config, server::Role::Alone { namespace, store }).unwrap();
+    let server = xrootd::Server::start(config, service::Role::Alone { namespace, store }).unwrap();
     what(&mut Session::open(server.address(), 4711));
     server.stop(Instant::now() + Duration::from_secs(5));
     foundation.close().unwrap();

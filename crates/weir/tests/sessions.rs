@@ -2,7 +2,7 @@
 //! kill -9 fsck finds nothing. `WEIR_FUZZ_SECONDS` (15) is how long; `WEIR_SEED` names the first session, for one that failed.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation)] // a test may fail this way
 
-#[path = "../../server/tests/fuzzed/mod.rs"]
+#[path = "../../xrootd/tests/fuzzed/mod.rs"]
 mod fuzzed;
 mod node;
 mod session;

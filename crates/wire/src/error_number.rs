@@ -128,7 +128,69 @@ impl From<ErrorCode> for ErrorNumber {
             ErrorCode::Damaged => Self::FS_ERROR,
             ErrorCode::Unsupported => Self::UNSUPPORTED,
             ErrorCode::Overloaded => Self::OVERLOADED,
-            ErrorCode::Unavailable => Self::SERVER_ERROR,
+            ErrorCode::Unavailable | ErrorCode::Internal => Self::SERVER_ERROR,
+            ErrorCode::Missing => Self::ARG_MISSING,
+            ErrorCode::TooLong => Self::ARG_TOO_LONG,
+            ErrorCode::NotAllowedNow => Self::INVALID_REQUEST,
+            // the stock server's number for a full table of handles
+            ErrorCode::TooManyOpen => Self::NO_MEMORY,
+            ErrorCode::NotFile => Self::NOT_FILE,
+            ErrorCode::Cancelled => Self::CANCELLED,
+            ErrorCode::InProgress => Self::IN_PROGRESS,
+            ErrorCode::Conflict => Self::CONFLICT,
+            // the protocol has no number for it
+            ErrorCode::Incomplete => Self::FS_ERROR,
+            ErrorCode::NoAttribute => Self::ATTR_NOT_FOUND,
         }
+    }
+}
+
+/// What another server's number means in weir's own words. The number that a code is told with comes back as a code
+/// that is told with the same number.
+impl From<ErrorNumber> for ErrorCode {
+    fn from(number: ErrorNumber) -> Self {
+        match number {
+            ErrorNumber::ARG_INVALID => Self::Invalid,
+            ErrorNumber::ARG_MISSING => Self::Missing,
+            ErrorNumber::ARG_TOO_LONG => Self::TooLong,
+            ErrorNumber::FILE_LOCKED => Self::Busy,
+            ErrorNumber::FILE_NOT_OPEN => Self::Stale,
+            ErrorNumber::FS_ERROR => Self::Incomplete,
+            ErrorNumber::INVALID_REQUEST => Self::NotAllowedNow,
+            ErrorNumber::NO_MEMORY => Self::TooManyOpen,
+            ErrorNumber::NO_SPACE => Self::NoSpace,
+            ErrorNumber::NOT_AUTHORIZED => Self::Denied,
+            ErrorNumber::NOT_FOUND => Self::NotFound,
+            ErrorNumber::SERVER_ERROR => Self::Unavailable,
+            ErrorNumber::UNSUPPORTED => Self::Unsupported,
+            ErrorNumber::NOT_FILE => Self::NotFile,
+            ErrorNumber::IS_DIRECTORY => Self::IsDirectory,
+            ErrorNumber::CANCELLED => Self::Cancelled,
+            ErrorNumber::EXISTS => Self::Exists,
+            ErrorNumber::CHECKSUM => Self::Checksum,
+            ErrorNumber::IN_PROGRESS => Self::InProgress,
+            ErrorNumber::OVER_QUOTA => Self::Quota,
+            ErrorNumber::OVERLOADED => Self::Overloaded,
+            ErrorNumber::ATTR_NOT_FOUND => Self::NoAttribute,
+            ErrorNumber::CONFLICT => Self::Conflict,
+            _ => Self::Io,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_comes_back_as_what_is_told_with_it() {
+        for number in 3000..3035 {
+            let number = ErrorNumber(number);
+            let code = ErrorCode::from(number);
+            if code != ErrorCode::Io {
+                assert_eq!(ErrorNumber::from(code), number, "{number:?}");
+            }
+        }
+        assert_eq!(ErrorNumber::from(ErrorCode::from(ErrorNumber::IO_ERROR)), ErrorNumber::IO_ERROR);
     }
 }

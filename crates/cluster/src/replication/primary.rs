@@ -276,7 +276,7 @@ impl Primary {
                 Err(why) => self.fail(why, out),
             },
             Input::Synced(result) => self.flushed(result.map(|()| Flushed::Synced), out),
-            Input::Completed(result) => self.flushed(result.map(Flushed::ObjectDigest), out),
+            Input::Completed(result) => self.flushed(result.map(Flushed::Whole), out),
             Input::Interrupted(result) => self.interrupted(result, out),
             Input::Replica(store, said) => self.heard(store, said, out),
             Input::Placed(request, result) => self.placed(request, result, out),
@@ -362,7 +362,7 @@ impl Primary {
         let is_over = self.is_over() || self.interruption.is_some();
         let flushing = self.barriers.front().map_or(Seq(0), |barrier| barrier.upto);
         let Some(follower) = self.followers.get_mut(&store).filter(|_| !is_over) else { return };
-        if matches!(follower.flushed, Some(Flushed::ObjectDigest(_))) {
+        if matches!(follower.flushed, Some(Flushed::Whole(_))) {
             return;
         }
         let (FromReplica::Began { stream }
@@ -390,7 +390,7 @@ impl Primary {
                 (follower.flushed, follower.heard) = (Some(Flushed::Synced), self.now);
             }
             FromReplica::Completed { whole, .. } if follower.flushed == Some(Flushed::Told) => {
-                (follower.flushed, follower.heard) = (Some(Flushed::ObjectDigest(whole)), self.now);
+                (follower.flushed, follower.heard) = (Some(Flushed::Whole(whole)), self.now);
             }
             FromReplica::Missing { .. } => {
                 let in_sync_replica = follower.in_sync_replica;

@@ -89,7 +89,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         self.follows.remove(&replica);
         self.copies.insert(replica, copy);
         match copy.original {
-            Original::ObjectDigest(whole) => at.work(replica, WorkPurpose::Copy(copy.by), Work::Look { whole }),
+            Original::Whole(whole) => at.work(replica, WorkPurpose::Copy(copy.by), Work::Look { whole }),
             // Without a checksum, nothing shows whether the existing bytes are right.
             Original::Kept { .. } => self.go_on_copying(replica, at),
         }
@@ -127,7 +127,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
             at.work(replica, WorkPurpose::Copy(copy.by), Work::Renew);
         }
         let end = match copy.original {
-            Original::ObjectDigest(_) | Original::Kept { was_whole: true, .. } => Work::Complete,
+            Original::Whole(_) | Original::Kept { was_whole: true, .. } => Work::Complete,
             Original::Kept { was_whole: false, .. } => Work::Interrupt,
         };
         at.work(replica, WorkPurpose::Copy(copy.by), end);
@@ -174,7 +174,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
             }
             (WorkResult::Completed(Ok(whole)), Step::Putting(_)) => {
                 let is_it = match copy.original {
-                    Original::ObjectDigest(original) => whole == original,
+                    Original::Whole(original) => whole == original,
                     Original::Kept { len, .. } => whole.len == len,
                 };
                 self.end_copy(replica, is_it, at);

@@ -170,5 +170,5 @@ pub enum ReadView {
     /// The bytes kept of an interrupted file.
     Kept,
     /// The object with this digest. If the store has another one, the read fails with [`ErrorCode::Stale`].
-    ObjectDigest(ObjectDigest),
+    Whole(ObjectDigest),
 }

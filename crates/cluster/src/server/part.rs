@@ -154,7 +154,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
         }
         let has_ended = primary_replica.is_none() && self.floor(replica).has_led;
         let (epoch, shows) = match grant.rights {
-            GrantRights::Read { epoch, whole } => (epoch, ReadView::ObjectDigest(whole)),
+            GrantRights::Read { epoch, whole } => (epoch, ReadView::Whole(whole)),
             GrantRights::Kept { epoch } => (epoch, ReadView::Kept),
             // The manager knows how the write ended. If the writer has not arrived here yet or not returned, the
             // manager would only send the reader here again.

@@ -16,7 +16,7 @@ const ME: StoreId = StoreId(1);
 const OTHER: StoreId = StoreId(2);
 const SESSION: SessionId = SessionId(9);
 const WHOLE: ObjectDigest = ObjectDigest { len: 10, crc32c: Crc32c(7), adler32: Adler32(8) };
-const ORIGINAL: Original = Original::ObjectDigest(WHOLE);
+const ORIGINAL: Original = Original::Whole(WHOLE);
 
 type Effects = Vec<Effect<u64, &'static str>>;
 
@@ -133,7 +133,7 @@ fn an_open_write_from_open_to_close_and_the_requests_after_it() {
     // The write is over. The same capability opens nothing, and readers get the complete object.
     assert_eq!(story.step(change), [answer(3, Err(ErrorCode::Stale))]);
     assert_eq!(story.attach(4, 1), [answer(4, Err(ErrorCode::Stale))]);
-    assert_eq!(story.reads(&to_read(1)), Ok(ReadView::ObjectDigest(WHOLE)));
+    assert_eq!(story.reads(&to_read(1)), Ok(ReadView::Whole(WHOLE)));
     assert_eq!(story.reads(&follow), Err(ErrorCode::Stale), "the manager knows what became of it");
     // Only the floor is remembered, and later not even that.
     assert_eq!(story.part.remembered(), [0, 0, 0, 1]);
@@ -323,7 +323,7 @@ fn a_copy_of_a_half_changed_complete_object_is_complete() {
 #[test]
 fn a_store_that_was_left_out_shows_no_old_bytes_during_the_session() {
     let mut story = Story::new();
-    assert_eq!(story.reads(&to_read(1)), Ok(ReadView::ObjectDigest(WHOLE)));
+    assert_eq!(story.reads(&to_read(1)), Ok(ReadView::Whole(WHOLE)));
     let session = Some(story.session);
     let fence = Fence { fence: FenceId(1), node: NodeId(4), store: ME, session, replica: replica(), epoch: Epoch(2) };
     // The fence counts for the named session, and the node may have been given another one.

@@ -333,7 +333,7 @@ impl Shared {
                 stopped.is_none()
             });
             match scrubbed {
-                Ok(Scrubbed::ObjectDigest(_)) => {
+                Ok(Scrubbed::Whole(_)) => {
                     damage::whole_again(&work.namespace, replica)
                         .map_err(|error| Stopped::Trouble(error.to_string()))?;
                     return Ok(Looked::Whole);

@@ -59,7 +59,7 @@ impl CoordinatorState {
         (self.is_changed, self.has_new_figures) = (false, false);
     }
 
-    /// Nobody, or whoever is there, is there now: whether that is news.
+    /// A member's connection has come up or has ended.
     fn set_connected(&mut self, node: NodeId, is_connected: bool) {
         if self.servers.has_node(node) && self.servers.is_connected(node) != is_connected {
             self.servers_mut().set_connected(node, is_connected);

@@ -219,7 +219,7 @@ impl Servers {
         self.stores.get(&store).is_some_and(|info| info.state == StoreState::Draining)
     }
 
-    /// All of those.
+    /// All stores whose place others take.
     pub(super) fn to_leave(&self) -> BTreeSet<StoreId> {
         self.stores.keys().copied().filter(|store| self.is_to_leave(*store)).collect()
     }

@@ -260,7 +260,7 @@ impl Manager {
         let node = view.node_of(to)?;
         let session = view.sessions.session(now, node)?;
         let original = match sums {
-            Some(Sums { crc32c, adler32 }) => Original::ObjectDigest(ObjectDigest { len, crc32c, adler32 }),
+            Some(Sums { crc32c, adler32 }) => Original::Whole(ObjectDigest { len, crc32c, adler32 }),
             None => Original::Kept { len, was_whole: is_whole },
         };
         let done = CopyDone { group, object, state: of, store: to };

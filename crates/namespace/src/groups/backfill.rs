@@ -4,7 +4,8 @@ use kv::Txn;
 use types::{Group, GroupId, Member, ObjectId, Placement, StoreId};
 
 use crate::context::operations;
-use crate::groups::placing::{MEMBERS_MAX, holds, put_missing_replica, write_group};
+use crate::groups::group::{MEMBERS_MAX, write_group};
+use crate::groups::placing::{holds, put_missing_replica};
 use crate::{
     Context, NsError, UploadRecord, UploadState, WantedState, group, missing, missing_of, objects, store, uploads,
     writers_page,

@@ -1,13 +1,14 @@
-//! The deletion queue (`Z`).
+//! The deletion queue (`Z`), and how what nothing needs any more gets there: an inode, its object, the units of a striped one.
 
 use std::ops::ControlFlow;
 
-use kv::{Read, ScanOrder, Txn};
+use kv::{ScanOrder, Txn};
 use types::{GroupId, ObjectId, Timestamp};
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u64};
 use crate::planted::{self, Bug};
-use crate::{Content, Context, FileState, NsError, OpTag, Operation, keys};
+use crate::tree::node::locate;
+use crate::{Content, Context, FileState, Inode, Kind, NsError, OpTag, Operation, Read, keys, stripe_of};
 
 /// Whom to ask, if that is not the only group of a single node. Who does not know it would ask the wrong one.
 const TAG_GROUP: u8 = 0x80;
@@ -26,7 +27,7 @@ pub struct DueDeletion {
 /// Queues the deletion of a object that nothing needs; of a striped one, those of its units.
 pub(crate) fn queue(txn: &mut dyn Txn, ctx: &Context, group: GroupId, object: ObjectId) -> Result<(), NsError> {
     if group == GroupId::STRIPED {
-        return crate::groups::stripe::drop_units(txn, ctx, object);
+        return drop_units(txn, ctx, object);
     }
     let mut out = Encoder::new(1 + 11);
     if group != GroupId::DEFAULT {
@@ -71,6 +72,30 @@ pub(crate) fn release_object(txn: &mut dyn Txn, ctx: &Context, content: &Content
     }
     queue(txn, ctx, content.group, content.object)?;
     Ok(Some(content.object))
+}
+
+/// Takes away an inode without names and holders: its record, its attributes, its claim on its object.
+pub(crate) fn drop_inode(txn: &mut dyn Txn, ctx: &Context, inode: &Inode) -> Result<Option<ObjectId>, NsError> {
+    txn.delete(&keys::inode(inode.ino));
+    if inode.xattrs > 0 {
+        crate::scan::delete_all(txn, &keys::xattr(inode.ino, b""))?;
+    }
+    match &inode.kind {
+        Kind::File(content) => release_object(txn, ctx, content),
+        _ => Ok(None),
+    }
+}
+
+/// A striped content goes, and its units with it. One that is being written goes when its writer has ended.
+pub(crate) fn drop_units(txn: &mut dyn Txn, ctx: &Context, object: ObjectId) -> Result<(), NsError> {
+    let Some(record) = stripe_of(txn, object)? else { return Ok(()) };
+    txn.delete(&keys::stripe(object));
+    for ino in record.units {
+        if let Some(located) = locate(txn, ino)? {
+            drop_inode(txn, ctx, &located.inode)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether somebody but its inode needs the object (`F`).

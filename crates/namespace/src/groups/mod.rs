@@ -2,6 +2,12 @@
 
 pub(crate) mod backfill;
 pub(crate) mod deletion;
+pub(crate) mod group;
+pub(crate) mod members;
 pub(crate) mod membership;
+pub(crate) mod objects;
 pub(crate) mod placing;
+pub(crate) mod registry;
+pub(crate) mod stores;
 pub(crate) mod stripe;
+pub(crate) mod tokens;

@@ -1,9 +1,8 @@
 //! Where contents are, in a cluster: groups of stores (`G`), copies that are owed (`O`), nodes (`N`), and who takes part in a writing (in `W`).
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 
-use kv::{Read, ScanOrder, Txn};
+use kv::{Read, Txn};
 use types::{
     BootGeneration, BootId, Group, GroupId, InSyncReplica, Member, NodeId, NodeRecord, ObjectId, ReplicaIndex, StoreId,
     UploadId,
@@ -11,16 +10,16 @@ use types::{
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::context::operations;
-use crate::groups::membership::must_be_member;
-use crate::writers::commit::{commit, current_writer};
+use crate::groups::group::{MEMBERS_MAX, group, write_group};
+use crate::groups::members::must_be_member;
+use crate::scan::scan_numbers;
+use crate::writers::commit::commit;
 use crate::writers::interrupt::interrupt;
+use crate::writers::record::current_writer;
 use crate::{
     Commit, CommitReply, Content, Context, FileState, Interrupt, InterruptReply, NsError, StoreEntry, Sums,
     UploadRecord, UploadState, WantedState, WriterRecord, WriterToken, keys, object_record, stat_ino, store,
 };
-
-/// Stores of one group.
-pub(crate) const MEMBERS_MAX: usize = 64;
 /// The shard index beside a missing replica. A replica is a whole object; other indexes are for erasure coding.
 const WHOLE_OBJECT: ReplicaIndex = ReplicaIndex(0);
 /// Store u64, shard u16.
@@ -104,19 +103,6 @@ pub struct AtRest {
     pub state: u32,
 }
 
-/// A group as it is.
-pub fn group(read: &dyn Read, group: GroupId) -> Result<Option<Group>, NsError> {
-    let key = keys::group(group);
-    read.get(&key)?.map(|value| decode_group(group, &value).map_err(|bad| bad.at(&key))).transpose()
-}
-
-/// Groups after `after`, in their order, at most `limit`.
-pub fn groups(read: &dyn Read, after: Option<GroupId>, limit: usize) -> Result<Vec<Group>, NsError> {
-    let start = keys::group(GroupId(after.map_or(0, |after| after.0.saturating_add(1))));
-    let end = keys::end_of(b"G");
-    scan_numbers(read, &start, &end, limit, |number, _, value| decode_group(GroupId(number), value))
-}
-
 /// All nodes that were ever heard of, those that were removed as well.
 pub fn nodes(read: &dyn Read) -> Result<Vec<NodeRecord>, NsError> {
     scan_numbers(read, b"N", &keys::end_of(b"N"), usize::MAX, |number, _, value| decode_node(NodeId(number), value))
@@ -198,30 +184,6 @@ pub fn missing_in_all_groups(
     scan_numbers(read, &start, &keys::end_of(b"O"), limit, |first, second, value| {
         Ok((GroupId(first), ObjectId(second), decode_stores(value)?))
     })
-}
-
-fn scan_numbers<T>(
-    read: &dyn Read,
-    start: &[u8],
-    end: &[u8],
-    limit: usize,
-    decode: impl Fn(u64, u64, &[u8]) -> Result<T, BadValue>,
-) -> Result<Vec<T>, NsError> {
-    let mut found = Vec::new();
-    let mut failed = None;
-    if limit == 0 {
-        return Ok(found);
-    }
-    read.scan(start, end, ScanOrder::Ascending, &mut |key, value| {
-        let numbers = keys::number_at(key, 1).map(|first| (first, keys::number_at(key, 9).unwrap_or(0)));
-        let bad = BadValue::Damaged("the key has a wrong length");
-        match numbers.ok_or(bad).and_then(|(first, second)| decode(first, second, value)) {
-            Ok(one) => found.push(one),
-            Err(bad) => failed = Some(bad.at(key)),
-        }
-        if failed.is_some() || found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    failed.map_or(Ok(found), Err)
 }
 
 /// See [`PutGroup`]. [`NsError::Stale`] if it has been changed meanwhile, or nothing new is to be put on a store of it.
@@ -413,37 +375,6 @@ pub(crate) fn decode_stores(value: &[u8]) -> Result<Vec<StoreId>, BadValue> {
     }
     from.end()?;
     Ok(stores)
-}
-
-pub(crate) fn write_group(txn: &mut dyn Txn, group: &Group) {
-    txn.put(&keys::group(group.group), &encode_group(group));
-}
-
-fn encode_group(group: &Group) -> Vec<u8> {
-    let mut out = Encoder::new(7 + group.members.len() * 24);
-    out.u32(group.epoch);
-    out.u16(u16::try_from(group.members.len()).unwrap_or(u16::MAX));
-    for member in &group.members {
-        out.u64(member.store.0);
-        out.u64(member.since.0);
-        out.u64(member.through.0);
-    }
-    out.0
-}
-
-pub(crate) fn decode_group(group: GroupId, value: &[u8]) -> Result<Group, BadValue> {
-    let mut from = Decoder::new(value, "a group of stores")?;
-    let (epoch, count) = (from.u32()?, usize::from(from.u16()?));
-    if count > MEMBERS_MAX {
-        return Err(BadValue::Damaged("a group of more than 64 stores"));
-    }
-    let mut members = Vec::with_capacity(count);
-    for _ in 0..count {
-        let (store, since, through) = (StoreId(from.u64()?), ObjectId(from.u64()?), ObjectId(from.u64()?));
-        members.push(Member { store, since, through });
-    }
-    from.end()?;
-    Ok(Group { group, epoch, members })
 }
 
 pub(crate) fn decode_node(node: NodeId, value: &[u8]) -> Result<NodeRecord, BadValue> {

@@ -1,11 +1,8 @@
 //! Hard links.
 
-use std::ops::ControlFlow;
-
-use kv::{Read, ScanOrder, Txn};
+use kv::Txn;
 use types::{Ino, NsPath};
 
-use crate::codec::BadValue;
 use crate::tree::node::{Dentry, Located, Place, encode_pointer, locate_entry};
 use crate::tree::walk::{Last, resolve, resolve_existing};
 use crate::trees::totals::{Touch, adjust, difference};
@@ -22,20 +19,6 @@ pub struct Link {
 
 /// The value of an `L` key.
 pub(crate) const LINK_VALUE: &[u8] = &[crate::codec::VERSION];
-
-/// All names of a file whose record lies under `I`.
-pub(crate) fn links_of(read: &dyn Read, ino: Ino) -> Result<Vec<(Ino, Vec<u8>)>, NsError> {
-    let start = keys::links(ino);
-    let (mut found, mut bad) = (Vec::new(), None);
-    read.scan(&start, &keys::end_of(&start), ScanOrder::Ascending, &mut |key, _| {
-        match (keys::number_at(key, 9), key.get(17..)) {
-            (Some(parent), Some(name)) => found.push((Ino(parent), name.to_vec())),
-            _ => bad = Some(BadValue::Damaged("the key of a link has a wrong length").at(key)),
-        }
-        if bad.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    bad.map_or(Ok(found), Err)
-}
 
 /// See [`Link`].
 pub fn link(txn: &mut dyn Txn, ctx: &Context, request: &Link) -> Result<Ino, NsError> {

@@ -4,10 +4,9 @@ use kv::Txn;
 use types::{Ino, NsPath};
 
 use crate::tree::inode::{DirectoryRecord, Kind};
-use crate::tree::node::{Dentry, Dir, put_directory};
+use crate::tree::node::{Dentry, Dir, new_inode, put_directory};
 use crate::tree::walk::{Last, Missing, Resolved, Walk, new_access, walk};
 use crate::trees::totals::{Touch, adjust};
-use crate::writers::open_write::new_inode;
 use crate::{Context, NsError, OpTag, Operation, Want, permit};
 
 /// What mkdir made.

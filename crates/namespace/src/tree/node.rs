@@ -1,6 +1,8 @@
 //! Reading and writing inodes wherever their records lie: in the entry (one link), or under `I`.
 
-use kv::{Read, Txn};
+use std::ops::ControlFlow;
+
+use kv::{Read, ScanOrder, Txn};
 use types::{Adler32, Crc32c, GroupId, Ino, ObjectId, PATH_MAX, PrincipalId, SnapshotEpoch, Timestamp, TreeId};
 
 use crate::codec::{BadValue, Decoder, Encoder, field_u32, field_u64};
@@ -347,6 +349,24 @@ pub(crate) fn locate_entry(read: &dyn Read, dir: Ino, name: &[u8], dentry: Dentr
     }
 }
 
+/// An inode with one link, made now.
+pub(crate) fn new_inode(ctx: &Context, ino: Ino, access: Access, kind: Kind) -> Inode {
+    Inode {
+        ino,
+        access,
+        nlink: 1,
+        mtime: ctx.now,
+        ctime: ctx.now,
+        btime: ctx.now,
+        atime: None,
+        changed_epoch: ctx.epoch,
+        xattrs: 0,
+        holders: 0,
+        extra: Vec::new(),
+        kind,
+    }
+}
+
 /// Writes a file's or symbolic link's entry, a new one or one that moves here, and the way back to it.
 pub(crate) fn put_new(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8], inode: &Inode) {
     txn.put(&keys::dentry(dir, name), &encode_record(inode, ctx.epoch));
@@ -360,4 +380,18 @@ pub(crate) fn put_directory(txn: &mut dyn Txn, ctx: &Context, inode: &Inode, dir
         let entry = Dir { ino: inode.ino, access: inode.access, tree: dir.tree };
         txn.put(&keys::dentry(dir.parent, &dir.name), &encode_directory_entry(&entry));
     }
+}
+
+/// All names of a file whose record lies under `I`.
+pub(crate) fn links_of(read: &dyn Read, ino: Ino) -> Result<Vec<(Ino, Vec<u8>)>, NsError> {
+    let start = keys::links(ino);
+    let (mut found, mut bad) = (Vec::new(), None);
+    read.scan(&start, &keys::end_of(&start), ScanOrder::Ascending, &mut |key, _| {
+        match (keys::number_at(key, 9), key.get(17..)) {
+            (Some(parent), Some(name)) => found.push((Ino(parent), name.to_vec())),
+            _ => bad = Some(BadValue::Damaged("the key of a link has a wrong length").at(key)),
+        }
+        if bad.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    bad.map_or(Ok(found), Err)
 }

@@ -3,9 +3,8 @@
 use kv::Read;
 use types::Ino;
 
-use crate::Kind;
-use crate::NsError;
 use crate::tree::node::{InodeValue, get_directory, get_inode_value};
+use crate::{Kind, NsError};
 
 /// Deepest directory that is shown, and longest way up to a policy. Moving directories below others can make ways longer than any path that can be
 /// asked for.
@@ -22,7 +21,7 @@ pub fn path_of(read: &dyn Read, ino: Ino) -> Result<Vec<u8>, NsError> {
         InodeValue::Back { parent, name } => (parent, name),
         InodeValue::Record(inode) => match inode.kind {
             Kind::Directory(dir) => (dir.parent, dir.name),
-            _ => crate::tree::link::links_of(read, ino)?.into_iter().next().ok_or_else(gone)?,
+            _ => crate::tree::node::links_of(read, ino)?.into_iter().next().ok_or_else(gone)?,
         },
     };
     let mut names = vec![name];

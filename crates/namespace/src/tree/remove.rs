@@ -3,11 +3,11 @@
 use kv::Txn;
 use types::{Ino, NsPath, ObjectId};
 
-use crate::groups::deletion::release_object;
+use crate::groups::deletion::drop_inode;
 use crate::tree::node::{Dentry, Dir, Located, Place, get_record};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::trees::totals::{Touch, adjust, difference};
-use crate::{Context, Inode, Kind, NsError, OpTag, Operation, Want, keys, permit};
+use crate::{Context, Inode, NsError, OpTag, Operation, Want, keys, permit};
 
 /// What was removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,18 +73,6 @@ pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8]) ->
     }
     let object = drop_inode(txn, ctx, &inode)?;
     Ok(Removed { ino, object })
-}
-
-/// Takes away an inode without names and holders: its record, its attributes, its claim on its object.
-pub(crate) fn drop_inode(txn: &mut dyn Txn, ctx: &Context, inode: &Inode) -> Result<Option<ObjectId>, NsError> {
-    txn.delete(&keys::inode(inode.ino));
-    if inode.xattrs > 0 {
-        crate::tree::xattr::delete_all(txn, inode.ino)?;
-    }
-    match &inode.kind {
-        Kind::File(content) => release_object(txn, ctx, content),
-        _ => Ok(None),
-    }
 }
 
 impl Operation for Remove {

@@ -62,7 +62,7 @@ pub(crate) fn drop_directory(
     txn.delete(&keys::dentry(parent.ino, name));
     txn.delete(&keys::inode(dir.ino));
     if inode.xattrs > 0 {
-        crate::tree::xattr::delete_all(txn, dir.ino)?;
+        crate::scan::delete_all(txn, &keys::xattr(dir.ino, b""))?;
     }
     crate::trees::policy::drop_policy(txn, dir.ino)?;
     totals::delete_all(txn, dir.ino)?;

@@ -3,10 +3,9 @@
 use kv::{Read, Txn};
 use types::{Ino, NsPath, PATH_MAX};
 
-use crate::tree::node::{locate_entry, put_new};
+use crate::tree::node::{locate_entry, new_inode, put_new};
 use crate::tree::walk::{Last, new_access, resolve, resolve_existing};
 use crate::trees::totals::{Touch, adjust};
-use crate::writers::open_write::new_inode;
 use crate::{Actor, Context, Kind, NsError, OpTag, Operation, Want, permit};
 
 /// The target of the symbolic link at `path`.

@@ -11,7 +11,7 @@ use types::{Ino, NAME_MAX, NsPath};
 use crate::codec::{BadValue, VERSION};
 use crate::tree::node::{Located, locate, locate_entry, put_directory};
 use crate::tree::walk::{Last, resolve_existing};
-use crate::writers::commit::current_writer;
+use crate::writers::record::current_writer;
 use crate::{
     Actor, Context, HiddenAttributes, Inode, Kind, NsError, OpTag, Operation, UploadRecord, Want, WriterKind,
     WriterRecord, WriterToken, keys, permit,
@@ -220,18 +220,6 @@ pub fn xattrs_of(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> 
 /// Names and values of all attributes; at most [`crate::Limits::xattrs_max`]. Whoever may read the file may.
 pub fn list_xattrs(read: &dyn Read, actor: &Actor, of: &XattrOf) -> Result<Vec<NamedValue>, NsError> {
     all(read, find(read, actor, of, Want::Read)?.ino())
-}
-
-/// Takes all attributes of an inode away, with the inode. What they hold is not looked at: a damaged one goes like any other.
-pub(crate) fn delete_all(txn: &mut dyn Txn, ino: Ino) -> Result<(), NsError> {
-    let prefix = keys::xattr(ino, b"");
-    let mut found: Vec<Vec<u8>> = Vec::new();
-    txn.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |key, _| {
-        found.push(key.to_vec());
-        ControlFlow::Continue(())
-    })?;
-    found.iter().for_each(|key| txn.delete(key));
-    Ok(())
 }
 
 /// How many there are, by their keys; for the check.

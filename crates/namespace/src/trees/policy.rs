@@ -5,10 +5,10 @@ use types::{Ino, Layout, NsPath, Policy, PrincipalId, Spread, Stripe};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::planted::{self, Bug};
+use crate::scan::collect;
 use crate::tree::node::{Dentry, get_directory};
 use crate::tree::path_of::DEPTH_MAX;
 use crate::tree::walk::{Last, Walk, resolve_existing, walk};
-use crate::writers::scan::collect;
 use crate::{Access, Actor, Context, NsError, OpTag, Operation, Want, keys, permit};
 
 // Who does not know one of these must not place anything by the rest.

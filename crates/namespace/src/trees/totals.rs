@@ -99,7 +99,7 @@ pub(crate) fn adjust_bytes(txn: &mut dyn Txn, ctx: &Context, file: &Located, byt
     match &file.place {
         Place::Entry(parent, _) => adjust(txn, ctx, *parent, ino.0, 0, bytes, Touch::LengthOnly),
         Place::Own => {
-            for (parent, _) in crate::tree::link::links_of(txn, ino)? {
+            for (parent, _) in crate::tree::node::links_of(txn, ino)? {
                 adjust(txn, ctx, parent, ino.0, 0, bytes, Touch::LengthOnly)?;
             }
             Ok(())

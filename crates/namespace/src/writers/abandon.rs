@@ -4,8 +4,9 @@ use kv::Txn;
 
 use crate::tree::node::Place;
 use crate::tree::remove::unlink;
-use crate::writers::commit::{current_writer, located_writing};
 use crate::writers::interrupt::interrupt;
+use crate::writers::located::located_writing;
+use crate::writers::record::current_writer;
 use crate::{Context, Interrupt, InterruptReply, NsError, WriterKind, WriterToken};
 
 /// Takes back an open of which nothing was written. A name that it made goes with it, unless somebody counts on the file meanwhile: then it stays,

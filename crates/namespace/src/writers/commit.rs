@@ -1,31 +1,19 @@
 //! Commit: what was written becomes the file.
 
-use kv::{Read, Txn};
-use types::{ErrorCode, Ino, ObjectId, Timestamp, UploadId};
+use kv::Txn;
+use types::{ErrorCode, Ino, ObjectId, UploadId};
 
 use crate::groups::deletion::{queue, release_object};
+use crate::groups::objects::object_of;
 use crate::planted::{self, Bug};
-use crate::tree::inode::{Content, FileState, Kind};
-use crate::tree::node::{
-    self, Dentry, InodeValue, Located, get_dentry, get_inode_value, locate, locate_entry, put_new,
-};
+use crate::tree::node::{Dentry, InodeValue, Located, get_dentry, get_inode_value, locate_entry, new_inode, put_new};
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
-use crate::writers::open_write::new_inode;
+use crate::writers::located::located_writing;
+use crate::writers::record::current_writer;
 use crate::{
-    Access, Context, EndedHow, NsError, ObjectRecord, OpTag, Operation, Sums, UploadRecord, UploadState, Want,
-    WriterKind, WriterRecord, WriterToken, keys, permit,
+    Access, Committed, Content, Context, FileState, Kind, NsError, OpTag, Operation, Read, UploadRecord, UploadState,
+    Want, WriterEnd, WriterKind, WriterRecord, WriterToken, keys, permit,
 };
-
-/// What the store says of the finished object.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Committed {
-    /// Length in bytes.
-    pub len: u64,
-    /// Whole-file checksums; `None` loses those that the file had.
-    pub sums: Option<Sums>,
-    /// The modification time; the context's `now` if not given.
-    pub mtime: Option<Timestamp>,
-}
 
 /// Who completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,52 +71,9 @@ pub fn commit(txn: &mut dyn Txn, ctx: &Context, request: &Commit) -> Result<Comm
     };
     writer.delete(txn);
     if request.completion == Completion::AtGraceEnd {
-        writer.entomb(txn, EndedHow::Completed, ctx.now.plus(ctx.limits.tombstone_keep));
+        writer.entomb(txn, WriterEnd::Completed, ctx.now.plus(ctx.limits.tombstone_keep));
     }
     Ok(reply)
-}
-
-/// The writer that a handle means, unless it was fenced or has ended.
-pub(crate) fn current_writer(read: &dyn Read, token: &WriterToken) -> Result<WriterRecord, NsError> {
-    let what = || format!("object {:016x}", token.object.0);
-    match WriterRecord::get(read, token.key, token.object)? {
-        None => Err(NsError::Stale { what: what(), why: "its writer has ended" }),
-        Some(writer) if writer.epoch != token.epoch && !planted::is(Bug::CommitIgnoresEpoch) => {
-            Err(NsError::Stale { what: what(), why: "the same client has opened it again since" })
-        }
-        Some(writer) => Ok(writer),
-    }
-}
-
-/// The file that a writer of a visible object writes; `None` if it was removed or got another content meanwhile.
-pub(crate) fn located_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<(Located, Content)>, NsError> {
-    let Some(located) = locate_writing(read, writer)? else {
-        return Ok(None);
-    };
-    Ok(located
-        .inode
-        .content()
-        .copied()
-        .filter(|content| content.object == writer.object)
-        .map(|content| (located, content)))
-}
-
-/// Whether what is written was removed, or got another content: its end changes no file. Of an upload that is not asked.
-pub fn is_unlinked(read: &dyn Read, writer: &WriterRecord) -> Result<bool, NsError> {
-    Ok(!matches!(writer.kind, WriterKind::Upload(_)) && located_writing(read, writer)?.is_none())
-}
-
-/// The usual file is still where it was opened: one get. Otherwise its number tells.
-fn locate_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<Located>, NsError> {
-    let name = writer.path.rsplit(|&byte| byte == b'/').next().unwrap_or(b"");
-    if writer.parent != Ino(0)
-        && !name.is_empty()
-        && let Some(Dentry::Record(inode)) = get_dentry(read, writer.parent, name)?
-        && inode.ino == writer.ino
-    {
-        return Ok(Some(Located { inode, place: node::Place::Entry(writer.parent, name.to_vec()) }));
-    }
-    locate(read, writer.ino)
 }
 
 fn commit_visible(
@@ -164,17 +109,6 @@ fn set_content(
     located.inode.ctime = ctx.now;
     located.store(txn, ctx);
     object_of(located.inode.ino, &content, epoch).put(txn);
-}
-
-pub(crate) fn object_of(ino: Ino, content: &Content, epoch: u32) -> ObjectRecord {
-    ObjectRecord {
-        group: content.group,
-        object: content.object,
-        ino,
-        len: content.len,
-        generation: content.generation,
-        epoch,
-    }
 }
 
 fn commit_upload(
@@ -310,7 +244,7 @@ fn keep(
     upload.sums = request.content.sums;
     upload.put(txn);
     writer.delete(txn);
-    writer.entomb(txn, EndedHow::Refused, ctx.now.plus(ctx.limits.tombstone_keep));
+    writer.entomb(txn, WriterEnd::Refused, ctx.now.plus(ctx.limits.tombstone_keep));
     NsError::UploadKept {
         path: upload.path.escape_ascii().to_string(),
         reason: refusal.why,

@@ -3,9 +3,11 @@
 use kv::Txn;
 
 use crate::groups::deletion::queue;
+use crate::groups::objects::object_of;
 use crate::tree::inode::{Content, FileState, Kind};
-use crate::writers::commit::{current_writer, located_writing, object_of};
-use crate::{Completion, Context, EndedHow, NsError, OpTag, Operation, Sums, WriterKind, WriterToken};
+use crate::writers::located::located_writing;
+use crate::writers::record::current_writer;
+use crate::{Completion, Context, NsError, OpTag, Operation, Sums, WriterEnd, WriterKind, WriterToken};
 
 /// Ends an update in place, if the file has the same bytes as before: it keeps its checksums, its generation and its modification time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +46,7 @@ pub fn end_unchanged(txn: &mut dyn Txn, ctx: &Context, request: &EndUnchanged) -
     }
     writer.delete(txn);
     if request.completion == Completion::AtGraceEnd {
-        writer.entomb(txn, EndedHow::Completed, ctx.now.plus(ctx.limits.tombstone_keep));
+        writer.entomb(txn, WriterEnd::Completed, ctx.now.plus(ctx.limits.tombstone_keep));
     }
     Ok(true)
 }

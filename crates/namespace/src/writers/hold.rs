@@ -6,7 +6,7 @@ use kv::{Read, ScanOrder, Txn};
 use types::{Ino, ObjectId, SessionId};
 
 use crate::tree::node::locate;
-use crate::writers::session::permit_session;
+use crate::writers::session_record::permit_session;
 use crate::{Context, NsError, OpTag, Operation, keys};
 
 /// The inodes that `session` holds, after `after`, at most `limit`.
@@ -73,7 +73,7 @@ pub fn release_hold(txn: &mut dyn Txn, ctx: &Context, request: &ReleaseHold) -> 
     };
     located.inode.holders = located.inode.holders.saturating_sub(1);
     if located.inode.holders == 0 && located.inode.nlink == 0 {
-        return crate::tree::remove::drop_inode(txn, ctx, &located.inode);
+        return crate::groups::deletion::drop_inode(txn, ctx, &located.inode);
     }
     located.store(txn, ctx);
     Ok(None)

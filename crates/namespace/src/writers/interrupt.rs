@@ -3,10 +3,12 @@
 use kv::Txn;
 
 use crate::groups::deletion::queue;
+use crate::groups::objects::object_of;
 use crate::tree::inode::{Content, FileState, Kind};
 use crate::trees::totals::{adjust_bytes, difference};
-use crate::writers::commit::{current_writer, located_writing, object_of};
-use crate::{Context, EndedHow, NsError, OpTag, Operation, UploadRecord, UploadState, WriterKind, WriterToken, keys};
+use crate::writers::located::located_writing;
+use crate::writers::record::current_writer;
+use crate::{Context, NsError, OpTag, Operation, UploadRecord, UploadState, WriterEnd, WriterKind, WriterToken, keys};
 
 /// Ends a writer that went away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +35,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
     let writer = current_writer(txn, &request.writer)?;
     let request = &Interrupt { kept_len: crate::groups::stripe::kept(txn, &writer, request.kept_len)?, ..*request };
     writer.delete(txn);
-    writer.entomb(txn, EndedHow::Interrupted, ctx.now.plus(ctx.limits.tombstone_keep));
+    writer.entomb(txn, WriterEnd::Interrupted, ctx.now.plus(ctx.limits.tombstone_keep));
     if let WriterKind::Upload(upload) = writer.kind {
         let missing = || NsError::Damaged {
             key: keys::upload(upload).escape_ascii().to_string(),

@@ -1,19 +1,19 @@
 //! Opening for update: in place of a complete file, or back to a writer that lost its connection. A re-open goes to
 //! what this client was writing, never to what is visible meanwhile under the same path.
 
-use kv::{Read, Txn};
+use kv::Txn;
 use types::{GroupId, NsPath, ObjectId, Placement, UploadId};
 
 use crate::planted::{self, Bug};
-use crate::tree::inode::{FileState, Kind, WriterKey};
 use crate::tree::node::{Dentry, Located, locate, locate_entry};
 use crate::tree::walk::{Last, resolve};
+use crate::writers::begin::{begin_writer, busy, opened};
 use crate::writers::interrupt::interrupt;
-use crate::writers::open_write::writer as begin_writer;
 use crate::writers::uploads::permit_own;
 use crate::{
-    Context, EndedWriter, Interrupt, NsError, OpenKind, OpenWrite, OpenedWrite, Resume, UploadRecord, UploadState,
-    Want, WriterKind, WriterRecord, find_writer, holders, keys, object_record, permit, permit_client,
+    Context, EndedWriter, FileState, Interrupt, Kind, NsError, OpenKind, OpenWrite, OpenedWrite, Read, Resume,
+    UploadRecord, UploadState, Want, WriterKind, WriterRecord, find_writer, holders, keys, object_record, permit,
+    permit_client,
 };
 
 pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
@@ -22,7 +22,7 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     }
     let path = &request.path;
     if let Some(of) = request.unit_of {
-        let file = crate::writers::commit::current_writer(txn, &of)?;
+        let file = crate::writers::record::current_writer(txn, &of)?;
         permit_client(&ctx.actor, &file.client, &|| path.to_string())?;
     }
     let mut own = find_writer(txn, &request.client, path)?;
@@ -78,21 +78,6 @@ fn removed_as_lost(path: &NsPath) -> NsError {
     NsError::Stale {
         what: path.to_string(),
         why: "this client's open write has ended or was replaced meanwhile; open the file again",
-    }
-}
-
-/// The refusal that names who writes.
-pub(crate) fn busy(read: &dyn Read, path: &NsPath, key: WriterKey, object: ObjectId) -> NsError {
-    match WriterRecord::get(read, key, object) {
-        Ok(Some(writer)) => {
-            let token = writer.token();
-            NsError::Busy { path: path.to_string(), by: Box::new(writer.client), writer: token }
-        }
-        Ok(None) => {
-            let key = keys::writer(key, object).escape_ascii().to_string();
-            NsError::Damaged { key, why: "a file says that this writer writes it, but there is none" }
-        }
-        Err(error) => error,
     }
 }
 
@@ -169,20 +154,6 @@ fn take_part(read: &dyn Read, request: &OpenWrite, group: GroupId, object: Objec
         return Err(NsError::Stale { what: request.path.to_string(), why });
     }
     Ok(Placement { group, in_sync })
-}
-
-fn opened(writer: &WriterRecord, kind: OpenKind, len: u64) -> OpenedWrite {
-    OpenedWrite {
-        writer: writer.token(),
-        ino: writer.ino,
-        object: writer.object,
-        replica: writer.replica(),
-        group: writer.placement.group,
-        kind,
-        len,
-        dropped: Vec::new(),
-        in_sync: writer.placement.in_sync.clone(),
-    }
 }
 
 /// What has been closed of a striped file stays as it is.

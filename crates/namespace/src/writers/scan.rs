@@ -1,37 +1,9 @@
-//! Who is writing (`W`), and which objects are there (`B`).
+//! Who is writing (`W`).
 
-use std::ops::ControlFlow;
+use types::{ClientIdentity, NsPath, ObjectId};
 
-use kv::{Read, ScanOrder};
-use types::{ClientIdentity, GroupId, NsPath, ObjectId};
-
-pub use types::WriterToken;
-
-use crate::codec::BadValue;
-use crate::{NsError, ObjectRecord, WriterKey, WriterRecord, keys};
-
-/// Scans `start..end`, decoding each entry, until `limit` were kept.
-pub(crate) fn collect<T>(
-    read: &dyn Read,
-    start: &[u8],
-    end: &[u8],
-    limit: usize,
-    mut decode: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, NsError>,
-) -> Result<Vec<T>, NsError> {
-    let (mut found, mut bad) = (Vec::new(), None);
-    if limit == 0 {
-        return Ok(found);
-    }
-    read.scan(start, end, ScanOrder::Ascending, &mut |key, value| {
-        match decode(key, value) {
-            Ok(Some(entry)) => found.push(entry),
-            Ok(None) => {}
-            Err(error) => bad = Some(error),
-        }
-        if bad.is_some() || found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    bad.map_or(Ok(found), Err)
-}
+use crate::scan::collect;
+use crate::{NsError, Read, WriterKey, WriterRecord, keys};
 
 /// Those who write, in key order after `after`, at most `limit`.
 pub fn writers(
@@ -97,26 +69,4 @@ pub fn find_writer(read: &dyn Read, client: &ClientIdentity, path: &NsPath) -> R
         let writer = WriterRecord::read(key, value)?;
         Ok(writer.is_of(client, path).then_some(writer))
     })
-}
-
-/// The objects of `group` in order after `after`, at most `limit`: for audits of stores.
-pub fn objects(
-    read: &dyn Read,
-    group: GroupId,
-    after: Option<ObjectId>,
-    limit: usize,
-) -> Result<Vec<ObjectRecord>, NsError> {
-    let start = keys::object(group, ObjectId(after.map_or(0, |object| object.0.saturating_add(1))));
-    let end = keys::end_of(&keys::object(group, ObjectId(u64::MAX)));
-    collect(read, &start, &end, limit, |key, value| {
-        let bad = || BadValue::Damaged("the key of an object has a wrong length").at(key);
-        let object = keys::number_at(key, 9).map(ObjectId).ok_or_else(bad)?;
-        ObjectRecord::decode(group, object, value).map(Some).map_err(|error| error.at(key))
-    })
-}
-
-/// One object's record.
-pub fn object_record(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Option<ObjectRecord>, NsError> {
-    let key = keys::object(group, object);
-    read.get(&key)?.map(|value| ObjectRecord::decode(group, object, &value).map_err(|bad| bad.at(&key))).transpose()
 }

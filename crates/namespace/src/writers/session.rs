@@ -1,12 +1,11 @@
 //! Sessions of clients that number their requests, and remembered answers (`R`).
 
-use std::ops::ControlFlow;
-
-use kv::{OpOutcome, Read, ScanOrder, Txn};
+use kv::{OpOutcome, Read, Txn};
 use types::{ClientIdentity, ErrorCode, SessionId};
 
 use crate::codec::{BadValue, Decoder, Encoder};
 use crate::planted::{self, Bug};
+use crate::writers::session_record::own_window;
 use crate::{Answer, Context, NsError, OpTag, Operation, RequestNumber, keys, permit_client};
 
 /// Begins a session that numbers its requests.
@@ -42,49 +41,8 @@ pub fn close_session(txn: &mut dyn Txn, ctx: &Context, request: &CloseSession) -
         let what = format!("session {}", request.session);
         return Err(NsError::Invalid { what, why: "it holds inodes still; release them first" });
     }
-    let prefix = keys::session(request.session);
-    let mut found = Vec::new();
     // Bounded: a session's own record and one key for each slot of its window.
-    txn.scan(&prefix, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |key, _| {
-        found.push(key.to_vec());
-        ControlFlow::Continue(())
-    })?;
-    for key in found {
-        txn.delete(&key);
-    }
-    Ok(())
-}
-
-/// How many answers a session is remembered with, and whose it is; `None`: it is not known (any more).
-fn session_record(read: &dyn Read, session: SessionId) -> Result<Option<(u16, ClientIdentity)>, NsError> {
-    let key = keys::session(session);
-    let decode = |value: &[u8]| -> Result<(u16, ClientIdentity), BadValue> {
-        let mut from = Decoder::new(value, "a session")?;
-        let window = from.u16()?;
-        from.i64()?;
-        let client = from.client()?;
-        from.end()?;
-        Ok((window.max(1), client))
-    };
-    read.get(&key)?.map(|value| decode(&value).map_err(|bad| bad.at(&key))).transpose()
-}
-
-/// How many answers `session` is remembered with. [`NsError::Denied`] if it is another principal's.
-fn own_window(read: &dyn Read, ctx: &Context, session: SessionId) -> Result<u16, NsError> {
-    let Some((window, client)) = session_record(read, session)? else {
-        let what = format!("session {session}");
-        return Err(NsError::Stale { what, why: "it is not known here (any more); begin a new session" });
-    };
-    permit_client(&ctx.actor, &client, &|| format!("session {session}"))?;
-    Ok(window)
-}
-
-/// Refuses what is asked in the name of another principal's session. One that is not known is nobody's.
-pub(crate) fn permit_session(read: &dyn Read, ctx: &Context, session: SessionId) -> Result<(), NsError> {
-    match session_record(read, session)? {
-        Some((_, client)) => permit_client(&ctx.actor, &client, &|| format!("session {session}")),
-        None => Ok(()),
-    }
+    crate::scan::delete_all(txn, &keys::session(request.session))
 }
 
 /// The numbers of error codes in remembered answers. Part of the format: new ones go to the end.
@@ -159,7 +117,9 @@ fn decode_answer<T: Answer>(stored: &Stored<'_>) -> Result<Result<T, NsError>, B
     Ok(Err(NsError::Remembered { code, text, kept: stored.status == REFUSED_KEPT }))
 }
 
-/// See [`crate::context::perform`].
+/// Runs `op` as it must be run: a numbered request that was answered before gets the same answer; a refusal is rolled
+/// back unless it [keeps its changes](NsError::keeps_changes); a numbered request's answer is remembered, refusals
+/// included. Says whether the transaction is to be committed.
 pub(crate) fn perform<O: Operation>(
     txn: &mut dyn Txn,
     ctx: &Context,

@@ -5,9 +5,9 @@ use types::{ObjectId, Timestamp, UploadId};
 
 use crate::codec::BadValue;
 use crate::groups::deletion::queue;
-use crate::writers::scan::collect;
+use crate::scan::collect;
 use crate::{
-    Access, Context, EndedHow, EndedWriter, NsError, OpTag, Operation, UploadRecord, UploadState, Want, WriterKey,
+    Access, Context, EndedWriter, NsError, OpTag, Operation, UploadRecord, UploadState, Want, WriterEnd, WriterKey,
     WriterRecord, keys, permit,
 };
 
@@ -62,7 +62,7 @@ pub fn forget_upload(txn: &mut dyn Txn, ctx: &Context, request: &ForgetUpload) -
         && let Some(writer) = WriterRecord::get(txn, upload.writer, upload.object)?
     {
         writer.delete(txn);
-        writer.entomb(txn, EndedHow::Dropped, ctx.now.plus(ctx.limits.tombstone_keep));
+        writer.entomb(txn, WriterEnd::Dropped, ctx.now.plus(ctx.limits.tombstone_keep));
     }
     upload.delete(txn)?;
     queue(txn, ctx, upload.placed, upload.object)?;

@@ -114,7 +114,7 @@ fn name_of_between(between: &PeerMessage) -> String {
     let message = match &between.message {
         BetweenStores::ToReplica { told: message, .. } => told(message),
         BetweenStores::FromReplica { said: message, .. } => said(message),
-        BetweenStores::Fetch { original: Original::ObjectDigest(_), .. } => "fetch-whole",
+        BetweenStores::Fetch { original: Original::Whole(_), .. } => "fetch-whole",
         BetweenStores::Fetch { original: Original::Kept { .. }, .. } => "fetch-kept",
         BetweenStores::Fetched { .. } => "fetched",
     };
@@ -188,7 +188,7 @@ fn from_disks() -> Vec<FromDisk> {
 
 fn from_managers() -> Vec<FromManager> {
     let to_store = |message| FromManager::Cluster(ToServer::ToStore { store: STORE, message });
-    let (original, capability, path) = (Original::ObjectDigest(WHOLE), "capability".to_owned(), b"/a/file".to_vec());
+    let (original, capability, path) = (Original::Whole(WHOLE), "capability".to_owned(), b"/a/file".to_vec());
     let registered = Registered { session: SESSION, boot_generation: BootGeneration(2), number: 1 };
     let terms = LeaseTerms::default();
     vec![
@@ -258,7 +258,7 @@ fn between() -> Vec<PeerMessage> {
         said(FromReplica::Completed { stream: STREAM, whole: WHOLE }),
         said(FromReplica::Failed { stream: STREAM, why: ErrorCode::NoSpace }),
         said(FromReplica::Fenced { stream: STREAM, epoch: Epoch(4) }),
-        fetch(Original::ObjectDigest(WHOLE)),
+        fetch(Original::Whole(WHOLE)),
         fetch(Original::Kept { len: 100, was_whole: true }),
         fetched(),
         PeerMessage { change: Some(write), ..fetched() },

@@ -23,7 +23,7 @@ impl World {
             }
         }
         let files: Vec<usize> = (0..self.model.files.len())
-            .filter(|file| self.model.files[*file].life == model::ProcessEpoch::Closed)
+            .filter(|file| self.model.files[*file].stage == model::FileStage::Closed)
             .collect();
         for file in files {
             if let Err(why) = self.is_whole(file) {
@@ -49,7 +49,7 @@ impl World {
     /// What is kept of files whose clients were gone, or were told that something may be lost.
     fn vanished(&self) -> Vec<Result<(), String>> {
         let is_vanished = |file: &usize| {
-            matches!(self.model.files[*file].life, model::ProcessEpoch::Vanished | model::ProcessEpoch::RemovedAsLost)
+            matches!(self.model.files[*file].stage, model::FileStage::Vanished | model::FileStage::RemovedAsLost)
         };
         (0..self.model.files.len()).filter(is_vanished).map(|file| self.is_kept(file)).collect()
     }

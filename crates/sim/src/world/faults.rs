@@ -81,6 +81,9 @@ impl World {
         for (from, to) in ways {
             self.tell(|| format!("{from:?} does not reach {to:?}"));
             self.cut.insert((from, to));
+            if matches!((from, to), (Addr::Server(_), Addr::Server(_))) && self.rng.random_ratio(1, 2) {
+                self.links.hold_from_now_on(from, to);
+            }
             self.events.plan(self.now + length, Event::Mend(Mend::Path(from, to)));
         }
     }

@@ -2,6 +2,7 @@
 
 mod ending;
 mod faults;
+mod links;
 mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,28 +12,27 @@ use cluster::{ProcessEpoch, Time};
 use disk::{CrashFaults, SimDisk};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use types::{BootId, ReplicaId, SessionId, Timestamp};
+use types::{BootId, Timestamp};
 
 use crate::client::Client;
 use crate::events::{Event, Events, Fault, Mend};
 use crate::manager::{Decision, Env, Manager};
 use crate::message::{Addr, Message};
 use crate::model::{Model, Violation};
-use crate::server::Server;
+use crate::server::{Due, Server};
 use crate::settings::{Counts, Settings};
+use links::Links;
 use watching::Watched;
 
 const TICK: Duration = Duration::from_millis(100);
 /// How long after all is mended everybody has to have come to an end.
 const CALM: Duration = Duration::from_secs(150);
-/// A connection on which nothing comes any more is given up after that.
-const SILENCE: Duration = Duration::from_secs(2);
 
 /// A machine: what is left of it when its process has ended.
 struct Machine<P> {
     disk: SimDisk,
     process: Option<P>,
-    life: u64,
+    process_epoch: u64,
     boot: u128,
     /// Its clock less true time at the start, and how fast it runs.
     ahead: Duration,
@@ -46,7 +46,7 @@ impl<P> Machine<P> {
         Self {
             disk: SimDisk::new(seed),
             process: None,
-            life: 0,
+            process_epoch: 0,
             boot: 1,
             ahead,
             rate: 1.0 + drift * rng.random_range(-1.0..=1.0),
@@ -56,15 +56,6 @@ impl<P> Machine<P> {
     fn clock(&self, now: Duration) -> Time {
         Time(self.ahead + now.mul_f64(self.rate))
     }
-}
-
-/// A server's connection with the manager.
-#[derive(Clone, Copy, Default)]
-struct Link {
-    /// The runs of both between which it is.
-    between: Option<(u64, u64)>,
-    /// Something was lost on it then.
-    lost: Option<Duration>,
 }
 
 struct World {
@@ -77,8 +68,7 @@ struct World {
     manager: Machine<Manager>,
     servers: Vec<Machine<Server>>,
     clients: Vec<Machine<Client>>,
-    /// The servers' connections with the manager.
-    links: Vec<Link>,
+    links: Links,
     /// What is wanted of each store.
     decided: Vec<Decision>,
     /// Those that were to be emptied at some time.
@@ -87,8 +77,8 @@ struct World {
     cut: BTreeSet<(Addr, Addr)>,
     /// When what was sent last on a way arrives: what is sent later on the same connection does so later.
     arrives: BTreeMap<(Addr, Addr), Duration>,
-    /// When the disk of a server's replica is free.
-    disk_free: BTreeMap<(usize, ReplicaId), Duration>,
+    /// When the last of what a client has asked a server for is done.
+    answered: BTreeMap<(usize, usize), Duration>,
     /// Servers whose disks have had an error since they began, or are going to have one.
     is_failing: Vec<bool>,
     watched: Watched,
@@ -148,12 +138,12 @@ impl World {
             manager,
             servers,
             clients,
-            links: vec![Link::default(); settings.servers],
+            links: Links::new(settings.servers),
             decided: vec![Decision::Use; settings.servers],
             has_drained: vec![false; settings.servers],
             cut: BTreeSet::new(),
             arrives: BTreeMap::new(),
-            disk_free: BTreeMap::new(),
+            answered: BTreeMap::new(),
             is_failing: vec![false; settings.servers],
             watched: Watched::new(settings.servers),
             is_calm: false,
@@ -223,11 +213,11 @@ impl World {
                     self.events.plan(self.now + TICK, Event::Tick { at, run });
                 }
             }
-            Event::Disk { server, run, replica } => {
+            Event::Job { server, run, job } => {
                 if self.run_of(Addr::Server(server)) == run && self.is_up(Addr::Server(server)) {
                     self.with(Addr::Server(server), |world, env| {
                         if let Some(process) = &mut world.servers[server].process {
-                            process.disk(replica, env);
+                            process.work(job, env);
                         }
                     });
                     self.look(Addr::Server(server), false);
@@ -248,6 +238,7 @@ impl World {
             Event::Mend(Mend::Path(from, to)) => {
                 self.tell(|| format!("{from:?} reaches {to:?} again"));
                 self.cut.remove(&(from, to));
+                self.deliver_held(from, to);
             }
             Event::Calm => self.calm(),
             Event::End => {}
@@ -256,21 +247,10 @@ impl World {
 
     fn run_of(&self, at: Addr) -> u64 {
         match at {
-            Addr::Manager => self.manager.life,
-            Addr::Server(at) => self.servers[at].life,
+            Addr::Manager => self.manager.process_epoch,
+            Addr::Server(at) => self.servers[at].process_epoch,
             Addr::Client(_) => 0,
         }
-    }
-
-    /// A connection lasts as long as both processes. That on which a server is told something by another one ends with its session.
-    fn connection(&self, from: Addr, to: Addr) -> (u64, u64, SessionId) {
-        let session = match (from, to) {
-            (Addr::Server(_), Addr::Server(at)) => {
-                self.servers[at].process.as_ref().map_or(SessionId(0), Server::last_session)
-            }
-            _ => SessionId(0),
-        };
-        (self.run_of(from), self.run_of(to), session)
     }
 
     fn is_up(&self, at: Addr) -> bool {
@@ -300,33 +280,48 @@ impl World {
             self.send(at, to, message);
         }
         if let Addr::Server(server) = at {
-            self.plan_disk(server);
+            self.plan_jobs(server);
         }
     }
 
-    fn plan_disk(&mut self, server: usize) {
-        let due =
-            self.servers[server].process.as_mut().map(|process| std::mem::take(&mut process.due)).unwrap_or_default();
-        let run = self.servers[server].life;
-        for replica in due {
+    fn plan_jobs(&mut self, server: usize) {
+        let due = self.servers[server].process.as_mut().map(Server::take_due).unwrap_or_default();
+        let run = self.servers[server].process_epoch;
+        for Due { job, client } in due {
             let took = match self.rng.random_range(0..50) {
                 0 => Duration::from_millis(self.rng.random_range(1..200)),
                 _ => Duration::from_micros(self.rng.random_range(20..400)),
             };
-            let free = self.disk_free.entry((server, replica)).or_default();
-            *free = (*free).max(self.now) + took;
-            let at = *free;
-            self.events.plan(at, Event::Disk { server, run, replica });
+            let mut at = self.now + took;
+            if let Some(client) = client {
+                let before = self.answered.entry((server, client)).or_default();
+                at = at.max(*before);
+                *before = at;
+            }
+            self.events.plan(at, Event::Job { server, run, job });
         }
     }
 
     fn send(&mut self, from: Addr, to: Addr, message: Message) {
+        if let (Addr::Server(one), Addr::Server(other)) = (from, to) {
+            if matches!(message, Message::HangUp) {
+                return self.links.hang_up(one, other);
+            }
+            if !self.links.is_up(one, other) {
+                self.counts.lost += 1;
+                return;
+            }
+        }
         let faults = self.settings.faults;
         // That a client is gone its server notices by itself.
         if self.cut.contains(&(from, to)) && !matches!(message, Message::Gone { .. }) {
+            let connection = self.connection(from, to);
+            if self.links.hold(from, to, (self.now, connection, &message)) {
+                return;
+            }
             self.counts.lost += 1;
             if let (Addr::Manager, Addr::Server(server)) | (Addr::Server(server), Addr::Manager) = (from, to) {
-                self.links[server].lost.get_or_insert(self.now);
+                self.links.lose(server, self.now);
             }
             return;
         }
@@ -378,41 +373,15 @@ impl World {
 
     /// The manager's time of day. It comes back on another machine, whose clock is ten minutes ahead or behind.
     fn wall(&self) -> Timestamp {
-        let set = Duration::from_secs(600 * [1, 2, 0][(self.manager.life % 3) as usize]);
+        let set = Duration::from_secs(600 * [1, 2, 0][(self.manager.process_epoch % 3) as usize]);
         Timestamp(1_000_000_000_000_000_000 + i64::try_from((set + self.now).as_nanos()).unwrap_or(0))
     }
 
-    /// Connections between servers and the manager end with a process, or when nothing comes any more, and are made anew.
-    fn look_at_links(&mut self) {
-        for server in 0..self.servers.len() {
-            let (here, there) = (Addr::Server(server), Addr::Manager);
-            let runs = (self.manager.life, self.servers[server].life);
-            let is_cut = self.cut.contains(&(here, there)) || self.cut.contains(&(there, here));
-            let link = self.links[server];
-            let is_silent = link.lost.is_some_and(|since| !is_cut || self.now.saturating_sub(since) >= SILENCE);
-            if link.between.is_some_and(|between| between != runs || is_silent || !self.is_up(here)) {
-                self.links[server] = Link::default();
-                if let Some(manager) = &mut self.manager.process {
-                    manager.disconnected(server);
-                }
-            }
-            if self.links[server].between.is_none() && !is_cut && self.is_up(here) {
-                self.links[server] = Link { between: Some(runs), lost: None };
-                if let Some(manager) = &mut self.manager.process {
-                    manager.connected(server);
-                }
-                self.with(here, |world, env| {
-                    if let Some(process) = &mut world.servers[server].process {
-                        process.connected(env);
-                    }
-                });
-            }
-        }
-    }
-
     fn tick(&mut self, at: Addr) {
-        if at == Addr::Manager {
-            self.look_at_links();
+        match at {
+            Addr::Manager => self.look_at_links(),
+            Addr::Server(server) => self.dial_others(server),
+            Addr::Client(_) => {}
         }
         let is_calm = self.is_calm;
         self.with(at, |world, env| match at {
@@ -438,7 +407,7 @@ impl World {
         self.tell(|| format!("{at:?} starts"));
         let started = match at {
             Addr::Manager => {
-                self.manager.life += 1;
+                self.manager.process_epoch += 1;
                 let now = self.manager.clock(self.now);
                 let with = (now, self.wall(), self.rng.random());
                 Manager::start(&self.manager.disk, with, &self.settings)
@@ -446,10 +415,11 @@ impl World {
             }
             Addr::Server(at) => {
                 self.is_failing[at] = false;
+                let with = (self.servers[at].clock(self.now), self.rng.random());
                 let machine = &mut self.servers[at];
-                machine.life += 1;
-                let (life, boot) = (ProcessEpoch(machine.life), BootId(machine.boot));
-                Server::start(at, &machine.disk, life, boot, &self.settings)
+                machine.process_epoch += 1;
+                let (process_epoch, boot) = (ProcessEpoch(machine.process_epoch), BootId(machine.boot));
+                Server::start(at, &machine.disk, (process_epoch, boot), with, &self.settings)
                     .map(|process| machine.process = Some(process))
             }
             Addr::Client(_) => Ok(()),
@@ -481,7 +451,7 @@ impl World {
                 machine.process = None;
                 machine.disk = after(&machine.disk, power, &mut self.rng);
                 machine.boot += u128::from(power);
-                self.disk_free.retain(|(server, _), _| *server != at);
+                self.links.end(at);
             }
             Addr::Client(_) => {}
         }
@@ -503,6 +473,7 @@ impl World {
         self.tell(|| "all is mended".to_owned());
         self.is_calm = true;
         self.cut.clear();
+        self.links.drop_held();
         for at in std::iter::once(Addr::Manager).chain((0..self.servers.len()).map(Addr::Server)) {
             // A disk that had failed is another one after a start.
             if let Addr::Server(server) = at
@@ -511,12 +482,13 @@ impl World {
             {
                 self.servers[server].process = None;
                 self.servers[server].disk = self.servers[server].disk.kill();
-                self.disk_free.retain(|(of, _), _| *of != server);
+                self.links.end(server);
             }
             if !self.is_up(at) {
                 self.start(at);
             }
         }
+        self.look_at_all();
     }
 }
 

@@ -22,7 +22,7 @@ use super::World;
 use crate::client::Promise;
 use crate::manager::{server_of, store_of};
 use crate::message::{Addr, Capability, Message};
-use crate::model::ProcessEpoch;
+use crate::model::FileStage;
 use crate::server::Server;
 
 /// A permission to read that was given for a content that somebody has changed since.
@@ -277,11 +277,11 @@ impl World {
             let file = &model.files[stale.file];
             stale.grant.session >= session
                 && file.losses_before == model.losses
-                && file.life != ProcessEpoch::RemovedAsLost
+                && file.stage != FileStage::RemovedAsLost
         };
         self.watched.stale[server].retain(is_good);
         for Stale { file, replica, grant } in &self.watched.stale[server] {
-            let Ok(ReadView::ObjectDigest(whole)) = process.may_read(*replica, grant, now) else { continue };
+            let Ok(ReadView::Whole(whole)) = process.may_read(*replica, grant, now) else { continue };
             // A change may leave all as it was.
             if process.holds(*replica, whole).is_ok() && model.whole(*file) != whole {
                 let path = &self.model.files[*file].path;
@@ -326,7 +326,7 @@ impl World {
     /// When somebody has begun anew: all that was closed is as it was.
     pub(super) fn look_at_all(&mut self) {
         for file in 0..self.model.files.len() {
-            if self.model.files[file].life == ProcessEpoch::Closed {
+            if self.model.files[file].stage == FileStage::Closed {
                 let found = self.is_closed(file);
                 self.wrong(found);
             }

@@ -31,7 +31,7 @@ fn intact_replicas_pass_before_and_after_settling() {
     let world = World::new(1);
     for (object, len) in (1..).zip(LENGTHS) {
         world.put(object, &bytes(object, len));
-        assert_eq!(scrub(&world, object).unwrap(), Scrubbed::ObjectDigest(len as u64), "in the log, length {len}");
+        assert_eq!(scrub(&world, object).unwrap(), Scrubbed::Whole(len as u64), "in the log, length {len}");
     }
     let world = filled();
     let mut scrubber = Scrubber::default();
@@ -42,7 +42,7 @@ fn intact_replicas_pass_before_and_after_settling() {
             true
         };
         let scrubbed = world.store.scrub(replica(object), &mut scrubber, &mut pace).unwrap();
-        assert_eq!(scrubbed, Scrubbed::ObjectDigest(len as u64), "length {len}");
+        assert_eq!(scrubbed, Scrubbed::Whole(len as u64), "length {len}");
     }
     assert!(read >= LENGTHS.iter().sum::<usize>() as u64, "all of it was read");
 }
@@ -69,7 +69,7 @@ fn any_rotten_byte_is_found() {
                 "length {len}, byte {at}: {error}"
             );
             assert!(world.disk.rot(&path, start + at));
-            assert_eq!(scrub(&world, object).unwrap(), Scrubbed::ObjectDigest(len), "length {len}, byte {at}");
+            assert_eq!(scrub(&world, object).unwrap(), Scrubbed::Whole(len), "length {len}, byte {at}");
         }
     }
 }
@@ -139,7 +139,7 @@ fn concurrent_changes_are_no_damage() {
     });
     assert!(looks.into_inner() >= 200);
     for object in 1..=6 {
-        assert!(matches!(scrub(&world, object).unwrap(), Scrubbed::ObjectDigest(_)));
+        assert!(matches!(scrub(&world, object).unwrap(), Scrubbed::Whole(_)));
     }
 }
 
@@ -180,7 +180,7 @@ fn the_scrub_skips_holes_and_finds_data_lost_in_them() {
         read += bytes;
         true
     });
-    assert_eq!(scrubbed.unwrap(), Scrubbed::ObjectDigest(LEN));
+    assert_eq!(scrubbed.unwrap(), Scrubbed::Whole(LEN));
     assert!(read < 16 << 20, "{read} bytes were read");
     let verified = world.store.verify(replica(1), &mut |_| true).unwrap();
     assert_eq!(verified.len, LEN);

@@ -13,7 +13,7 @@ use super::cluster::ClusterSource;
 /// The parts that are asked.
 pub struct Sources {
     /// The front door.
-    pub server: server::Watch,
+    pub server: xrootd::Watch,
     /// The logs.
     pub logs: Vec<LogSource>,
     /// The committer, where there are names.
@@ -58,7 +58,7 @@ pub fn page(sources: &Sources) -> String {
     out.into_text()
 }
 
-fn of_server(out: &mut Exposition, figures: &server::Figures) {
+fn of_server(out: &mut Exposition, figures: &xrootd::Figures) {
     use Kind::{Counter, Gauge};
     #[allow(clippy::cast_precision_loss)] // a time of day
     let started = figures.started.0 as f64 / 1e9;
@@ -110,7 +110,7 @@ fn of_server(out: &mut Exposition, figures: &server::Figures) {
     out.family("weir_transfers_limit", Gauge, "Transfer slots").sample(figures.transfers.most);
     if let Some(deletions) = figures.deletions_waiting {
         let help =
-            format!("Removed objects that still take space; at most {} are counted", server::DELETIONS_COUNTED_MAX);
+            format!("Removed objects that still take space; at most {} are counted", service::DELETIONS_COUNTED_MAX);
         out.family("weir_deletions_waiting", Gauge, &help).sample(deletions);
     }
     if let Some(space) = figures.space {

@@ -10,7 +10,7 @@ use crate::replication::{ObjectDigest, Planted, Seq, ToReplica};
 pub(super) enum Flushed {
     Told,
     Synced,
-    ObjectDigest(ObjectDigest),
+    Whole(ObjectDigest),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,7 +153,7 @@ impl Primary {
                 && self.all_are_flushed(barrier.kind)
             {
                 match own {
-                    Flushed::ObjectDigest(whole) => barrier.step = self.commit(whole, out),
+                    Flushed::Whole(whole) => barrier.step = self.commit(whole, out),
                     _ if self.is_kept => {
                         out.push(Effect::Answer(barrier.ask, Ok(())));
                         return;
@@ -196,7 +196,7 @@ impl Primary {
         self.planted == Some(Planted::AnswerBeforeSync)
             || self.followers.values().all(|follower| match kind {
                 Kind::Sync => follower.flushed == Some(Flushed::Synced),
-                Kind::Close => matches!(follower.flushed, Some(Flushed::ObjectDigest(_))),
+                Kind::Close => matches!(follower.flushed, Some(Flushed::Whole(_))),
             })
     }
 
@@ -204,7 +204,7 @@ impl Primary {
         let mut holders = vec![self.me.store];
         for (store, follower) in &self.followers {
             match follower.flushed {
-                Some(Flushed::ObjectDigest(other)) if other != whole => out.push(Effect::Differs(*store)),
+                Some(Flushed::Whole(other)) if other != whole => out.push(Effect::Differs(*store)),
                 _ => holders.push(*store),
             }
         }

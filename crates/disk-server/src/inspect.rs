@@ -1,0 +1,50 @@
+//! What the simulator's checks look at.
+
+use cluster::replication::Epoch;
+use cluster::server::{Grant, GrantRights, ReadView, View};
+use types::{ErrorCode, GroupId, ReplicaId, SessionId, StoreId};
+
+use super::{DiskServer, Planted};
+
+impl DiskServer {
+    pub(super) fn has(&self, planted: Planted) -> bool {
+        self.planted == Some(planted)
+    }
+
+    /// What it may do now.
+    #[must_use]
+    pub fn view_now(&self) -> View {
+        self.view(self.world.now())
+    }
+
+    /// The session that it has; `None`: it has none.
+    #[must_use]
+    pub fn session_now(&self) -> Option<SessionId> {
+        self.session()
+    }
+
+    /// The epoch in which this store is a replica's primary, as far as it knows.
+    #[must_use]
+    pub fn leads(&self, store: StoreId, replica: ReplicaId) -> Option<Epoch> {
+        self.stores.get(&store)?.machine.lock().leads(replica)
+    }
+
+    /// What a reader is shown of a replica now who was given this.
+    ///
+    /// # Errors
+    /// Nothing; as [`cluster::server::StorePart::may_read`].
+    pub fn may_read(&self, store: StoreId, replica: ReplicaId, grant: &Grant) -> Result<ReadView, ErrorCode> {
+        let view = self.view_now();
+        let shell = self.stores.get(&store).ok_or(ErrorCode::Stale)?;
+        shell.machine.lock().may_read(view, replica, grant)
+    }
+
+    /// With which epoch this store answers as the primary of a replica; `None`: it does not.
+    #[must_use]
+    pub fn answers(&self, store: StoreId, replica: ReplicaId) -> Option<Epoch> {
+        let epoch = self.leads(store, replica)?;
+        let (session, group) = (self.session()?, GroupId(0));
+        let grant = Grant { store, session, group, rights: GrantRights::Follow };
+        (self.may_read(store, replica, &grant) == Ok(ReadView::OfWriter)).then_some(epoch)
+    }
+}

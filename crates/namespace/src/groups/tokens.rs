@@ -1,0 +1,136 @@
+//! Tokens to join a cluster with (`J`). Whether a token is good is judged by who knows, on the record as it was read; the transaction compares that it
+//! still is so.
+
+use kv::Txn;
+use types::{NodeId, Timestamp};
+
+use crate::codec::{BadValue, Decoder, Encoder};
+use crate::context::operations;
+use crate::groups::registry::{administrator, bytes_of, get};
+use crate::scan::collect;
+use crate::{Context, NsError, Read, keys};
+
+/// Tokens that are kept at a time.
+pub const TOKENS_MAX: usize = 10_000;
+
+/// A token is forgotten so long after its end: until then who comes with it is told that it has expired.
+const TOKENS_KEPT_NANOS: i64 = 30 * 86_400 * 1_000_000_000;
+
+const TAG_USED: u8 = 0x80;
+
+/// `J`: what is kept of a token to join with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenEntry {
+    /// Which it is.
+    pub id: [u8; 16],
+    /// A hash of its secret.
+    pub hash: [u8; 32],
+    /// What a node may become with it, as bits.
+    pub roles: u8,
+    /// When it was made.
+    pub made: Timestamp,
+    /// Until when it is good.
+    pub expires: Timestamp,
+    /// The node that has joined with it, and its public key.
+    pub used: Option<(NodeId, [u8; 32])>,
+}
+
+impl std::fmt::Debug for TokenEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { id, roles, expires, used, .. } = self;
+        let id = u128::from_be_bytes(*id);
+        let used = used.map(|(node, _)| node);
+        write!(f, "TokenEntry({id:032x}, roles {roles}, until {expires}, used by {used:?}, ..)")
+    }
+}
+
+/// Keeps a new token.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MakeToken {
+    /// What is kept of it.
+    pub token: TokenEntry,
+}
+
+/// Forgets a token that nobody has joined with: nobody does any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoveToken {
+    /// Which.
+    pub id: [u8; 16],
+}
+
+/// A token.
+pub fn token(read: &dyn Read, id: &[u8; 16]) -> Result<Option<TokenEntry>, NsError> {
+    get(read, &keys::token(id), |value| decode_token(*id, value))
+}
+
+/// All tokens that are kept, in the order of their ids.
+pub fn tokens(read: &dyn Read) -> Result<Vec<TokenEntry>, NsError> {
+    collect(read, b"J", &keys::end_of(b"J"), TOKENS_MAX, |key, value| {
+        let id = key.get(1..).and_then(|id| id.try_into().ok());
+        let id = id.ok_or_else(|| BadValue::Damaged("the key of a token has a wrong length").at(key))?;
+        decode_token(id, value).map(Some).map_err(|bad| bad.at(key))
+    })
+}
+
+/// See [`MakeToken`]. Tokens whose end is long over are forgotten with it.
+pub fn make_token(txn: &mut dyn Txn, ctx: &Context, request: &MakeToken) -> Result<(), NsError> {
+    administrator(ctx)?;
+    let there = tokens(txn)?;
+    let is_over = |entry: &TokenEntry| entry.expires.0.saturating_add(TOKENS_KEPT_NANOS) < ctx.now.0;
+    for entry in there.iter().filter(|entry| is_over(entry)) {
+        txn.delete(&keys::token(&entry.id));
+    }
+    if there.iter().filter(|entry| !is_over(entry)).count() >= TOKENS_MAX {
+        return Err(NsError::TooMany { what: "tokens to join with", bound: TOKENS_MAX as u64 });
+    }
+    if there.iter().any(|entry| entry.id == request.token.id) {
+        return Err(NsError::Exists("a token of this number".into()));
+    }
+    put_token(txn, &request.token);
+    Ok(())
+}
+
+/// See [`RemoveToken`]. [`NsError::Stale`] if a node has joined with it.
+pub fn remove_token(txn: &mut dyn Txn, ctx: &Context, request: &RemoveToken) -> Result<(), NsError> {
+    administrator(ctx)?;
+    let id = request.id;
+    let shown = || format!("{:032x}", u128::from_be_bytes(id));
+    let there = token(txn, &id)?.ok_or_else(|| NsError::NotFound(shown(), "token"))?;
+    if there.used.is_some() {
+        return Err(NsError::Stale { what: format!("token {}", shown()), why: "a node has joined with it meanwhile" });
+    }
+    txn.delete(&keys::token(&id));
+    Ok(())
+}
+
+pub(crate) fn put_token(txn: &mut dyn Txn, token: &TokenEntry) {
+    let mut out = Encoder::new(100);
+    out.0.extend_from_slice(&token.hash);
+    out.u8(token.roles);
+    out.i64(token.made.0);
+    out.i64(token.expires.0);
+    if let Some((node, key)) = token.used {
+        out.tag(TAG_USED, &[&node.0.to_be_bytes()[..], &key].concat());
+    }
+    txn.put(&keys::token(&token.id), &out.0);
+}
+
+pub(crate) fn decode_token(id: [u8; 16], value: &[u8]) -> Result<TokenEntry, BadValue> {
+    let mut from = Decoder::new(value, "a token to join with")?;
+    let hash = bytes_of(from.take(32)?)?;
+    let (roles, made, expires) = (from.u8()?, Timestamp(from.i64()?), Timestamp(from.i64()?));
+    let mut used = None;
+    from.tags(|tag, field| {
+        if tag == TAG_USED {
+            let mut from = Decoder::part(field, "the use of a token");
+            used = Some((NodeId(from.u64()?), bytes_of(from.rest())?));
+        }
+        Ok(tag == TAG_USED)
+    })?;
+    Ok(TokenEntry { id, hash, roles, made, expires, used })
+}
+
+operations! {
+    MakeToken, make_token -> ();
+    RemoveToken, remove_token -> ();
+}

@@ -1,0 +1,67 @@
+//! Reading and deleting many records in the order of their keys.
+
+use std::ops::ControlFlow;
+
+use kv::{Read, ScanOrder, Txn};
+
+use crate::codec::BadValue;
+use crate::{NsError, keys};
+
+/// Scans `start..end`, decoding each entry, until `limit` were kept.
+pub(crate) fn collect<T>(
+    read: &dyn Read,
+    start: &[u8],
+    end: &[u8],
+    limit: usize,
+    mut decode: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, NsError>,
+) -> Result<Vec<T>, NsError> {
+    let (mut found, mut bad) = (Vec::new(), None);
+    if limit == 0 {
+        return Ok(found);
+    }
+    read.scan(start, end, ScanOrder::Ascending, &mut |key, value| {
+        match decode(key, value) {
+            Ok(Some(entry)) => found.push(entry),
+            Ok(None) => {}
+            Err(error) => bad = Some(error),
+        }
+        if bad.is_some() || found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    bad.map_or(Ok(found), Err)
+}
+
+/// Deletes all that begins with `prefix`. What they hold is not looked at: a damaged one goes like any other.
+pub(crate) fn delete_all(txn: &mut dyn Txn, prefix: &[u8]) -> Result<(), NsError> {
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    txn.scan(prefix, &keys::end_of(prefix), ScanOrder::Ascending, &mut |key, _| {
+        found.push(key.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    found.iter().for_each(|key| txn.delete(key));
+    Ok(())
+}
+
+/// The same of keys of one or two numbers (0 for the second where there is none).
+pub(crate) fn scan_numbers<T>(
+    read: &dyn Read,
+    start: &[u8],
+    end: &[u8],
+    limit: usize,
+    decode: impl Fn(u64, u64, &[u8]) -> Result<T, BadValue>,
+) -> Result<Vec<T>, NsError> {
+    let mut found = Vec::new();
+    let mut failed = None;
+    if limit == 0 {
+        return Ok(found);
+    }
+    read.scan(start, end, ScanOrder::Ascending, &mut |key, value| {
+        let numbers = keys::number_at(key, 1).map(|first| (first, keys::number_at(key, 9).unwrap_or(0)));
+        let bad = BadValue::Damaged("the key has a wrong length");
+        match numbers.ok_or(bad).and_then(|(first, second)| decode(first, second, value)) {
+            Ok(one) => found.push(one),
+            Err(bad) => failed = Some(bad.at(key)),
+        }
+        if failed.is_some() || found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    failed.map_or(Ok(found), Err)
+}

@@ -1,0 +1,37 @@
+//! The file that a writer writes, wherever it has gone meanwhile.
+
+use types::Ino;
+
+use crate::tree::node::{self, Dentry, Located, get_dentry, locate};
+use crate::{Content, NsError, Read, WriterKind, WriterRecord};
+
+/// The file that a writer of a visible object writes; `None` if it was removed or got another content meanwhile.
+pub(crate) fn located_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<(Located, Content)>, NsError> {
+    let Some(located) = locate_writing(read, writer)? else {
+        return Ok(None);
+    };
+    Ok(located
+        .inode
+        .content()
+        .copied()
+        .filter(|content| content.object == writer.object)
+        .map(|content| (located, content)))
+}
+
+/// Whether what is written was removed, or got another content: its end changes no file. Of an upload that is not asked.
+pub fn is_unlinked(read: &dyn Read, writer: &WriterRecord) -> Result<bool, NsError> {
+    Ok(!matches!(writer.kind, WriterKind::Upload(_)) && located_writing(read, writer)?.is_none())
+}
+
+/// The usual file is still where it was opened: one get. Otherwise its number tells.
+fn locate_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<Located>, NsError> {
+    let name = writer.path.rsplit(|&byte| byte == b'/').next().unwrap_or(b"");
+    if writer.parent != Ino(0)
+        && !name.is_empty()
+        && let Some(Dentry::Record(inode)) = get_dentry(read, writer.parent, name)?
+        && inode.ino == writer.ino
+    {
+        return Ok(Some(Located { inode, place: node::Place::Entry(writer.parent, name.to_vec()) }));
+    }
+    locate(read, writer.ino)
+}

@@ -1,0 +1,206 @@
+//! Opening what is new: a file, an upload that takes the place of one, or again what the same client has left unfinished.
+
+use kv::Txn;
+use types::{Ino, ObjectId, UploadId};
+
+use crate::groups::deletion::release_object;
+use crate::tree::mkdir::resolve_making;
+use crate::tree::node::{Dentry, Dir, Located, locate_entry, new_inode, put_new};
+use crate::tree::walk::{Last, Resolved, new_access, resolve};
+use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
+use crate::writers::begin::{begin_writer, make_units, new_content, opened};
+use crate::{
+    Access, Content, Context, EndedWriter, FileState, How, Kind, NsError, OpenKind, OpenWrite, OpenedWrite,
+    UploadRecord, UploadState, Want, WriterKey, WriterKind, WriterRecord, keys, permit,
+};
+
+pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
+    let path = &request.path;
+    let key = keys::writer_key(&request.client, path.as_bytes());
+    let uploads_dropped = if request.restarted { drop_own_uploads(txn, ctx, request)? } else { Vec::new() };
+    if EndedWriter::get(txn, key)?.is_some_and(|ended| ended.is_of(&request.client, path)) {
+        // Whoever begins anew has given up what it wrote before.
+        txn.delete(&keys::ended(key));
+    }
+    let last = if request.how == How::NewOnly { Last::Keep } else { Last::Follow };
+    let at = if request.mkpath { resolve_making(txn, ctx, path, last)? } else { resolve(txn, &ctx.actor, path, last)? };
+    let Resolved { parent, name, entry } = at;
+    let mut opened = match entry {
+        None => {
+            permit(&ctx.actor, &parent.access, Want::Write, &|| path.to_string())?;
+            if request.posc {
+                let target = Target { parent: &parent, name, replaces: None, access: None };
+                new_upload(txn, ctx, request, key, target)?
+            } else {
+                new_file(txn, ctx, request, key, &parent, &name)?
+            }
+        }
+        Some(Dentry::Directory(_)) if request.how == How::Replace => {
+            return Err(NsError::IsDirectory(path.to_string()));
+        }
+        Some(Dentry::Directory(_)) => return Err(NsError::Exists(path.to_string())),
+        Some(entry) => {
+            let located = locate_entry(txn, parent.ino, &name, entry)?;
+            open_over(txn, ctx, request, key, (&parent, name), located)?
+        }
+    };
+    opened.dropped.extend(uploads_dropped);
+    Ok(opened)
+}
+
+/// There is a file: take its place, or refuse.
+fn open_over(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &OpenWrite,
+    key: WriterKey,
+    (parent, name): (&Dir, Vec<u8>),
+    located: Located,
+) -> Result<OpenedWrite, NsError> {
+    let path = &request.path;
+    let exists = || Err(NsError::Exists(path.to_string()));
+    let Kind::File(content) = located.inode.kind else {
+        return exists(); // a symbolic link: NewOnly does not follow it
+    };
+    let own_unfinished = match content.state {
+        // The key is a hash, which others can meet on purpose: who writes is told by the record.
+        FileState::Open(by) if request.restarted && by == key => {
+            WriterRecord::get(txn, by, content.object)?.is_some_and(|writer| writer.is_of(&request.client, path))
+        }
+        FileState::Interrupted(by) => request.restarted && by == key,
+        FileState::Open(_) | FileState::Complete | FileState::Updating(_) => false,
+    };
+    if request.how == How::NewOnly && (request.posc || !own_unfinished) {
+        return exists();
+    }
+    permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
+    match content.state {
+        _ if own_unfinished && !request.posc => restart(txn, ctx, request, key, located, content),
+        FileState::Open(by) => Err(crate::writers::begin::busy(txn, path, by, content.object)),
+        _ => {
+            let access = Some(located.inode.access);
+            let replaces = Some((located.inode.ino, content));
+            let target = Target { parent, name, replaces, access };
+            new_upload(txn, ctx, request, key, target)
+        }
+    }
+}
+
+fn new_file(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &OpenWrite,
+    key: WriterKey,
+    parent: &Dir,
+    name: &[u8],
+) -> Result<OpenedWrite, NsError> {
+    let (ino, object) = (ctx.ids.next_ino()?, ctx.ids.next_object()?);
+    let access = new_access(&ctx.actor, parent, request.mode);
+    let inode = new_inode(ctx, ino, access, Kind::File(new_content(object, request.placement.group, key)));
+    put_new(txn, ctx, parent.ino, name, &inode);
+    adjust(txn, ctx, parent.ino, ino.0, 1, 0, Touch::Entries)?;
+    let mut writer = begin_writer(ctx, request, key, WriterKind::New, ino, object);
+    if request.path.as_bytes().ends_with(name) {
+        writer.parent = parent.ino;
+    }
+    writer.put(txn);
+    make_units(txn, ctx, request, &writer, access)?;
+    Ok(opened(&writer, OpenKind::New, 0))
+}
+
+/// Where an upload is to appear.
+struct Target<'a> {
+    parent: &'a Dir,
+    name: Vec<u8>,
+    /// The file that it replaces, and what that has now.
+    replaces: Option<(Ino, Content)>,
+    /// Of the file that it replaces.
+    access: Option<Access>,
+}
+
+fn new_upload(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &OpenWrite,
+    key: WriterKey,
+    target: Target<'_>,
+) -> Result<OpenedWrite, NsError> {
+    let object = ctx.ids.next_object()?;
+    let upload = UploadId(object.0);
+    let ino = match target.replaces {
+        Some((ino, _)) => ino,
+        None => ctx.ids.next_ino()?,
+    };
+    let access = target.access.unwrap_or_else(|| new_access(&ctx.actor, target.parent, request.mode));
+    UploadRecord {
+        upload,
+        object,
+        state: UploadState::InMaking,
+        parent: target.parent.ino,
+        name: target.name,
+        replaces: target.replaces.map(|(ino, _)| ino),
+        replaces_content: target.replaces.map(|(_, content)| (content.object, content.generation)),
+        writer: key,
+        client: request.client.clone(),
+        path: request.path.as_bytes().to_vec(),
+        owner: ctx.actor.principal,
+        group: access.group,
+        mode: access.mode,
+        created: ctx.now,
+        deadline: None,
+        epoch: 0,
+        kept_len: 0,
+        sums: None,
+        attributes: None,
+        placed: request.placement.group,
+    }
+    .put(txn);
+    let writer = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, object);
+    writer.put(txn);
+    make_units(txn, ctx, request, &writer, access)?;
+    Ok(opened(&writer, OpenKind::Upload(upload), 0))
+}
+
+/// The client's own unfinished file begins again: same inode, new object; the old handle is fenced.
+fn restart(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    request: &OpenWrite,
+    key: WriterKey,
+    mut located: Located,
+    old: Content,
+) -> Result<OpenedWrite, NsError> {
+    let object = ctx.ids.next_object()?;
+    if matches!(old.state, FileState::Open(_)) {
+        txn.delete(&keys::writer(key, old.object));
+        crate::groups::deletion::queue(txn, ctx, old.group, old.object)?;
+    } else {
+        release_object(txn, ctx, &old)?;
+    }
+    let content = Content { generation: old.generation, ..new_content(object, request.placement.group, key) };
+    located.inode.kind = Kind::File(content);
+    located.inode.mtime = ctx.now;
+    located.inode.ctime = ctx.now;
+    located.store(txn, ctx);
+    adjust_bytes(txn, ctx, &located, difference(0, old.len))?;
+    let writer = begin_writer(ctx, request, key, WriterKind::New, located.inode.ino, object);
+    writer.put(txn);
+    make_units(txn, ctx, request, &writer, located.inode.access)?;
+    Ok(OpenedWrite { dropped: vec![old.object], ..opened(&writer, OpenKind::New, 0) })
+}
+
+/// A restart gives up the uploads that the same client has in the making for this path.
+fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<Vec<ObjectId>, NsError> {
+    let mut dropped = Vec::new();
+    for writer in crate::find_writer(txn, &request.client, &request.path)? {
+        let WriterKind::Upload(upload) = writer.kind else { continue };
+        if let Some(record) = UploadRecord::get(txn, upload)? {
+            crate::writers::uploads::permit_own(ctx, &record)?;
+            record.delete(txn)?;
+        }
+        writer.delete(txn);
+        crate::groups::deletion::queue(txn, ctx, writer.placement.group, writer.object)?;
+        dropped.push(writer.object);
+    }
+    Ok(dropped)
+}

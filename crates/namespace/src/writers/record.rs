@@ -1,0 +1,332 @@
+//! `W` and `Y`: what is kept of a client that writes, and of one whose writing has ended.
+
+use kv::Txn;
+use types::{
+    Adler32, BootGeneration, BootId, ClientIdentity, Crc32c, GroupId, InSyncReplica, Ino, NsPath, ObjectId, Placement,
+    ReplicaId, SessionId, StoreId, Timestamp, UploadId,
+};
+
+use crate::codec::{BadValue, Decoder, Encoder, field_u64};
+use crate::planted::{self, Bug};
+use crate::{NsError, Read, Sums, WriterKey, WriterToken, keys};
+
+/// What somebody who writes is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriterKind {
+    /// Writes a new file, visible as it grows.
+    New,
+    /// Changes a complete file in place.
+    Update,
+    /// Writes a content that is not visible yet.
+    Upload(UploadId),
+}
+
+/// `W`: open for writing. Goes with the commit or the interrupted mark.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WriterRecord {
+    /// The first half of the key.
+    pub key: WriterKey,
+    /// The content being written.
+    pub object: ObjectId,
+    /// Raised by each re-open; a handle with a lower one is fenced.
+    pub epoch: u32,
+    /// What it does.
+    pub kind: WriterKind,
+    /// The inode; of an upload the one that it will replace or make.
+    pub ino: Ino,
+    /// The directory that held the file when it was opened, where it is looked for first; its name there is the last
+    /// of `path`. 0: unknown.
+    pub parent: Ino,
+    /// The run of the server that it is attached to.
+    pub session: SessionId,
+    /// The boot whose kernel holds its unsynced bytes.
+    pub boot: BootId,
+    /// Who writes.
+    pub client: ClientIdentity,
+    /// The path as the client gave it.
+    pub path: Vec<u8>,
+    /// The length that the client announced, in bytes.
+    pub expected_len: Option<u64>,
+    /// When it was opened first.
+    pub opened: Timestamp,
+    /// Of an update: the checksums that the file had, for the case that nothing is changed.
+    pub sums_before: Option<Sums>,
+    /// The group that holds the content, or is to, and the stores that take part in the writing.
+    pub placement: Placement,
+}
+
+impl WriterRecord {
+    /// What [`crate::Commit`] and [`crate::Interrupt`] take.
+    #[must_use]
+    pub fn token(&self) -> WriterToken {
+        WriterToken { key: self.key, object: self.object, epoch: self.epoch }
+    }
+
+    /// Whether it is this client's, which opened this path.
+    #[must_use]
+    pub fn is_of(&self, client: &ClientIdentity, path: &NsPath) -> bool {
+        self.client == *client && self.path == path.as_bytes()
+    }
+
+    /// The replica on a single store.
+    #[must_use]
+    pub fn replica(&self) -> ReplicaId {
+        ReplicaId::first(self.object)
+    }
+
+    /// Who orders its changes, in a cluster; of a striped file nobody does.
+    #[must_use]
+    pub fn primary(&self) -> Option<InSyncReplica> {
+        self.placement.in_sync.first().copied()
+    }
+}
+
+/// How a writer ended that its client may not know has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriterEnd {
+    /// Marked interrupted.
+    Interrupted,
+    /// Completed by the server when the grace period ended.
+    Completed,
+    /// Thrown away.
+    Dropped,
+    /// Its commit was refused; it is kept as an upload.
+    Refused,
+}
+
+/// `Y`: an ended writer, remembered so that its client, recovering late, does not write into what is visible now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndedWriter {
+    /// The key.
+    pub key: WriterKey,
+    /// The content that it wrote.
+    pub object: ObjectId,
+    /// How it ended.
+    pub how: WriterEnd,
+    /// Until when this is remembered.
+    pub until: Timestamp,
+    /// Who it was.
+    pub client: ClientIdentity,
+    /// The path as the client gave it.
+    pub path: Vec<u8>,
+}
+
+const TAG_EXPECTED_LEN: u8 = 0x01;
+
+const TAG_SUMS_BEFORE: u8 = 0x02;
+
+/// Who does not know it would not know whom to ask for the bytes.
+const TAG_PLACEMENT: u8 = 0x80;
+
+impl WriterRecord {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::new(128 + self.path.len());
+        let (kind, upload) = match self.kind {
+            WriterKind::New => (1, 0),
+            WriterKind::Update => (2, 0),
+            WriterKind::Upload(upload) => (3, upload.0),
+        };
+        out.u8(kind);
+        out.u32(self.epoch);
+        out.u64(self.ino.0);
+        out.u64(self.parent.0);
+        out.u64(upload);
+        out.u64(self.session.0);
+        out.0.extend_from_slice(&self.boot.0.to_be_bytes());
+        out.i64(self.opened.0);
+        out.client(&self.client);
+        out.bytes(&self.path);
+        if let Some(len) = self.expected_len {
+            out.tag_u64(TAG_EXPECTED_LEN, len);
+        }
+        if let Some(sums) = self.sums_before {
+            out.tag_u64(TAG_SUMS_BEFORE, u64::from(sums.adler32.0) << 32 | u64::from(sums.crc32c.0));
+        }
+        if self.placement != Placement::single_node() {
+            out.tag(TAG_PLACEMENT, &encode_placement(&self.placement));
+        }
+        out.0
+    }
+
+    fn decode(key: WriterKey, object: ObjectId, value: &[u8]) -> Result<Self, BadValue> {
+        let mut from = Decoder::new(value, "a writer")?;
+        let kind = from.u8()?;
+        let epoch = from.u32()?;
+        let (ino, parent) = (Ino(from.u64()?), Ino(from.u64()?));
+        let upload = UploadId(from.u64()?);
+        let kind = match kind {
+            1 => WriterKind::New,
+            2 => WriterKind::Update,
+            3 => WriterKind::Upload(upload),
+            _ => return Err(BadValue::Damaged("it has an unknown kind of writer")),
+        };
+        let session = SessionId(from.u64()?);
+        let boot = from.boot()?;
+        let opened = Timestamp(from.i64()?);
+        let client = from.client()?;
+        let path = from.path()?.to_vec();
+        let (mut expected_len, mut sums_before, mut placement) = (None, None, Placement::single_node());
+        from.tags(|tag, field| match tag {
+            TAG_EXPECTED_LEN => field_u64(field).map(|len| expected_len = Some(len)).map(|()| true),
+            TAG_SUMS_BEFORE => field_sums(field).map(|sums| sums_before = Some(sums)).map(|()| true),
+            TAG_PLACEMENT => decode_placement(field).map(|placed| placement = placed).map(|()| true),
+            _ => Ok(false),
+        })?;
+        Ok(Self {
+            key,
+            object,
+            epoch,
+            kind,
+            ino,
+            parent,
+            session,
+            boot,
+            client,
+            path,
+            expected_len,
+            opened,
+            sums_before,
+            placement,
+        })
+    }
+
+    /// From a key and value of a scan.
+    pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Self, NsError> {
+        let (writer, object) = Self::at(key)?;
+        Self::decode(writer, object, value).map_err(|error| error.at(key))
+    }
+
+    /// Whose key it is.
+    pub(crate) fn at(key: &[u8]) -> Result<(WriterKey, ObjectId), NsError> {
+        let bad = || BadValue::Damaged("the key of a writer has a wrong length").at(key);
+        let first = keys::number_at(key, 1).ok_or_else(bad)?;
+        let second = keys::number_at(key, 9).ok_or_else(bad)?;
+        Ok((WriterKey(first), ObjectId(second)))
+    }
+
+    pub(crate) fn get(read: &dyn Read, key: WriterKey, object: ObjectId) -> Result<Option<Self>, NsError> {
+        let full = keys::writer(key, object);
+        read.get(&full)?.map(|value| Self::decode(key, object, &value).map_err(|bad| bad.at(&full))).transpose()
+    }
+
+    pub(crate) fn put(&self, txn: &mut dyn Txn) {
+        txn.put(&keys::writer(self.key, self.object), &self.encode());
+    }
+
+    pub(crate) fn delete(&self, txn: &mut dyn Txn) {
+        txn.delete(&keys::writer(self.key, self.object));
+    }
+
+    /// Remembers that this writer ended in a way that its client may not know of.
+    pub(crate) fn entomb(&self, txn: &mut dyn Txn, how: WriterEnd, until: Timestamp) {
+        let ended = EndedWriter {
+            key: self.key,
+            object: self.object,
+            how,
+            until,
+            client: self.client.clone(),
+            path: self.path.clone(),
+        };
+        txn.put(&keys::ended(self.key), &ended.encode());
+    }
+}
+
+/// Group u64, then store u64 and era u32 of each participant.
+fn encode_placement(placement: &Placement) -> Vec<u8> {
+    let mut out = Encoder(Vec::with_capacity(8 + placement.in_sync.len() * 12));
+    out.u64(placement.group.0);
+    for in_sync_replica in &placement.in_sync {
+        out.u64(in_sync_replica.store.0);
+        out.u32(in_sync_replica.boot_generation.0);
+    }
+    out.0
+}
+
+fn decode_placement(field: &[u8]) -> Result<Placement, BadValue> {
+    let mut from = Decoder::part(field, "a placement");
+    let mut placement = Placement { group: GroupId(from.u64()?), in_sync: Vec::new() };
+    let count = field.len().saturating_sub(8) / 12;
+    if count > Placement::IN_SYNC_MAX {
+        return Err(BadValue::Damaged("more in-sync replicas than an open write can have"));
+    }
+    for _ in 0..count {
+        placement
+            .in_sync
+            .push(InSyncReplica { store: StoreId(from.u64()?), boot_generation: BootGeneration(from.u32()?) });
+    }
+    if from.rest().is_empty() { Ok(placement) } else { Err(BadValue::Damaged("a tagged field has a wrong length")) }
+}
+
+/// adler32 u32, CRC32C u32.
+fn field_sums(field: &[u8]) -> Result<Sums, BadValue> {
+    let mut from = Decoder::part(field, "checksums");
+    let sums = Sums { adler32: Adler32(from.u32()?), crc32c: Crc32c(from.u32()?) };
+    if from.rest().is_empty() { Ok(sums) } else { Err(BadValue::Damaged("a tagged field has a wrong length")) }
+}
+
+impl EndedWriter {
+    /// Whether it was this client's, which had opened this path.
+    pub(crate) fn is_of(&self, client: &ClientIdentity, path: &NsPath) -> bool {
+        self.client == *client && self.path == path.as_bytes()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Encoder::new(64 + self.path.len());
+        out.u8(match self.how {
+            WriterEnd::Interrupted => 1,
+            WriterEnd::Completed => 2,
+            WriterEnd::Dropped => 3,
+            WriterEnd::Refused => 4,
+        });
+        out.u64(self.object.0);
+        out.i64(self.until.0);
+        out.client(&self.client);
+        out.bytes(&self.path);
+        out.0
+    }
+
+    pub(crate) fn decode(key: WriterKey, value: &[u8]) -> Result<Self, BadValue> {
+        let mut from = Decoder::new(value, "an ended writer")?;
+        let how = match from.u8()? {
+            1 => WriterEnd::Interrupted,
+            2 => WriterEnd::Completed,
+            3 => WriterEnd::Dropped,
+            4 => WriterEnd::Refused,
+            _ => return Err(BadValue::Damaged("it has an unknown way of ending")),
+        };
+        let object = ObjectId(from.u64()?);
+        let until = Timestamp(from.i64()?);
+        let client = from.client()?;
+        let path = from.path()?.to_vec();
+        from.end()?;
+        Ok(Self { key, object, how, until, client, path })
+    }
+
+    pub(crate) fn get(read: &dyn Read, key: WriterKey) -> Result<Option<Self>, NsError> {
+        let full = keys::ended(key);
+        read.get(&full)?.map(|value| Self::decode(key, &value).map_err(|bad| bad.at(&full))).transpose()
+    }
+}
+
+/// What the store says of the finished object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Committed {
+    /// Length in bytes.
+    pub len: u64,
+    /// Whole-file checksums; `None` loses those that the file had.
+    pub sums: Option<Sums>,
+    /// The modification time; the context's `now` if not given.
+    pub mtime: Option<Timestamp>,
+}
+
+/// The writer that a handle means, unless it was fenced or has ended.
+pub(crate) fn current_writer(read: &dyn Read, token: &WriterToken) -> Result<WriterRecord, NsError> {
+    let what = || format!("object {:016x}", token.object.0);
+    match WriterRecord::get(read, token.key, token.object)? {
+        None => Err(NsError::Stale { what: what(), why: "its writer has ended" }),
+        Some(writer) if writer.epoch != token.epoch && !planted::is(Bug::CommitIgnoresEpoch) => {
+            Err(NsError::Stale { what: what(), why: "the same client has opened it again since" })
+        }
+        Some(writer) => Ok(writer),
+    }
+}

@@ -1,0 +1,124 @@
+//! How the writing of a striped file ends, once that of all its units has.
+
+use kv::Txn;
+use types::striping::StripedOpenWrite;
+use types::{Crc32c, GroupId};
+
+use crate::context::operations;
+use crate::groups::stripe::Units;
+use crate::writers::commit::commit;
+use crate::writers::interrupt::interrupt;
+use crate::writers::record::current_writer;
+use crate::{
+    Commit, CommitReply, Committed, Completion, Context, FileState, Inode, Interrupt, NsError, Read, Sums,
+    WriterRecord, WriterToken, object_record, permit_writing, units_of,
+};
+
+/// Ends the writing of a striped file, when those of all its units have ended. Asked for twice, it is answered twice.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CommitStriped {
+    /// The writing of the file itself.
+    pub writing: StripedOpenWrite,
+    /// The modification time; the context's `now` if not given.
+    pub mtime: Option<types::Timestamp>,
+    /// Of how many bytes whoever has written it knows the checksums, and which these are: those of the file, if it is as long.
+    pub sums: Option<(u64, Sums)>,
+    /// The CRC32C of each unit, as whoever has written it has sent it: a unit that its server has otherwise is none of this file.
+    pub unit_sums: Option<Vec<Crc32c>>,
+}
+
+/// Ends the writing of a striped file whose client has not come back: as whole if it surely is, otherwise as interrupted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EndStriped {
+    /// The writer of the file itself.
+    pub writer: WriterToken,
+}
+
+/// See [`CommitStriped`]. [`NsError::Stale`] if a unit is not complete, or the writer was fenced or has ended otherwise. What is not as it was sent
+/// ([`NsError::NotAsSent`], [`NsError::NotAsLong`]) is interrupted at once: whoever ends the writing later would not know it any more.
+pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped) -> Result<CommitReply, NsError> {
+    permit_writing(txn, &request.writing)?;
+    let token = request.writing.writer;
+    if WriterRecord::get(txn, token.key, token.object)?.is_none() {
+        // The answer may have been lost.
+        let done = object_record(txn, GroupId::STRIPED, token.object)?.filter(|done| done.epoch == token.epoch);
+        if let Some(done) = done {
+            let content = crate::stat_ino(txn, done.ino)?.content().copied();
+            if content.is_some_and(|content| content.object == token.object && content.state == FileState::Complete) {
+                return Ok(CommitReply::Complete { ino: done.ino, replaced: None, upload: None });
+            }
+        }
+    }
+    let writer = current_striped(txn, &token)?;
+    if let Some(len) = Units::of(txn, token.object)?.whole()
+        && let Err(other) = compare(&*txn, &writer, len, request)
+    {
+        interrupt(txn, ctx, &Interrupt { writer: token, kept_len: 0 })?;
+        return Err(other);
+    }
+    // The length is what the units have, whatever is said.
+    let (len, sums) = request.sums.map_or((0, None), |(len, sums)| (len, Some(sums)));
+    end(txn, ctx, token, Committed { len, sums, mtime: request.mtime }, Completion::ByClient)
+}
+
+/// Whether the units, which make a file of `len` bytes, are what was announced and sent.
+fn compare(read: &dyn Read, writer: &WriterRecord, len: u64, request: &CommitStriped) -> Result<(), NsError> {
+    let object = writer.object;
+    let said = request.sums.map(|(len, _)| len);
+    // Of what is fetched from another server, or made from another file, nobody has announced how long it is.
+    let announced = writer.expected_len.filter(|len| *len != u64::MAX);
+    if let Some(sent) = [announced, said].into_iter().flatten().find(|sent| *sent != len) {
+        return Err(NsError::NotAsLong { object, found: len, sent });
+    }
+    let (_, units) = units_of(read, object)?;
+    let contents = units.iter().filter_map(Inode::content);
+    for ((unit, content), sent) in (0u64..).zip(contents).zip(request.unit_sums.iter().flatten()) {
+        if let Some(sums) = content.sums.filter(|sums| sums.crc32c != *sent) {
+            return Err(NsError::NotAsSent { object, unit, found: sums.crc32c, sent: *sent });
+        }
+    }
+    Ok(())
+}
+
+fn current_striped(read: &dyn Read, writer: &WriterToken) -> Result<WriterRecord, NsError> {
+    let record = current_writer(read, writer)?;
+    if record.placement.group != GroupId::STRIPED {
+        let what = format!("object {:016x}", writer.object.0);
+        return Err(NsError::Invalid { what, why: "it is not striped: its stores end its open write" });
+    }
+    Ok(record)
+}
+
+fn end(
+    txn: &mut dyn Txn,
+    ctx: &Context,
+    writer: WriterToken,
+    content: Committed,
+    completion: Completion,
+) -> Result<CommitReply, NsError> {
+    current_striped(txn, &writer)?;
+    commit(txn, ctx, &Commit { writer, content, completion })
+}
+
+/// See [`EndStriped`]. Answers whether it is whole. [`NsError::Stale`] if a unit is written still, or the writer was fenced or has ended.
+pub fn end_striped(txn: &mut dyn Txn, ctx: &Context, request: &EndStriped) -> Result<bool, NsError> {
+    let writer = current_writer(txn, &request.writer)?;
+    let units = Units::of(txn, writer.object)?;
+    if units.are_written {
+        let what = format!("object {:016x}", writer.object.0);
+        return Err(NsError::Stale { what, why: "a stripe unit of it is still being written" });
+    }
+    let is_whole = units.whole().is_some_and(|len| writer.expected_len.is_none_or(|expected| expected == len));
+    if is_whole {
+        let content = Committed { len: 0, sums: None, mtime: None };
+        end(txn, ctx, request.writer, content, Completion::AtGraceEnd)?;
+    } else {
+        interrupt(txn, ctx, &Interrupt { writer: request.writer, kept_len: 0 })?;
+    }
+    Ok(is_whole)
+}
+
+operations! {
+    CommitStriped, commit_striped -> CommitReply;
+    EndStriped, end_striped -> bool;
+}

@@ -1,0 +1,218 @@
+//! Changes of names and attributes. The committer makes them, and answers when they are on the disk; the caller's thread goes on meanwhile.
+
+use std::sync::Arc;
+
+use namespace::{
+    Chmod, CommitStriped, Durability, Link, Mkdir, NsError, OpenWrite, OpenedWrite, Operation, RemoveAny, Rename,
+    Rmdir, Sums, Symlink, Utimes,
+};
+use types::striping::StripedOpenWrite;
+use types::{Crc32c, ErrorCode, NsPath, Timestamp};
+
+use crate::answer::Answer;
+use crate::caller::{Caller, Rights};
+use crate::error::Error;
+use crate::lease::{Lease, LeaseFacts, LeaseState};
+use crate::opening::Hints;
+use crate::service::{Role, Service};
+use crate::session::Session;
+
+/// Directories made without permission bits get these.
+const DIRECTORY_MODE: u16 = 0o755;
+
+/// A change of names or attributes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Make a directory.
+    Mkdir {
+        /// Its name.
+        path: NsPath,
+        /// Its permission bits; none of the lowest nine: the usual ones.
+        mode: u16,
+        /// Directories on the way that are missing are made, and it may be there already.
+        parents: bool,
+    },
+    /// Remove a file, a symbolic link or an empty directory. This works on a full disk.
+    Remove(NsPath),
+    /// Remove an empty directory. This works on a full disk.
+    Rmdir(NsPath),
+    /// Give something another name. As in POSIX, a file at the new name is replaced.
+    Rename {
+        /// The name that it has.
+        from: NsPath,
+        /// The name that it gets.
+        to: NsPath,
+    },
+    /// Change the permission bits.
+    Chmod {
+        /// Of what.
+        path: NsPath,
+        /// The new ones; the lowest nine count.
+        mode: u16,
+    },
+    /// Give a file one more name.
+    Link {
+        /// A name that it has.
+        existing: NsPath,
+        /// The new one.
+        new: NsPath,
+    },
+    /// Make a symbolic link.
+    Symlink {
+        /// Its name.
+        path: NsPath,
+        /// Where it leads; not looked at.
+        target: Vec<u8>,
+    },
+    /// Set the time of the last change.
+    Touch {
+        /// Of what.
+        path: NsPath,
+        /// The time.
+        mtime: Timestamp,
+    },
+    /// A striped file is whole: all its units are closed.
+    CloseStriped {
+        /// Who writes it.
+        writing: StripedOpenWrite,
+        /// The time of the last change that it is to show, if not that of its close.
+        mtime: Option<Timestamp>,
+        /// How long it is in bytes, and its checksums, if they are known.
+        sums: Option<(u64, types::Adler32, Crc32c)>,
+        /// The checksums of its units, if they are known.
+        unit_sums: Option<Vec<Crc32c>>,
+    },
+}
+
+impl Caller {
+    /// Whether its credentials allow changes.
+    pub(crate) fn may_change(&self, what: &dyn std::fmt::Display) -> Result<(), Error> {
+        match self.rights {
+            Rights::Full => Ok(()),
+            Rights::ReadOnly => {
+                Err(Error::new(ErrorCode::Denied, format!("Cannot {what}: your credentials allow reading only")))
+            }
+        }
+    }
+}
+
+impl Service {
+    /// Makes a change. `answer` is told when it is on the disk.
+    pub fn change(&self, caller: &Caller, change: Change, answer: impl Answer<()>) {
+        if let Some(elsewhere) = self.names_elsewhere() {
+            return answer.give(Err(elsewhere));
+        }
+        if let Err(error) = caller.may_change(&change.verb()) {
+            return answer.give(Err(error));
+        }
+        let verb = change.verb();
+        match change {
+            Change::Mkdir { path, mode, parents } => {
+                let mode = if mode & 0o777 == 0 { DIRECTORY_MODE } else { mode & 0o777 };
+                self.submit(caller, verb, Mkdir { path, mode, parents }, answer);
+            }
+            Change::Remove(path) => self.submit_urgent(caller, verb, RemoveAny { path }, answer),
+            Change::Rmdir(path) => self.submit_urgent(caller, verb, Rmdir { path }, answer),
+            Change::Rename { from, to } => self.submit(caller, verb, Rename { from, to, replace: true }, answer),
+            Change::Chmod { path, mode } => self.submit(caller, verb, Chmod { path, mode: mode & 0o777 }, answer),
+            Change::Link { existing, new } => self.submit(caller, verb, Link { existing, new }, answer),
+            Change::Symlink { path, target } => self.submit(caller, verb, Symlink { path, target }, answer),
+            Change::Touch { path, mtime } => {
+                self.submit(caller, verb, Utimes { path, mtime: Some(mtime), atime: None }, answer);
+            }
+            Change::CloseStriped { writing, mtime, sums, unit_sums } => {
+                let sums = sums.map(|(len, adler32, crc32c)| (len, Sums { adler32, crc32c }));
+                self.submit(caller, verb, CommitStriped { writing, mtime, sums, unit_sums }, answer);
+            }
+        }
+    }
+
+    fn submit<O>(&self, caller: &Caller, verb: &'static str, op: O, answer: impl Answer<()>)
+    where
+        O: Operation + Send + 'static,
+    {
+        let done = move |result: Result<O::Reply, NsError>| {
+            answer.give(result.map(|_| ()).map_err(|error| Error::of_namespace(&verb, &error)));
+        };
+        self.names.change(caller, Durability::Synced, op, done);
+    }
+
+    /// What frees space goes through on a full disk.
+    fn submit_urgent<O>(&self, caller: &Caller, verb: &'static str, op: O, answer: impl Answer<()>)
+    where
+        O: Operation + Send + 'static,
+    {
+        let done = move |result: Result<O::Reply, NsError>| {
+            answer.give(result.map(|_| ()).map_err(|error| Error::of_namespace(&verb, &error)));
+        };
+        self.names.change_urgent(caller, Durability::Synced, op, done);
+    }
+
+    /// Cuts the file at `path` to `len` bytes, or extends it: an update in place that the server makes itself. `hints`: how the client came here, and
+    /// what it shows.
+    pub fn truncate(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        path: NsPath,
+        len: u64,
+        hints: &Hints,
+        answer: impl Answer<()>,
+    ) {
+        let caller = session.caller();
+        if let Err(error) = caller.may_change(&format_args!("truncate {path}")) {
+            return answer.give(Err(error));
+        }
+        match &self.role {
+            Role::Alone { .. } => self.truncate_here(session, caller, path, len, answer),
+            Role::Manager(manager) => {
+                let manager = Arc::clone(manager);
+                let op = OpenWrite::new(path, namespace::How::Update, caller.client.clone(), self.settings.config.boot);
+                self.redirect_truncate(&manager, &caller, hints, op, answer);
+            }
+            Role::Disk(disk) => self.truncate_granted(&Arc::clone(disk), session, hints, path, len, answer),
+        }
+    }
+
+    /// Cut, complete, commit.
+    fn truncate_here(&self, session: &Session, caller: Arc<Caller>, path: NsPath, len: u64, answer: impl Answer<()>) {
+        let owner = session.owner();
+        let boot = self.settings.config.boot;
+        let op = namespace::Truncate { path: path.clone(), len, client: caller.client.clone(), boot };
+        let (endings, writes) = (Arc::clone(&self.endings), Arc::clone(&self.writes));
+        let whose = Arc::clone(&caller);
+        let done = move |result: Result<Option<OpenedWrite>, NsError>| match result {
+            Ok(None) => answer.give(Ok(())),
+            Err(error) => answer.give(Err(Error::of_namespace(&"truncate", &error))),
+            Ok(Some(opened)) => {
+                // In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
+                let facts =
+                    LeaseFacts { path, caller, fresh: false, begun: false, expected_len: Some(len), boot, room: None };
+                let state = LeaseState { owner: None, token: opened.writer, writer: None };
+                let lease = Lease::new((opened.ino, opened.object), facts, state);
+                let mut writers = writes.lock();
+                writers.attach(opened.object, owner, Arc::clone(&lease));
+                writers.begin_close(opened.object, owner);
+                drop(writers);
+                let inner = Arc::clone(&endings);
+                endings.workers.must_do(answer, move |answer| inner.truncate(&lease, len, answer));
+            }
+        };
+        self.names.change(&whose, Durability::Written, op, done);
+    }
+}
+
+impl Change {
+    /// What is done, for errors.
+    fn verb(&self) -> &'static str {
+        match self {
+            Change::Mkdir { .. } => "mkdir",
+            Change::Remove(_) | Change::Rmdir(_) => "remove",
+            Change::Rename { .. } => "rename",
+            Change::Chmod { .. } => "change the mode of",
+            Change::Link { .. } => "link",
+            Change::Symlink { .. } => "make the link",
+            Change::Touch { .. } => "touch",
+            Change::CloseStriped { .. } => "close",
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Checkpoints: changes of an open file that are kept or undone as one, also after any stop. There is one
+//! checkpoint of a file at a time, and a close or a lost connection rolls it back. All that is written while it is open belongs to it: what is undone
+//! leaves the file as it was, and not a mixture.
+
+use store::StoreError;
+use types::ErrorCode;
+
+use crate::error::Error;
+use crate::making::MakingError;
+use crate::open_file::{Access, OpenFile};
+
+/// How much has been changed under a checkpoint, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CheckpointSizes {
+    /// At most.
+    pub limit: u64,
+    /// So far.
+    pub used: u64,
+}
+
+/// All of these may wait for the disk.
+impl OpenFile {
+    /// Begins a checkpoint.
+    ///
+    /// # Errors
+    /// The file is open for reading, or there is one.
+    pub fn begin_checkpoint(&self) -> Result<(), Error> {
+        let Access::Write(access) = &self.access else {
+            let text =
+                format!("{} is open for reading only and has nothing to checkpoint; open it for update", self.path);
+            // as the stock server: kXR_Conflict
+            return Err(Error::new(ErrorCode::Conflict, text));
+        };
+        access.hold()?.begin_checkpoint().map_err(|error| self.no_checkpoint_or("begin a checkpoint of", &error))
+    }
+
+    /// Keeps what was done under the checkpoint.
+    ///
+    /// # Errors
+    /// There is none, or it is not known what is kept.
+    pub fn commit_checkpoint(&self) -> Result<(), Error> {
+        let Access::Write(access) = &self.access else { return Err(self.no_checkpoint()) };
+        access.hold()?.commit_checkpoint().map_err(|error| self.no_checkpoint_or("commit the checkpoint of", &error))
+    }
+
+    /// Undoes what was done under the checkpoint.
+    ///
+    /// # Errors
+    /// There is none, or it is not undone.
+    pub fn roll_back(&self) -> Result<(), Error> {
+        let Access::Write(access) = &self.access else { return Err(self.no_checkpoint()) };
+        match access.hold()?.undo_checkpoint() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.no_checkpoint()),
+            Err(error) => Err(self.no_checkpoint_or("roll back", &error)),
+        }
+    }
+
+    /// The sizes of the open checkpoint.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn checkpoint_sizes(&self) -> Result<CheckpointSizes, Error> {
+        let Access::Write(access) = &self.access else { return Err(self.no_checkpoint()) };
+        let size = access.hold()?.writer().checkpoint();
+        let size = size.map_err(|error| error.told(&format_args!("query the checkpoint of {}", self.path)))?;
+        let size = size.ok_or_else(|| self.no_checkpoint())?;
+        Ok(CheckpointSizes { limit: size.max, used: size.used })
+    }
+
+    /// Refuses what is to be done under a checkpoint if none is open.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn must_have_checkpoint(&self) -> Result<(), Error> {
+        let Access::Write(access) = &self.access else { return Err(Error::read_only(&self.path)) };
+        match access.hold()?.writer().checkpoint() {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(self.no_checkpoint()),
+            Err(error) => Err(error.told(&format_args!("change {} under a checkpoint", self.path))),
+        }
+    }
+
+    fn no_checkpoint(&self) -> Error {
+        let text = format!("{} has no open checkpoint; a close or a lost connection rolls it back", self.path);
+        Error::new(ErrorCode::NotFound, text)
+    }
+
+    fn no_checkpoint_or(&self, verb: &str, error: &MakingError) -> Error {
+        match error {
+            MakingError::Here(StoreError::NoCheckpoint { .. }) => self.no_checkpoint(),
+            error => error.told(&format_args!("{verb} {}", self.path)),
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Reading whole files for their checksums, when these are not known: on a thread of its own, one file after the
+//! other, so that no close, re-open or end of a grace period waits for it. A manager of a cluster has a disk server read.
+//!
+//! Equal questions share one reading; a reading whose askers have all gone stops; what it found is kept with the file.
+
+mod verified;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use disk_server::{DiskServer, PlacedError, VerifiedCapability};
+use manager::{SumError, Unsummed};
+use namespace::{CONTENT_OF, DAMAGED_MARK, Durability, FileState, Inode, KeepSums, Sums};
+use node::{NotSummed, ObjectDigest, SumRequest};
+use parking_lot::{Condvar, Mutex};
+use types::{Adler32, Crc32c, ErrorCode, Ino, NsPath, ObjectId, ReplicaId};
+
+use self::verified::{not_summed, read_granted};
+use crate::answer::{Answer, AnyAnswer};
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::names::{Names, Own};
+use crate::open_file::OpenFile;
+use crate::opening::Hints;
+use crate::service::{Role, Service};
+use crate::settings::Settings;
+use crate::stores::Stores;
+
+/// Files that may wait to be read.
+const WAITING_MAX: usize = 64;
+/// A manager that has not said for so long that it still wants an answer does not want one any more.
+const MANAGER_WAITS: Duration = Duration::from_secs(10);
+
+/// The content that is asked for: as long as the generation is the same, so are its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Question {
+    pub(crate) ino: Ino,
+    pub(crate) object: ObjectId,
+    pub(crate) generation: u32,
+}
+
+/// One who asked.
+type Asker = Box<dyn AnyAnswer<FileSums>>;
+
+/// What files are read with.
+struct Readers {
+    settings: Arc<Settings>,
+    role: Role,
+    names: Names,
+    stores: Stores,
+}
+
+/// The queue and its thread.
+pub(crate) struct Checksums {
+    shared: Arc<Shared>,
+    node: Arc<Readers>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    order: VecDeque<Work>,
+    /// Those who wait, also for the file that is being read.
+    askers: HashMap<Question, Vec<Asker>>,
+    /// What the manager waits for, by its number, and when it said so last.
+    for_manager: HashMap<u64, Instant>,
+    stopping: bool,
+}
+
+/// What is to be read.
+enum Work {
+    /// A file of the names that are here, asked for as this.
+    Named(Question, Unsummed),
+    /// What the manager has asked for.
+    VerifiedCapability { number: u64, path: NsPath, verified: VerifiedCapability },
+}
+
+impl Checksums {
+    /// Not started yet.
+    pub(crate) fn new(settings: &Arc<Settings>, role: &Role, names: Names, stores: Stores) -> Self {
+        let node = Arc::new(Readers { settings: Arc::clone(settings), role: role.clone(), names, stores });
+        Self { shared: Arc::default(), node, thread: Mutex::new(None) }
+    }
+
+    /// Starts the thread.
+    pub(crate) fn start(&self) -> std::io::Result<()> {
+        let (shared, node) = (Arc::clone(&self.shared), Arc::clone(&self.node));
+        let builder = std::thread::Builder::new().name("checksums".into()).stack_size(512 << 10);
+        if let Role::Disk(disk) = &node.role {
+            let (shared, disk_server) = (Arc::clone(&shared), Arc::downgrade(disk));
+            disk.set_summer(Some(Box::new(move |request| {
+                if let Some(disk) = disk_server.upgrade() {
+                    shared.ask_for_manager(&disk, request);
+                }
+            })));
+        }
+        *self.thread.lock() = Some(builder.spawn(move || run(&node, &shared))?);
+        Ok(())
+    }
+
+    /// Queues a question, with equal ones.
+    pub(crate) fn ask(&self, question: Question, file: Unsummed, answer: impl Answer<FileSums>) {
+        let mut state = self.shared.state.lock();
+        let is_asked = state.askers.contains_key(&question);
+        if state.stopping || (state.askers.len() >= WAITING_MAX && !is_asked) {
+            drop(state);
+            return answer.give(Err(Error::busy()));
+        }
+        if !is_asked {
+            state.order.push_back(Work::Named(question, file));
+        }
+        state.askers.entry(question).or_default().push(Box::new(answer));
+        drop(state);
+        self.shared.work.notify_one();
+    }
+
+    /// Whether the thread has ended, which it does not by itself.
+    pub(crate) fn ended(&self) -> bool {
+        self.thread.lock().as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    /// Ends the thread; the node must be stopping, so that a reading stops too.
+    pub(crate) fn stop(&self) {
+        self.shared.state.lock().stopping = true;
+        self.shared.work.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the checksums' thread had panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn ask_for_manager(&self, disk: &Arc<DiskServer>, request: SumRequest) {
+        let SumRequest { number, capability, path } = request;
+        let mut state = self.state.lock();
+        if let Some(told) = state.for_manager.get_mut(&number) {
+            *told = Instant::now();
+            return;
+        }
+        let has_room = !state.stopping && state.for_manager.len() < WAITING_MAX;
+        let verified = match NsPath::parse(&path) {
+            Ok(path) if has_room => {
+                let verified = disk.verified(capability.as_bytes(), &path, None);
+                verified.map(|verified| (path, verified))
+            }
+            Ok(_) => Err(PlacedError::Wait { seconds: 1, why: "it reads too many files at the moment" }),
+            Err(_) => Err(PlacedError::Store(ErrorCode::Invalid, "its name is none".to_owned())),
+        };
+        match verified {
+            Ok((path, verified)) => {
+                state.for_manager.insert(number, Instant::now());
+                state.order.push_back(Work::VerifiedCapability { number, path, verified });
+                drop(state);
+                self.work.notify_one();
+            }
+            Err(error) => disk.summed(number, Err(not_summed(&error))),
+        }
+    }
+
+    /// Somebody waits for the answer.
+    fn is_wanted(&self, question: &Question) -> bool {
+        let state = self.state.lock();
+        let wanted = state.askers.get(question).is_some_and(|askers| askers.iter().any(|asker| !asker.is_unwanted()));
+        wanted && !state.stopping
+    }
+
+    fn is_wanted_by_manager(&self, number: u64) -> bool {
+        let state = self.state.lock();
+        !state.stopping && state.for_manager.get(&number).is_some_and(|told| told.elapsed() < MANAGER_WAITS)
+    }
+}
+
+fn run(node: &Arc<Readers>, shared: &Arc<Shared>) {
+    loop {
+        let work = {
+            let mut state = shared.state.lock();
+            loop {
+                if state.stopping {
+                    state
+                        .askers
+                        .drain()
+                        .flat_map(|(_, askers)| askers)
+                        .for_each(|asker| asker.give_boxed(Err(Error::busy())));
+                    return;
+                }
+                if let Some(work) = state.order.pop_front() {
+                    break work;
+                }
+                shared.work.wait(&mut state);
+            }
+        };
+        match work {
+            Work::Named(question, file) => read_named(node, shared, question, file),
+            Work::VerifiedCapability { number, path, verified } => {
+                let progress = || shared.is_wanted_by_manager(number);
+                let found = guarded(&path, || read_granted(node, &path, verified, &progress)).unwrap_or_else(|| {
+                    Err(NotSummed { code: ErrorCode::Unavailable, text: "an error of the server".to_owned() })
+                });
+                shared.state.lock().for_manager.remove(&number);
+                if let Role::Disk(disk) = &node.role {
+                    disk.summed(number, found);
+                }
+            }
+        }
+    }
+}
+
+/// `None`: it has panicked.
+fn guarded<T>(path: &NsPath, work: impl FnOnce() -> T) -> Option<T> {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).ok();
+    if result.is_none() {
+        tracing::error!(%path, "reading a file for its checksum panicked");
+    }
+    result
+}
+
+fn read_named(node: &Arc<Readers>, shared: &Arc<Shared>, question: Question, file: Unsummed) {
+    if !shared.is_wanted(&question) {
+        return answer(node, shared, question, Err(Error::busy()));
+    }
+    if let Role::Manager(manager) = &node.role {
+        let (open_request, told) = (Arc::clone(shared), (Arc::clone(node), Arc::clone(shared)));
+        let path = file.path.clone();
+        let then = move |found: Result<ObjectDigest, SumError>| {
+            let found = found.map_err(|error| Error::of_sum(&path, &error));
+            answer(&told.0, &told.1, question, found);
+        };
+        return manager.sum(file, move || open_request.is_wanted(&question), then);
+    }
+    let replica = ReplicaId::first(question.object);
+    let mut wanted = |_| shared.is_wanted(&question);
+    let read = || node.stores.of_replica(replica).and_then(|store| store.verify(replica, &mut wanted));
+    let found = match guarded(&file.path, read) {
+        Some(Ok(found)) => Ok(ObjectDigest { len: found.len, crc32c: found.crc32c, adler32: found.adler32 }),
+        // What was changed meanwhile may look as if it were damaged.
+        Some(Err(_)) if !is_as_asked(node, question).unwrap_or(true) => Err(changed()),
+        Some(Err(error)) => Err(Error::of_store(&"compute the checksum", &error)),
+        None => Err(Error::new(ErrorCode::Internal, "Cannot compute the checksum: an error of the server")),
+    };
+    answer(node, shared, question, found);
+}
+
+fn changed() -> Error {
+    let text = "Cannot give a checksum: the file was changed while it was read for it; ask again when it is closed";
+    Error::new(ErrorCode::InProgress, text)
+}
+
+/// Whether the file is still what was asked for.
+fn is_as_asked(node: &Readers, question: Question) -> Result<bool, Error> {
+    Ok(content_of(node, question)?.is_some())
+}
+
+/// How long the file is, if it is still what was asked for.
+fn content_of(node: &Readers, question: Question) -> Result<Option<u64>, Error> {
+    let Question { ino, object, generation } = question;
+    let inode = match node.names.read(|read| namespace::stat_ino(read, ino)) {
+        Ok(inode) => inode,
+        Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
+        Err(error) => return Err(Error::of_namespace(&"checksum", &error)),
+    };
+    let content = inode.content().filter(|content| {
+        (content.object, content.generation, content.state) == (object, generation, FileState::Complete)
+    });
+    Ok(content.map(|content| content.len))
+}
+
+/// Tells those who wait what was found. It was read while anybody could change the file: it counts if nobody has.
+fn answer(node: &Readers, shared: &Shared, question: Question, found: Result<ObjectDigest, Error>) {
+    let found = found.and_then(|whole| match content_of(node, question)? {
+        Some(len) if len == whole.len => Ok(Sums { adler32: whole.adler32, crc32c: whole.crc32c }),
+        Some(len) => {
+            let text = format!("Cannot compute the checksum: {} of {len} bytes are there", whole.len);
+            tracing::error!(object = %question.object, text);
+            Err(Error::new(ErrorCode::Internal, text))
+        }
+        None => Err(changed()),
+    });
+    if let Ok(sums) = found {
+        let Question { ino, object, generation } = question;
+        node.names.change(&Own, Durability::Written, KeepSums { ino, object, generation, sums }, |result| {
+            if let Err(error) = result {
+                tracing::warn!(%error, "cannot keep a checksum");
+            }
+        });
+    }
+    let askers = shared.state.lock().askers.remove(&question).unwrap_or_default();
+    for asker in askers {
+        asker.give_boxed(found.clone().map(FileSums::from));
+    }
+}
+
+/// The checksums of a whole file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileSums {
+    /// As zlib computes it.
+    pub adler32: Adler32,
+    /// Castagnoli's.
+    pub crc32c: Crc32c,
+}
+
+impl From<Sums> for FileSums {
+    fn from(Sums { adler32, crc32c }: Sums) -> Self {
+        Self { adler32, crc32c }
+    }
+}
+
+impl Service {
+    /// The checksums of the file at `path`. Where they are not known the file is read, which takes a while.
+    pub fn checksums(&self, caller: &Caller, path: &NsPath, answer: impl Answer<FileSums>) {
+        match self.inode_at(caller, &"checksum", path) {
+            Ok(inode) => self.checksums_of(caller, path, &inode, answer),
+            Err(error) => answer.give(Err(error)),
+        }
+    }
+
+    /// The same of an open file.
+    pub fn checksums_of_file(&self, caller: &Caller, file: &OpenFile, answer: impl Answer<FileSums>) {
+        match self.names.read(|read| namespace::stat_ino(read, file.ino)) {
+            Ok(inode) => self.checksums_of(caller, &file.path, &inode, answer),
+            Err(error) => answer.give(Err(Error::of_namespace(&"checksum", &error))),
+        }
+    }
+
+    fn checksums_of(&self, caller: &Caller, path: &NsPath, inode: &Inode, answer: impl Answer<FileSums>) {
+        let refused = |code, text: &str| Err(Error::new(code, text));
+        let Some(content) = inode.content() else {
+            return answer.give(refused(ErrorCode::IsDirectory, "Cannot give a checksum: it is not a file"));
+        };
+        if let Some(error) = self.damaged(inode, content.object) {
+            return answer.give(Err(error));
+        }
+        match (content.state, content.sums) {
+            (FileState::Complete, Some(sums)) => return answer.give(Ok(sums.into())),
+            (FileState::Complete, None) => {}
+            (FileState::Interrupted(_), _) => {
+                let text = "Cannot give a checksum: the file's writer went away, so the file may be incomplete";
+                return answer.give(refused(ErrorCode::InProgress, text));
+            }
+            (FileState::Open(_) | FileState::Updating(_), _) => {
+                let text = "Cannot give a checksum: the file is being written; ask again when it is closed";
+                return answer.give(refused(ErrorCode::InProgress, text));
+            }
+        }
+        // Lost by an interrupted update in place: the file is read for it.
+        let question = Question { ino: inode.ino, object: content.object, generation: content.generation };
+        let open_request = Hints::default().open_request(caller, path);
+        let file = Unsummed { open_request, path: path.clone(), object: content.object };
+        self.checksums.ask(question, file, answer);
+    }
+
+    /// What was found damaged has no checksum that means anything: the one it had is of bytes that are gone. The mark counts for
+    /// the content that it was set for, not for a later one.
+    fn damaged(&self, inode: &Inode, object: ObjectId) -> Option<Error> {
+        if inode.xattrs == 0 {
+            return None;
+        }
+        let mark = match self.names.read(|read| namespace::xattr_of(read, inode.ino, DAMAGED_MARK)) {
+            Ok(mark) => String::from_utf8_lossy(&mark?).into_owned(),
+            Err(error) => return Some(Error::of_namespace(&"checksum", &error)),
+        };
+        let (what, of) = mark.rsplit_once(CONTENT_OF).unwrap_or((&mark, ""));
+        if !of.is_empty() && of != object.to_string() {
+            return None;
+        }
+        let text = format!(
+            "Cannot give a checksum: this file is marked as damaged (weir.damaged: {what}); write it again from its source"
+        );
+        Some(Error::new(ErrorCode::Checksum, text))
+    }
+}

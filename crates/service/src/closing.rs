@@ -1,0 +1,101 @@
+//! close: of a written file the moment that counts. Its writes have all been done before, in order.
+
+use std::sync::Arc;
+
+use crate::answer::Answer;
+use crate::endings::Endings;
+use crate::error::Error;
+use crate::handles::Handle;
+use crate::lease::Lease;
+use crate::open_file::{Access, OpenFile};
+use crate::service::Service;
+use crate::session::Session;
+
+/// Files up to this size are finished by the calling thread: it is only appending to the log.
+const INLINE_MAX: u64 = 64 << 10;
+
+/// What is left to do of a request, and waits for the disk: the caller does it, on a thread that may wait.
+#[must_use = "nobody else does it"]
+pub struct LongWork(Box<dyn FnOnce() + Send>);
+
+impl LongWork {
+    /// Does it.
+    pub fn run(self) {
+        (self.0)();
+    }
+}
+
+impl Service {
+    /// Closes a file of `session`. A written one is the name's content, on the disk, when `answer` gets `Ok`. Gives what the caller has to do for that.
+    pub fn close(&self, session: &Session, handle: Handle, answer: impl Answer<()>) -> Option<LongWork> {
+        self.begin_close(session, handle, answer).and_then(|(file, answer)| {
+            let Access::Write(access) = &file.access else { return None };
+            let (endings, lease) = (Arc::clone(&self.endings), Arc::clone(&access.lease));
+            if !lease.has_checkpoint() {
+                return finish(endings, &file, lease, answer);
+            }
+            Some(LongWork(Box::new(move || {
+                lease.end_checkpoint();
+                if let Some(work) = finish(endings, &file, lease, answer) {
+                    work.run();
+                }
+            })))
+        })
+    }
+
+    /// `None`: it is answered.
+    fn begin_close<A: Answer<()>>(&self, session: &Session, handle: Handle, answer: A) -> Option<(Arc<OpenFile>, A)> {
+        let file = match self.file(session, handle) {
+            Ok(file) => file,
+            Err(error) => {
+                answer.give(Err(session.handles.failure_of(handle).unwrap_or(error)));
+                return None;
+            }
+        };
+        file.stop_copying();
+        let Access::Write(access) = &file.access else {
+            session.handles.remove(handle);
+            answer.give(Ok(()));
+            return None;
+        };
+        if access.lease.is_committed() {
+            // XrdCl, recovering, opens twice; the other handle's close was the file's. Whoever writes the same content
+            // now has another lease.
+            session.handles.remove(handle);
+            answer.give(Ok(()));
+            return None;
+        }
+        // From here on somebody has the duty to answer, and to bring the writer to an end.
+        let (begun, closing) = {
+            let mut writers = self.writes.lock();
+            let same = writers.lease(file.object).is_some_and(|lease| Arc::ptr_eq(&lease, &access.lease));
+            (same && writers.begin_close(file.object, access.key), same && writers.is_closing(file.object, access.key))
+        };
+        if !begun {
+            answer.give(if access.lease.is_committed() {
+                // XrdCl, recovering, opens twice; the other handle's close was the file's.
+                session.handles.remove(handle);
+                Ok(())
+            } else if closing {
+                let text = format!("{} is being closed by another handle of this session", file.path);
+                Err(Error::Wait { seconds: 1, text })
+            } else {
+                session.handles.remove(handle);
+                Err(access.is_over())
+            });
+            return None;
+        }
+        session.handles.close(handle, access.lease.failure());
+        Some((file, answer))
+    }
+}
+
+fn finish(endings: Arc<Endings>, file: &OpenFile, lease: Arc<Lease>, answer: impl Answer<()>) -> Option<LongWork> {
+    let doubt = file.not_fetched().or_else(|| lease.doubt());
+    if lease.writer().is_none_or(|writer| writer.len() <= INLINE_MAX) {
+        endings.close(&lease, doubt, answer);
+        return None;
+    }
+    let workers = Arc::clone(&endings.workers);
+    workers.submit(Box::new(move || endings.close(&lease, doubt, answer))).err().map(LongWork)
+}

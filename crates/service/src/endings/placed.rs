@@ -1,0 +1,124 @@
+//! Ends in a cluster: all stores that take part, or the servers of a striped file's units, end with this node.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use disk_server::Placed;
+use namespace::Completion;
+
+use super::Endings;
+use crate::answer::Answer;
+use crate::error::Error;
+use crate::lease::Lease;
+use crate::making::MakingError;
+use crate::striped::{StripedError, StripedFile};
+use crate::workers::apart;
+
+impl Endings {
+    /// The same in a cluster: all that take part make it durable, the manager makes it the file's content.
+    pub(super) fn complete_placed(
+        self: &Arc<Self>,
+        lease: &Arc<Lease>,
+        placed: &Arc<Placed>,
+        completion: Completion,
+        then: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) {
+        let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
+        placed.close(lease.mtime(), completion == Completion::AtGraceEnd, move |result| {
+            let error = match result {
+                Ok(()) => {
+                    kept.drop_writer();
+                    kept.set_committed();
+                    inner.writes.lock().forget(kept.object);
+                    return then(Ok(()));
+                }
+                Err(error) => Error::of_placed(&format_args!("close {}", kept.path), &error),
+            };
+            kept.set_failure(&error);
+            inner.ended_or_waits(&kept, &error);
+            then(Err(error));
+        });
+    }
+
+    /// The same of a striped file, in a thread of its own: it waits for other servers, which may wait for this one's workers.
+    pub(super) fn complete_striped(
+        self: &Arc<Self>,
+        lease: &Arc<Lease>,
+        striped: Arc<dyn StripedFile>,
+        completion: Completion,
+        then: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) {
+        if completion == Completion::AtGraceEnd {
+            tracing::info!(path = %lease.path, "its writer went away; its stripe units are closed");
+        }
+        let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
+        apart(then, move |then| {
+            let done = striped.complete(kept.mtime());
+            let failed = |error: StripedError| MakingError::from(error).told(&format_args!("close {}", kept.path));
+            let result = done.map_err(failed);
+            match &result {
+                Ok(()) => {
+                    kept.drop_writer();
+                    kept.set_committed();
+                    inner.writes.lock().forget(kept.object);
+                }
+                Err(error) => {
+                    kept.set_failure(error);
+                    inner.writes.lock().failed(kept.object, true, Instant::now());
+                }
+            }
+            then(result);
+        });
+    }
+
+    /// Its units are given up: their servers mark what is kept of each, and the manager the file when that is done.
+    pub(super) fn give_up_striped(self: &Arc<Self>, lease: &Arc<Lease>) {
+        tracing::info!(path = %lease.path, client = %lease.caller, "its writer went away; its stripe units are abandoned");
+        lease.drop_writer();
+        self.writes.lock().forget(lease.object);
+    }
+
+    /// A content that somebody else goes on with is none of this node's any more; another one waits a grace period more.
+    pub(super) fn ended_or_waits(&self, lease: &Lease, why: &Error) {
+        let mut writers = self.writes.lock();
+        if matches!(why, Error::Redirect(_)) {
+            writers.forget(lease.object);
+        } else {
+            writers.failed(lease.object, true, Instant::now());
+        }
+    }
+
+    pub(super) fn interrupt_placed(self: &Arc<Self>, lease: &Arc<Lease>, placed: &Arc<Placed>) {
+        let (inner, kept) = (Arc::clone(self), Arc::clone(lease));
+        placed.interrupt(move |result| match result {
+            Ok(kept_len) => {
+                tracing::info!(path = %kept.path, kept_len, client = %kept.caller, "interrupted: its writer went away");
+                kept.drop_writer();
+                inner.writes.lock().forget(kept.object);
+            }
+            Err(error) => {
+                let error = Error::of_placed(&format_args!("interrupt {}", kept.path), &error);
+                tracing::info!(path = %kept.path, %error, "cannot interrupt a file");
+                inner.ended_or_waits(&kept, &error);
+            }
+        });
+    }
+
+    /// The same as [`truncate`] in a cluster: on all stores that take part.
+    pub(crate) fn truncate_placed(
+        self: &Arc<Self>,
+        lease: &Arc<Lease>,
+        placed: &Arc<Placed>,
+        len: u64,
+        answer: impl Answer<()>,
+    ) {
+        match placed.truncate(len) {
+            Ok(()) => self.complete_placed(lease, placed, Completion::ByClient, move |result| answer.give(result)),
+            Err(error) => {
+                // Nobody knows where it was cut: what stands now is the file, without its checksums.
+                self.interrupt(lease);
+                answer.give(Err(Error::of_placed(&format_args!("truncate {}", lease.path), &error)));
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Why something was not done: the one error of this crate. A front end turns it into its protocol's words.
+
+use std::fmt::{self, Display};
+
+use disk_server::PlacedError;
+use manager::{OpeningError, SumError};
+use namespace::NsError;
+use store::StoreError;
+use types::direct::{STRIPED_KEY, UNITS_KEY, UnitAt};
+use types::{ErrorCode, NsPath};
+
+/// Longest text of an error, in bytes.
+const TEXT_MAX: usize = 1024;
+
+/// Why something was not done, or who can do it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Error {
+    /// It is refused.
+    Refused {
+        /// For programs.
+        code: ErrorCode,
+        /// For people: what was refused, by which rule, and what would help.
+        text: String,
+    },
+    /// The same request works later.
+    Wait {
+        /// After so many seconds, at least 1.
+        seconds: u32,
+        /// Why.
+        text: String,
+    },
+    /// Another server does it.
+    Redirect(Redirect),
+}
+
+/// The server that a client should ask.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Redirect {
+    /// Host name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// What the client has to show there, as `key=value&key=value`; empty for nothing. Never log it: it is a permission.
+    pub words: String,
+}
+
+impl fmt::Debug for Redirect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redirect({}:{})", self.host, self.port)
+    }
+}
+
+impl From<manager::Redirect> for Redirect {
+    fn from(to: manager::Redirect) -> Self {
+        let words = types::capability::words(&to.capability, to.object);
+        Self { host: to.host, port: to.port, words }
+    }
+}
+
+impl Redirect {
+    /// For a client that may be able to read or write a striped file at the servers of its units: it is told what that file is.
+    pub(crate) fn with_units(to: manager::Redirect) -> Self {
+        let (striped, units) = (to.striped, UnitAt::show_all(&to.units));
+        let mut to = Self::from(to);
+        if let Some(striped) = striped {
+            to.words.push_str(&format!("&{STRIPED_KEY}={}", striped.show()));
+        }
+        if let Some(units) = units {
+            to.words.push_str(&format!("&{UNITS_KEY}={units}"));
+        }
+        to
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl Error {
+    /// A refusal. A text that is too long is cut.
+    pub fn new(code: ErrorCode, text: impl Into<String>) -> Self {
+        let mut text: String = text.into();
+        if text.len() > TEXT_MAX {
+            let mut end = TEXT_MAX;
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
+        }
+        Error::Refused { code, text }
+    }
+
+    /// The code of a refusal; of a wait and of a redirect, that it is too much at the moment.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Error::Refused { code, .. } => *code,
+            Error::Wait { .. } | Error::Redirect(_) => ErrorCode::Overloaded,
+        }
+    }
+
+    /// What the user reads.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Error::Refused { text, .. } | Error::Wait { text, .. } => text,
+            Error::Redirect(_) => "another server is to be asked",
+        }
+    }
+
+    /// `doing` is what was asked ("open /a/b for reading"), `why` the reason.
+    pub(crate) fn of_code(code: ErrorCode, doing: &dyn Display, why: &dyn Display) -> Self {
+        if code == ErrorCode::Overloaded {
+            return Error::Wait { seconds: 1, text: format!("Cannot {doing}: {why}") };
+        }
+        Self::new(code, format!("Cannot {doing}: {why}"))
+    }
+
+    /// The namespace's texts begin with the path, but for those of what lies below it.
+    pub(crate) fn of_namespace(verb: &dyn Display, error: &NsError) -> Self {
+        match error.code() {
+            ErrorCode::Io | ErrorCode::Damaged | ErrorCode::Unavailable => {
+                tracing::error!(%verb, %error, "the namespace refused");
+            }
+            ErrorCode::Overloaded => {
+                return Error::Wait { seconds: 1, text: format!("Cannot {verb}{} {error}", colon(error)) };
+            }
+            ErrorCode::Interrupted => {
+                return Self::new(error.code(), format!("Cannot {verb} interrupted file {error}"));
+            }
+            _ => {}
+        }
+        Self::new(error.code(), format!("Cannot {verb}{} {error}", colon(error)))
+    }
+
+    /// A write or a close of a file whose close has not succeeded, or is under way.
+    pub(crate) fn closed_before(path: &NsPath) -> Self {
+        Self::new(
+            ErrorCode::Stale,
+            format!(
+                "{path} has been closed, or its close has failed; open it again for update to continue, or write it again"
+            ),
+        )
+    }
+
+    /// A refused close with what becomes of the file. Not a wish to ask again: the handle has gone.
+    pub(crate) fn of_close(self, becomes: &dyn Display) -> Self {
+        let code = self.code();
+        Self::new(code, format!("{}; {becomes}", self.text()))
+    }
+
+    pub(crate) fn read_only(path: &NsPath) -> Self {
+        let text = format!("{path} is open for reading only; open it for update to change it");
+        Self::new(ErrorCode::Denied, text)
+    }
+
+    pub(crate) fn busy() -> Self {
+        Error::Wait { seconds: 1, text: "The server has too much long work to do at the moment".into() }
+    }
+
+    pub(crate) fn of_store(doing: &dyn Display, error: &StoreError) -> Self {
+        match error.code() {
+            ErrorCode::Io | ErrorCode::Damaged | ErrorCode::Checksum | ErrorCode::Unavailable => {
+                tracing::error!(%doing, %error, "the store refused");
+            }
+            _ => {}
+        }
+        Self::of_code(error.code(), doing, error)
+    }
+
+    /// What a disk server of a cluster could not do.
+    pub(crate) fn of_placed(doing: &dyn Display, error: &PlacedError) -> Self {
+        match error {
+            PlacedError::Moved { host, port } | PlacedError::StaleReplica { host, port, .. } => {
+                Error::Redirect(Redirect { host: host.clone(), port: *port, words: String::new() })
+            }
+            PlacedError::Wait { seconds, .. } => {
+                Error::Wait { seconds: *seconds, text: format!("Cannot {doing} now: {error}") }
+            }
+            error => Self::of_code(error.code(), doing, error),
+        }
+    }
+
+    /// What a manager of a cluster has decided about an open.
+    pub(crate) fn of_opening(path: &NsPath, opening: &OpeningError) -> Self {
+        match opening {
+            OpeningError::Names(error) => Self::of_namespace(&"open", error),
+            OpeningError::Wait { seconds, .. } => {
+                Error::Wait { seconds: *seconds, text: format!("Cannot open {path} now: {opening}") }
+            }
+            error => Self::of_code(error.code(), &format_args!("open {path}"), error),
+        }
+    }
+
+    /// What came of having a file read for its checksum.
+    pub(crate) fn of_sum(path: &NsPath, error: &SumError) -> Self {
+        match error {
+            SumError::Opening(error) => Self::of_opening(path, error),
+            SumError::NotRead { .. } => {
+                Self::of_code(error.code(), &format_args!("compute the checksum of {path}"), error)
+            }
+        }
+    }
+
+    /// `what` is not offered here.
+    #[must_use]
+    pub fn unsupported(what: &str) -> Self {
+        Self::new(ErrorCode::Unsupported, format!("{what} is not supported by this server"))
+    }
+
+    /// No such handle.
+    #[must_use]
+    pub fn not_open() -> Self {
+        Self::new(ErrorCode::Stale, "The file handle does not refer to an open file of this session")
+    }
+
+    /// Another handle of the same writer has taken the file over.
+    #[must_use]
+    pub fn fenced(path: &NsPath) -> Self {
+        Self::new(
+            ErrorCode::Stale,
+            format!(
+                "{path} has been opened again by another connection of its writer; this handle can change nothing any more"
+            ),
+        )
+    }
+}
+
+/// What stands between the verb and an error that does not begin with a path.
+fn colon(error: &NsError) -> &'static str {
+    match error {
+        NsError::Kv(_) | NsError::OutOfNumbers => ":",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_read_well_with_and_without_a_path() {
+        let text = |error: &NsError| Error::of_namespace(&"mkdir", error).text().to_owned();
+        assert_eq!(text(&NsError::Exists("/a".into())), "Cannot mkdir /a: exists already");
+        assert!(text(&NsError::OutOfNumbers).starts_with("Cannot mkdir: the next range"));
+    }
+}

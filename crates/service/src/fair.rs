@@ -1,0 +1,514 @@
+//! Who is next, where several want the same and not all can have it at once: by start-time fair queueing, first among users, then
+//! among the connections of the user whose turn it is.
+//!
+//! Each user has a clock that is put forward by the bytes it was granted; the one whose clock is furthest behind is next. Who comes
+//! anew, or after a pause, starts where the others are: nobody saves up for later, and nobody has to make up for what it took while
+//! nobody else wanted it.
+//!
+//! That alone would not do: who has one connection has one grant at a time, and what all grants use together (disk, processors) would be
+//! left to it in one part of as many as there are grants. So a user has at most [`LEAD`] more of them at a time than another one who
+//! is busy too. A user alone has them all.
+//!
+//! And recordings go before readers, readers before movers ([`Class`]): while some are busy, all of the classes behind them together have
+//! no more grants at a time than these have, or one. Nobody is kept waiting for ever, and who records finds the machine half free at least.
+//!
+//! Decisions only: no threads, no locks; the time is handed in.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+/// Those who are remembered although they want nothing are looked through when there are so many more than those who do.
+const IDLE_MAX: usize = 64;
+/// Grants that a user may have more at a time than another busy one: with 1, one connection beside many of another user has a third of
+/// what all grants use, or more.
+const LEAD: usize = 1;
+/// Who comes back so soon after the end of a grant, or within twice the time that its grants take, was busy all the time: it is not
+/// its client that it waits for. Those who come back later are limited by themselves, and nobody makes way for them.
+const BREATH: Duration = Duration::from_millis(5);
+const BREATH_MAX: Duration = Duration::from_millis(100);
+
+/// What data is moved for; what comes first goes before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Class {
+    /// A client writes: what is not taken from it in time may be lost.
+    Record,
+    /// A client reads.
+    Read,
+    /// Copies between servers, and within one.
+    Move,
+}
+
+/// How many there are.
+const CLASSES: usize = 3;
+
+impl Class {
+    fn place(self) -> usize {
+        self as usize
+    }
+}
+
+/// Who has grants: a user, or a class.
+#[derive(Clone, Copy)]
+struct Busy {
+    /// Grants that have not ended.
+    verified: usize,
+    waiting: usize,
+    /// When the last grant was given, and when the last one ended.
+    began: Option<Instant>,
+    ended: Option<Instant>,
+    /// How long after that it still counts as busy.
+    breath: Duration,
+    /// The least that it may be.
+    breath_min: Duration,
+}
+
+impl Busy {
+    const IDLE: Self = Self { verified: 0, waiting: 0, began: None, ended: None, breath: BREATH, breath_min: BREATH };
+    /// A class has no breath of its own: one client that sends a packet now and then would keep all others back between them.
+    const CLASS: Self = Self { breath: Duration::ZERO, breath_min: Duration::ZERO, ..Self::IDLE };
+
+    fn begin(&mut self, now: Instant) {
+        self.waiting = self.waiting.saturating_sub(1);
+        self.verified += 1;
+        self.began = Some(now);
+    }
+
+    fn end(&mut self, now: Instant) {
+        self.verified = self.verified.saturating_sub(1);
+        self.ended = Some(now);
+        let took = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
+        // A long grant (to the disk) often follows several short ones (from the socket).
+        self.breath = (took * 2).max(self.breath / 4 * 3).clamp(self.breath_min, BREATH_MAX);
+    }
+
+    /// How many grants it uses, as far as others are concerned; `None`: it wants none.
+    fn uses(&self, now: Instant) -> Option<usize> {
+        let just_ended = self.ended.is_some_and(|ended| now.saturating_duration_since(ended) < self.breath);
+        (self.verified > 0 || self.waiting > 0 || just_ended).then(|| self.verified.max(1))
+    }
+}
+
+/// A piece of data to be moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Piece<C> {
+    /// By which connection.
+    pub(crate) connection: C,
+    /// What for.
+    pub(crate) class: Class,
+    /// How long it is.
+    pub(crate) bytes: u64,
+}
+
+/// Those who wait: users `U`, who have connections `C`, which wait with a ticket `T`.
+pub(crate) struct Fair<U, C, T> {
+    users: HashMap<U, User<C, T>>,
+    classes: [Busy; CLASSES],
+    /// The users who wait, by their clocks; the number tells equal ones apart, first come first.
+    ready: BTreeMap<Place, U>,
+    /// The clock of the user who was granted something last: where those start who come anew.
+    clock: u64,
+    count: u64,
+}
+
+/// Pieces with their tickets, by when they are to go; the number tells equal ones apart.
+type Line<C, T> = BTreeMap<Place, (Piece<C>, T)>;
+/// A place in a line: the clock and the number.
+type Place = (u64, u64);
+
+struct User<C, T> {
+    clock: u64,
+    /// Its key in `ready`, while it waits.
+    ready: Option<Place>,
+    /// By class.
+    waiting: [Line<C, T>; CLASSES],
+    busy: Busy,
+    connections: HashMap<C, u64>,
+    /// As `Fair::clock`, among its connections.
+    inner: u64,
+}
+
+impl<C, T> User<C, T> {
+    /// The first that waits in one of the classes that may go.
+    fn first(&self, may: [bool; CLASSES]) -> Option<(Place, usize)> {
+        let firsts = self.waiting.iter().enumerate().filter(|(class, _)| may.get(*class) == Some(&true));
+        firsts.filter_map(|(class, waiting)| Some((*waiting.first_key_value()?.0, class))).min()
+    }
+}
+
+impl<U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<U, C, T> {
+    pub(crate) fn new() -> Self {
+        Self { users: HashMap::new(), classes: [Busy::CLASS; CLASSES], ready: BTreeMap::new(), clock: 0, count: 0 }
+    }
+
+    /// `user` wants to move `piece`.
+    pub(crate) fn ask(&mut self, user: &U, piece: Piece<C>, ticket: T) {
+        self.count += 1;
+        let now = self.clock;
+        let entry = self.users.entry(user.clone()).or_insert_with(|| User {
+            clock: now,
+            ready: None,
+            waiting: Default::default(),
+            busy: Busy::IDLE,
+            connections: HashMap::new(),
+            inner: 0,
+        });
+        let start = entry.connections.get(&piece.connection).map_or(entry.inner, |clock| (*clock).max(entry.inner));
+        let place = piece.class.place();
+        entry.waiting[place].insert((start, self.count), (piece, ticket));
+        entry.busy.waiting += 1;
+        self.classes[place].waiting += 1;
+        if entry.ready.is_none() {
+            entry.clock = entry.clock.max(now);
+            let key = (entry.clock, self.count);
+            entry.ready = Some(key);
+            self.ready.insert(key, user.clone());
+        }
+    }
+
+    /// Whose turn it is; it does not wait any more. `None`: nobody's, until somebody's ends.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<T> {
+        let (key, start, class) = self.first_that_may(now)?;
+        let user = self.ready.remove(&key)?;
+        let (clock, _) = key;
+        self.clock = self.clock.max(clock);
+        let entry = self.users.get_mut(&user)?;
+        entry.ready = None;
+        let (first, ticket) = entry.waiting[class].remove(&start)?;
+        entry.busy.begin(now);
+        self.classes[class].begin(now);
+        let (start, _) = start;
+        entry.inner = entry.inner.max(start);
+        entry.connections.insert(first.connection, start.saturating_add(first.bytes));
+        entry.clock = clock.saturating_add(first.bytes);
+        let waiting = entry.busy.waiting;
+        if waiting > 0 {
+            self.count += 1;
+            let key = (entry.clock, self.count);
+            entry.ready = Some(key);
+            self.ready.insert(key, user);
+        }
+        if entry.connections.len() > waiting + IDLE_MAX {
+            // Who is forgotten starts where the others are when it comes again: at most a piece earlier than it would.
+            let wait: HashSet<C> =
+                entry.waiting.iter().flat_map(BTreeMap::values).map(|(piece, _)| piece.connection).collect();
+            entry.connections.retain(|connection, _| wait.contains(connection));
+        }
+        if self.users.len() > self.ready.len() + IDLE_MAX {
+            let clock = self.clock;
+            self.users.retain(|_, user| user.busy.uses(now).is_some() || user.clock > clock);
+        }
+        Some(ticket)
+    }
+
+    /// A grant of `user` for `piece` has ended, whose `bytes` now say how much more than was asked for has been moved.
+    pub(crate) fn end(&mut self, user: &U, piece: Piece<C>, now: Instant) {
+        self.classes[piece.class.place()].end(now);
+        let Some(entry) = self.users.get_mut(user) else { return };
+        entry.busy.end(now);
+        if piece.bytes == 0 {
+            return;
+        }
+        if let Some(clock) = entry.connections.get_mut(&piece.connection) {
+            *clock = clock.saturating_add(piece.bytes);
+        }
+        entry.clock = entry.clock.saturating_add(piece.bytes);
+        if let Some(key) = entry.ready.take() {
+            self.ready.remove(&key);
+            let key = (entry.clock, key.1);
+            entry.ready = Some(key);
+            self.ready.insert(key, user.clone());
+        }
+    }
+
+    /// Which classes may have one more grant: behind busy ones, only while they have not as many as these.
+    fn classes_that_may(&self, now: Instant) -> [bool; CLASSES] {
+        let mut before: Option<usize> = None;
+        self.classes.map(|class| {
+            let may = before.is_none_or(|before| class.verified < before);
+            if let Some(uses) = class.uses(now) {
+                before = Some(before.unwrap_or(0) + uses);
+            }
+            may
+        })
+    }
+
+    /// The waiting user furthest behind that has not [`LEAD`] grants more than the busiest other one, and which of what it waits for
+    /// goes first.
+    fn first_that_may(&self, now: Instant) -> Option<(Place, Place, usize)> {
+        // The two busiest: of a user who is one of them the other counts.
+        let mut most: [Option<usize>; 2] = [None; 2];
+        for busy in self.users.values().filter_map(|user| user.busy.uses(now)) {
+            if Some(busy) > most[0] {
+                most = [Some(busy), most[0]];
+            } else if Some(busy) > most[1] {
+                most[1] = Some(busy);
+            }
+        }
+        let may = |user: &User<C, T>| {
+            let other = if user.busy.uses(now) == most[0] { most[1] } else { most[0] };
+            other.is_none_or(|other| user.busy.verified < other + LEAD)
+        };
+        let classes = self.classes_that_may(now);
+        self.ready.iter().find_map(|(key, user)| {
+            let user = self.users.get(user).filter(|user| may(user))?;
+            let (start, class) = user.first(classes)?;
+            Some((*key, start, class))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece<C>(connection: C, bytes: u64) -> Piece<C> {
+        Piece { connection, class: Class::Record, bytes }
+    }
+
+    /// A machine that moves up to `slots` pieces at a time, and all together at a byte a tick (a microsecond), as a disk does; what each
+    /// user has moved after `ticks`. Every connection asks for its next piece `pause` ticks after the last one was done.
+    fn run(slots: usize, connections: &[(&'static str, u64, u64)], ticks: u64) -> HashMap<&'static str, u64> {
+        let start = Instant::now();
+        let mut fair: Fair<&'static str, usize, usize> = Fair::new();
+        let mut wanted: Vec<u64> = vec![0; connections.len()]; // when it asks next
+        let mut asks: Vec<usize> = (0..connections.len()).collect();
+        let mut under_way: Vec<(usize, u64)> = Vec::new(); // whose, and what is left of it
+        let mut moved = HashMap::new();
+        let mut tick = 0;
+        while tick < ticks {
+            let now = start + Duration::from_micros(tick);
+            asks.retain(|whose| {
+                let due = wanted[*whose] <= tick;
+                if due {
+                    fair.ask(&connections[*whose].0, piece(*whose, connections[*whose].1), *whose);
+                }
+                !due
+            });
+            while under_way.len() < slots {
+                let Some(next) = fair.next(now) else { break };
+                under_way.push((next, connections[next].1));
+            }
+            // A hundred ticks on, in equal parts.
+            let step = 100;
+            let part = (step / under_way.len().max(1) as u64).max(1);
+            for (_, left) in &mut under_way {
+                *left = left.saturating_sub(part);
+            }
+            tick += step;
+            under_way.retain(|(whose, left)| {
+                if *left == 0 {
+                    let (user, bytes, pause) = connections[*whose];
+                    fair.end(&user, piece(*whose, 0), now);
+                    *moved.entry(user).or_default() += bytes;
+                    wanted[*whose] = tick + pause;
+                    asks.push(*whose);
+                }
+                *left > 0
+            });
+        }
+        moved
+    }
+
+    #[test]
+    fn one_connection_beside_two_hundred_of_another_user_keeps_a_third() {
+        for slots in [4, 16, 64] {
+            let alone = run(slots, &[("one", 1000, 200)], 1_000_000)["one"];
+            let mut crowd: Vec<_> = (0..200).map(|n| ("crowd", 850 + n * 37 % 300, 0)).collect();
+            crowd.push(("one", 1000, 200));
+            let moved = run(slots, &crowd, 1_000_000);
+            assert!(moved["one"] * 10 > alone * 3, "{slots}: {moved:?}, alone {alone}");
+            assert!(moved["crowd"] + moved["one"] > 900_000, "{slots}: it is not idle while somebody waits: {moved:?}");
+        }
+    }
+
+    #[test]
+    fn users_share_by_bytes_whatever_they_have_of_connections_and_sizes() {
+        let mut all = vec![("many small", 500, 0); 100];
+        all.extend(vec![("few large", 4000, 0); 20]);
+        let moved = run(16, &all, 2_000_000);
+        let (a, b) = (moved["many small"], moved["few large"]);
+        assert!(a * 100 > b * 90 && b * 100 > a * 90, "{moved:?}");
+    }
+
+    #[test]
+    fn a_user_alone_has_all_grants_and_one_that_waits_for_its_client_is_in_nobodys_way() {
+        let start = Instant::now();
+        let mut fair = Fair::new();
+        let ask_all = |fair: &mut Fair<&str, usize, usize>| (0..20).for_each(|n| fair.ask(&"crowd", piece(n, 1), n));
+        ask_all(&mut fair);
+        let grants = |fair: &mut Fair<&str, usize, usize>, now| std::iter::from_fn(|| fair.next(now)).count();
+        assert_eq!(grants(&mut fair, start), 20);
+        (0..20).for_each(|n| fair.end(&"crowd", piece(n, 0), start));
+        fair.ask(&"slow", piece(100, 1), 100);
+        assert_eq!(fair.next(start), Some(100));
+        ask_all(&mut fair);
+        assert_eq!(grants(&mut fair, start), 1 + LEAD, "as long as it is busy");
+        fair.end(&"slow", piece(100, 0), start);
+        assert_eq!(grants(&mut fair, start + BREATH / 2), 0, "it may come back at once");
+        assert_eq!(grants(&mut fair, start + BREATH), 20 - 1 - LEAD, "it has not");
+        // Where grants take long, longer pauses between them are no sign of a slow client.
+        (0..20).for_each(|n| fair.end(&"crowd", piece(n, 0), start));
+        let later = start + Duration::from_secs(1);
+        fair.ask(&"slow", piece(100, 1), 100);
+        assert_eq!(fair.next(later), Some(100));
+        let done = later + BREATH * 4;
+        fair.end(&"slow", piece(100, 0), done);
+        ask_all(&mut fair);
+        assert_eq!(grants(&mut fair, done + BREATH * 7), 1 + LEAD);
+        assert_eq!(grants(&mut fair, done + BREATH * 8), 20 - 1 - LEAD);
+    }
+
+    #[test]
+    fn recordings_go_before_readers_and_these_before_movers() {
+        let start = Instant::now();
+        let mut fair: Fair<usize, usize, (Class, usize)> = Fair::new();
+        let of = |class, user| Piece { connection: user, class, bytes: 1 };
+        let ended = |class, user| Piece { bytes: 0, ..of(class, user) };
+        // Each of a user of its own, the last class first.
+        for (class, first) in [(Class::Move, 200), (Class::Read, 100), (Class::Record, 0)] {
+            let many = if class == Class::Record { 3 } else { 50 };
+            (first..first + many).for_each(|user| fair.ask(&user, of(class, user), (class, user)));
+        }
+        let grants = |fair: &mut Fair<usize, usize, (Class, usize)>, now| {
+            let mut verified: Vec<_> = std::iter::from_fn(|| fair.next(now)).collect();
+            verified.sort();
+            [Class::Record, Class::Read, Class::Move]
+                .map(|class| verified.iter().filter(|(of, _)| *of == class).count())
+        };
+        assert_eq!(grants(&mut fair, start), [3, 3, 6], "as many as those before them");
+        // One reader and one mover end; the recordings are as they were, so one of each may follow.
+        fair.end(&100, ended(Class::Read, 100), start);
+        fair.end(&200, ended(Class::Move, 200), start);
+        assert_eq!(grants(&mut fair, start), [0, 1, 1]);
+        // The recordings end, and come back in time to count as busy until then.
+        let end = start + BREATH;
+        (0..3).for_each(|user| fair.end(&user, ended(Class::Record, user), end));
+        assert_eq!(grants(&mut fair, end + BREATH), [0, 0, 0], "they may come back at once");
+        let [_, readers, movers] = grants(&mut fair, end + BREATH * 2);
+        assert_eq!((readers, movers), (46, 43), "nobody records any more");
+    }
+
+    #[test]
+    fn a_recording_that_trickles_keeps_nobody_back_between_its_packets() {
+        let mut now = Instant::now();
+        let mut fair: Fair<usize, usize, Class> = Fair::new();
+        let of = |class, user| Piece { connection: user, class, bytes: 1 };
+        for packet in 0..20 {
+            fair.ask(&0, of(Class::Record, 0), Class::Record);
+            assert_eq!(fair.next(now), Some(Class::Record), "packet {packet}");
+            now += Duration::from_micros(10);
+            fair.end(&0, Piece { bytes: 0, ..of(Class::Record, 0) }, now);
+            now += Duration::from_micros(500);
+            (1..=20).for_each(|user| fair.ask(&user, of(Class::Read, user), Class::Read));
+            assert_eq!(std::iter::from_fn(|| fair.next(now)).count(), 20, "packet {packet}");
+            (1..=20).for_each(|user| fair.end(&user, Piece { bytes: 0, ..of(Class::Read, user) }, now));
+        }
+    }
+
+    #[test]
+    fn a_users_own_recording_passes_its_readers_and_its_readers_are_not_forgotten() {
+        let now = Instant::now();
+        let mut fair: Fair<&str, usize, Class> = Fair::new();
+        let of = |class, connection| Piece { connection, class, bytes: 1000 };
+        (1..10).for_each(|n| fair.ask(&"me", of(Class::Read, n), Class::Read));
+        assert_eq!(fair.next(now), Some(Class::Read));
+        fair.ask(&"me", of(Class::Record, 0), Class::Record);
+        assert_eq!(fair.next(now), Some(Class::Record));
+        assert_eq!(fair.next(now), None, "as many read as record");
+        fair.end(&"me", Piece { bytes: 0, ..of(Class::Read, 1) }, now);
+        assert_eq!(fair.next(now), Some(Class::Read));
+    }
+
+    #[test]
+    fn what_is_moved_beyond_what_was_asked_for_counts_as_well() {
+        let now = Instant::now();
+        let mut fair: Fair<usize, usize, usize> = Fair::new();
+        let mut moved = [0u64; 2];
+        // Both ask for little; the second moves ten times as much in each of its turns.
+        let more = [0, 900];
+        (0..2).for_each(|user| fair.ask(&user, piece(user, 100), user));
+        for _ in 0..10_000 {
+            let user = fair.next(now).unwrap();
+            fair.end(&user, piece(user, more[user]), now);
+            moved[user] += 100 + more[user];
+            fair.ask(&user, piece(user, 100), user);
+        }
+        assert!(moved[0].abs_diff(moved[1]) <= 1000, "{moved:?}");
+    }
+
+    #[test]
+    fn connections_of_a_user_share_by_bytes_too() {
+        let now = Instant::now();
+        let mut fair = Fair::new();
+        let mut verified = [0u64; 2];
+        let sizes = [100, 900];
+        for (connection, bytes) in sizes.into_iter().enumerate() {
+            fair.ask(&"me", piece(connection, bytes), connection);
+        }
+        for _ in 0..10_000 {
+            let connection = fair.next(now).unwrap();
+            fair.end(&"me", piece(connection, 0), now);
+            verified[connection] += sizes[connection];
+            fair.ask(&"me", piece(connection, sizes[connection]), connection);
+        }
+        assert!(verified[0].abs_diff(verified[1]) <= 1000, "{verified:?}");
+    }
+
+    #[test]
+    fn users_take_turns_by_bytes() {
+        let now = Instant::now();
+        let mut fair = Fair::new();
+        let mut verified = [0u64; 2];
+        let sizes = [100, 900];
+        (0..2).for_each(|user| fair.ask(&user, piece(user, sizes[user]), user));
+        for _ in 0..10_000 {
+            let user = fair.next(now).unwrap();
+            fair.end(&user, piece(user, 0), now);
+            verified[user] += sizes[user];
+            fair.ask(&user, piece(user, sizes[user]), user);
+        }
+        assert!(verified[0].abs_diff(verified[1]) <= 1000, "{verified:?}");
+    }
+
+    #[test]
+    fn nobody_saves_up_and_nobody_pays_for_what_others_did_not_want() {
+        let now = Instant::now();
+        let mut fair = Fair::new();
+        for n in 0..1000 {
+            fair.ask(&"early", piece(0, 100), n);
+            assert_eq!(fair.next(now), Some(n));
+            fair.end(&"early", piece(0, 0), now);
+        }
+        // The late one starts where the early one is: they take turns from now on.
+        let mut order = Vec::new();
+        for n in 0..10 {
+            fair.ask(&"early", piece(0, 100), n);
+            fair.ask(&"late", piece(1, 100), 100 + n);
+        }
+        while let Some(ticket) = fair.next(now) {
+            fair.end(if ticket >= 100 { &"late" } else { &"early" }, piece(0, 0), now);
+            order.push(ticket >= 100);
+        }
+        for pair in order.chunks(2) {
+            assert_ne!(pair[0], pair[1], "{order:?}");
+        }
+    }
+
+    #[test]
+    fn who_has_gone_is_forgotten() {
+        let start = Instant::now();
+        let mut fair = Fair::new();
+        for n in 1..100_000u64 {
+            let now = start + Duration::from_millis(n);
+            for user in [n, 0] {
+                fair.ask(&user, piece(n, 1), n);
+                assert_eq!(fair.next(now), Some(n));
+                fair.end(&user, piece(n, 0), now);
+            }
+        }
+        assert!(fair.ready.is_empty());
+        assert!(fair.users.len() <= IDLE_MAX + 2, "{}", fair.users.len());
+        assert!(fair.users.get(&0).is_none_or(|user| user.connections.len() <= IDLE_MAX + 2));
+    }
+}

@@ -1,0 +1,103 @@
+//! Listing a directory: page after page, each read from a view of its own, so that a directory of any size takes little memory
+//! and holds nothing back.
+
+use std::ops::ControlFlow;
+
+use namespace::{NsError, Want};
+use types::{ErrorCode, FileName, Ino, NsPath};
+
+use crate::attributes::Stat;
+use crate::caller::Caller;
+use crate::checksums::FileSums;
+use crate::error::Error;
+use crate::service::Service;
+use crate::session::Session;
+
+/// Entries that are read from one view.
+const ENTRIES_PER_VIEW: usize = 4096;
+
+/// A listing under way.
+pub struct Listing {
+    path: NsPath,
+    directory: Ino,
+    with_stat: bool,
+    after: Option<FileName>,
+}
+
+/// One entry of a directory.
+pub struct ListEntry<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its attributes, if they were asked for.
+    pub stat: Option<Stat>,
+    /// The checksums of a whole file, as far as they are known.
+    pub sums: Option<FileSums>,
+}
+
+impl Service {
+    /// Begins to list `path`.
+    ///
+    /// # Errors
+    /// It is no directory, or may not be read.
+    pub fn list(&self, caller: &Caller, path: NsPath, with_stat: bool) -> Result<Listing, Error> {
+        if let Some(elsewhere) = self.names_elsewhere() {
+            return Err(elsewhere);
+        }
+        let actor = caller.actor();
+        let looked_up = self.names.read(|read| {
+            let directory = namespace::lookup(read, &actor, &path)?;
+            if !directory.is_dir() {
+                return Err(NsError::NotDirectory(path.to_string()));
+            }
+            namespace::permit(&actor, &directory.access, Want::Read, &|| path.to_string())?;
+            Ok(directory.ino)
+        });
+        let directory = looked_up.map_err(|error| Error::of_namespace(&"list", &error))?;
+        Ok(Listing { path, directory, with_stat, after: None })
+    }
+
+    /// Goes on with a listing: each entry is given to `visit`, in the order of names, until it breaks; the entry at which it does is given again next
+    /// time. Says whether there is more.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn list_more(
+        &self,
+        session: &Session,
+        listing: &mut Listing,
+        visit: &mut dyn FnMut(ListEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<bool, Error> {
+        let caller = session.caller();
+        loop {
+            let mut last: Option<Vec<u8>> = None;
+            let mut full = false;
+            let page = self.names.read(|read| {
+                let from = listing.after.as_ref().map(FileName::as_bytes);
+                let more =
+                    namespace::list_visit(read, listing.directory, from, ENTRIES_PER_VIEW, &mut |name, inode| {
+                        let stat = listing.with_stat.then(|| self.show_to(session, &caller, inode));
+                        let sums = inode.content().and_then(|content| content.sums).map(FileSums::from);
+                        if visit(ListEntry { name, stat, sums }).is_break() {
+                            full = true;
+                            return ControlFlow::Break(());
+                        }
+                        last = Some(name.to_vec());
+                        ControlFlow::Continue(())
+                    })?;
+                let last = last.take().map(|name| FileName::new(&name)).transpose()?;
+                Ok((last, full || more))
+            });
+            let (last, more) = page.map_err(|error| Error::of_namespace(&"list", &error))?;
+            if last.is_some() {
+                listing.after = last;
+            } else if !full && more {
+                // Cannot be: more was promised and nothing came.
+                let text = format!("Cannot list {}: the listing does not go on", listing.path);
+                return Err(Error::new(ErrorCode::Internal, text));
+            }
+            if full || !more {
+                return Ok(full);
+            }
+        }
+    }
+}

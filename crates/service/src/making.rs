@@ -1,0 +1,142 @@
+//! Where what a client writes goes: into this node's store, or, on a disk server of a cluster, to all stores that take part.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use disk_server::{Placed, PlacedError};
+use store::{CheckpointSize, PageSum, StoreError, Writer};
+
+use crate::error::Error;
+use crate::striped::{StripedError, StripedFile};
+
+/// A content in the making.
+#[derive(Clone)]
+pub(crate) enum Making {
+    /// In this node's store, and nowhere else.
+    Here(Arc<Writer>),
+    /// In a cluster; this node orders what is done.
+    Placed(Arc<Placed>),
+    /// In a cluster, in units that others may have.
+    Striped(Arc<dyn StripedFile>),
+}
+
+/// Why something was not done with it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MakingError {
+    #[error(transparent)]
+    Here(#[from] StoreError),
+    #[error(transparent)]
+    Placed(#[from] PlacedError),
+    #[error(transparent)]
+    Striped(#[from] StripedError),
+}
+
+impl MakingError {
+    pub(crate) fn told(&self, doing: &dyn Display) -> Error {
+        match self {
+            Self::Here(error) => Error::of_store(doing, error),
+            Self::Placed(error) => Error::of_placed(doing, error),
+            Self::Striped(error) => Error::new(error.code, format!("Cannot {doing}: {error}")),
+        }
+    }
+}
+
+impl Making {
+    /// Writes; `sums`: of each page, if they are known.
+    pub(crate) fn write(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), MakingError> {
+        match (self, sums) {
+            (Self::Here(writer), Some(sums)) => Ok(writer.write_summed(offset, data, sums)?),
+            (Self::Here(writer), None) => Ok(writer.write(offset, data)?),
+            (Self::Placed(placed), sums) => Ok(placed.write(offset, data, sums)?),
+            (Self::Striped(striped), _) => Ok(striped.write(offset, data)?),
+        }
+    }
+
+    /// Reads what was written.
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, MakingError> {
+        match self {
+            Self::Here(writer) => Ok(writer.read(offset, into)?),
+            Self::Placed(placed) => Ok(placed.read(offset, into)?),
+            Self::Striped(striped) => Ok(striped.read(offset, into)?),
+        }
+    }
+
+    /// Cuts or extends.
+    pub(crate) fn truncate(&self, len: u64) -> Result<(), MakingError> {
+        match self {
+            Self::Here(writer) => Ok(writer.truncate(len)?),
+            Self::Placed(placed) => Ok(placed.truncate(len)?),
+            Self::Striped(striped) => Ok(striped.truncate(len)?),
+        }
+    }
+
+    /// What was acknowledged is durable when this returns.
+    pub(crate) fn sync(&self) -> Result<(), MakingError> {
+        match self {
+            Self::Here(writer) => Ok(writer.sync().map(drop)?),
+            Self::Placed(placed) => Ok(placed.sync()?),
+            Self::Striped(striped) => Ok(striped.sync()?),
+        }
+    }
+
+    /// The end of the highest written byte.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Here(writer) => writer.len(),
+            Self::Placed(placed) => placed.len(),
+            Self::Striped(striped) => striped.len(),
+        }
+    }
+
+    /// Whether there are gaps below that.
+    pub(crate) fn gaps(&self) -> bool {
+        match self {
+            Self::Here(writer) => writer.gaps(),
+            Self::Placed(placed) => placed.gaps(),
+            // The units' servers know, and refuse to close those that were announced otherwise.
+            Self::Striped(_) => false,
+        }
+    }
+
+    /// What a power failure cannot undo.
+    pub(crate) fn durable_prefix(&self) -> u64 {
+        match self {
+            Self::Here(writer) => writer.durable_prefix(),
+            Self::Placed(placed) => placed.durable_prefix(),
+            // It is not known here.
+            Self::Striped(_) => 0,
+        }
+    }
+
+    /// See [`Writer::begin_checkpoint`]; of a content that several stores make there is none.
+    pub(crate) fn begin_checkpoint(&self) -> Result<(), MakingError> {
+        match self {
+            Self::Here(writer) => Ok(writer.begin_checkpoint()?),
+            Self::Placed(_) | Self::Striped(_) => Err(PlacedError::NoCheckpoints.into()),
+        }
+    }
+
+    /// See [`Writer::commit_checkpoint`].
+    pub(crate) fn commit_checkpoint(&self) -> Result<(), MakingError> {
+        match self {
+            Self::Here(writer) => Ok(writer.commit_checkpoint()?),
+            Self::Placed(_) | Self::Striped(_) => Err(PlacedError::NoCheckpoints.into()),
+        }
+    }
+
+    /// See [`Writer::roll_back`].
+    pub(crate) fn roll_back(&self) -> Result<bool, MakingError> {
+        match self {
+            Self::Here(writer) => Ok(writer.roll_back()?),
+            Self::Placed(_) | Self::Striped(_) => Ok(false),
+        }
+    }
+
+    /// See [`Writer::checkpoint`].
+    pub(crate) fn checkpoint(&self) -> Result<Option<CheckpointSize>, MakingError> {
+        match self {
+            Self::Here(writer) => Ok(writer.checkpoint()?),
+            Self::Placed(_) | Self::Striped(_) => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Many small new files at once, each with its whole content in one buffer: what batches of requests are made of. Each is checked and refused for
+//! itself.
+//!
+//! In a cluster a new file is opened at the manager ([`Service::open_at_once`]), and made at the disk server that its redirect names.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use disk_server::{DiskServer, VerifiedCapability, WriteGrant};
+use manager::OpenRequest;
+use namespace::{How, OpenWrite};
+use types::{Crc32c, ErrorCode, NsPath, Timestamp};
+
+use crate::answer::Answer;
+use crate::caller::Caller;
+use crate::creates::{Create, Creates, PlacedCreate};
+use crate::error::{Error, Redirect};
+use crate::opening::{Hints, mode_or_usual, to_manager};
+use crate::service::{Role, Service};
+use crate::session::Session;
+use crate::writer_memory::Room;
+
+/// A new file.
+pub struct NewFile {
+    /// Its name.
+    pub path: NsPath,
+    /// A file at the name is replaced.
+    pub replace: bool,
+    /// Its permission bits; none of the lowest nine: the usual ones.
+    pub mode: u16,
+    /// The time of the last change that it is to show, if not that of its close.
+    pub mtime: Option<Timestamp>,
+    /// Where its content is in the buffer.
+    pub data: Range<usize>,
+    /// The checksum of the content.
+    pub crc32c: Crc32c,
+    /// The permission of a cluster's manager to make it.
+    pub capability: Option<Vec<u8>>,
+}
+
+/// New files that are made together; nothing is done before [`NewFiles::begin`].
+pub struct NewFiles<A> {
+    service: Arc<Service>,
+    creates: Arc<Creates<A>>,
+    wanted: Vec<Create<A>>,
+    placed: Vec<PlacedCreate<A>>,
+}
+
+/// A new file whose content follows at another server.
+pub struct OpenAtOnce {
+    /// Its name.
+    pub path: NsPath,
+    /// A file at the name is replaced.
+    pub replace: bool,
+    /// Its permission bits; none of the lowest nine: the usual ones.
+    pub mode: u16,
+    /// How long it will be, in bytes.
+    pub len: u64,
+    /// How the client came here.
+    pub hints: Hints,
+}
+
+impl Service {
+    /// The memory that files in the making may take in all, in bytes.
+    #[must_use]
+    pub fn writers_memory_max(&self) -> usize {
+        self.writer_memory.bytes().most
+    }
+
+    /// Memory for `bytes` that are written at once, until it is dropped; one machine gets no more than is left for the others.
+    ///
+    /// # Errors
+    /// There is none now.
+    pub fn room_for(&self, caller: &Caller, bytes: u64) -> Result<Room, Error> {
+        self.writer_memory.take_bytes(caller.peer.ip(), bytes).ok_or_else(|| {
+            let text = "Cannot take a batch now: the memory for open writes is used up".to_owned();
+            Error::Wait { seconds: 1, text }
+        })
+    }
+
+    /// New files of `session`, whose contents are in `buffer`.
+    #[must_use]
+    pub fn new_files<A: Answer<()>>(self: &Arc<Self>, session: &Session, buffer: Vec<u8>) -> NewFiles<A> {
+        let creates = Creates::new(self, session, buffer);
+        NewFiles { service: Arc::clone(self), creates, wanted: Vec::new(), placed: Vec::new() }
+    }
+
+    /// Opens a new file at a manager, for a client that sends the whole content at once where the answer's redirect says.
+    pub fn open_at_once(&self, caller: &Caller, open: OpenAtOnce, answer: impl Answer<()>) {
+        let OpenAtOnce { path, replace, mode, len, hints } = open;
+        let Role::Manager(manager) = &self.role else {
+            let error = self
+                .names_elsewhere()
+                .unwrap_or_else(|| Error::unsupported("An open in a batch, without the file's data,"));
+            return answer.give(Err(error));
+        };
+        if let Err(error) = caller.may_change(&format_args!("make {path}")) {
+            return answer.give(Err(error));
+        }
+        if self.stores.floor_reached() {
+            return answer.give(Err(no_space(&path)));
+        }
+        let op = OpenWrite {
+            mkpath: true,
+            mode: mode_or_usual(mode),
+            expected_len: Some(len),
+            ..OpenWrite::new(path, how(replace), caller.client.clone(), self.settings.config.boot)
+        };
+        let open_request = OpenRequest { announced: Some(len), at_once: true, ..hints.open_request(caller, &op.path) };
+        let path = op.path.clone();
+        Arc::clone(manager).open_write(open_request, op, move |result| {
+            answer.give(Err(match result {
+                Ok(to) => Error::Redirect(Redirect::from(to)),
+                Err(error) => Error::of_opening(&path, &error),
+            }));
+        });
+    }
+
+    /// What the client may do at this disk server.
+    fn grant_of(
+        &self,
+        disk: &Arc<DiskServer>,
+        caller: &Caller,
+        path: &NsPath,
+        capability: Option<&[u8]>,
+    ) -> Result<WriteGrant, Error> {
+        let Some(capability) = capability else { return Err(to_manager(disk)) };
+        match disk.verified(capability, path, Some(caller.principal)) {
+            Ok(VerifiedCapability::Write(grant)) if grant.is_new() => Ok(grant),
+            Ok(VerifiedCapability::Striped(_)) => Err(Error::unsupported("To make a striped file in a batch")),
+            Ok(_) => {
+                let text = format!("Cannot make {path}: the capability is for an existing file");
+                Err(Error::new(ErrorCode::Denied, text))
+            }
+            Err(error) => Err(Error::of_placed(&format_args!("make {path}"), &error)),
+        }
+    }
+
+    /// Why a content is not taken, whoever's it is.
+    fn refused_content(&self, file: &NewFile, content: &[u8]) -> Result<(), Error> {
+        if self.stores.floor_reached() {
+            return Err(no_space(&file.path));
+        }
+        if Crc32c::of(content) != file.crc32c {
+            let text = format!("Cannot make {}: its content came damaged; send it again", file.path);
+            return Err(Error::new(ErrorCode::Checksum, text));
+        }
+        Ok(())
+    }
+}
+
+impl<A: Answer<()>> NewFiles<A> {
+    /// The buffer that the contents are in.
+    #[must_use]
+    pub fn buffer(&self) -> &[u8] {
+        self.creates.behind()
+    }
+
+    /// One more file. `answer` is told when it is closed: its content and its name are then on the disk.
+    pub fn add(&mut self, file: NewFile, answer: A) {
+        if let Err((error, answer)) = self.take(file, answer) {
+            answer.give(Err(error));
+        }
+    }
+
+    fn take(&mut self, file: NewFile, answer: A) -> Result<(), (Error, A)> {
+        let service = Arc::clone(&self.service);
+        let caller = self.creates.caller();
+        let content = self.creates.behind().get(file.data.clone()).unwrap_or_default();
+        let may = caller.may_change(&format_args!("make {}", file.path));
+        if let Err(error) = may.and_then(|()| service.refused_content(&file, content)) {
+            return Err((error, answer));
+        }
+        let NewFile { path, replace, mode, mtime, data, capability, .. } = file;
+        match &service.role {
+            Role::Alone { .. } => {
+                let op = OpenWrite {
+                    mkpath: true,
+                    mode: mode_or_usual(mode),
+                    expected_len: Some(data.len() as u64),
+                    ..OpenWrite::new(path, how(replace), caller.client.clone(), service.settings.config.boot)
+                };
+                self.wanted.push(Create { op, mtime, data, answer });
+            }
+            Role::Manager(_) => {
+                let text = format!("Cannot make {path} here: open it, and send its data where the answer says");
+                return Err((Error::new(ErrorCode::Unsupported, text), answer));
+            }
+            Role::Disk(disk) => match service.grant_of(disk, caller, &path, capability.as_deref()) {
+                Ok(grant) => self.placed.push(PlacedCreate { path, grant, mtime, data, answer }),
+                Err(error) => return Err((error, answer)),
+            },
+        }
+        Ok(())
+    }
+
+    /// Makes them, side by side.
+    pub fn begin(self) {
+        self.creates.begin(self.wanted);
+        self.creates.begin_placed(self.placed);
+    }
+}
+
+fn how(replace: bool) -> How {
+    if replace { How::Replace } else { How::NewOnly }
+}
+
+fn no_space(path: &NsPath) -> Error {
+    let text = format!("Cannot make {path}: no space left for new data; remove files or add space");
+    Error::new(ErrorCode::NoSpace, text)
+}

@@ -1,0 +1,181 @@
+//! What stands behind a handle: a reader, or the lease on a writer.
+
+use std::sync::Arc;
+
+use disk_server::Permit;
+use store::{AtRest, Reader};
+use types::{Crc32c, ErrorCode, Ino, NsPath, ObjectId, PAGE_SIZE};
+
+use crate::error::Error;
+use crate::fair::Class;
+use crate::lease::WriteAccess;
+use crate::making::MakingError;
+use crate::striped::StripedFile;
+use crate::third_party::{PullJob, Registration};
+
+/// Bytes of a page's checksum, where checksums and pages lie together.
+pub const SUM_LEN: usize = 4;
+
+/// An open file.
+pub struct OpenFile {
+    /// The object behind the name.
+    pub(crate) ino: Ino,
+    /// The content that the handle stays on, whatever happens to the name.
+    pub(crate) object: ObjectId,
+    /// The name at the time of the open.
+    pub path: NsPath,
+    /// Its permission bits at the time of the open.
+    pub(crate) mode: u16,
+    /// How it is open.
+    pub(crate) access: Access,
+    /// Its part in a third-party copy.
+    pub(crate) copying: Copying,
+}
+
+/// What a file has to do with a third-party copy.
+pub(crate) enum Copying {
+    /// Nothing.
+    No,
+    /// Its client lets another server read it, as long as it is open.
+    Allowed { _registration: Registration },
+    /// Another server reads it.
+    ForAnother,
+    /// It is fetched from another server.
+    Fetched(Arc<PullJob>),
+}
+
+impl OpenFile {
+    /// Refuses to let a client change what is fetched from elsewhere.
+    pub(crate) fn must_not_be_fetched(&self) -> Result<(), Error> {
+        match &self.copying {
+            Copying::Fetched(_) => {
+                let text = format!("Cannot change {}: it is the target of a third-party copy", self.path);
+                Err(Error::new(ErrorCode::NotAllowedNow, text))
+            }
+            Copying::No | Copying::Allowed { .. } | Copying::ForAnother => Ok(()),
+        }
+    }
+
+    /// What is fetched from elsewhere is not whole: why not.
+    pub(crate) fn not_fetched(&self) -> Option<Error> {
+        match &self.copying {
+            Copying::Fetched(job) => job.doubt(),
+            Copying::No | Copying::Allowed { .. } | Copying::ForAnother => None,
+        }
+    }
+
+    /// What it is read for: whose turn it is depends on that.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        if matches!(self.copying, Copying::ForAnother) { Class::Move } else { Class::Read }
+    }
+
+    /// Of `bytes` that are moved for it, how many are moved in turns. None of a striped file's: others have to have turns, here or elsewhere,
+    /// before whoever moves them can go on.
+    pub fn in_turns(&self, bytes: usize) -> usize {
+        let is_striped = match &self.access {
+            Access::Read(shown) => shown.is_striped(),
+            Access::Write(access) => access.lease.is_striped,
+        };
+        if is_striped { 0 } else { bytes }
+    }
+
+    /// Ends the third-party copy that it is the target of, if there is one.
+    pub fn stop_copying(&self) {
+        if let Copying::Fetched(job) = &self.copying {
+            job.cancel();
+        }
+    }
+}
+
+/// How a file is open.
+pub(crate) enum Access {
+    /// For reading.
+    Read(Shown),
+    /// For writing (and reading what was written).
+    Write(WriteAccess),
+}
+
+/// What a reader is shown.
+pub(crate) struct Shown {
+    source: Source,
+    /// On a disk server of a cluster: whether it may still be shown.
+    permit: Option<Permit>,
+}
+
+/// Where what a reader is shown comes from.
+enum Source {
+    /// A store of this node.
+    Here(Arc<Reader>),
+    /// The servers of a striped file's units.
+    Striped(Arc<dyn StripedFile>),
+}
+
+impl Shown {
+    pub(crate) fn new(reader: Arc<Reader>, permit: Option<Permit>) -> Self {
+        Self { source: Source::Here(reader), permit }
+    }
+
+    /// A striped file. Whether its units may be shown, their servers know.
+    pub(crate) fn striped(file: Arc<dyn StripedFile>) -> Self {
+        Self { source: Source::Striped(file), permit: None }
+    }
+
+    pub(crate) fn is_striped(&self) -> bool {
+        matches!(self.source, Source::Striped(_))
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        match &self.source {
+            Source::Here(reader) => reader.len(),
+            Source::Striped(file) => file.len(),
+        }
+    }
+
+    pub(crate) fn at_rest(&self) -> Result<Option<AtRest>, MakingError> {
+        match &self.source {
+            Source::Here(reader) => self.still_good(reader.at_rest()?),
+            Source::Striped(_) => Ok(None),
+        }
+    }
+
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, MakingError> {
+        match &self.source {
+            Source::Here(reader) => self.still_good(reader.read(offset, into)?),
+            Source::Striped(file) => Ok(file.read(offset, into)?),
+        }
+    }
+
+    pub(crate) fn read_pages_into(&self, offset: u64, len: usize, into: &mut [u8]) -> Result<usize, MakingError> {
+        match &self.source {
+            Source::Here(reader) => self.still_good(reader.read_pages_into(offset, len, into)?),
+            Source::Striped(file) => {
+                let mut data = vec![0; len];
+                let got = file.read(offset, &mut data)?;
+                with_sums(offset, &data[..got], into);
+                Ok(got)
+            }
+        }
+    }
+
+    /// Gives `what` was read on, if it may be shown after it was read.
+    pub(crate) fn still_good<T>(&self, what: T) -> Result<T, MakingError> {
+        match &self.permit {
+            None => Ok(what),
+            Some(permit) => permit.check().map(|()| what).map_err(MakingError::Placed),
+        }
+    }
+}
+
+/// Puts the checksum of each page of `data`, which lies at `offset` of a file, before it, as pgread sends them.
+pub(crate) fn with_sums(offset: u64, data: &[u8], into: &mut [u8]) {
+    let (mut rest, mut into) = (data, into);
+    let mut room = PAGE_SIZE - usize::try_from(offset % PAGE_SIZE as u64).unwrap_or(0);
+    while !rest.is_empty() {
+        let (page, tail) = rest.split_at(room.min(rest.len()));
+        let (unit, after) = into.split_at_mut(SUM_LEN + page.len());
+        unit[..SUM_LEN].copy_from_slice(&Crc32c::of(page).0.to_be_bytes());
+        unit[SUM_LEN..].copy_from_slice(page);
+        (rest, into, room) = (tail, after, PAGE_SIZE);
+    }
+}

@@ -1,0 +1,65 @@
+//! An open for reading, from a view of the namespace and the store.
+
+use std::sync::Arc;
+
+use store::StoreError;
+use types::{ErrorCode, NsPath, ReplicaId};
+
+use super::Opened;
+use crate::answer::Answer;
+use crate::attributes::Stat;
+use crate::error::Error;
+use crate::open_file::{Access, Copying, OpenFile, Shown};
+use crate::service::Service;
+use crate::session::Session;
+
+/// How often a reader looks again when the content that it found was replaced and deleted under its eyes.
+const LOOKS_MAX: usize = 4;
+
+/// An open for reading.
+pub(super) struct Reading {
+    pub(super) service: Arc<Service>,
+    pub(super) session: Arc<Session>,
+    pub(super) path: NsPath,
+    pub(super) partial: bool,
+    pub(super) with_stat: bool,
+}
+
+impl Reading {
+    pub(super) fn open(self, copying: Copying) -> Result<Opened, Error> {
+        let Self { service, session, path, partial, with_stat } = self;
+        let caller = session.caller();
+        let actor = caller.actor();
+        let mut looks = 0;
+        let (inode, object, reader) = loop {
+            let inode = service
+                .names
+                .read(|read| namespace::open_read(read, &actor, &path, partial))
+                .map_err(|error| Error::of_namespace(&"open", &error))?;
+            let Some(object) = inode.content().map(|content| content.object) else {
+                return Err(Error::new(ErrorCode::NotFile, format!("Cannot open {path}: not a file")));
+            };
+            let replica = ReplicaId::first(object);
+            // What it has written itself, a client sees at once.
+            let reader = match service.own_writer(&session, object) {
+                Some(_) => service.stores.of_replica(replica).and_then(|store| store.open_read_of_writer(replica)),
+                None => service.stores.of_replica(replica).and_then(|store| store.open_read(replica)),
+            };
+            match reader {
+                Ok(reader) => break (inode, object, reader),
+                Err(StoreError::NotFound { .. }) if looks < LOOKS_MAX => looks += 1,
+                Err(error) => return Err(Error::of_store(&format_args!("open {path}"), &error)),
+            }
+        };
+        let stat = with_stat.then(|| Stat { len: reader.len(), ..service.show(&caller, &inode) });
+        let (ino, mode) = (inode.ino, inode.access.mode);
+        let file = OpenFile { ino, object, path, mode, access: Access::Read(Shown::new(reader, None)), copying };
+        let handle = session.handles.insert(move |_| Arc::new(file))?;
+        Ok(Opened { handle, stat })
+    }
+
+    /// The same where the answer is somebody's duty.
+    pub(super) fn answer(self, copying: Result<Copying, Error>, answer: impl Answer<Opened>) {
+        answer.give(copying.and_then(|copying| self.open(copying)));
+    }
+}

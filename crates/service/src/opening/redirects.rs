@@ -1,0 +1,145 @@
+//! At a manager of a cluster: clients are sent to where the bytes are.
+
+use std::sync::Arc;
+
+use disk_server::DiskServer;
+use manager::{Manager, OpenRequest};
+use namespace::OpenWrite;
+use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY};
+use types::{ErrorCode, NsPath};
+
+use super::{Hints, Open, UnitHint};
+use crate::answer::Answer;
+use crate::caller::Caller;
+use crate::error::{Error, Redirect};
+use crate::names::wall_clock;
+use crate::service::{Role, Service};
+
+impl Hints {
+    /// What a manager has to know of `caller`, who opens `path`.
+    pub(crate) fn open_request(&self, caller: &Caller, path: &NsPath) -> OpenRequest {
+        let from = caller.peer.ip().to_canonical();
+        OpenRequest {
+            location: self.location.as_ref().and_then(|location| location.of_client(from)),
+            announced: self.announced,
+            all_refused: self.all_refused,
+            tried: self.tried.clone(),
+            stale_replicas: self.stale_replicas.clone(),
+            is_direct: self.is_direct,
+            ..OpenRequest::new(wall_clock(), path.clone(), from, caller.actor())
+        }
+    }
+}
+
+impl Service {
+    /// An open for reading at a manager.
+    pub(super) fn redirect_reader(&self, manager: &Manager, caller: &Caller, open: &Open) -> Error {
+        let unit = match unit_of(open.hints.unit, UNIT_OF_KEY, |unit| unit.of) {
+            Ok(unit) => unit,
+            Err(error) => return error,
+        };
+        match manager.open_read(&open.hints.open_request(caller, &open.path), &open.path, open.partial, unit) {
+            Ok(to) => Error::Redirect(Redirect::with_units(to)),
+            Err(error) => Error::of_opening(&open.path, &error),
+        }
+    }
+
+    /// An open for writing at a manager.
+    pub(super) fn redirect_writer<T>(
+        &self,
+        manager: &Arc<Manager>,
+        caller: &Caller,
+        hints: &Hints,
+        op: OpenWrite,
+        answer: impl Answer<T>,
+    ) {
+        let path = op.path.clone();
+        let unit = match unit_of(hints.unit, UNIT_WRITER_KEY, |unit| unit.writing) {
+            Ok(unit) => unit,
+            Err(error) => return answer.give(Err(error)),
+        };
+        let open_request = hints.open_request(caller, &path);
+        let done = move |result: Result<manager::Redirect, manager::OpeningError>| {
+            answer.give(Err(match result {
+                Ok(to) => Error::Redirect(Redirect::with_units(to)),
+                Err(error) => Error::of_opening(&path, &error),
+            }));
+        };
+        match unit {
+            Some((unit, writing)) => {
+                let which = (writing, unit, op.resume.is_some());
+                manager.open_unit_write(open_request, which, done);
+            }
+            None => manager.open_write(open_request, op, done),
+        }
+    }
+
+    /// A cut by name at a manager: the disk server that orders the changes of the file makes it.
+    pub(crate) fn redirect_truncate(
+        &self,
+        manager: &Arc<Manager>,
+        caller: &Caller,
+        hints: &Hints,
+        op: OpenWrite,
+        answer: impl Answer<()>,
+    ) {
+        // Whoever writes a file cuts it by its handle. But one who comes from a server that is gone goes on with what it had begun there.
+        let goes_on = !hints.tried.is_empty();
+        match self.writes.of_caller(&self.names, caller, &op.path) {
+            Ok(own) if own.is_empty() || goes_on => self.redirect_writer(manager, caller, hints, op, answer),
+            Ok(_) => {
+                let text = format!("Cannot truncate {}: you are writing it; truncate the open file", op.path);
+                answer.give(Err(Error::new(ErrorCode::Busy, text)));
+            }
+            Err(error) => answer.give(Err(Error::of_namespace(&"truncate", &error))),
+        }
+    }
+
+    /// Where a client goes that asks this node for names; `None`: they are here.
+    #[must_use]
+    pub fn names_elsewhere(&self) -> Option<Error> {
+        match &self.role {
+            Role::Disk(disk) => Some(to_manager(disk)),
+            Role::Alone { .. } | Role::Manager(_) => None,
+        }
+    }
+
+    /// Where the content of `path` is, as host and port; none: here, or it has none.
+    ///
+    /// # Errors
+    /// Nothing is there, or it cannot be read now.
+    pub fn locate(&self, caller: &Caller, path: &NsPath, hints: &Hints) -> Result<Vec<(String, u16)>, Error> {
+        if let Role::Manager(manager) = &self.role {
+            let found = manager.locate(&hints.open_request(caller, path), path);
+            let found = found.map_err(|error| Error::of_opening(path, &error))?;
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        self.names
+            .read(|read| namespace::lookup(read, &caller.actor(), path))
+            .map_err(|error| Error::of_namespace(&"locate", &error))?;
+        Ok(Vec::new())
+    }
+}
+
+/// The manager is to be asked.
+pub(crate) fn to_manager(disk: &DiskServer) -> Error {
+    match disk.manager() {
+        Some((host, port)) => Error::Redirect(Redirect { host, port, words: String::new() }),
+        None => Error::Wait { seconds: 1, text: "This disk server has not heard of its manager yet".into() },
+    }
+}
+
+/// Which unit of a striped file an open means, and of which; `None`: the file.
+fn unit_of<T>(
+    unit: Option<UnitHint>,
+    key: &str,
+    of: impl FnOnce(UnitHint) -> Option<T>,
+) -> Result<Option<(u8, T)>, Error> {
+    let Some(unit) = unit else { return Ok(None) };
+    unit.number.zip(of(unit)).map(Some).ok_or_else(|| {
+        let text = format!("To open a stripe unit, give its number in {UNIT_KEY} and its file in {key}");
+        Error::new(ErrorCode::Invalid, text)
+    })
+}

@@ -1,0 +1,402 @@
+//! An open at a disk server of a cluster: what may be done stands in the permission that the manager gave with its redirect.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use disk_server::{DiskServer, Placed, PlacedError, ReadGrant, StripedGrant, VerifiedCapability};
+use node::StripedRights;
+use types::stale_replicas::{STALE_REPLICAS_KEY, StaleReplica};
+use types::{Ino, NsPath, ObjectId, Timestamp, WriterToken};
+
+use super::redirects::to_manager;
+use super::{Hints, Intent, Open, Opened, mode_or_usual, no_new_target, origin_of, source_to_write};
+use crate::answer::Answer;
+use crate::attributes::Stat;
+use crate::caller::Caller;
+use crate::error::{Error, Redirect};
+use crate::lease::{GoesOn, Lease, LeaseFacts, LeaseState, WriteAccess};
+use crate::making::{Making, MakingError};
+use crate::missing::Missing;
+use crate::names::wall_clock;
+use crate::open_file::{Access, Copying, OpenFile, Shown};
+use crate::open_writes::OpenWrites;
+use crate::service::{Role, Service};
+use crate::session::Session;
+use crate::striped::{StripedOpen, Striper};
+use crate::third_party::{Grant, OpenRequest, Part, PullJob, PullSource, addresses_of};
+use crate::workers::apart;
+use crate::writers::{Begin, Owner, TakeUp};
+
+/// What a client wants at a disk server.
+struct AtDisk {
+    service: Arc<Service>,
+    session: Arc<Session>,
+    caller: Arc<Caller>,
+    path: NsPath,
+    mode: u16,
+    with_stat: bool,
+    expected_len: Option<u64>,
+    mtime: Option<Timestamp>,
+    /// What the client has been told elsewhere.
+    stale_replicas: Vec<StaleReplica>,
+    /// What else is done with it.
+    copying: Copying,
+    /// It is the target of a third-party copy.
+    fetched: Option<PullSource>,
+}
+
+impl Service {
+    /// An open with the permission that `open` shows.
+    pub(super) fn open_granted(
+        self: &Arc<Self>,
+        disk: &Arc<DiskServer>,
+        session: &Arc<Session>,
+        caller: &Arc<Caller>,
+        mut open: Open,
+        answer: impl Answer<Opened>,
+    ) {
+        if let Part::Fetch { key, origin } = &open.copy {
+            let (key, origin) = (key.clone(), origin.clone());
+            return self.fetch_of_granted(session, caller, open, (&key, origin), answer);
+        }
+        let capability = open.hints.capability.take().unwrap_or_default();
+        let verified = match disk.verified(&capability, &open.path, Some(caller.principal)) {
+            Ok(verified) => verified,
+            Err(error) => return answer.give(Err(Error::of_placed(&format_args!("open {}", open.path), &error))),
+        };
+        if verified.is_to_write()
+            && let Err(error) = caller.may_change(&format_args!("open {} for writing", open.path))
+        {
+            return answer.give(Err(error));
+        }
+        let mut opening = self.at_disk(session, caller, &open);
+        match open.copy.clone() {
+            Part::Source { key, dst } if !verified.is_to_write() => {
+                let origin = origin_of(caller);
+                let permission = Some(verified.clone());
+                return self.workers.on_worker(answer, move |answer| {
+                    let grant =
+                        addresses_of(&dst).map(|to| Grant { path: opening.path.clone(), to, origin, permission });
+                    match grant.and_then(|grant| opening.service.third_party.rendezvous.allow(key, grant)) {
+                        Ok(registration) => opening.copying = Copying::Allowed { _registration: registration },
+                        Err(error) => return answer.give(Err(error)),
+                    }
+                    opening.read_or_striped(verified, answer);
+                });
+            }
+            Part::Source { .. } | Part::Fetch { .. } => return answer.give(Err(source_to_write())),
+            Part::Target { key, server, path } if verified.is_to_write() => {
+                let makes = matches!(open.intent, Intent::Write(super::How::NewOnly | super::How::Replace));
+                let source =
+                    if makes { self.source_of(caller, &open, key, server, path) } else { Err(no_new_target()) };
+                match source {
+                    Ok(source) => opening.fetched = Some(source),
+                    Err(error) => return answer.give(Err(error)),
+                }
+            }
+            Part::Target { .. } | Part::None => {}
+        }
+        match verified {
+            VerifiedCapability::Read(reading) => answer.give(opening.read(reading)),
+            VerifiedCapability::Striped(grant) => opening.striped_apart(grant, answer),
+            VerifiedCapability::Write(writing) => self.workers.on_worker(answer, move |answer| {
+                match writing.attach(opening.path.as_bytes(), opening.expected_len) {
+                    Ok(placed) => opening.write(placed, answer),
+                    Err(error) => {
+                        answer.give(Err(Error::of_placed(&format_args!("open {}", opening.path), &error)));
+                    }
+                }
+            }),
+        }
+    }
+
+    fn at_disk(self: &Arc<Self>, session: &Arc<Session>, caller: &Arc<Caller>, open: &Open) -> AtDisk {
+        AtDisk {
+            service: Arc::clone(self),
+            session: Arc::clone(session),
+            caller: Arc::clone(caller),
+            path: open.path.clone(),
+            mode: mode_or_usual(open.mode),
+            with_stat: open.with_stat,
+            expected_len: open.hints.announced,
+            mtime: open.mtime,
+            stale_replicas: open.hints.stale_replicas.clone(),
+            copying: Copying::No,
+            fetched: None,
+        }
+    }
+
+    /// Another server asks for a file on behalf of a client that has opened it here: the client's permission is good for it, as long as the client has
+    /// the file open.
+    pub(super) fn fetch_of_granted(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        caller: &Arc<Caller>,
+        open: Open,
+        (key, origin): (&[u8], Vec<u8>),
+        answer: impl Answer<Opened>,
+    ) {
+        let opening = AtDisk { copying: Copying::ForAnother, ..self.at_disk(session, caller, &open) };
+        let open_request = OpenRequest { path: opening.path.clone(), from: caller.peer.ip(), origin };
+        let then = Box::new(move |allowed: Result<Option<VerifiedCapability>, Error>| match allowed {
+            Ok(Some(verified)) => opening.read_or_striped(verified, answer),
+            Ok(None) => answer.give(Err(Error::unsupported("A third-party copy from here"))),
+            Err(error) => answer.give(Err(error)),
+        });
+        self.third_party.rendezvous.ask(key, open_request, Instant::now(), then);
+    }
+
+    /// A cut by name, with the permission that the manager gave with its redirect: an update in place that this server makes itself.
+    pub(crate) fn truncate_granted(
+        self: &Arc<Self>,
+        disk: &Arc<DiskServer>,
+        session: &Arc<Session>,
+        hints: &Hints,
+        path: NsPath,
+        len: u64,
+        answer: impl Answer<()>,
+    ) {
+        let Some(capability) = &hints.capability else { return answer.give(Err(to_manager(disk))) };
+        let writing = match disk.verified(capability, &path, Some(session.caller().principal)) {
+            Ok(VerifiedCapability::Write(writing)) => writing,
+            Ok(verified) if verified.is_to_write() => {
+                return answer.give(Err(Error::unsupported("To cut a striped file by its name")));
+            }
+            Ok(_) => return answer.give(Err(Error::read_only(&path))),
+            Err(error) => return answer.give(Err(Error::of_placed(&format_args!("truncate {path}"), &error))),
+        };
+        let opening = AtDisk {
+            service: Arc::clone(self),
+            session: Arc::clone(session),
+            caller: session.caller(),
+            path,
+            mode: 0,
+            with_stat: false,
+            expected_len: None,
+            mtime: None,
+            stale_replicas: Vec::new(),
+            copying: Copying::No,
+            fetched: None,
+        };
+        self.workers.on_worker(answer, move |answer| match writing.attach(opening.path.as_bytes(), None) {
+            Ok(placed) => opening.cut(&placed, len, answer),
+            Err(error) => answer.give(Err(Error::of_placed(&format_args!("truncate {}", opening.path), &error))),
+        });
+    }
+}
+
+/// A striped file is being opened, as long as this lives.
+struct UnderWay<'a> {
+    writes: &'a OpenWrites,
+    object: ObjectId,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.writes.lock().end_opening(self.object);
+    }
+}
+
+impl AtDisk {
+    fn read(self, reading: ReadGrant) -> Result<Opened, Error> {
+        let (ino, mode, changed) = reading.attributes();
+        let opening = AtDisk { mode, ..self };
+        let opened = reading.open();
+        let (reader, permit) = opened.map_err(|error| opening.not_shown(&error))?;
+        let (object, len) = (reader.replica().object, reader.len());
+        opening.insert((ino, object), changed, len, Access::Read(Shown::new(reader, Some(permit))))
+    }
+
+    /// The client tells the manager what is lacking here, beside what others lack: it is sent to none of them again.
+    fn not_shown(&self, error: &PlacedError) -> Error {
+        match (Error::of_placed(&format_args!("open {}", self.path), error), error) {
+            (Error::Redirect(to), PlacedError::StaleReplica { stale_replicas, .. }) => {
+                tracing::warn!(path = %self.path, object = %stale_replicas.object, store = %stale_replicas.store, "a reader was sent here for an object that is not here");
+                let words = format!("{STALE_REPLICAS_KEY}={}", stale_replicas.show(&self.stale_replicas));
+                Error::Redirect(Redirect { words, ..to })
+            }
+            (refused, _) => refused,
+        }
+    }
+
+    /// Where the answer is somebody's duty. Does not block.
+    fn read_or_striped(self, verified: VerifiedCapability, answer: impl Answer<Opened>) {
+        match verified {
+            VerifiedCapability::Striped(grant) if !matches!(grant.rights, StripedRights::Write { .. }) => {
+                self.striped_apart(grant, answer);
+            }
+            VerifiedCapability::Read(reading) => answer.give(self.read(reading)),
+            VerifiedCapability::Striped(_) | VerifiedCapability::Write(_) => answer.give(Err(source_to_write())),
+        }
+    }
+
+    /// A striped file, on a thread of its own.
+    fn striped_apart(self, grant: StripedGrant, answer: impl Answer<Opened>) {
+        let manager = match &self.service.role {
+            Role::Disk(disk) => disk.manager(),
+            Role::Alone { .. } | Role::Manager(_) => None,
+        };
+        let (Some(striper), Some(manager)) = (self.service.settings.config.striper.clone(), manager) else {
+            return answer.give(Err(Error::unsupported("A striped file")));
+        };
+        let Some(slot) = self.service.striped_opens.take() else { return answer.give(Err(Error::busy())) };
+        let open = StripedOpen { manager, path: self.path.clone(), grant, expected_len: self.expected_len };
+        apart(answer, move |answer| {
+            self.striped(&*striper.0, open, answer);
+            drop(slot);
+        });
+    }
+
+    /// On a worker. In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
+    fn cut(self, placed: &Arc<Placed>, len: u64, answer: impl Answer<()>) {
+        let owner = self.session.owner();
+        let object = placed.replica().object;
+        let known = (placed.ino(), object, placed.writer());
+        let lease = match self.lease(owner, known, placed.is_new(), Making::Placed(Arc::clone(placed))) {
+            Ok(lease) => lease,
+            Err(error) => return answer.give(Err(error)),
+        };
+        if !self.service.writes.lock().begin_close(object, owner) {
+            let text = format!("{} is being closed at this moment", self.path);
+            return answer.give(Err(Error::Wait { seconds: 1, text }));
+        }
+        self.service.endings.truncate_placed(&lease, placed, len, answer);
+    }
+
+    /// On a worker.
+    fn write(self, placed: Arc<Placed>, answer: impl Answer<Opened>) {
+        let owner = self.session.owner();
+        let object = placed.replica().object;
+        match self.lease(
+            owner,
+            (placed.ino(), object, placed.writer()),
+            placed.is_new(),
+            Making::Placed(Arc::clone(&placed)),
+        ) {
+            Ok(lease) => self.insert_writer(owner, lease, placed.len(), answer),
+            Err(error) => answer.give(Err(error)),
+        }
+    }
+
+    fn insert_writer(mut self, owner: Owner, lease: Arc<Lease>, len: u64, answer: impl Answer<Opened>) {
+        if let Some(mtime) = self.mtime {
+            lease.set_mtime(mtime);
+        }
+        let service = Arc::clone(&self.service);
+        let (ino, object) = (lease.ino, lease.object);
+        if let Some(source) = self.fetched.take() {
+            self.copying = Copying::Fetched(PullJob::new(source, Arc::clone(&lease), owner));
+        }
+        let access = Access::Write(WriteAccess::new(owner, lease, false));
+        match self.insert((ino, object), wall_clock(), len, access) {
+            Ok(opened) => answer.give(Ok(opened)),
+            Err(error) => {
+                service.writes.lock().detach(object, owner, false, Instant::now());
+                answer.give(Err(error));
+            }
+        }
+    }
+
+    /// A striped file. It waits for other servers.
+    fn striped(self, striper: &dyn Striper, open: StripedOpen, answer: impl Answer<Opened>) {
+        let grant = open.grant;
+        let opened = || {
+            let refused = |error| MakingError::from(error).told(&format_args!("open {}", self.path));
+            striper.open(&open).map_err(refused)
+        };
+        let StripedRights::Write { writing, .. } = grant.rights else {
+            let file = match opened() {
+                Ok(file) => file,
+                Err(error) => return answer.give(Err(error)),
+            };
+            let opening = AtDisk { mode: grant.mode, ..self };
+            let (len, access) = (file.len(), Access::Read(Shown::striped(file)));
+            return answer.give(opening.insert((grant.ino, grant.object), grant.mtime, len, access));
+        };
+        let (owner, known) = (self.session.owner(), (grant.ino, grant.object, writing.writer));
+        let begun = self.service.writes.lock().begin_opening(grant.object);
+        let Begin::Yes(before) = begun else { return answer.give(Err(self.busy())) };
+        let opening = UnderWay { writes: &self.service.writes, object: grant.object };
+        let leased = match before.map(|lease| (lease.token(), lease.writer())) {
+            // The same again: its units are open, and opening them anew would take them from whoever writes through the other handle.
+            Some((token, Some(making))) if token == writing.writer => self.lease(owner, known, true, making),
+            Some((token, _)) if token.epoch > writing.writer.epoch => Err(Error::fenced(&self.path)),
+            _ => opened().and_then(|file| self.lease(owner, known, true, Making::Striped(file))),
+        };
+        drop(opening);
+        match leased {
+            Ok(lease) => {
+                let len = lease.writer().map_or(0, |making| making.len());
+                self.insert_writer(owner, lease, len, answer);
+            }
+            Err(error) => answer.give(Err(error)),
+        }
+    }
+
+    fn busy(&self) -> Error {
+        let text = format!("{} is being opened or closed at this moment", self.path);
+        Error::Wait { seconds: 1, text }
+    }
+
+    /// The lease on what this client writes: the one that is there, if it is the same writing or this session's own, or a new one. Whoever held it
+    /// before is fenced.
+    fn lease(
+        &self,
+        owner: Owner,
+        (ino, object, writer): (Ino, ObjectId, WriterToken),
+        fresh: bool,
+        making: Making,
+    ) -> Result<Arc<Lease>, Error> {
+        let before = match self.service.writes.lock().take_up(object, owner) {
+            TakeUp::Yours(lease) => Some(lease),
+            TakeUp::Wait => return Err(self.busy()),
+            TakeUp::Unknown => None,
+        };
+        let mut missing = Missing::default();
+        if let Some(lease) = before {
+            if lease.token() == writer {
+                let still = || self.service.writes.lock().is_attached(object, owner);
+                let open = || Ok(making.clone());
+                return match lease.hand_over(owner, writer, still, open) {
+                    Ok(Some(_)) => Ok(lease),
+                    Ok(None) => Err(Error::fenced(&self.path)),
+                    Err(error) => Err(error.told(&format_args!("open {}", self.path))),
+                };
+            }
+            match lease.go_on_with(owner, writer, &making) {
+                GoesOn::Yes => return Ok(lease),
+                GoesOn::HasLater => return Err(Error::fenced(&self.path)),
+                GoesOn::NotHere => lease.fence(),
+            }
+            // What was refused then nobody has written since.
+            missing.clone_from(&lease.missing.lock());
+        }
+        let facts = LeaseFacts {
+            path: self.path.clone(),
+            caller: Arc::clone(&self.caller),
+            fresh,
+            begun: false,
+            expected_len: self.expected_len,
+            boot: self.service.settings.config.boot,
+            room: Some(self.service.writer_memory.take_regardless(self.caller.peer.ip(), self.expected_len)),
+        };
+        let state = LeaseState { owner: Some(owner), token: writer, writer: Some(making) };
+        let lease = Lease::new((ino, object), facts, state);
+        *lease.missing.lock() = missing;
+        self.service.writes.lock().attach(object, owner, Arc::clone(&lease));
+        Ok(lease)
+    }
+
+    fn insert(
+        self,
+        (ino, object): (Ino, ObjectId),
+        changed: Timestamp,
+        len: u64,
+        access: Access,
+    ) -> Result<Opened, Error> {
+        let stat = self.with_stat.then(|| Stat::bare(ino, len, self.mode, changed));
+        let Self { session, path, mode, copying, .. } = self;
+        let file = move |_| Arc::new(OpenFile { ino, object, path, mode, access, copying });
+        Ok(Opened { handle: session.handles.insert(file)?, stat })
+    }
+}

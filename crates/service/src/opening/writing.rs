@@ -1,0 +1,273 @@
+//! An open for writing, from the committer's answer to the handle: the store's side, who had the file before, what a client left behind.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+use namespace::{Durability, How, NsError, OpenKind, OpenWrite, OpenedWrite, Vouched};
+use store::{NewReplica, StoreError};
+use types::{ErrorCode, ReplicaId, Timestamp};
+
+use super::Opened;
+use crate::answer::Answer;
+use crate::attributes::Stat;
+use crate::caller::Caller;
+use crate::config::Planted;
+use crate::error::Error;
+use crate::lease::{Lease, LeaseFacts, LeaseState, WriteAccess};
+use crate::making::{Making, MakingError};
+use crate::names::wall_clock;
+use crate::open_file::{Access, Copying, OpenFile};
+use crate::service::Service;
+use crate::session::Session;
+use crate::third_party::{PullJob, PullSource};
+use crate::writer_memory::Room;
+use crate::writers::{Owner, TakeUp};
+
+/// An open for writing on its way through the committer.
+pub(super) struct Opening<A> {
+    pub(super) service: Arc<Service>,
+    pub(super) session: Arc<Session>,
+    pub(super) caller: Arc<Caller>,
+    pub(super) op: OpenWrite,
+    pub(super) with_stat: bool,
+    pub(super) room: Option<Room>,
+    /// It is the target of a third-party copy.
+    pub(super) fetched: Option<PullSource>,
+    /// What the file's last change is to be, if the client says so.
+    pub(super) mtime: Option<Timestamp>,
+    /// Who fills it before the client gets the handle.
+    pub(super) verified: Option<SyncSender<(Opened, A)>>,
+}
+
+impl<A: Answer<Opened>> Opening<A> {
+    /// Hands the operation to the committer. Not to be called from a completion.
+    pub(super) fn submit(self, answer: A) {
+        let service = Arc::clone(&self.service);
+        let (op, caller) = (self.op.clone(), Arc::clone(&self.caller));
+        service.names.change(&caller, Durability::Written, op, move |result| self.decided(result, answer));
+    }
+
+    /// Whether this client wrote hidden content for the same path before and went away without a close.
+    pub(super) fn has_own_detached_uploads(&self) -> bool {
+        !self.op.restarted
+            && !self.service.writes.own_detached_uploads(&self.service.names, &self.caller, &self.op.path).is_empty()
+    }
+
+    /// Bytes of an earlier boot that were not synced may be lost without a trace, so the store cannot say that all is
+    /// there; but it says how much is.
+    pub(super) fn after_a_boot(mut self, answer: A) {
+        let found = self.service.writes.of_caller(&self.service.names, &self.caller, &self.op.path);
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return answer.give(Err(Error::of_namespace(&"open", &error))),
+        };
+        if let Some(record) = found.iter().find(|record| record.boot != self.service.settings.config.boot) {
+            let kept_len = match self.service.stores.durable_len(record.replica()) {
+                Ok(kept_len) => kept_len.unwrap_or(0),
+                // Of what is there nobody may say that nothing is.
+                Err(error) => return answer.give(Err(Error::of_store(&format_args!("open {}", self.op.path), &error))),
+            };
+            self.op.vouched = Some(Vouched { object: record.object, all_there: false, kept_len });
+        }
+        self.submit(answer);
+    }
+
+    /// The committer's completion: must not block.
+    fn decided(self, result: Result<OpenedWrite, NsError>, answer: A) {
+        let service = Arc::clone(&self.service);
+        let opened = match result {
+            Ok(opened) => opened,
+            Err(error @ NsError::LostBytes { .. }) => {
+                let refused = Error::of_namespace(&"open", &error);
+                // It was marked by this open; otherwise its grace period goes on.
+                let NsError::LostBytes { object, marked: true, .. } = error else { return answer.give(Err(refused)) };
+                return service.workers.must_do(answer, move |answer| {
+                    self.service.endings.lost(object);
+                    answer.give(Err(refused));
+                });
+            }
+            Err(error) => return self.refused(error, answer),
+        };
+        if opened.dropped.is_empty() {
+            self.proceed(opened, answer);
+        } else {
+            service.workers.must_do(answer, move |answer| {
+                opened.dropped.iter().for_each(|object| self.service.endings.dropped(*object));
+                self.proceed(opened, answer);
+            });
+        }
+    }
+
+    /// A client that repeats an open whose answer it did not get finds its own file in the way.
+    fn refused(mut self, error: NsError, answer: A) {
+        let in_the_way = matches!(error.code(), ErrorCode::Exists | ErrorCode::Busy);
+        if !in_the_way || self.op.restarted || self.op.how == How::Update {
+            return answer.give(Err(Error::of_namespace(&"open", &error)));
+        }
+        let service = Arc::clone(&self.service);
+        service.workers.must_do(answer, move |answer| {
+            let found = self.service.writes.of_caller(&self.service.names, &self.caller, &self.op.path);
+            let writers = self.service.writes.lock();
+            let own = found.is_ok_and(|found| found.iter().any(|record| writers.is_detached(record.object)));
+            drop(writers);
+            if own {
+                self.op.restarted = true;
+                self.submit(answer);
+            } else {
+                answer.give(Err(Error::of_namespace(&"open", &error)));
+            }
+        });
+    }
+
+    fn owner(&self) -> Owner {
+        self.session.owner()
+    }
+
+    /// The namespace has opened it: now the store. Does not block.
+    fn proceed(mut self, opened: OpenedWrite, answer: A) {
+        let fresh = matches!(opened.kind, OpenKind::New | OpenKind::Upload(_));
+        if fresh {
+            return match self.create(opened.replica) {
+                Ok(writer) => {
+                    let lease = self.lease(&opened, true, Some(writer));
+                    self.service.writes.lock().attach(opened.object, self.owner(), Arc::clone(&lease));
+                    self.grant(lease, 0, answer);
+                }
+                Err(error) => {
+                    let error = error.told(&format_args!("open {}", self.op.path));
+                    let (service, token) = (Arc::clone(&self.service), opened.writer);
+                    service.workers.must_do(answer, move |answer| {
+                        self.service.endings.abandon(token);
+                        answer.give(Err(error));
+                    });
+                }
+            };
+        }
+        let taken = {
+            let service = Arc::clone(&self.service);
+            let mut writers = service.writes.lock();
+            if writers.lease(opened.object).is_some_and(|lease| lease.caller.principal != self.caller.principal) {
+                let text = format!("Cannot open {}: another principal is writing it", self.op.path);
+                return answer.give(Err(Error::new(ErrorCode::Busy, text)));
+            }
+            match writers.take_up(opened.object, self.owner()) {
+                TakeUp::Yours(lease) => Some(lease),
+                TakeUp::Wait => None,
+                TakeUp::Unknown => {
+                    let fresh = matches!(opened.kind, OpenKind::Resumed(_));
+                    let lease = self.lease(&opened, fresh, None);
+                    writers.attach(opened.object, self.owner(), Arc::clone(&lease));
+                    Some(lease)
+                }
+            }
+        };
+        let Some(lease) = taken else {
+            let text = format!("{} is being closed at this moment", self.op.path);
+            return answer.give(Err(Error::Wait { seconds: 1, text }));
+        };
+        let service = Arc::clone(&self.service);
+        service.workers.must_do(answer, move |answer| self.take_over(&opened, lease, answer));
+    }
+
+    /// The length that the client has announced.
+    fn announced(&self) -> Option<u64> {
+        match &self.fetched {
+            Some(source) => source.expected_len,
+            None if self.verified.is_some() => None,
+            None => self.op.expected_len,
+        }
+    }
+
+    fn create(&self, replica: ReplicaId) -> Result<Making, MakingError> {
+        let path_hint = self.op.path.as_bytes();
+        let incarnation = self.service.names.incarnation();
+        let new = NewReplica { path_hint, expected_len: self.announced(), incarnation };
+        Ok(Making::Here(self.service.stores.of_replica(replica)?.create(replica, new)?))
+    }
+
+    fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<Making>) -> Arc<Lease> {
+        // It came back to something that has ended meanwhile, or that nobody knew of: the room that it was to find there is missing.
+        let room = self
+            .room
+            .take()
+            .unwrap_or_else(|| self.service.writer_memory.take_regardless(self.caller.peer.ip(), self.announced()));
+        let facts = LeaseFacts {
+            path: self.op.path.clone(),
+            caller: Arc::clone(&self.caller),
+            fresh,
+            begun: opened.kind == OpenKind::Update,
+            expected_len: self.announced(),
+            boot: self.service.settings.config.boot,
+            room: Some(room),
+        };
+        let owner = writer.is_some().then(|| self.owner());
+        Lease::new((opened.ino, opened.object), facts, LeaseState { owner, token: opened.writer, writer })
+    }
+
+    /// On a worker: waits for what the old handle has begun, and opens the store's side.
+    fn take_over(self, opened: &OpenedWrite, lease: Arc<Lease>, answer: A) {
+        let owner = self.owner();
+        let still = || self.service.writes.lock().is_attached(opened.object, owner);
+        let open =
+            || match self.service.stores.of_replica(opened.replica).and_then(|store| store.reopen(opened.replica)) {
+                // Stopped between the namespace's record and the store's.
+                Err(StoreError::NotFound { .. }) if lease.fresh => self.create(opened.replica),
+                result => Ok(Making::Here(result?)),
+            };
+        match lease.hand_over(owner, opened.writer, still, open) {
+            Ok(Some(writer)) => {
+                let len = writer.len();
+                self.grant(lease, len, answer);
+            }
+            Ok(None) => answer.give(Err(Error::fenced(&self.op.path))),
+            Err(error) => {
+                self.service.writes.lock().failed(opened.object, false, Instant::now());
+                answer.give(Err(error.told(&format_args!("open {}", self.op.path))));
+            }
+        }
+    }
+
+    /// Gives the handle out. Does not block.
+    fn grant(self, lease: Arc<Lease>, len: u64, answer: A) {
+        let owner = self.owner();
+        let (ino, object, path) = (lease.ino, lease.object, self.op.path.clone());
+        if let Some(mtime) = self.mtime {
+            lease.set_mtime(mtime);
+        }
+        let found = self.service.names.read(|read| namespace::stat_ino(read, ino));
+        // A file that is overwritten keeps its permission bits.
+        let mode = found.as_ref().map_or_else(|_| *lease.mode.get_or_init(|| self.op.mode), |inode| inode.access.mode);
+        let stat = self.with_stat.then(|| match &found {
+            Ok(inode) if !lease.fresh => Stat { len, ..self.service.show(&self.caller, inode) },
+            _ => Stat::bare(ino, len, mode, wall_clock()),
+        });
+        if self.verified.is_some() {
+            // Until it is filled. Whatever comes between, nobody closes it as whole.
+            lease.missing.lock().refused(0, u64::MAX, ErrorCode::InProgress);
+        }
+        let unfenced = self.service.settings.has(Planted::ForgetFence);
+        let copying = match self.fetched {
+            Some(source) => Copying::Fetched(PullJob::new(source, Arc::clone(&lease), owner)),
+            None => Copying::No,
+        };
+        let inserted = self.session.handles.insert(move |_| {
+            let access = Access::Write(WriteAccess::new(owner, lease, unfenced));
+            Arc::new(OpenFile { ino, object, path, mode, access, copying })
+        });
+        match inserted {
+            Ok(handle) => {
+                let opened = Opened { handle, stat };
+                match self.verified {
+                    // There is room for the one.
+                    Some(verified) => drop(verified.send((opened, answer))),
+                    None => answer.give(Ok(opened)),
+                }
+            }
+            Err(reason) => {
+                self.service.writes.lock().detach(object, owner, false, Instant::now());
+                answer.give(Err(reason.into()));
+            }
+        }
+    }
+}

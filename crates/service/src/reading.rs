@@ -1,0 +1,134 @@
+//! Reading an open file: verified bytes into the caller's buffer.
+
+use std::sync::Arc;
+
+use store::AtRest;
+use types::PAGE_SIZE;
+
+use crate::error::Error;
+use crate::making::MakingError;
+use crate::open_file::{Access, OpenFile, SUM_LEN, with_sums};
+
+impl OpenFile {
+    /// How long the file is, in bytes, for who has opened it so.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match &self.access {
+            Access::Read(shown) => shown.len(),
+            Access::Write(access) => access.lease.writer().map_or(0, |writer| writer.len()),
+        }
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many of the `len` bytes at `offset` there are.
+    #[must_use]
+    pub fn bounded(&self, offset: u64, len: u32) -> usize {
+        within(self.len(), offset, len)
+    }
+
+    /// Reads what there is at `offset`, up to the length of `into`; says how many bytes that are.
+    ///
+    /// # Errors
+    /// Nothing of `into` counts.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
+        match &self.access {
+            Access::Read(shown) => shown.read(offset, into),
+            Access::Write(access) => access.hold()?.writer().read(offset, into),
+        }
+        .map_err(|error| self.not_read(&error))
+    }
+
+    /// Reads as [`OpenFile::read`] does, each page with its CRC32C (big-endian, 4 bytes) before it; says how many bytes of data that are. `into` has
+    /// room for [`framed_len`] bytes.
+    ///
+    /// # Errors
+    /// Nothing of `into` counts.
+    pub fn read_pages(&self, offset: u64, len: usize, into: &mut [u8]) -> Result<usize, Error> {
+        if len == 0 {
+            return Ok(0);
+        }
+        match &self.access {
+            Access::Read(shown) => shown.read_pages_into(offset, len, into).map_err(|error| self.not_read(&error)),
+            Access::Write(access) => {
+                let mut data = vec![0; len];
+                let read = access.hold()?.writer().read(offset, &mut data);
+                let n = read.map_err(|error| self.not_read(&error))?;
+                with_sums(offset, &data[..n], into);
+                Ok(n)
+            }
+        }
+    }
+
+    fn not_read(&self, error: &MakingError) -> Error {
+        error.told(&format_args!("read {}", self.path))
+    }
+}
+
+/// A file of which many ranges are read.
+pub struct Vectored {
+    file: Arc<OpenFile>,
+    /// As it was when the first of its ranges was read.
+    at_rest: Option<AtRest>,
+}
+
+impl Vectored {
+    /// Bytes that [`Vectored::read`] may write to behind those that it was asked for.
+    pub const MARGIN: usize = AtRest::MARGIN;
+
+    /// Of `file`.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn new(file: Arc<OpenFile>) -> Result<Self, Error> {
+        let at_rest = match &file.access {
+            Access::Read(shown) => shown.at_rest().map_err(|error| file.not_read(&error))?,
+            Access::Write(_) => None,
+        };
+        Ok(Self { file, at_rest })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &OpenFile {
+        &self.file
+    }
+
+    /// How many of the `len` bytes at `offset` there are.
+    #[must_use]
+    pub fn bounded(&self, offset: u64, len: u32) -> usize {
+        match &self.at_rest {
+            Some(at_rest) => within(at_rest.len(), offset, len),
+            None => self.file.bounded(offset, len),
+        }
+    }
+
+    /// Reads `len` bytes to the beginning of `room`, which has [`Vectored::MARGIN`] bytes more.
+    ///
+    /// # Errors
+    /// Nothing of `room` counts.
+    pub fn read(&self, offset: u64, len: usize, room: &mut [u8]) -> Result<usize, Error> {
+        if let (Some(at_rest), Access::Read(shown)) = (&self.at_rest, &self.file.access) {
+            let read = at_rest.read(offset, len, room).map_err(MakingError::from);
+            if read.and_then(|read| shown.still_good(read)).map_err(|error| self.file.not_read(&error))? {
+                return Ok(len);
+            }
+        }
+        self.file.read(offset, &mut room[..len])
+    }
+}
+
+fn within(end: u64, offset: u64, len: u32) -> usize {
+    usize::try_from(end.saturating_sub(offset).min(u64::from(len))).unwrap_or(0)
+}
+
+/// Bytes of `len` bytes of data at `offset` with the checksums of their pages.
+#[must_use]
+pub fn framed_len(offset: u64, len: usize) -> usize {
+    let lead = usize::try_from(offset % PAGE_SIZE as u64).unwrap_or(0);
+    if len == 0 { 0 } else { len + SUM_LEN * (lead + len).div_ceil(PAGE_SIZE) }
+}

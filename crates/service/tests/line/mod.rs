@@ -1,0 +1,220 @@
+//! A front end for tests: one line asks, one line answers. It uses the service's public API and nothing else, as the next front ends will.
+//!
+//! | line | answer |
+//! | --- | --- |
+//! | `create NAME PATH [WORDS]` (also `replace`, `update`, `open`) | `ok LEN` |
+//! | `write NAME OFFSET TEXT`, `close NAME`, `sync NAME` | `ok` |
+//! | `read NAME OFFSET LEN` | `ok TEXT` |
+//! | `stat PATH` | `ok LEN MODE` |
+//! | `list PATH` | `ok NAME,NAME` |
+//! | `mkdir PATH`, `remove PATH`, `rename FROM TO`, `chmod PATH MODE` | `ok` |
+//! | `checksum PATH` | `ok CRC32C` |
+//!
+//! What is not done is answered with `error CODE TEXT`, `wait SECONDS TEXT` or `redirect HOST:PORT WORDS`. NAME is what the client calls the open file;
+//! WORDS are what a redirect gave.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use service::{
+    Answer, Caller, Change, Error, Handle, Hints, How, Intent, Open, Opened, Part, Principal, Service, Session,
+};
+use types::{ClientIdentity, NsPath};
+
+/// One client's connection.
+pub struct Connection {
+    service: Arc<Service>,
+    session: Arc<Session>,
+    files: HashMap<String, Handle>,
+}
+
+/// The answer to a request, from whichever thread it comes.
+struct Later<T>(Sender<Result<T, Error>>);
+
+impl<T: Send + 'static> Answer<T> for Later<T> {
+    fn give(self, outcome: Result<T, Error>) {
+        // Nobody listens where the client has gone.
+        let _ = self.0.send(outcome);
+    }
+}
+
+fn later<T>() -> (Later<T>, Receiver<Result<T, Error>>) {
+    let (sender, receiver) = channel();
+    (Later(sender), receiver)
+}
+
+/// What an answer was. One that was dropped counts as the server's mistake.
+fn waited<T>(receiver: &Receiver<Result<T, Error>>) -> Result<T, Error> {
+    let lost = || Error::new(types::ErrorCode::Internal, "the request was dropped");
+    receiver.recv().unwrap_or_else(|_| Err(lost()))
+}
+
+/// Who a test's client is.
+pub fn client(user: &str, pid: u32) -> ClientIdentity {
+    ClientIdentity { user: user.to_owned(), pid, host: "127.0.0.1".to_owned(), ..ClientIdentity::default() }
+}
+
+impl Connection {
+    /// Of `client`, who acts as `principal`.
+    pub fn new(service: &Arc<Service>, principal: &Principal, client: ClientIdentity) -> Self {
+        let caller = Caller::new(principal, ([127, 0, 0, 1], 1).into(), "line").with_client(client);
+        let session = service.session(caller);
+        service.enrol(&session);
+        Self { service: Arc::clone(service), session, files: HashMap::new() }
+    }
+
+    /// The client goes without a word.
+    pub fn hang_up(self) {
+        self.service.end_session(&self.session);
+    }
+
+    /// Answers one line.
+    pub fn ask(&mut self, line: &str) -> String {
+        match self.answer(line) {
+            Ok(text) if text.is_empty() => "ok".to_owned(),
+            Ok(text) => format!("ok {text}"),
+            Err(Error::Refused { code, text }) => format!("error {code:?} {text}"),
+            Err(Error::Wait { seconds, text }) => format!("wait {seconds} {text}"),
+            Err(Error::Redirect(to)) => format!("redirect {}:{} {}", to.host, to.port, to.words),
+        }
+    }
+
+    fn answer(&mut self, line: &str) -> Result<String, Error> {
+        let mut words = line.split(' ');
+        let mut next = || words.next().unwrap_or_default();
+        let verb = next();
+        match verb {
+            "open" | "create" | "replace" | "update" => {
+                let (name, path, words) = (next(), path(next())?, next());
+                let intent = match verb {
+                    "create" => Intent::Write(How::NewOnly),
+                    "replace" => Intent::Write(How::Replace),
+                    "update" => Intent::Write(How::Update),
+                    _ => Intent::Read,
+                };
+                self.open(name, path, intent, words)
+            }
+            "write" => {
+                let (name, offset, text) = (next(), number(next())?, next());
+                self.file(name)?.write(offset, text.as_bytes(), None).map(|()| String::new())
+            }
+            "read" => {
+                let (name, offset, len) = (next(), number(next())?, number(next())?);
+                let file = self.file(name)?;
+                let mut buffer = vec![0; file.bounded(offset, u32::try_from(len).unwrap_or(u32::MAX))];
+                let n = file.read(offset, &mut buffer)?;
+                Ok(String::from_utf8_lossy(&buffer[..n]).into_owned())
+            }
+            "sync" => self.file(next())?.sync().map(|()| String::new()),
+            "close" => self.close(next()),
+            "stat" => {
+                let stat = self.service.stat(&self.session, &"stat", &path(next())?)?;
+                Ok(format!("{} {:o}", stat.len, stat.mode))
+            }
+            "list" => self.list(path(next())?),
+            "mkdir" => self.change(Change::Mkdir { path: path(next())?, mode: 0, parents: false }),
+            "remove" => self.change(Change::Remove(path(next())?)),
+            "chmod" => {
+                let (path, bits) = (path(next())?, u16::from_str_radix(next(), 8));
+                self.change(Change::Chmod { path, mode: bits.map_err(|_| wrong("no mode"))? })
+            }
+            "rename" => {
+                let (from, to) = (path(next())?, path(next())?);
+                self.change(Change::Rename { from, to })
+            }
+            "checksum" => {
+                let (answer, receiver) = later();
+                self.service.checksums(&self.session.caller(), &path(next())?, answer);
+                Ok(format!("{:08x}", waited(&receiver)?.crc32c.0))
+            }
+            _ => Err(wrong("no such verb")),
+        }
+    }
+
+    fn open(&mut self, name: &str, path: NsPath, intent: Intent, words: &str) -> Result<String, Error> {
+        let open = Open {
+            path,
+            intent,
+            make_parents: false,
+            mode: 0,
+            hidden_until_closed: false,
+            partial: false,
+            with_stat: true,
+            mtime: None,
+            go_on: None,
+            copy: Part::None,
+            template: None,
+            hints: hints(words),
+        };
+        let (answer, receiver) = later();
+        self.service.open(&self.session, open, answer);
+        let Opened { handle, stat } = waited(&receiver)?;
+        self.files.insert(name.to_owned(), handle);
+        Ok(stat.map_or(0, |stat| stat.len).to_string())
+    }
+
+    fn file(&self, name: &str) -> Result<Arc<service::OpenFile>, Error> {
+        let handle = self.files.get(name).ok_or_else(Error::not_open)?;
+        self.service.file(&self.session, *handle)
+    }
+
+    fn close(&mut self, name: &str) -> Result<String, Error> {
+        let handle = *self.files.get(name).ok_or_else(Error::not_open)?;
+        let (answer, receiver) = later();
+        if let Some(work) = self.service.close(&self.session, handle, answer) {
+            work.run();
+        }
+        waited(&receiver).map(|()| String::new())
+    }
+
+    fn change(&self, change: Change) -> Result<String, Error> {
+        let (answer, receiver) = later();
+        self.service.change(&self.session.caller(), change, answer);
+        waited(&receiver).map(|()| String::new())
+    }
+
+    fn list(&self, path: NsPath) -> Result<String, Error> {
+        let mut listing = self.service.list(&self.session.caller(), path, false)?;
+        let mut names = String::new();
+        // Few at a time, as a protocol with small messages does it.
+        let mut room = 0;
+        loop {
+            room += 2;
+            let more = self.service.list_more(&self.session, &mut listing, &mut |entry| {
+                if room == 0 {
+                    return ControlFlow::Break(());
+                }
+                room -= 1;
+                let comma = if names.is_empty() { "" } else { "," };
+                let _ = write!(names, "{comma}{}", String::from_utf8_lossy(entry.name));
+                ControlFlow::Continue(())
+            })?;
+            if !more {
+                return Ok(names);
+            }
+        }
+    }
+}
+
+/// What a client shows that was redirected.
+fn hints(words: &str) -> Hints {
+    let capability = words.split('&').find_map(|word| {
+        word.strip_prefix(types::capability::OPAQUE_KEY)?.strip_prefix('=').map(|text| text.as_bytes().to_vec())
+    });
+    Hints { capability, ..Hints::default() }
+}
+
+fn path(text: &str) -> Result<NsPath, Error> {
+    NsPath::parse(text.as_bytes()).map_err(|error| wrong(&error.to_string()))
+}
+
+fn number(text: &str) -> Result<u64, Error> {
+    text.parse().map_err(|_| wrong("no number"))
+}
+
+fn wrong(why: &str) -> Error {
+    Error::new(types::ErrorCode::Invalid, why)
+}

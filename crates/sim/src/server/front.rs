@@ -1,0 +1,144 @@
+//! What clients ask a disk server for, as its front end has it: contents that are written with [`Placed`], and readers with the permit to show what they
+//! read. Each request is a job; those of one client are done in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::Time;
+use cluster::replication::Epoch;
+use disk_server::{Permit, Placed, PlacedError, VerifiedCapability};
+use store::Reader;
+use types::{ErrorCode, ReplicaId};
+
+use super::Server;
+use super::outside::lock;
+use crate::manager::Env;
+use crate::message::{Addr, Capability, Message, Number};
+
+/// After so long a writing is ended whose client is gone.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What a client has open for reading.
+pub(super) struct Held {
+    /// By what it was opened.
+    capability: Capability,
+    reader: Arc<Reader>,
+    permit: Permit,
+}
+
+impl Server {
+    pub(super) fn of_client(&mut self, client: usize, message: Message) {
+        let job = lock(&self.outside).due(Some(client));
+        self.requests.insert(job, (client, message));
+    }
+
+    /// A thread does what a client has asked for.
+    pub(super) fn answer(&mut self, client: usize, message: Message, env: &mut Env<'_>) {
+        match message {
+            Message::Attach { number, capability } => self.attach(client, number, &capability, env),
+            Message::Write { number, replica, epoch, bytes } => {
+                let done = self.done(client, number);
+                match self.placed(replica, epoch) {
+                    Some(placed) => placed.write_then(bytes.offset, &bytes.bytes, None, done),
+                    None => done(Err(PlacedError::Refused(ErrorCode::Stale))),
+                }
+            }
+            Message::Sync { number, replica, epoch } => {
+                let done = self.done(client, number);
+                match self.placed(replica, epoch) {
+                    Some(placed) => placed.sync_then(done),
+                    None => done(Err(PlacedError::Refused(ErrorCode::Stale))),
+                }
+            }
+            Message::Close { number, replica, epoch } => {
+                let done = self.done(client, number);
+                match self.placed(replica, epoch) {
+                    Some(placed) => placed.close(None, false, done),
+                    None => done(Err(PlacedError::Refused(ErrorCode::Stale))),
+                }
+            }
+            Message::Get { number, capability } => {
+                let result = self.read(client, &capability).map_err(|error| error.code());
+                env.send(Addr::Client(client), Message::Got { number, result });
+            }
+            Message::Gone { replica, epoch } => {
+                self.gone.insert(replica, (epoch, env.now + GRACE));
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells a client what became of its request.
+    fn done(&self, client: usize, number: Number) -> impl FnOnce(Result<(), PlacedError>) + Send + use<> {
+        let outside = Arc::clone(&self.outside);
+        move |result| {
+            let result = result.map_err(|error| error.code());
+            lock(&outside).out.push((Addr::Client(client), Message::Done { number, result }));
+        }
+    }
+
+    /// What a client writes that is attached with this epoch.
+    fn placed(&self, replica: ReplicaId, epoch: Epoch) -> Option<&Arc<Placed>> {
+        self.open.get(&replica).filter(|placed| placed.writer().epoch == epoch.0)
+    }
+
+    fn attach(&mut self, client: usize, number: Number, capability: &Capability, env: &Env<'_>) {
+        let done = self.done(client, number);
+        let grant = match self.shell.verified(capability.sealed.as_bytes(), &capability.path, None) {
+            Ok(VerifiedCapability::Write(grant)) => grant,
+            Ok(_) => return done(Err(PlacedError::Refused(ErrorCode::Stale))),
+            Err(error) => return done(Err(error)),
+        };
+        self.writers.insert(grant.replica(), (grant.writer(), env.now));
+        let outside = Arc::clone(&self.outside);
+        grant.attach_then(capability.path.to_string().as_bytes(), None, move |attached| {
+            done(attached.map(|placed| lock(&outside).attached.push(placed)));
+        });
+    }
+
+    /// All of what a client has open, or opens.
+    fn read(&mut self, client: usize, capability: &Capability) -> Result<Arc<[u8]>, PlacedError> {
+        let held = self.readers.remove(&client).filter(|held| held.capability == *capability);
+        let held = match held {
+            Some(held) => held,
+            None => {
+                let grant = match self.shell.verified(capability.sealed.as_bytes(), &capability.path, None)? {
+                    VerifiedCapability::Read(grant) => grant,
+                    _ => return Err(PlacedError::Refused(ErrorCode::Stale)),
+                };
+                let (reader, permit) = grant.open()?;
+                Held { capability: capability.clone(), reader, permit }
+            }
+        };
+        let mut bytes = vec![0; usize::try_from(held.reader.len()).unwrap_or(0)];
+        let read = held.reader.read(0, &mut bytes)?;
+        bytes.truncate(read);
+        held.permit.check()?;
+        self.readers.insert(client, held);
+        Ok(bytes.into())
+    }
+
+    /// Ends writings whose clients have been gone for too long.
+    pub(super) fn end_gone(&mut self, now: Time) {
+        let due: Vec<(ReplicaId, Epoch)> = self
+            .gone
+            .iter()
+            .filter(|(_, (_, until))| now >= *until)
+            .map(|(replica, (epoch, _))| (*replica, *epoch))
+            .collect();
+        for (replica, epoch) in due {
+            // It may come to it yet that it is attached.
+            if self.writers.contains_key(&replica) {
+                self.gone.insert(replica, (epoch, now + GRACE));
+            } else {
+                self.gone.remove(&replica);
+            }
+            let Some(placed) = self.placed(replica, epoch).cloned() else { continue };
+            let outside = Arc::clone(&self.outside);
+            placed.interrupt(move |result| {
+                let result = result.map(drop).map_err(|error| error.code());
+                lock(&outside).graces.push((replica, result));
+            });
+        }
+    }
+}

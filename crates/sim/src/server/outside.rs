@@ -1,0 +1,124 @@
+//! What the real disk server is handed from outside.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cluster::Time;
+use disk_server::{DiskWorld, Notice, Placed};
+use node::{BulkBytes, FromDisk, PeerMessage};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use types::{ErrorCode, NodeId, ReplicaId, StoreId};
+
+use super::Due;
+use crate::manager::server_of_node;
+use crate::message::{Addr, Message};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// What is to be counted of what was noticed.
+#[derive(Default)]
+pub(super) struct Counted {
+    pub(super) left_out: u64,
+    pub(super) differing: u64,
+    pub(super) ended: u64,
+}
+
+/// What has come out of it, until somebody takes it.
+pub(super) struct Outside {
+    pub(super) now: Time,
+    servers: usize,
+    rng: SmallRng,
+    given: u64,
+    pub(super) out: Vec<(Addr, Message)>,
+    pub(super) jobs: BTreeMap<u64, Job>,
+    pub(super) due: Vec<Due>,
+    /// Clients that have come to write.
+    pub(super) attached: Vec<Arc<Placed>>,
+    /// What became of writings whose clients were gone for too long.
+    pub(super) graces: Vec<(ReplicaId, Result<(), ErrorCode>)>,
+    pub(super) emptied: Vec<ReplicaId>,
+    pub(super) counted: Counted,
+}
+
+impl Outside {
+    pub(super) fn new(now: Time, seed: u64, servers: usize) -> Self {
+        Self {
+            now,
+            servers,
+            rng: SmallRng::seed_from_u64(seed),
+            given: 0,
+            out: Vec::new(),
+            jobs: BTreeMap::new(),
+            due: Vec::new(),
+            attached: Vec::new(),
+            graces: Vec::new(),
+            emptied: Vec::new(),
+            counted: Counted::default(),
+        }
+    }
+
+    /// The number of something that a thread is to do.
+    pub(super) fn due(&mut self, client: Option<usize>) -> u64 {
+        self.given += 1;
+        self.due.push(Due { job: self.given, client });
+        self.given
+    }
+}
+
+pub(super) fn lock(outside: &Mutex<Outside>) -> MutexGuard<'_, Outside> {
+    // A run whose server has panicked is over.
+    outside.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) struct World {
+    pub(super) index: usize,
+    pub(super) outside: Arc<Mutex<Outside>>,
+}
+
+impl DiskWorld for World {
+    fn now(&self) -> Time {
+        lock(&self.outside).now
+    }
+
+    fn to_manager(&self, message: FromDisk) {
+        lock(&self.outside).out.push((Addr::Manager, Message::FromDisk(message)));
+    }
+
+    fn to_node(&self, node: NodeId, message: PeerMessage, bulk: Option<Arc<BulkBytes>>) {
+        lock(&self.outside).out.push((server_of_node(node), Message::PeerMessage(message, bulk)));
+    }
+
+    /// Those who know each other are always dialed here.
+    fn keep(&self, _node: NodeId, _address: &str) {}
+
+    fn forget(&self, node: NodeId) {
+        lock(&self.outside).out.push((server_of_node(node), Message::HangUp));
+    }
+
+    fn cut_others(&self) {
+        let mut outside = lock(&self.outside);
+        let others = (0..outside.servers).filter(|other| *other != self.index);
+        outside.out.extend(others.map(|other| (Addr::Server(other), Message::HangUp)));
+    }
+
+    fn run(&self, job: Job) {
+        let mut outside = lock(&self.outside);
+        let number = outside.due(None);
+        outside.jobs.insert(number, job);
+    }
+
+    fn pauses(&self) -> bool {
+        lock(&self.outside).rng.random_ratio(1, 2)
+    }
+
+    fn notice(&self, _store: StoreId, replica: ReplicaId, notice: Notice) {
+        let mut outside = lock(&self.outside);
+        match notice {
+            Notice::Emptied => outside.emptied.push(replica),
+            Notice::LeftOut(_) => outside.counted.left_out += 1,
+            Notice::Differs(_) => outside.counted.differing += 1,
+            Notice::Ended => outside.counted.ended += 1,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! A server's disk: the real store and its log, and what the checks see of it.
+
+use std::sync::Arc;
+
+use cluster::replication::ObjectDigest;
+use disk::{Disk, SimDisk};
+use journal::{Journal, JournalConfig, StreamId};
+use kv::{IndexConfig, LoggedIndex, MemoryEngine};
+use namespace::AtRest;
+use store::{ReplicaState, Store, StoreConfig};
+use types::{BootId, ErrorCode, ReplicaId};
+
+pub(crate) struct Stored {
+    journal: Arc<Journal>,
+    records: Arc<LoggedIndex>,
+    store: Arc<Store>,
+}
+
+impl Stored {
+    /// On a disk that a store may have been on before.
+    pub(crate) fn open(disk: &SimDisk) -> Result<Self, String> {
+        let text = |error: &dyn std::error::Error| error.to_string();
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let streams = vec![StreamId::STORE_INDEX, StreamId::STORE_DATA];
+        let config = JournalConfig { streams, ..JournalConfig::small() };
+        let (journal, _) = Journal::open(Arc::clone(&shared), "journal", config).map_err(|error| text(&error))?;
+        let journal = Arc::new(journal);
+        let (log, engine) = (Arc::clone(&journal), Box::new(MemoryEngine::new()));
+        let (stream, small) = (StreamId::STORE_INDEX, IndexConfig::small());
+        let opened = LoggedIndex::open(log, stream, engine, Arc::clone(&shared), "checkpoint", small);
+        let (records, _) = opened.map_err(|error| text(&error))?;
+        // What fits the small log.
+        let config = StoreConfig {
+            small_max: 8 << 10,
+            segment_bytes: 32 << 10,
+            floor: Some(0),
+            ranges_max: 64,
+            held_pages_max: 3,
+            redo_bytes_max: 40 << 10,
+            snapshot_after_bytes: 128 << 10,
+            settle_step_bytes: 8 << 10,
+            ..StoreConfig::default()
+        };
+        let (store, _) = Store::open(shared, "store", Arc::clone(&journal), Arc::clone(&records) as _, config)
+            .map_err(|error| text(&error))?;
+        Ok(Self { journal, records, store })
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// What stands for the kernel's boot on this disk: another value once something that was not synced may be gone.
+    pub(crate) fn boot(&self, kernel: BootId) -> BootId {
+        self.journal.boot(kernel)
+    }
+
+    /// Whether a write of the log has failed, or any sync of what others were told is written.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.journal.has_failed()
+    }
+
+    /// What a store does now and then. What fails of it is tried again, or has stopped the log.
+    pub(crate) fn tick(&self) {
+        let _ = self.store.tick();
+    }
+
+    /// What is done more rarely.
+    pub(crate) fn sweep(&self) {
+        let _ = self.records.sweep_now().and_then(|_| self.records.checkpoint_now());
+    }
+
+    /// What the replica is, if it is whole.
+    pub(crate) fn whole(&self, replica: ReplicaId) -> Result<Option<ObjectDigest>, ErrorCode> {
+        let status = self.store.status(replica).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
+        Ok(match status.state {
+            ReplicaState::Complete { adler32, crc32c } => Some(ObjectDigest { len: status.len, crc32c, adler32 }),
+            _ => None,
+        })
+    }
+
+    /// All replicas that there are.
+    pub(crate) fn all(&self) -> Result<Vec<ReplicaId>, String> {
+        let replicas = self.store.replicas(None, usize::MAX).map_err(|error| error.to_string())?;
+        Ok(replicas.into_iter().map(|(replica, _)| replica).collect())
+    }
+
+    /// Whether the replica is whole, with this content; otherwise what it is.
+    pub(crate) fn holds(&self, replica: ReplicaId, whole: ObjectDigest) -> Result<(), String> {
+        if self.whole(replica) == Ok(Some(whole)) {
+            return Ok(());
+        }
+        let status = self.store.status(replica).map_err(|error| error.to_string())?;
+        let found = status.map(|status| (status.len, status.state));
+        Err(format!("{found:?} of replica {replica}, and not {whole:?}"))
+    }
+
+    /// For the checks: so much of a replica, with what is not durable; fewer bytes where it ends before.
+    pub(crate) fn written(&self, replica: ReplicaId, offset: u64, len: usize) -> Result<Vec<u8>, ErrorCode> {
+        let reader = self.store.open_read_of_writer(replica).map_err(|error| error.code())?;
+        let mut bytes = vec![0; len];
+        let read = reader.read(offset, &mut bytes).map_err(|error| error.code())?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    /// For the checks: whether a content at rest is here.
+    pub(crate) fn keeps(&self, replica: ReplicaId, at_rest: &AtRest) -> Result<(), String> {
+        let status = self.store.status(replica).map_err(|error| error.to_string())?;
+        let is_it = status.as_ref().is_some_and(|status| match (&status.state, at_rest.sums) {
+            (ReplicaState::Complete { crc32c, .. }, Some(sums)) if at_rest.is_whole => {
+                (status.len, *crc32c) == (at_rest.len, sums.crc32c)
+            }
+            (ReplicaState::InMaking { .. }, _) => false,
+            _ => status.len >= at_rest.len,
+        });
+        let found = status.map(|status| (status.len, status.state));
+        if is_it { Ok(()) } else { Err(format!("{found:?} of replica {replica}, and not {at_rest:?}")) }
+    }
+
+    /// All of a replica.
+    pub(crate) fn content(&self, replica: ReplicaId) -> Result<Arc<[u8]>, ErrorCode> {
+        let reader = self.store.open_read(replica).map_err(|error| error.code())?;
+        let mut bytes = vec![0; usize::try_from(reader.len()).map_err(|_| ErrorCode::TooLarge)?];
+        let read = reader.read(0, &mut bytes).map_err(|error| error.code())?;
+        bytes.truncate(read);
+        Ok(bytes.into())
+    }
+}

@@ -1,0 +1,178 @@
+//! Connections: those of servers with the manager, and with each other.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::World;
+use crate::events::{Connection, Event};
+use crate::message::{Addr, Message};
+
+/// A connection on which nothing comes any more is given up after that.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// So old a message becomes at most while its connection waits for the way to be open again: younger than what is over is forgotten.
+const HELD_MAX: Duration = Duration::from_secs(7);
+
+/// A server's connection with the manager.
+#[derive(Clone, Copy, Default)]
+struct Link {
+    /// The runs of both between which it is.
+    between: Option<(u64, u64)>,
+    /// Something was lost on it then.
+    lost: Option<Duration>,
+}
+
+/// What two servers have.
+#[derive(Clone, Copy, Default)]
+struct Pair {
+    /// The last connection's.
+    number: u64,
+    /// It is there. One that has just ended says no more, and what was said on it before may still arrive, until the next one is there.
+    is_up: bool,
+}
+
+/// See the module.
+pub(super) struct Links {
+    with_manager: Vec<Link>,
+    /// By the numbers of both servers, the lower one first.
+    pairs: BTreeMap<(usize, usize), Pair>,
+    /// What connections keep that wait for the way to be open again, by who says it to whom.
+    held: BTreeMap<(Addr, Addr), Vec<Held>>,
+}
+
+/// A message on such a connection, and when it was sent.
+struct Held {
+    since: Duration,
+    connection: Connection,
+    message: Message,
+}
+
+impl Links {
+    pub(super) fn new(servers: usize) -> Self {
+        Self { with_manager: vec![Link::default(); servers], pairs: BTreeMap::new(), held: BTreeMap::new() }
+    }
+
+    fn pair(&mut self, one: usize, other: usize) -> &mut Pair {
+        self.pairs.entry((one.min(other), one.max(other))).or_default()
+    }
+
+    fn of(&self, one: usize, other: usize) -> Pair {
+        self.pairs.get(&(one.min(other), one.max(other))).copied().unwrap_or_default()
+    }
+
+    pub(super) fn is_up(&self, one: usize, other: usize) -> bool {
+        self.of(one, other).is_up
+    }
+
+    /// One of two servers ends their connection.
+    pub(super) fn hang_up(&mut self, one: usize, other: usize) {
+        self.pair(one, other).is_up = false;
+    }
+
+    /// A server's process has ended.
+    pub(super) fn end(&mut self, server: usize) {
+        let with_it = self.pairs.iter_mut().filter(|((one, other), _)| [*one, *other].contains(&server));
+        with_it.for_each(|(_, pair)| pair.is_up = false);
+    }
+
+    /// What is said on this way is kept until it is open again.
+    pub(super) fn hold_from_now_on(&mut self, from: Addr, to: Addr) {
+        self.held.entry((from, to)).or_default();
+    }
+
+    /// `false`: it is lost.
+    pub(super) fn hold(
+        &mut self,
+        from: Addr,
+        to: Addr,
+        (since, connection, message): (Duration, Connection, &Message),
+    ) -> bool {
+        let held = self.held.get_mut(&(from, to));
+        held.map(|held| held.push(Held { since, connection, message: message.clone() })).is_some()
+    }
+
+    pub(super) fn drop_held(&mut self) {
+        self.held.clear();
+    }
+
+    /// Something is lost between a server and the manager.
+    pub(super) fn lose(&mut self, server: usize, now: Duration) {
+        self.with_manager[server].lost.get_or_insert(now);
+    }
+}
+
+impl World {
+    /// A connection lasts as long as both processes; one between two servers until one of them ends it.
+    pub(super) fn connection(&self, from: Addr, to: Addr) -> Connection {
+        let number = match (from, to) {
+            (Addr::Server(one), Addr::Server(other)) => self.links.of(one, other).number,
+            _ => 0,
+        };
+        (self.run_of(from), self.run_of(to), number)
+    }
+
+    /// A way is open again: what its connection has kept arrives, if it is still there.
+    pub(super) fn deliver_held(&mut self, from: Addr, to: Addr) {
+        let mut at = self.now;
+        for Held { since, connection, message } in self.links.held.remove(&(from, to)).unwrap_or_default() {
+            if self.now.saturating_sub(since) >= HELD_MAX {
+                self.counts.lost += 1;
+                continue;
+            }
+            at += Duration::from_micros(50);
+            self.events.plan(at, Event::Deliver { from, to, connection, message });
+        }
+    }
+
+    /// A server is connected again with those who let it in, as far as they reach each other.
+    pub(super) fn dial_others(&mut self, server: usize) {
+        for other in (0..self.servers.len()).filter(|other| *other != server) {
+            let (here, there) = (Addr::Server(server), Addr::Server(other));
+            let is_cut = self.cut.contains(&(here, there)) || self.cut.contains(&(there, here));
+            let lets_in = |one: usize, other: usize| {
+                self.servers[one].process.as_ref().is_some_and(|process| process.knows(other))
+            };
+            if is_cut || self.links.is_up(server, other) || !lets_in(server, other) || !lets_in(other, server) {
+                continue;
+            }
+            let pair = self.links.pair(server, other);
+            *pair = Pair { number: pair.number + 1, is_up: true };
+            self.tell(|| format!("{here:?} and {there:?} are connected"));
+            for (one, other) in [(server, other), (other, server)] {
+                self.with(Addr::Server(one), |world, env| {
+                    if let Some(process) = &mut world.servers[one].process {
+                        process.node_connected(other, env);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Connections between servers and the manager end with a process, or when nothing comes any more, and are made anew.
+    pub(super) fn look_at_links(&mut self) {
+        for server in 0..self.servers.len() {
+            let (here, there) = (Addr::Server(server), Addr::Manager);
+            let runs = (self.manager.process_epoch, self.servers[server].process_epoch);
+            let is_cut = self.cut.contains(&(here, there)) || self.cut.contains(&(there, here));
+            let link = self.links.with_manager[server];
+            let is_silent = link.lost.is_some_and(|since| !is_cut || self.now.saturating_sub(since) >= SILENCE);
+            if link.between.is_some_and(|between| between != runs || is_silent || !self.is_up(here)) {
+                self.links.with_manager[server] = Link::default();
+                if let Some(manager) = &mut self.manager.process {
+                    manager.disconnected(server);
+                }
+            }
+            if self.links.with_manager[server].between.is_none() && !is_cut && self.is_up(here) {
+                self.links.with_manager[server] = Link { between: Some(runs), lost: None };
+                if let Some(manager) = &mut self.manager.process {
+                    manager.connected(server);
+                }
+                self.with(here, |world, env| {
+                    if let Some(process) = &mut world.servers[server].process {
+                        process.connected(env);
+                    }
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Answers as they are put together: the header's length is filled in when the body is there.
+
+use std::sync::Arc;
+
+use service::{Answer, Error};
+use wire::{ErrorNumber, RESPONSE_HEADER_LEN, ResponseHeader, ResponseStatus, StreamId, reply};
+
+use crate::gather::Gather;
+use crate::input::is_half_closed;
+use crate::meter::{Began, Meter};
+use crate::outgoing::Outgoing;
+use crate::to_wire::Refusal;
+
+/// Appends one frame whose body `write` makes.
+pub(crate) fn frame(out: &mut Vec<u8>, stream: StreamId, status: ResponseStatus, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; RESPONSE_HEADER_LEN]);
+    write(out);
+    let dlen = u32::try_from(out.len() - start - RESPONSE_HEADER_LEN).unwrap_or(u32::MAX);
+    let header = ResponseHeader { stream, status, dlen }.to_bytes();
+    if let Some(place) = out.get_mut(start..start + RESPONSE_HEADER_LEN) {
+        place.copy_from_slice(&header);
+    }
+}
+
+/// Appends a whole kXR_ok.
+pub(crate) fn ok(out: &mut Vec<u8>, stream: StreamId, write: impl FnOnce(&mut Vec<u8>)) {
+    frame(out, stream, ResponseStatus::Ok, write);
+}
+
+/// Appends the answer that says why not.
+pub(crate) fn refusal(out: &mut Vec<u8>, stream: StreamId, refusal: &Refusal) {
+    match refusal {
+        Refusal::Error { number, text } => frame(out, stream, ResponseStatus::Error, |body| {
+            body.extend_from_slice(&number.0.to_be_bytes());
+            put_text(text, body);
+        }),
+        Refusal::Wait { seconds, text } => frame(out, stream, ResponseStatus::Wait, |body| {
+            body.extend_from_slice(&seconds.to_be_bytes());
+            put_text(text, body);
+        }),
+        // XProtocol.hh, ServerResponseBody_Redirect: the port, then host and opaque data without an end.
+        Refusal::Redirect(to) => frame(out, stream, ResponseStatus::Redirect, |body| {
+            body.extend_from_slice(&u32::from(to.port).to_be_bytes());
+            body.extend_from_slice(to.host.as_bytes());
+            if !to.words.is_empty() {
+                body.push(b'?');
+                body.extend_from_slice(to.words.as_bytes());
+            }
+        }),
+    }
+}
+
+fn put_text(text: &str, body: &mut Vec<u8>) {
+    body.extend(text.bytes().map(|b| if b == 0 { b'?' } else { b }));
+    body.push(0);
+}
+
+/// The duty to answer a request that was handed to another thread. Dropping it unanswered answers with an error, so
+/// that no client waits for ever.
+pub(crate) struct Reply {
+    duty: Option<(To, StreamId)>,
+    /// The client has been told that the answer comes by itself, later.
+    put_off: bool,
+    began: Option<Began>,
+}
+
+impl Reply {
+    /// For a request that [`Outgoing::begin`] has counted.
+    pub(crate) fn new(outgoing: Arc<Outgoing>, stream: StreamId, began: Option<Began>) -> Self {
+        Self { duty: Some((To::Connection(outgoing), stream)), put_off: false, began }
+    }
+
+    /// For an entry of a batch, whose number `stream` is.
+    pub(crate) fn of_entry(gather: Arc<Gather>, stream: StreamId) -> Self {
+        Self { duty: Some((To::Batch(gather), stream)), put_off: false, began: None }
+    }
+
+    /// Tells the client (kXR_waitresp) that the answer comes by itself within about `seconds`. For the connection's own
+    /// thread only.
+    fn tell_to_wait(&mut self, seconds: u32) {
+        if let Some((To::Connection(outgoing), stream)) = &self.duty
+            && !self.put_off
+        {
+            outgoing.answer(|out| reply::waitresp(out, *stream, seconds));
+            // The thread may be away already.
+            outgoing.flush();
+            self.put_off = true;
+        }
+    }
+
+    /// For an outcome that is not empty: `write` makes the whole frame.
+    pub(crate) fn framed<T, F>(self, write: F) -> Framed<F>
+    where
+        F: FnOnce(T, &mut Vec<u8>, StreamId) + Send + 'static,
+    {
+        Framed { reply: self, write }
+    }
+
+    /// The same; `write` makes the body.
+    pub(crate) fn encoded<T, F>(self, write: F) -> Encoded<F>
+    where
+        F: FnOnce(T, &mut Vec<u8>) -> Result<(), Refusal> + Send + 'static,
+    {
+        Encoded { reply: self, write }
+    }
+
+    fn complete(&mut self, write: impl FnOnce(&mut Vec<u8>, StreamId)) {
+        let late = self.put_off;
+        match self.duty.take() {
+            Some((To::Connection(outgoing), stream)) => {
+                count(&outgoing, self.began.take());
+                outgoing.complete(|out| {
+                    if late { reply::late(out, stream, |out| write(out, stream)) } else { write(out, stream) }
+                });
+            }
+            Some((To::Batch(gather), stream)) => gather.answer(|out| write(out, stream)),
+            None => {}
+        }
+    }
+
+    /// Done; `write` makes the body.
+    pub(crate) fn ok(mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.complete(|out, stream| ok(out, stream, write));
+    }
+
+    /// Done; `write` makes the whole frame, for the request's stream.
+    pub(crate) fn frame(mut self, write: impl FnOnce(&mut Vec<u8>, StreamId)) {
+        self.complete(write);
+    }
+
+    /// Not done.
+    pub(crate) fn refuse(mut self, reason: &Refusal) {
+        if let Some((to, _)) = &self.duty {
+            to.meter().refused(reason);
+        }
+        self.complete(|out, stream| refusal(out, stream, reason));
+    }
+
+    /// Nobody would read it.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.duty.as_ref().is_none_or(|(to, _)| matches!(to, To::Connection(outgoing) if outgoing.is_dead()))
+    }
+}
+
+/// An outcome without a body.
+impl Answer<()> for Reply {
+    fn give(self, outcome: Result<(), Error>) {
+        match outcome {
+            Ok(()) => self.ok(|_| ()),
+            Err(error) => self.refuse(&error.into()),
+        }
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.is_dead()
+    }
+
+    fn put_off(&mut self, seconds: u32) {
+        self.tell_to_wait(seconds);
+    }
+}
+
+/// A duty to answer with a frame that is made of the outcome.
+pub(crate) struct Framed<F> {
+    reply: Reply,
+    write: F,
+}
+
+impl<T, F: FnOnce(T, &mut Vec<u8>, StreamId) + Send + 'static> Answer<T> for Framed<F> {
+    fn give(self, outcome: Result<T, Error>) {
+        let Self { reply, write } = self;
+        match outcome {
+            Ok(outcome) => reply.frame(|out, stream| write(outcome, out, stream)),
+            Err(error) => reply.refuse(&error.into()),
+        }
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.reply.is_dead()
+    }
+
+    fn put_off(&mut self, seconds: u32) {
+        self.reply.tell_to_wait(seconds);
+    }
+}
+
+/// A duty to answer with a body that is made of the outcome, unless it cannot be.
+pub(crate) struct Encoded<F> {
+    reply: Reply,
+    write: F,
+}
+
+impl<T, F: FnOnce(T, &mut Vec<u8>) -> Result<(), Refusal> + Send + 'static> Answer<T> for Encoded<F> {
+    fn give(self, outcome: Result<T, Error>) {
+        let Self { reply, write } = self;
+        match outcome {
+            Ok(outcome) => {
+                let mut refused = None;
+                reply.frame(|out, stream| {
+                    let start = out.len();
+                    ok(out, stream, |out| refused = write(outcome, out).err());
+                    if let Some(why) = &refused {
+                        out.truncate(start);
+                        refusal(out, stream, why);
+                    }
+                });
+            }
+            Err(error) => reply.refuse(&error.into()),
+        }
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.reply.is_dead()
+    }
+
+    fn put_off(&mut self, seconds: u32) {
+        self.reply.tell_to_wait(seconds);
+    }
+}
+
+/// The same duty, where work stops as soon as the client sends nothing more.
+pub(crate) struct WhileListening<A> {
+    pub(crate) answer: A,
+    pub(crate) outgoing: Arc<Outgoing>,
+}
+
+impl<T, A: Answer<T>> Answer<T> for WhileListening<A> {
+    fn give(self, outcome: Result<T, Error>) {
+        self.answer.give(outcome);
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.answer.is_unwanted() || is_half_closed(self.outgoing.socket()) || self.outgoing.is_dead()
+    }
+
+    fn put_off(&mut self, seconds: u32) {
+        self.answer.put_off(seconds);
+    }
+}
+
+/// Where an answer goes.
+enum To {
+    /// To the client.
+    Connection(Arc<Outgoing>),
+    /// Among those of the other entries of its batch.
+    Batch(Arc<Gather>),
+}
+
+impl To {
+    fn meter(&self) -> &Meter {
+        match self {
+            To::Connection(outgoing) => outgoing.meter(),
+            To::Batch(gather) => gather.meter(),
+        }
+    }
+}
+
+fn count(outgoing: &Outgoing, began: Option<Began>) {
+    if let Some(began) = began {
+        outgoing.meter().done(began);
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if self.duty.is_some() {
+            let lost =
+                Refusal::new(ErrorNumber::SERVER_ERROR, "The server lost track of this request; please report it");
+            tracing::error!("a request was dropped without an answer");
+            if let Some((to, _)) = &self.duty {
+                to.meter().refused(&lost);
+            }
+            self.complete(|out, stream| refusal(out, stream, &lost));
+        }
+    }
+}

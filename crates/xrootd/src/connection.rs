@@ -1,0 +1,414 @@
+//! One connection's thread: handshake, then request after request in the order in which they come.
+
+use std::io::IoSlice;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use service::{Behind, OpenFile, TransferSlot};
+use wire::{
+    ErrorNumber, HANDSHAKE_LEN, Handshake, HandshakeReply, Limits, Payload, REQUEST_HEADER_LEN, Request, RequestHeader,
+    RequestKind, ResponseHeader, ResponseStatus, StreamId, WireError,
+};
+
+use crate::answer::{self, Reply};
+use crate::config::{INPUT_BYTES, PACE_BYTES};
+use crate::from_wire;
+use crate::front_end::FrontEnd;
+use crate::input::{Input, InputEnd};
+use crate::meter::{Began, Ended};
+use crate::outgoing::{Gone, Outgoing};
+use crate::session::Session;
+use crate::to_wire::Refusal;
+
+/// Longest payload of fattr, in bytes: as many attributes as one request may name, each of the longest.
+const FATTR_BYTES_MAX: u32 = (1 << 20) + (16 << 10);
+
+/// After the client's last byte, answers under way still have this long to reach it.
+const LAST_ANSWERS: Duration = Duration::from_secs(10);
+
+/// Payload over its limit is read away up to this many bytes.
+const EXCESS_MAX: u32 = 16 << 20;
+/// A client whose connection is closed for what it sent gets this long to read why.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Stop {
+    /// No more input.
+    #[error(transparent)]
+    Input(#[from] InputEnd),
+    /// It cannot be written to.
+    #[error("the client takes no answers")]
+    Gone,
+    /// The client sent what leaves no next request to be found.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// Most pages of a pgwrite were wrong.
+    #[error("{0} pages of one pgwrite came with wrong checksums, so the stream is out of step; the connection ends")]
+    OutOfStep(usize),
+}
+
+impl From<Gone> for Stop {
+    fn from(_: Gone) -> Self {
+        Stop::Gone
+    }
+}
+
+/// A connection, as its thread sees it.
+pub(crate) struct Connection {
+    pub(crate) front: Arc<FrontEnd>,
+    pub(crate) session: Arc<Session>,
+    /// Of this connection: a data stream's session is another's.
+    pub(crate) number: u64,
+    pub(crate) out: Arc<Outgoing>,
+    pub(crate) input: Input,
+    limits: Limits,
+    pub(crate) logged_in: bool,
+    /// Data that another thread stores.
+    pub(crate) behind: Behind,
+    /// The version of the protocol that the client has said it speaks; 0: it has not.
+    pub(crate) client_version: u32,
+    /// The request that is being worked on, until it is answered or handed on.
+    pub(crate) began: Option<Began>,
+    /// Kinds of requests that were complained of already; bounded by the number of kinds.
+    complained: Vec<&'static str>,
+}
+
+/// Serves `socket` until it ends.
+pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketAddr) {
+    let times = front.times();
+    let input = match Input::new(Arc::clone(&socket), times.frame, times.login) {
+        Ok(input) => input,
+        Err(error) => {
+            tracing::error!(%peer, %error, "cannot set up a connection");
+            return;
+        }
+    };
+    let bounds = &front.config.limits;
+    let out = Outgoing::new(
+        Arc::clone(&socket),
+        Arc::clone(&front.drainer),
+        Arc::clone(&front.meter),
+        bounds.requests_in_flight_max,
+        bounds.pending_bytes_max,
+    );
+    let session = Session::new(front, peer, Arc::clone(&out));
+    let ending = Ending { front, session: Arc::clone(&session) };
+    let limits = Limits { paths: 64 << 10, fattr: FATTR_BYTES_MAX, ..Limits::default() };
+    let mut connection = Connection {
+        front: Arc::clone(front),
+        number: session.open.number(),
+        session,
+        out,
+        input,
+        limits,
+        logged_in: false,
+        behind: Behind::default(),
+        client_version: 0,
+        began: None,
+        complained: Vec::new(),
+    };
+    let stop = connection.run();
+    connection.settle();
+    let Connection { session, out, mut input, .. } = connection;
+    match &stop {
+        _ if out.was_slow() => {
+            let (pace, time) = (PACE_BYTES >> 10, times.send);
+            front.complaints.bad_input(
+                &*session,
+                &format_args!("connection cut: it took less than {pace} KiB of its answers in {time:?}"),
+            );
+            front.meter.ended(Ended::SlowReader);
+        }
+        Stop::Input(InputEnd::Closed) => tracing::debug!(client = %session, "connection ended"),
+        Stop::Input(InputEnd::Io(error)) => tracing::debug!(client = %session, %error, "connection ended"),
+        // Most often a network that went away, or a client that was killed.
+        Stop::Input(InputEnd::HalfFrame) => tracing::info!(client = %session, "connection lost within a request"),
+        Stop::Gone => tracing::debug!(client = %session, "connection cut: the client took no answers"),
+        Stop::Input(reason) => front.complaints.bad_input(&*session, reason),
+        Stop::Wire(reason) => front.complaints.bad_input(&*session, reason),
+        Stop::OutOfStep(_) => front.complaints.bad_input(&*session, &stop),
+    }
+    if let Some(ended) = ended_by_us(&stop) {
+        front.meter.ended(ended);
+    }
+    drop(ending);
+    if !matches!(stop, Stop::Gone) && !out.was_slow() {
+        out.settle(Instant::now() + LAST_ANSWERS);
+    }
+    if matches!(stop, Stop::Wire(_)) {
+        // Closing with unread input would reset the connection, and the answer be lost with it.
+        let _ = socket.shutdown(Shutdown::Write);
+        input.discard(LINGER, EXCESS_MAX as usize);
+    }
+    out.cut();
+    let _ = socket.shutdown(Shutdown::Both);
+}
+
+/// Ends the session when dropped: also when the thread panics, so that no writer stays attached to nobody.
+struct Ending<'a> {
+    front: &'a FrontEnd,
+    session: Arc<Session>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.session.end(self.front);
+    }
+}
+
+impl Connection {
+    fn run(&mut self) -> Stop {
+        if let Err(stop) = self.shake_hands() {
+            return stop;
+        }
+        loop {
+            let result = self.one_request();
+            self.count();
+            if let Err(stop) = result {
+                return stop;
+            }
+            if let Err(gone) = self.out.relieve() {
+                return gone.into();
+            }
+            self.input.frame_done();
+        }
+    }
+
+    /// Waits for `n` bytes (at most [`INPUT_BYTES`]); answers go out before it waits.
+    fn wait_for(&mut self, n: usize) -> Result<(), Stop> {
+        if self.input.has(n) {
+            return Ok(());
+        }
+        self.out.leave()?;
+        self.input.restart_clock();
+        self.input.fill(n)?;
+        self.out.back();
+        Ok(())
+    }
+
+    fn shake_hands(&mut self) -> Result<(), Stop> {
+        self.wait_for(HANDSHAKE_LEN)?;
+        let mut bytes = [0; HANDSHAKE_LEN];
+        bytes.copy_from_slice(self.input.take(HANDSHAKE_LEN));
+        Handshake::decode(&bytes)?;
+        self.out.answer(|out| out.extend_from_slice(&HandshakeReply::DATA_SERVER.to_bytes()));
+        self.input.frame_done();
+        Ok(())
+    }
+
+    fn one_request(&mut self) -> Result<(), Stop> {
+        self.wait_for(REQUEST_HEADER_LEN)?;
+        let mut bytes = [0; REQUEST_HEADER_LEN];
+        bytes.copy_from_slice(self.input.take(REQUEST_HEADER_LEN));
+        let header = RequestHeader::parse(&bytes);
+        let stream = header.stream;
+        self.began = Some(self.front.meter.begin(header.kind, self.number));
+        let request = match header.payload(&self.limits) {
+            Ok(Payload::Stream(_)) => Request::decode(&header, &[]),
+            Ok(Payload::Buffer(n)) => self.decode_with_payload(&header, n as usize)?,
+            Err(error) => return self.over_long(&header, error),
+        };
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => {
+                self.complain(header.kind, &error);
+                self.refuse(stream, &Refusal::of_wire(&error));
+                // Of some, the length of the data that follows stands in what was not understood.
+                if error.closes() || (header.kind.closes_if_malformed() && header.dlen > 0) {
+                    return Err(error.into());
+                }
+                // A data request that was not understood: its payload follows all the same.
+                if let Ok(Payload::Stream(n)) = header.payload(&self.limits) {
+                    self.skip(u64::from(n))?;
+                }
+                return Ok(());
+            }
+        };
+        if !self.logged_in && !allowed_before_login(header.kind) {
+            let text = format!("{} request refused: log in first", header.kind.name());
+            self.complain(header.kind, &text);
+            self.refuse(stream, &Refusal::new(ErrorNumber::INVALID_REQUEST, text));
+            return self.skip(request.following());
+        }
+        self.dispatch(stream, request)
+    }
+
+    /// More payload than the request may have. A moderate excess is read away and the connection goes on; otherwise
+    /// the next request is not worth reaching.
+    fn over_long(&mut self, header: &RequestHeader, error: WireError) -> Result<(), Stop> {
+        self.refuse(header.stream, &Refusal::of_wire(&error));
+        match error {
+            WireError::PayloadTooLong { len, .. } if len <= EXCESS_MAX => {
+                self.complain(header.kind, &error);
+                self.skip(u64::from(len))
+            }
+            error => Err(error.into()),
+        }
+    }
+
+    /// Logs bad input, once for each kind of request of a connection.
+    fn complain(&mut self, kind: RequestKind, reason: &dyn std::fmt::Display) {
+        if !self.complained.contains(&kind.name()) {
+            self.complained.push(kind.name());
+            self.front.complaints.bad_input(&*self.session, reason);
+        }
+    }
+
+    pub(crate) fn decode_with_payload(
+        &mut self,
+        header: &RequestHeader,
+        n: usize,
+    ) -> Result<Result<Request, WireError>, Stop> {
+        if n <= INPUT_BYTES {
+            self.wait_for(n)?;
+            return Ok(Request::decode(header, self.input.take(n)));
+        }
+        let mut payload = vec![0; n];
+        self.out.leave()?;
+        self.input.restart_clock();
+        self.input.fill_slice(&mut payload, None)?;
+        self.out.back();
+        Ok(Request::decode(header, &payload))
+    }
+
+    /// What is seldom asked for is not taken into this function: its room would be on the stack of each connection that has asked for
+    /// anything, and a page of stack for each of a thousand is 4 MiB.
+    fn dispatch(&mut self, stream: StreamId, request: Request) -> Result<(), Stop> {
+        // Writes wait for those before them when their own data is here.
+        if !matches!(request, Request::Write(_) | Request::Pgwrite(_)) {
+            self.settle();
+        }
+        if let Some(redirect) = self.at_manager(&request) {
+            self.refuse(stream, &redirect);
+            return Ok(());
+        }
+        let result = match request {
+            Request::Protocol(r) => self.protocol(stream, &r),
+            Request::Login(r) => self.login(stream, &r),
+            Request::Ping => self.ok(stream, |_| ()),
+            Request::Bind(r) => self.bind(stream, &r)?,
+            Request::Endsess(r) => self.endsess(stream, &r),
+            Request::Set(r) => self.set(stream, &r),
+            Request::Stat(r) => self.stat(stream, &r),
+            Request::Statx(r) => self.statx(stream, &r),
+            Request::Locate(r) => self.locate(stream, &r),
+            Request::Dirlist(r) => self.dirlist(stream, &r)?,
+            Request::Mkdir(r) => self.mkdir(stream, r)?,
+            Request::Rm(r) => self.rm(stream, &r)?,
+            Request::Rmdir(r) => self.rmdir(stream, &r)?,
+            Request::Mv(r) => self.mv(stream, &r)?,
+            Request::Chmod(r) => self.chmod(stream, &r)?,
+            Request::Truncate(r) => self.truncate(stream, &r)?,
+            Request::Open(r) => self.open(stream, &r)?,
+            Request::Close(r) => self.close(stream, &r)?,
+            Request::Sync(r) => self.sync(stream, &r)?,
+            Request::Read(r) => self.read(stream, &r)?,
+            Request::Pgread(r) => self.pgread(stream, &r)?,
+            Request::Readv(r) => self.readv(stream, &r)?,
+            Request::Batch(r) => self.batch(stream, &r)?,
+            Request::Write(r) => self.write(stream, &r)?,
+            Request::Pgwrite(r) => self.pgwrite(stream, &r)?,
+            Request::Writev(r) => self.writev(stream, &r)?,
+            Request::Chkpoint(r) => self.chkpoint(stream, &r)?,
+            Request::Clone(r) => self.clone_ranges(stream, &r)?,
+            Request::Query(r) => self.query(stream, &r)?,
+            Request::Fattr(r) => self.fattr(stream, r)?,
+            Request::Prepare(r) => self.prepare(stream, &r),
+            // Nothing here has to be signed. A signature has no answer of its own; the request that it is of comes next.
+            Request::Sigver(r) if !r.signature.is_empty() => Ok(()),
+            Request::Sigver(_) => Err(Refusal::new(ErrorNumber::ARG_INVALID, "The signature is empty")),
+            Request::Unknown(r) => {
+                let text = format!("Request code {} is not known to this protocol", r.code);
+                self.complain(RequestKind::Unknown(r.code), &text);
+                Err(Refusal::new(ErrorNumber::INVALID_REQUEST, text))
+            }
+            other => {
+                self.skip(other.following())?;
+                Err(Refusal::unsupported(&format!("The request {}", other.kind().name())))
+            }
+        };
+        if let Err(refusal) = result {
+            self.refuse(stream, &refusal);
+        }
+        Ok(())
+    }
+
+    /// Answers at once.
+    pub(crate) fn ok(&self, stream: StreamId, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Refusal> {
+        self.out.answer(|out| answer::ok(out, stream, write));
+        Ok(())
+    }
+
+    /// Sends one frame now, blocking, after all that is pending. A `turn` ends when it has to wait for the client.
+    pub(crate) fn send_frame(
+        &self,
+        stream: StreamId,
+        status: ResponseStatus,
+        body: &[u8],
+        turn: Option<&mut TransferSlot<'_>>,
+    ) -> Result<(), Stop> {
+        let dlen = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let header = ResponseHeader { stream, status, dlen }.to_bytes();
+        Ok(self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(body)], turn)?)
+    }
+
+    /// Answers why not.
+    pub(crate) fn refuse(&self, stream: StreamId, refusal: &Refusal) {
+        self.front.meter.refused(refusal);
+        self.out.answer(|out| answer::refusal(out, stream, refusal));
+    }
+
+    /// The request's answer will come from another thread.
+    pub(crate) fn hand_on(&mut self, stream: StreamId) -> Result<Reply, Stop> {
+        self.out.begin()?;
+        Ok(Reply::new(Arc::clone(&self.out), stream, self.began.take()))
+    }
+
+    /// The request is done with, unless somebody else will answer it.
+    pub(crate) fn count(&mut self) {
+        if let Some(began) = self.began.take() {
+            self.front.meter.done(began);
+        }
+    }
+
+    /// Reads and forgets `n` bytes of data that nobody wants.
+    pub(crate) fn skip(&mut self, n: u64) -> Result<(), Stop> {
+        if n == 0 {
+            return Ok(());
+        }
+        self.out.leave()?;
+        let mut left = n;
+        while left > 0 {
+            let step = usize::try_from(left).unwrap_or(usize::MAX).min(1 << 30);
+            self.input.skip(step)?;
+            left -= step as u64;
+        }
+        self.out.back();
+        Ok(())
+    }
+
+    /// The open file behind `handle`.
+    pub(crate) fn file(&self, handle: wire::FileHandle) -> Result<Arc<OpenFile>, Refusal> {
+        Ok(self.front.service.file(&self.session.open, from_wire::handle(handle))?)
+    }
+}
+
+/// For what counter it counts, if it was not the client who ended it.
+fn ended_by_us(stop: &Stop) -> Option<Ended> {
+    match stop {
+        Stop::Input(InputEnd::Closed | InputEnd::HalfFrame | InputEnd::Io(_)) => None,
+        Stop::Input(InputEnd::Stuck(_)) => Some(Ended::SlowSender),
+        Stop::Input(InputEnd::NoLogin(_)) => Some(Ended::NoLogin),
+        Stop::Gone => None,
+        Stop::Wire(_) | Stop::OutOfStep(_) => Some(Ended::BadInput),
+    }
+}
+
+fn allowed_before_login(kind: RequestKind) -> bool {
+    matches!(
+        kind,
+        RequestKind::Protocol | RequestKind::Login | RequestKind::Ping | RequestKind::Auth | RequestKind::Bind
+    )
+}

@@ -1,0 +1,428 @@
+//! A connection's answers on their way out.
+//!
+//! Three parties send: the connection's own thread, the threads that complete requests handed on (responder, workers),
+//! and the drainer. Rules:
+//! - Completions only append, and try the socket once without blocking if the connection's thread is away (waiting for
+//!   input or for the disk). What the socket does not take is left to the drainer. So a slow client blocks nobody.
+//! - The connection's thread sends its small answers together, just before it waits for more input, and its large ones
+//!   at once, blocking with a time-out: that is the back-pressure on a slow reader.
+//! - Everything is bounded: the answers under way by `requests_in_flight_max`, the rest by `pending_bytes_max`, at
+//!   which the connection's thread stops reading.
+
+use std::cell::RefCell;
+use std::io::IoSlice;
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::config::PACE_BYTES;
+use crate::drainer::Drainer;
+use crate::meter::Meter;
+use service::TransferSlot;
+
+/// The connection cannot be written to any more; its thread ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Gone;
+
+/// The sending half of one connection.
+pub(crate) struct Outgoing {
+    socket: Arc<TcpStream>,
+    state: Mutex<State>,
+    changed: Condvar,
+    drainer: Arc<Drainer>,
+    meter: Arc<Meter>,
+    requests_in_flight_max: usize,
+    pending_bytes_max: usize,
+}
+
+struct State {
+    pending: Vec<u8>,
+    /// Bytes of `pending` that are sent already.
+    sent: usize,
+    holder: Holder,
+    /// The connection's thread will not look at `pending` soon.
+    away: bool,
+    /// When it went away the last time.
+    since: Instant,
+    in_flight: usize,
+    dead: bool,
+    /// It is dead because the client took too little.
+    slow: bool,
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.away && self.in_flight == 0 && self.sent == self.pending.len() && !self.dead
+    }
+}
+
+/// Who sends what is pending.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Nobody,
+    Thread,
+    /// The drainer; since when the client has taken so many bytes.
+    Drainer {
+        since: Instant,
+        taken: usize,
+    },
+}
+
+impl Outgoing {
+    pub(crate) fn new(
+        socket: Arc<TcpStream>,
+        drainer: Arc<Drainer>,
+        meter: Arc<Meter>,
+        requests_in_flight_max: usize,
+        pending_bytes_max: usize,
+    ) -> Arc<Self> {
+        let state = State {
+            pending: Vec::new(),
+            sent: 0,
+            holder: Holder::Nobody,
+            away: false,
+            since: Instant::now(),
+            in_flight: 0,
+            dead: false,
+            slow: false,
+        };
+        Arc::new(Self {
+            socket,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            drainer,
+            meter,
+            requests_in_flight_max,
+            pending_bytes_max,
+        })
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Where answers are counted.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Appends an answer of the connection's own thread. It goes out at the next [`Outgoing::leave`] or
+    /// [`Outgoing::send_now`].
+    pub(crate) fn answer(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.state.lock();
+        if !state.dead {
+            write(&mut state.pending);
+        }
+    }
+
+    /// Appends the answer to a request that was handed on, from any thread; never blocks on the socket.
+    pub(crate) fn complete(self: &Arc<Self>, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.state.lock();
+        state.in_flight = state.in_flight.saturating_sub(1);
+        let mut flush = false;
+        if !state.dead {
+            write(&mut state.pending);
+            flush = state.away && state.holder == Holder::Nobody;
+        }
+        if flush && !put_off(self) {
+            self.try_send(&mut state);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Sends what is pending, if nobody else will.
+    pub(crate) fn flush(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if !state.dead && state.away && state.holder == Holder::Nobody {
+            self.try_send(&mut state);
+        }
+    }
+
+    /// Counts one more request that is handed on; waits while there are too many.
+    pub(crate) fn begin(self: &Arc<Self>) -> Result<(), Gone> {
+        let mut state = self.state.lock();
+        while state.in_flight >= self.requests_in_flight_max && !state.dead {
+            state.away = true;
+            if state.holder == Holder::Nobody {
+                self.try_send(&mut state);
+            }
+            self.changed.wait(&mut state);
+        }
+        state.away = false;
+        if state.dead {
+            return Err(Gone);
+        }
+        state.in_flight += 1;
+        Ok(())
+    }
+
+    /// The connection's thread is about to wait for input or for the disk: what is pending goes out, and completions
+    /// send for themselves from now on. Blocks only if more is pending than is allowed.
+    pub(crate) fn leave(self: &Arc<Self>) -> Result<(), Gone> {
+        let mut state = self.state.lock();
+        if state.dead {
+            return Err(Gone);
+        }
+        if state.pending.len() - state.sent > self.pending_bytes_max {
+            drop(state);
+            self.send_now(&mut [], None)?;
+            state = self.state.lock();
+        }
+        if state.holder == Holder::Nobody {
+            self.try_send(&mut state);
+        }
+        state.away = true;
+        state.since = Instant::now();
+        if state.dead { Err(Gone) } else { Ok(()) }
+    }
+
+    /// Since when the connection has waited for its client with nothing under way; `None`: it has not.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        state.is_idle().then_some(state.since)
+    }
+
+    /// Ends the connection if it is idle; whether it was.
+    pub(crate) fn cut_if_idle(&self) -> bool {
+        let mut state = self.state.lock();
+        let idle = state.is_idle();
+        if idle {
+            self.die(&mut state);
+        }
+        idle
+    }
+
+    /// Between two requests: if more is pending than is allowed, sends it, blocking, before more is asked for.
+    pub(crate) fn relieve(&self) -> Result<(), Gone> {
+        let state = self.state.lock();
+        let over = state.pending.len() - state.sent > self.pending_bytes_max;
+        drop(state);
+        if over { self.send_now(&mut [], None) } else { Ok(()) }
+    }
+
+    /// The connection's thread works on requests again.
+    pub(crate) fn back(&self) {
+        self.state.lock().away = false;
+    }
+
+    /// Sends all that is pending, then `parts`, blocking: for the connection's thread only. A `turn` ends when it has to wait.
+    pub(crate) fn send_now(
+        &self,
+        parts: &mut [IoSlice<'_>],
+        mut turn: Option<&mut TransferSlot<'_>>,
+    ) -> Result<(), Gone> {
+        let mut parts = parts;
+        let mut state = self.state.lock();
+        // The drainer lets go when it finds that it is not the holder any more.
+        state.holder = Holder::Thread;
+        loop {
+            if state.dead {
+                state.holder = Holder::Nobody;
+                return Err(Gone);
+            }
+            let pending = std::mem::take(&mut state.pending);
+            let sent = std::mem::take(&mut state.sent);
+            if pending.len() == sent && parts.is_empty() {
+                state.holder = Holder::Nobody;
+                state.pending = pending;
+                state.pending.clear();
+                return Ok(());
+            }
+            drop(state);
+            let result = send_all(&self.socket, &pending[sent..], parts, turn.as_deref_mut());
+            parts = &mut [];
+            state = self.state.lock();
+            if let Err(why) = result {
+                state.dead = true;
+                state.slow |= why == Unsent::Slow;
+            }
+        }
+    }
+
+    /// One try without blocking, with the lock held.
+    fn try_send(self: &Arc<Self>, state: &mut State) {
+        while state.sent < state.pending.len() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::send(&*self.socket, &state.pending[state.sent..], flags) {
+                Ok(n) => {
+                    state.sent += n;
+                    if let Holder::Drainer { since, taken } = &mut state.holder {
+                        *taken += n;
+                        if *taken >= PACE_BYTES {
+                            (*since, *taken) = (Instant::now(), 0);
+                        }
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if state.holder == Holder::Nobody {
+                        state.holder = Holder::Drainer { since: Instant::now(), taken: 0 };
+                        self.drainer.watch(Arc::clone(self));
+                    }
+                    return;
+                }
+                Err(_) => {
+                    self.die(state);
+                    return;
+                }
+            }
+        }
+        state.pending.clear();
+        state.sent = 0;
+        if state.pending.capacity() > 64 << 10 {
+            state.pending = Vec::new();
+        }
+        state.holder = Holder::Nobody;
+    }
+
+    /// The drainer's turn: `true` while it has to go on watching.
+    pub(crate) fn drain(self: &Arc<Self>, now: Instant, patience: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !matches!(state.holder, Holder::Drainer { .. }) {
+            return false;
+        }
+        self.try_send(&mut state);
+        if let Holder::Drainer { since, .. } = state.holder
+            && now.saturating_duration_since(since) > patience
+        {
+            state.slow = true;
+            self.die(&mut state);
+        }
+        let go_on = matches!(state.holder, Holder::Drainer { .. });
+        drop(state);
+        self.changed.notify_all();
+        go_on
+    }
+
+    fn die(&self, state: &mut State) {
+        state.dead = true;
+        state.pending = Vec::new();
+        state.sent = 0;
+        state.holder = Holder::Nobody;
+        // Wakes the thread that reads.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// The connection was ended because its client took too little of its answers.
+    pub(crate) fn was_slow(&self) -> bool {
+        self.state.lock().slow
+    }
+
+    /// The client has gone.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state.lock().dead
+    }
+
+    /// Cuts the connection; answers still to come are dropped.
+    pub(crate) fn cut(&self) {
+        let mut state = self.state.lock();
+        self.die(&mut state);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until nothing is under way and everything is sent, at most until `deadline`.
+    pub(crate) fn settle(self: &Arc<Self>, deadline: Instant) {
+        let mut state = self.state.lock();
+        state.away = true;
+        if state.holder == Holder::Nobody {
+            self.try_send(&mut state);
+        }
+        while (state.in_flight > 0 || state.sent < state.pending.len()) && !state.dead {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return;
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// On the responder's thread: connections that the completions of this batch have filled.
+    static BATCH: RefCell<Option<Vec<Arc<Outgoing>>>> = const { RefCell::new(None) };
+}
+
+/// To be called by the committer's responder after the completions of each batch: sends what they have put into the
+/// connections' queues, once for each connection. On a thread that never calls it, completions send for themselves.
+pub fn batch_done() {
+    let filled = BATCH.with_borrow_mut(|batch| batch.replace(Vec::new()));
+    for connection in filled.into_iter().flatten() {
+        connection.flush();
+    }
+}
+
+/// Leaves the sending to [`batch_done`], if this thread calls it.
+fn put_off(connection: &Arc<Outgoing>) -> bool {
+    BATCH.with_borrow_mut(|batch| match batch {
+        Some(filled) => {
+            // Completions of one connection often come together.
+            if !filled.last().is_some_and(|last| Arc::ptr_eq(last, connection)) {
+                filled.push(Arc::clone(connection));
+            }
+            true
+        }
+        None => false,
+    })
+}
+
+/// Whether the socket's send time-out has passed since `began`.
+fn is_over(socket: &TcpStream, began: Instant) -> bool {
+    let time = socket.write_timeout().ok().flatten();
+    // The kernel counts in ticks of some milliseconds.
+    time.is_some_and(|time| began.elapsed() >= time.mul_f32(0.9))
+}
+
+/// Why not all was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unsent {
+    /// The connection has ended.
+    Gone,
+    /// The client took less than [`PACE_BYTES`] in the socket's send time-out.
+    Slow,
+}
+
+/// Writes `head` and `parts`: in the `turn` as far as the socket takes it, then blocking without one.
+fn send_all(
+    socket: &TcpStream,
+    head: &[u8],
+    parts: &mut [IoSlice<'_>],
+    mut turn: Option<&mut TransferSlot<'_>>,
+) -> Result<(), Unsent> {
+    let mut all: Vec<IoSlice<'_>> = Vec::with_capacity(parts.len() + 1);
+    if !head.is_empty() {
+        all.push(IoSlice::new(head));
+    }
+    all.extend(parts.iter().map(|part| IoSlice::new(part)));
+    let mut rest: &mut [IoSlice<'_>] = &mut all;
+    while !rest.is_empty() {
+        let batch = rest.len().min(1024);
+        let wanted: usize = rest[..batch].iter().map(|part| part.len()).sum();
+        let flags = if turn.is_some() { SendFlags::NOSIGNAL | SendFlags::DONTWAIT } else { SendFlags::NOSIGNAL };
+        let mut none = rustix::net::SendAncillaryBuffer::default();
+        let began = Instant::now();
+        let why = match rustix::net::sendmsg(socket, &rest[..batch], &mut none, flags) {
+            // Blocking, it returns before all is sent when the time is over (or by a signal).
+            Ok(n) if n < wanted.min(PACE_BYTES) && turn.is_none() && is_over(socket, began) => Unsent::Slow,
+            Ok(n) => {
+                IoSlice::advance_slices(&mut rest, n);
+                continue;
+            }
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => match turn.take() {
+                Some(turn) => {
+                    turn.end();
+                    continue;
+                }
+                None => Unsent::Slow,
+            },
+            Err(_) => Unsent::Gone,
+        };
+        let _ = socket.shutdown(Shutdown::Both);
+        return Err(why);
+    }
+    Ok(())
+}

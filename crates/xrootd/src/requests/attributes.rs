@@ -1,0 +1,52 @@
+//! stat and statx.
+
+use service::FileKind;
+use wire::StreamId;
+use wire::request::{Stat, StatOptions, Statx, Target};
+use wire::response::{StatFlags, VfsReply};
+
+use crate::connection::Connection;
+use crate::from_wire::{parse_line, parse_path};
+use crate::to_wire::{Refusal, stat_reply};
+
+const MIB: u64 = 1 << 20;
+
+impl Connection {
+    /// kXR_stat of a path, of a handle, or of the file system.
+    pub(crate) fn stat(&mut self, stream: StreamId, r: &Stat) -> Result<(), Refusal> {
+        let (service, session) = (&self.front.service, &self.session.open);
+        if r.options.has(StatOptions::VFS) {
+            let space = service.space(&"stat the file system")?;
+            let used = space.total.saturating_sub(space.free).saturating_mul(100).checked_div(space.total).unwrap_or(0);
+            let reply = VfsReply {
+                write_nodes: 1,
+                write_free_mib: space.free.saturating_sub(space.floor) / MIB,
+                write_used_percent: used,
+                ..VfsReply::default()
+            };
+            return self.ok(stream, |out| reply.encode(out));
+        }
+        let stat = match &r.target {
+            Target::Path(target) => service.stat(session, &"stat", &parse_path(&target.path)?)?,
+            Target::Handle(handle) => service.stat_file(&session.caller(), &*self.file(*handle)?),
+        };
+        self.ok(stream, |out| stat_reply(&stat).encode(out))
+    }
+
+    /// kXR_statx: one byte for each path that says what kind of thing it is, and nothing else: clients compare it, as the stock server
+    /// sends it.
+    #[inline(never)] // see `dispatch`
+    pub(crate) fn statx(&mut self, stream: StreamId, r: &Statx) -> Result<(), Refusal> {
+        let caller = self.session.open.caller();
+        let mut flags = Vec::new();
+        for line in r.lines() {
+            let kind = match self.front.service.kind(&caller, &"stat", &parse_line(line)?)? {
+                FileKind::Directory => StatFlags::IS_DIR,
+                FileKind::Symlink => StatFlags::OTHER,
+                FileKind::File => StatFlags::NONE,
+            };
+            flags.push(u8::try_from(kind.0).unwrap_or(0));
+        }
+        self.ok(stream, |out| out.extend_from_slice(&flags))
+    }
+}

@@ -1,0 +1,36 @@
+//! clone (protocol 5.2.0): content that the server copies from one open file into another. As with the stock server (which leaves it to the file
+//! system's FICLONERANGE). Unlike there, ranges need not lie on blocks, and every page is compared with its checksum on the way.
+
+use std::sync::Arc;
+
+use service::CopyRange;
+use wire::StreamId;
+use wire::request::CloneRanges;
+
+use crate::answer::WhileListening;
+use crate::connection::{Connection, Stop};
+use crate::to_wire::Refusal;
+
+impl Connection {
+    /// kXR_clone. Nothing is copied if one of the ranges is wrong.
+    #[inline(never)] // see `dispatch`
+    pub(crate) fn clone_ranges(&mut self, stream: StreamId, r: &CloneRanges) -> Result<Result<(), Refusal>, Stop> {
+        let target = match self.writable(r.target) {
+            Ok(target) => target,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let ranges = r.ranges.iter().map(|range| {
+            let source = self.file(range.source)?;
+            Ok(CopyRange { source, from: range.source_offset, len: range.len, to: range.target_offset })
+        });
+        let ranges = match ranges.collect::<Result<Vec<_>, Refusal>>() {
+            Ok(ranges) => ranges,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let answer = WhileListening { answer: self.hand_on(stream)?, outgoing: Arc::clone(&self.out) };
+        self.out.leave()?;
+        self.front.service.copy_ranges(&self.session.open, &target, ranges, answer);
+        self.out.back();
+        Ok(Ok(()))
+    }
+}

@@ -1,0 +1,46 @@
+//! In a cluster: a disk server sends everything that is about names to the manager.
+
+use service::Part;
+use wire::request::{Request, StatOptions, Target};
+
+use crate::connection::Connection;
+use crate::from_wire::capability_of;
+use crate::third_party::part_of;
+use crate::to_wire::Refusal;
+
+impl Connection {
+    /// Where a disk server sends a client that asks for what only the manager knows; `None`: it is to be answered here.
+    pub(crate) fn at_manager(&self, request: &Request) -> Option<Refusal> {
+        let elsewhere = self.front.service.names_elsewhere()?;
+        let is_about_names = match request {
+            Request::Stat(r) => matches!(r.target, Target::Path(_)) && !r.options.has(StatOptions::VFS),
+            Request::Truncate(r) => matches!(&r.target, Target::Path(target) if capability_of(target).is_none()),
+            // Another server asks here for what a client has opened here for it, and knows of no manager.
+            Request::Open(r) => {
+                capability_of(&r.target).is_none() && !matches!(part_of(&r.target), Ok(Part::Fetch { .. }))
+            }
+            Request::Query(r) => matches!(
+                r.kind,
+                wire::request::QueryKind::Checksum
+                    | wire::request::QueryKind::Xattr
+                    | wire::request::QueryKind::Prepare
+                    | wire::request::QueryKind::OpaqueFile
+            ),
+            Request::Statx(_)
+            | Request::Locate(_)
+            | Request::Dirlist(_)
+            | Request::Mkdir(_)
+            | Request::Rm(_)
+            | Request::Rmdir(_)
+            | Request::Mv(_)
+            | Request::Chmod(_)
+            | Request::Fattr(_)
+            | Request::Prepare(_) => true,
+            _ => false,
+        };
+        if !is_about_names {
+            return None;
+        }
+        Some(elsewhere.into())
+    }
+}

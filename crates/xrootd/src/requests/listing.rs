@@ -1,0 +1,85 @@
+//! dirlist: frame after frame.
+
+use std::ops::ControlFlow;
+
+use service::FileSums;
+use wire::request::{Dirlist, DirlistOptions};
+use wire::response::{DirlistBody, checksum_text};
+use wire::{ResponseStatus, StreamId};
+
+use crate::answer;
+use crate::connection::{Connection, Stop};
+use crate::from_wire::{Algorithm, parse_path};
+use crate::to_wire::{Refusal, stat_reply};
+
+/// Bytes of one frame of a listing, about.
+const FRAME_BYTES: usize = 64 << 10;
+
+/// As listings show it, `adler32:0a1b2c3d`; `none` of what has none.
+fn shown(algorithm: Algorithm, sums: Option<FileSums>) -> String {
+    let value = sums.map(|sums| algorithm.of(sums).1);
+    format!("{}:{}", algorithm.name(), value.map_or_else(|| "none".to_owned(), checksum_text))
+}
+
+impl Connection {
+    /// kXR_dirlist.
+    #[inline(never)] // see `dispatch`
+    pub(crate) fn dirlist(&mut self, stream: StreamId, r: &Dirlist) -> Result<Result<(), Refusal>, Stop> {
+        let with_sums = r.options.has(DirlistOptions::DCKSM);
+        let with_stat = with_sums || r.options.has(DirlistOptions::DSTAT);
+        let path = match parse_path(&r.target.path) {
+            Ok(path) => path,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let mut listing = match self.front.service.list(&self.session.open.caller(), path.clone(), with_stat) {
+            Ok(listing) => listing,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        let asked = if with_sums { r.target.get(b"cks.type") } else { None };
+        let algorithm = match Algorithm::named(asked) {
+            Ok(algorithm) => algorithm,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.out.leave()?;
+        let mut body = DirlistBody::new(with_stat);
+        let mut unlistable = 0u64;
+        loop {
+            let more = self.front.service.list_more(&self.session.open, &mut listing, &mut |entry| {
+                if body.len() >= FRAME_BYTES {
+                    return ControlFlow::Break(());
+                }
+                let stat = entry.stat.as_ref().map(stat_reply);
+                let sum = with_sums.then(|| shown(algorithm, entry.sums));
+                if body.push(entry.name, stat.as_ref(), sum.as_ref().map(String::as_bytes)).is_err() {
+                    unlistable += 1;
+                }
+                ControlFlow::Continue(())
+            });
+            match more {
+                Ok(true) => self.send_listing(stream, ResponseStatus::OkSoFar, &body.take_page())?,
+                Ok(false) => break,
+                Err(error) => {
+                    self.out.back();
+                    return Ok(Err(error.into()));
+                }
+            }
+        }
+        if unlistable > 0 {
+            self.front.complaints.bad_input(
+                &*self.session,
+                &format_args!("{unlistable} names in {path} hold a line end and cannot be listed over root://"),
+            );
+        }
+        self.send_listing(stream, ResponseStatus::Ok, &body.finish())?;
+        self.out.back();
+        Ok(Ok(()))
+    }
+
+    fn send_listing(&self, stream: StreamId, status: ResponseStatus, body: &[u8]) -> Result<(), Stop> {
+        if status == ResponseStatus::Ok && body.len() < FRAME_BYTES / 4 {
+            self.out.answer(|out| answer::ok(out, stream, |out| out.extend_from_slice(body)));
+            return Ok(());
+        }
+        self.send_frame(stream, status, body, None)
+    }
+}

@@ -1,0 +1,104 @@
+//! What weir's own client asks and the protocol has no request for, as a query with a path (kXR_Qopaquf):
+//! `path?weir.op=link&weir.target=existing`, `path?weir.op=symlink&weir.target=text`, `path?weir.op=touch[&weir.mtime=ns]`,
+//! `path?weir.op=complete&weir.writer=…[&weir.sums=…][&weir.unit_sums=…][&weir.mtime=ns]` of a striped file.
+//! `weir.target` stands last: all that follows it belongs to it. `weir.mtime` is the time of the last change in nanoseconds since
+//! 1970; an open for writing takes it too, for the content that it makes.
+
+use service::Change;
+use types::striping::{
+    SUMS_KEY, StripedOpenWrite, UNIT_SUMS_KEY, UNIT_WRITER_KEY, parse_sums, parse_unit_sums, parse_writer,
+};
+use types::{Adler32, Crc32c, Timestamp};
+use wire::request::Query;
+use wire::{ErrorNumber, PathArg, StreamId};
+
+use crate::connection::{Connection, Stop};
+use crate::from_wire::{mtime_of, parse_new_path, parse_path};
+use crate::to_wire::Refusal;
+
+/// What stands before the target.
+const TARGET: &[u8] = b"&weir.target=";
+
+impl Connection {
+    /// kXR_query with kXR_Qopaquf.
+    pub(crate) fn own_operation(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), Refusal>, Stop> {
+        let (args, given) = split_target(&r.args);
+        let target = match PathArg::parse(args) {
+            Ok(target) => target,
+            Err(error) => return Ok(Err(Refusal::of_wire(&error))),
+        };
+        let change = change_of(&target, given);
+        self.change(stream, change)
+    }
+}
+
+fn change_of(target: &PathArg, given: Option<&[u8]>) -> Result<Change, Refusal> {
+    let missing = || Refusal::new(ErrorNumber::ARG_MISSING, "Cannot make a link: weir.target is missing");
+    match target.get(b"weir.op") {
+        Some(b"link") => {
+            let new = parse_new_path(&target.path)?;
+            Ok(Change::Link { existing: given.ok_or_else(missing).and_then(parse_path)?, new })
+        }
+        Some(b"symlink") => {
+            let path = parse_new_path(&target.path)?;
+            Ok(Change::Symlink { path, target: given.ok_or_else(missing)?.to_vec() })
+        }
+        Some(b"touch") => {
+            let path = parse_path(&target.path)?;
+            let now = || Timestamp::from(std::time::SystemTime::now());
+            Ok(Change::Touch { path, mtime: mtime_of(target).unwrap_or_else(now) })
+        }
+        // Of a striped file, when its units are closed.
+        Some(b"complete") => {
+            parse_path(&target.path)?;
+            let writing = writer_of(target).ok_or_else(|| {
+                let text = format!("Cannot close a striped file: {UNIT_WRITER_KEY} is missing or not valid");
+                Refusal::new(ErrorNumber::ARG_MISSING, text)
+            })?;
+            let (sums, unit_sums) = (sums_of(target), unit_sums_of(target));
+            Ok(Change::CloseStriped { writing, mtime: mtime_of(target), sums, unit_sums })
+        }
+        _ => {
+            parse_path(&target.path)?;
+            Err(Refusal::unsupported("A query of the implementation's own kind"))
+        }
+    }
+}
+
+/// What whoever has written a striped file says of the whole: how long it is, and its checksums.
+fn sums_of(target: &PathArg) -> Option<(u64, Adler32, Crc32c)> {
+    parse_sums(std::str::from_utf8(target.get(SUMS_KEY.as_bytes())?).ok()?)
+}
+
+/// And of its units.
+fn unit_sums_of(target: &PathArg) -> Option<Vec<Crc32c>> {
+    parse_unit_sums(std::str::from_utf8(target.get(UNIT_SUMS_KEY.as_bytes())?).ok()?)
+}
+
+/// Who writes a striped file.
+fn writer_of(target: &PathArg) -> Option<StripedOpenWrite> {
+    parse_writer(std::str::from_utf8(target.get(UNIT_WRITER_KEY.as_bytes())?).ok()?)
+}
+
+fn split_target(args: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match args.windows(TARGET.len()).position(|window| window == TARGET) {
+        Some(at) => {
+            let given = &args[at + TARGET.len()..];
+            let end = given.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            (&args[..at], Some(&given[..end]))
+        }
+        None => (args, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_all_that_follows() {
+        assert_eq!(split_target(b"/a?weir.op=touch"), (&b"/a?weir.op=touch"[..], None));
+        let (args, target) = split_target(b"/a?weir.op=symlink&weir.target=x&y?z\0");
+        assert_eq!((args, target), (&b"/a?weir.op=symlink"[..], Some(&b"x&y?z"[..])));
+    }
+}

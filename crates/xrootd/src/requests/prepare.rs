@@ -1,0 +1,87 @@
+//! prepare, and the question how far a request of it is. Every file lies on disk from its first byte, so that there is
+//! nothing to stage and nothing to evict: a request is complete when it is made, and the answers say so. Nothing is
+//! remembered of requests; their ids only have to be told apart.
+
+use std::hash::{BuildHasher as _, RandomState};
+
+use serde_json::json;
+use service::FileKind;
+use wire::request::{Prepare, PrepareOptions, Query};
+use wire::{ErrorNumber, StreamId};
+
+use crate::connection::Connection;
+use crate::from_wire::parse_line;
+use crate::to_wire::Refusal;
+
+/// What the id of a request begins with.
+const ID_PREFIX: &str = "weir-";
+/// Longest id that is taken back, in bytes.
+const ID_LEN_MAX: usize = 256;
+
+fn fresh_id() -> String {
+    // the standard library's hasher is keyed anew for each process and counts up with each use
+    format!("{ID_PREFIX}{:016x}", RandomState::new().hash_one(0_u8))
+}
+
+fn no_id() -> Refusal {
+    Refusal::new(ErrorNumber::ARG_MISSING, "The request names no id; give the one that prepare answered")
+}
+
+impl Connection {
+    /// kXR_prepare. Staging is answered with the request's id, cancelling with the id that was given, the rest
+    /// (eviction, hints) with the id as well: XrdCl's Python bindings cannot take an empty answer.
+    #[inline(never)] // see `dispatch`
+    pub(crate) fn prepare(&self, stream: StreamId, r: &Prepare) -> Result<(), Refusal> {
+        let mut lines = r.lines();
+        let id = if r.options.has(PrepareOptions::CANCEL) {
+            let id = lines.next().ok_or_else(no_id)?;
+            id[..id.len().min(ID_LEN_MAX)].to_vec()
+        } else {
+            let mut any = false;
+            for line in lines {
+                parse_line(line)?;
+                any = true;
+            }
+            if !any {
+                return Err(Refusal::new(ErrorNumber::ARG_MISSING, "The request names no files"));
+            }
+            fresh_id().into_bytes()
+        };
+        self.ok(stream, |out| {
+            out.extend_from_slice(&id);
+            out.push(0);
+        })
+    }
+
+    /// Query of prepare: an id and paths, one a line. Answered in the form that gfal2 and FTS read.
+    pub(crate) fn query_prepare(&self, stream: StreamId, r: &Query) -> Result<(), Refusal> {
+        let mut lines = r.args.split(|&b| b == b'\n' || b == 0).filter(|line| !line.is_empty());
+        let id = lines.next().ok_or_else(no_id)?;
+        let ours = id.starts_with(ID_PREFIX.as_bytes());
+        let caller = self.session.open.caller();
+        let mut responses = Vec::new();
+        for line in lines {
+            let found = parse_line(line).and_then(|path| Ok(self.front.service.kind(&caller, &"find", &path)?));
+            let error_text = match &found {
+                Ok(_) => String::new(),
+                Err(refusal) => refusal.text().to_owned(),
+            };
+            responses.push(json!({
+                "path": String::from_utf8_lossy(line),
+                "path_exists": found.is_ok(),
+                "on_tape": false,
+                "online": found.is_ok_and(|kind| kind == FileKind::File),
+                "requested": ours,
+                "has_reqid": ours,
+                "req_time": "",
+                "error_text": error_text,
+            }));
+        }
+        let id = String::from_utf8_lossy(&id[..id.len().min(ID_LEN_MAX)]);
+        let text = json!({ "request_id": id, "responses": responses }).to_string();
+        self.ok(stream, |out| {
+            out.extend_from_slice(text.as_bytes());
+            out.push(0);
+        })
+    }
+}

@@ -1,0 +1,200 @@
+//! query: checksums, configuration, space, statistics.
+
+use std::sync::atomic::Ordering;
+
+use service::{FileKind, FileSums, Role};
+use wire::request::{FATTR_NAME_MAX, FATTR_VALUE_MAX, Query, QueryKind};
+use wire::response::{ChecksumReply, ConfigReply, SpaceReply, checksum_text};
+use wire::{ErrorNumber, FileHandle, PathArg, StreamId};
+
+use super::read::{READV_SEGMENT_MAX, READV_SEGMENTS_MAX};
+use crate::batch;
+use crate::connection::{Connection, Stop};
+use crate::data_streams::STREAMS_MAX;
+use crate::from_wire::{Algorithm, MTIME, parse_path};
+use crate::front_end::FrontEnd;
+use crate::to_wire::Refusal;
+
+impl Connection {
+    /// kXR_query.
+    #[inline(never)] // see `dispatch`
+    pub(crate) fn query(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), Refusal>, Stop> {
+        let result = match r.kind {
+            QueryKind::Checksum => return self.query_checksum(stream, r),
+            QueryKind::Config => {
+                let values = r.words().map(|word| self.front.config_value(word)).collect();
+                self.ok(stream, |out| ConfigReply { values }.encode(out))
+            }
+            QueryKind::Space => self.query_space(stream, r),
+            QueryKind::Stats => {
+                let text = self.front.statistics();
+                self.ok(stream, |out| {
+                    out.extend_from_slice(text.as_bytes());
+                    out.push(0);
+                })
+            }
+            QueryKind::Prepare => self.query_prepare(stream, r),
+            QueryKind::Xattr => self.query_xattr(stream, r),
+            // Nothing of weir's own is asked in this way. What is asked about has to be right all the same.
+            QueryKind::Opaque => Err(Refusal::unsupported("A query of the implementation's own kind")),
+            QueryKind::OpaqueFile => return self.own_operation(stream, r),
+            QueryKind::FsInfo => {
+                let known = r.path().map_err(|error| Refusal::of_wire(&error)).and_then(|at| parse_path(&at.path));
+                known.and(Err(Refusal::unsupported("A query of the implementation's own kind")))
+            }
+            QueryKind::OpaqueHandle if r.args.starts_with(b"ofs.tpc cancel") => self.file(r.handle).and_then(|file| {
+                file.stop_copying();
+                self.ok(stream, |_| ())
+            }),
+            QueryKind::OpaqueHandle | QueryKind::Visa | QueryKind::FileInfo => {
+                let refusal = Refusal::unsupported("A query of the implementation's own kind");
+                self.file(r.handle).and(Err(refusal))
+            }
+            // Cancels what is being computed, which nothing is that others might not wait for.
+            QueryKind::ChecksumScan => self.ok(stream, |_| ()),
+            // as the stock server
+            QueryKind::Other(_) => {
+                let text = format!("A query of kind {} is not known to this protocol", r.kind.code());
+                Err(Refusal::new(ErrorNumber::ARG_INVALID, text))
+            }
+        };
+        Ok(result)
+    }
+
+    fn query_checksum(&mut self, stream: StreamId, r: &Query) -> Result<Result<(), Refusal>, Stop> {
+        let (service, caller) = (std::sync::Arc::clone(&self.front.service), self.session.open.caller());
+        if r.args.is_empty() && r.handle != FileHandle::default() {
+            let file = match self.file(r.handle) {
+                Ok(file) => file,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            let reply = self.hand_on(stream)?.encoded(|sums, out| told(Algorithm::Adler32, sums, out));
+            service.checksums_of_file(&caller, &file, reply);
+            return Ok(Ok(()));
+        }
+        let (path, algorithm) = match checksum_target(r) {
+            Ok(target) => target,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let reply = self.hand_on(stream)?.encoded(move |sums, out| told(algorithm, sums, out));
+        service.checksums(&caller, &path, reply);
+        Ok(Ok(()))
+    }
+
+    fn query_space(&mut self, stream: StreamId, _r: &Query) -> Result<(), Refusal> {
+        let space = self.front.service.space(&"query the space")?;
+        let free = space.free.saturating_sub(space.floor);
+        let reply = SpaceReply {
+            name: "public".into(),
+            total: space.total,
+            free,
+            largest_free: free,
+            used: space.total.saturating_sub(space.free),
+            quota: None,
+        };
+        self.ok(stream, |out| reply.encode(out))
+    }
+
+    /// The handful of attributes that the stock server shows.
+    fn query_xattr(&mut self, stream: StreamId, r: &Query) -> Result<(), Refusal> {
+        let target = r.path().map_err(|error| Refusal::of_wire(&error))?;
+        let path = parse_path(&target.path)?;
+        let stat = self.front.service.stat(&self.session.open, &"query the attributes of", &path)?;
+        let kind = if stat.kind == FileKind::Directory { 'd' } else { 'f' };
+        // What the client may do: all, read, or what can be said of neither.
+        let may = match (stat.is_readable, stat.is_writable) {
+            (true, true) => 'a',
+            (true, false) => 'r',
+            (false, _) => '?',
+        };
+        let text = format!(
+            "oss.cgroup=public&oss.type={kind}&oss.used={}&oss.mt={}&oss.ct={}&oss.at={}&oss.u=*&oss.g=*&oss.fs=w&ofs.ap={may}\0",
+            stat.len,
+            stat.mtime.secs(),
+            stat.ctime.secs(),
+            stat.atime.secs()
+        );
+        self.ok(stream, |out| out.extend_from_slice(text.as_bytes()))
+    }
+}
+
+/// `path`, `path?cks.type=name`; older clients write `name path`.
+fn checksum_target(r: &Query) -> Result<(types::NsPath, Algorithm), Refusal> {
+    let mut args = r.args.as_slice();
+    let mut named = None;
+    if !args.starts_with(b"/")
+        && let Some(space) = args.iter().position(|&b| b == b' ')
+    {
+        named = Some(&args[..space]);
+        args = &args[space + 1..];
+    }
+    let target = PathArg::parse(args).map_err(|error| Refusal::of_wire(&error))?;
+    let algorithm = Algorithm::named(target.get(b"cks.type").or(named))?;
+    Ok((parse_path(&target.path)?, algorithm))
+}
+
+fn told(algorithm: Algorithm, sums: FileSums, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    let (name, value) = algorithm.of(sums);
+    ChecksumReply { algorithm: name.as_bytes().to_vec(), value: checksum_text(value).into_bytes() }.encode(out);
+    Ok(())
+}
+
+impl FrontEnd {
+    /// The answer to one word of a config query; what is not known is echoed, as the stock server does.
+    fn config_value(&self, word: &[u8]) -> Vec<u8> {
+        let text = match word {
+            b"chksum" => "0:adler32,1:crc32c".into(),
+            b"readv_iov_max" => READV_SEGMENTS_MAX.to_string(),
+            b"readv_ior_max" => READV_SEGMENT_MAX.to_string(),
+            b"bind_max" => STREAMS_MAX.to_string(),
+            b"pio_max" => "1".into(),
+            b"role" if matches!(self.service.role(), Role::Manager(_)) => "manager".into(),
+            b"role" => "server".into(),
+            b"sitename" => self.config.site.clone(),
+            b"version" => format!("v{} weir", env!("CARGO_PKG_VERSION")),
+            // A value of one character would say that it is not offered; the line end makes two of it.
+            b"tpc" if self.service.offers_third_party_copies() => "1".into(),
+            MTIME => "1".into(),
+            word if word == wire::batch::CONFIG_KEY.as_bytes() => match batch::limits(&self.service) {
+                Some(limits) => limits.to_text(),
+                None => return word.to_vec(),
+            },
+            b"fattr" => format!("{FATTR_NAME_MAX} {FATTR_VALUE_MAX}"),
+            b"cms" => "none|".into(),
+            b"start" => self.service.started().secs().to_string(),
+            _ => return word.to_vec(),
+        };
+        text.into_bytes()
+    }
+
+    /// The least that monitoring of the stock server's kind reads.
+    fn statistics(&self) -> String {
+        let figures = self.service.figures();
+        format!(
+            "<statistics tod=\"{}\" ver=\"{}\" src=\"{}\" tos=\"{}\" pgm=\"weir\" ins=\"anon\" pid=\"{}\" site=\"{}\">\
+             <stats id=\"info\"><host>{}</host><port>{}</port><name>anon</name></stats>\
+             <stats id=\"link\"><num>{}</num><tot>{}</tot><in>{}</in><out>{}</out></stats>\
+             <stats id=\"xrootd\"><num>{}</num><err>{}</err></stats><stats id=\"ofs\"><han>{}</han><opw>{}</opw></stats></statistics>",
+            types::Timestamp::from(std::time::SystemTime::now()).secs(),
+            env!("CARGO_PKG_VERSION"),
+            self.address,
+            self.service.started().secs(),
+            std::process::id(),
+            xml(&self.config.site),
+            self.address.ip(),
+            self.address.port(),
+            figures.sessions,
+            self.connections.load(Ordering::Relaxed),
+            figures.bytes_written,
+            figures.bytes_read,
+            self.meter.requests().iter().map(|(_, took)| took.count()).sum::<u64>(),
+            self.meter.errors().iter().map(|(_, count)| count).sum::<u64>(),
+            figures.open_files.now,
+            figures.writers,
+        )
+    }
+}
+
+fn xml(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+}

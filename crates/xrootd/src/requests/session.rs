@@ -1,0 +1,134 @@
+//! protocol, login, endsess, set, locate: who is there, and what it can.
+
+use std::net::IpAddr;
+
+use service::Role;
+use types::ClientIdentity;
+use wire::request::{Endsess, Locate, LocateOptions, Login, Protocol, Set};
+use wire::response::{LocateReply, Location, LocationKind, LoginReply, ProtocolReply, ServerFlags};
+use wire::{ErrorNumber, PROTOCOL_VERSION, SessionId, StreamId};
+
+use crate::connection::Connection;
+use crate::from_wire::{hints_of, parse_path, process_of};
+use crate::to_wire::Refusal;
+
+impl Connection {
+    /// kXR_protocol.
+    pub(crate) fn protocol(&mut self, stream: StreamId, r: &Protocol) -> Result<(), Refusal> {
+        let what = match self.front.service.role() {
+            Role::Manager(_) => ServerFlags::IS_MANAGER,
+            Role::Alone { .. } | Role::Disk(_) => ServerFlags::IS_SERVER,
+        };
+        let flags = what | ServerFlags::SUPPORTS_PGRW | ServerFlags::SUPPORTS_POSC;
+        // No security part, as there are no requirements: 8 bytes, as the stock server answers.
+        tracing::trace!(client = %self.session, version = r.client_version, "protocol");
+        self.client_version = r.client_version;
+        let reply = ProtocolReply { version: PROTOCOL_VERSION, flags, bind_interfaces: None, security: None };
+        self.ok(stream, |out| reply.encode(out))
+    }
+
+    /// kXR_login. Nobody is asked to prove anything yet.
+    #[inline(never)] // see `dispatch`
+    pub(crate) fn login(&mut self, stream: StreamId, r: &Login) -> Result<(), Refusal> {
+        let user = String::from_utf8_lossy(r.user_name()).into_owned();
+        let host = self.session.peer.ip().to_canonical().to_string();
+        let open = &self.session.open;
+        let caller = open.caller();
+        open.set_caller(caller.with_client(ClientIdentity { principal: caller.principal, user, pid: r.pid, host }));
+        open.set_process(process_of(r));
+        if !self.logged_in {
+            self.logged_in = true;
+            self.input.logged_in();
+            self.front.service.enrol(open);
+            self.front.sessions.lock().insert(open.number(), self.session.clone());
+            tracing::debug!(client = %self.session, "logged in");
+        }
+        let reply = LoginReply { session: self.session.id, methods: Vec::new() };
+        self.ok(stream, |out| reply.encode(out))
+    }
+
+    /// kXR_endsess. Its own session's files are let go of; an abandoned session of the same client is cut off, so that
+    /// its writers are detached at once. The connection stays until the client closes it.
+    #[inline(never)] // see `dispatch`
+    pub(crate) fn endsess(&mut self, stream: StreamId, r: &Endsess) -> Result<(), Refusal> {
+        if r.session == SessionId([0; 16]) || r.session == self.session.id {
+            self.front.service.let_go(&self.session.open);
+        } else {
+            if let Some(other) = self.front.session(r.session)
+                && other.open.caller().is_same_client(&self.session.open.caller())
+            {
+                // Its own thread may be in a long write: its writers are detached here, before the answer goes out.
+                other.end(&self.front);
+                other.outgoing.cut();
+            }
+        }
+        // Whether there was such a session is nobody's business.
+        self.ok(stream, |_| ())
+    }
+
+    /// kXR_set: settings that only tell monitoring who this is.
+    #[inline(never)] // see `dispatch`
+    pub(crate) fn set(&mut self, stream: StreamId, r: &Set) -> Result<(), Refusal> {
+        let shown = &r.args[..r.args.len().min(200)];
+        tracing::debug!(client = %self.session, text = %shown.escape_ascii(), "set");
+        let mut words = r.args.split(|&b| matches!(b, b' ' | 0)).filter(|word| !word.is_empty());
+        match (words.next(), words.next()) {
+            (Some(b"appid"), _) | (Some(b"monitor"), Some(b"on" | b"off")) => self.ok(stream, |_| ()),
+            // The number under which monitoring knows the text: none.
+            (Some(b"monitor"), Some(b"info")) => self.ok(stream, |out| out.extend_from_slice(&[0; 4])),
+            (None, _) | (Some(b"monitor"), None) => Err(Refusal::new(
+                ErrorNumber::ARG_MISSING,
+                "The request names nothing to set; appid and monitor can be",
+            )),
+            _ => {
+                let text = format!("'{}' cannot be set here; appid and monitor can", shown.escape_ascii());
+                Err(Refusal::new(ErrorNumber::ARG_INVALID, text))
+            }
+        }
+    }
+
+    /// kXR_locate: here, if it is there.
+    #[inline(never)] // see `dispatch`
+    pub(crate) fn locate(&mut self, stream: StreamId, r: &Locate) -> Result<(), Refusal> {
+        let path = r.target.path.strip_prefix(b"*").unwrap_or(&r.target.path);
+        if !path.is_empty() {
+            let path = parse_path(path)?;
+            let found = self.front.service.locate(&self.session.open.caller(), &path, &hints_of(&r.target))?;
+            if !found.is_empty() {
+                let at = |(host, port): (String, u16)| Location {
+                    kind: LocationKind::Server,
+                    writable: true,
+                    address: address(&host, port),
+                };
+                let locations = found.into_iter().map(at).collect();
+                return self.ok(stream, |out| LocateReply { locations }.encode(out));
+            }
+        }
+        // What is about names is asked here, whatever the server is.
+        let address = self.own_address(r.options.has(LocateOptions::PREFER_NAMES));
+        let location = Location { kind: LocationKind::Server, writable: true, address };
+        self.ok(stream, |out| LocateReply { locations: vec![location] }.encode(out))
+    }
+
+    /// Where the client reaches this server: the address that it has used. There is no name to prefer on one node.
+    fn own_address(&self, _prefer_names: bool) -> Vec<u8> {
+        let address = self.out.socket().local_addr().unwrap_or(self.front.address);
+        shown(address.ip(), address.port())
+    }
+}
+
+/// Of another server.
+fn address(host: &str, port: u16) -> Vec<u8> {
+    match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        Ok(ip) => shown(ip, port),
+        Err(_) => format!("{host}:{port}").into_bytes(),
+    }
+}
+
+fn shown(ip: IpAddr, port: u16) -> Vec<u8> {
+    match ip.to_canonical() {
+        // as the stock server writes it, and its clients read it
+        IpAddr::V4(ip) => format!("[::{ip}]:{port}").into_bytes(),
+        IpAddr::V6(ip) => format!("[{ip}]:{port}").into_bytes(),
+    }
+}

@@ -1,0 +1,97 @@
+//! What there is a limited number of: memory of writers, connections.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
+
+mod world;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use wire::Handshake;
+use world::World;
+use world::client::{Answer, NEW, UPDATE};
+
+/// What a writer of unknown size counts for.
+const WRITER: u64 = 384 << 10;
+
+#[test]
+fn an_open_for_writing_waits_for_memory_and_who_comes_back_has_it() {
+    // One machine gets half.
+    let world = World::with(|config| {
+        config.service.limits.writers_memory_max = 4 * WRITER;
+        config.service.times.grace = Duration::from_secs(60);
+    });
+    let mut me = world.connect();
+    me.patient = false;
+    let first = me.open("/a", NEW);
+    let second = me.open("/b", NEW);
+    assert!(matches!(me.try_open("/c", NEW), Answer::Wait(_)), "there is room for two");
+    me.write(first, 0, b"begun").ok();
+    me.cut();
+    let mut me = world.connect();
+    me.patient = false;
+    let first = me.open("/a", UPDATE);
+    me.write(first, 5, b" and gone on").ok();
+    assert!(matches!(me.try_open("/c", NEW), Answer::Wait(_)), "the lost writer of /b still has its room");
+    me.close(first).ok();
+    let _ = second;
+    world.until("room for a third", || matches!(me.try_open("/c", NEW), Answer::Ok(_)));
+    assert_eq!(me.get("/a"), b"begun and gone on");
+}
+
+#[test]
+fn writers_of_before_a_restart_are_counted_once_and_until_they_end() {
+    let mut world = World::with(|config| {
+        config.service.limits.writers_memory_max = 4 * WRITER;
+        config.service.times.grace = Duration::from_secs(3);
+    });
+    let mut me = world.connect();
+    let first = me.open("/a", NEW);
+    me.write(first, 0, b"begun").ok();
+    me.open("/b", NEW);
+    world.kill_and_restart();
+    let mut other = world.connect_as("other", 7);
+    other.patient = false;
+    assert!(matches!(other.try_open("/c", NEW), Answer::Wait(_)), "the lost writers have their room");
+    let mut me = world.connect();
+    me.patient = false;
+    let first = me.open("/a", UPDATE);
+    assert!(matches!(me.try_open("/c", NEW), Answer::Wait(_)), "who has come back has it still");
+    me.close(first).ok();
+    world.until("room for one, and one alone", || matches!(me.try_open("/c", NEW), Answer::Ok(_)));
+    assert!(matches!(me.try_open("/d", NEW), Answer::Wait(_)), "the lost writer of /b");
+    world.until("its grace period is over", || matches!(me.try_open("/d", NEW), Answer::Ok(_)));
+    assert!(matches!(me.try_open("/e", NEW), Answer::Wait(_)), "no more than before the restart");
+}
+
+#[test]
+fn the_longest_idle_connection_without_open_files_makes_place() {
+    // One machine gets half of what there is.
+    let world = World::with(|config| config.limits.connections_max = 6);
+    let mut writer = world.connect();
+    let handle = writer.open("/f", NEW);
+    let mut oldest = world.connect();
+    oldest.stat("/").unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    let mut newer = world.connect();
+    newer.stat("/").unwrap();
+    let mut one_more = world.connect();
+    one_more.stat("/").unwrap();
+    newer.stat("/").unwrap();
+    assert!(oldest.frame().is_err(), "it was idle for the longest time");
+    writer.write(handle, 0, b"not disturbed").ok();
+
+    // Nobody is idle without files now: a new one is told why, and does not hang.
+    let kept = [newer.open("/g", NEW), one_more.open("/h", NEW)];
+    let mut refused = TcpStream::connect(world.server().address()).unwrap();
+    refused.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    refused.write_all(&Handshake.to_bytes()).unwrap();
+    let mut said = Vec::new();
+    refused.read_to_end(&mut said).unwrap();
+    assert!(String::from_utf8_lossy(&said).contains("connections"), "{said:?}");
+    newer.close(kept[0]).ok();
+    one_more.close(kept[1]).ok();
+    writer.close(handle).ok();
+    assert_eq!(one_more.get("/f"), b"not disturbed");
+}

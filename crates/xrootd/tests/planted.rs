@@ -1,0 +1,117 @@
+//! The stories that matter, each told twice: to the server as it is, which passes, and to one with a bug put in on
+//! purpose, which has to fail.
+
+mod world;
+
+use std::time::Duration;
+
+use service::Planted;
+use wire::request::PgFlags;
+use world::client::{Answer, NEW, READ, UPDATE};
+use world::{GRACE, World, content};
+
+/// Whether the story ends well on a server with `bug`.
+fn ends_well(bug: Option<Planted>, story: fn(&mut World) -> bool) -> bool {
+    let mut world = World::with(|config| config.service.planted = bug);
+    story(&mut world)
+}
+
+fn found(bug: Planted, story: fn(&mut World) -> bool) {
+    assert!(ends_well(None, story), "the story fails without a bug: {bug:?}");
+    assert!(!ends_well(Some(bug), story), "not found: {bug:?}");
+}
+
+#[test]
+fn forget_fence() {
+    found(Planted::ForgetFence, |world| {
+        let mut old = world.connect();
+        let first = old.open("/f", NEW);
+        old.write(first, 0, b"old bytes").ok();
+        let mut new = world.connect();
+        let second = new.open("/f", UPDATE);
+        new.write(second, 0, b"new bytes").ok();
+        let late = old.write(first, 0, b"too late!");
+        new.close(second).ok();
+        matches!(late, Answer::Error(..)) && world.connect().get("/f") == b"new bytes"
+    });
+}
+
+#[test]
+fn acknowledge_before_sync() {
+    found(Planted::AcknowledgeBeforeSync, |world| {
+        world.config.service.times.keeper = Duration::from_secs(60);
+        let mut me = world.connect();
+        me.put("/f", NEW, b"acknowledged");
+        world.crash_and_restart(1);
+        let mut me = world.connect();
+        me.stat("/f").is_ok() && matches!(me.try_open("/f", READ), Answer::Ok(_))
+    });
+}
+
+#[test]
+fn store_bad_pages() {
+    found(Planted::StoreBadPages, |world| {
+        let mut me = world.connect();
+        let handle = me.open("/f", NEW);
+        let mut wire = Vec::new();
+        wire::page::encode(0, &content(1, 8192), &mut wire).unwrap();
+        wire[5000] ^= 1;
+        me.pgwrite_wire(handle, 0, &wire, PgFlags::NONE);
+        matches!(me.close(handle), Answer::Error(..))
+    });
+}
+
+#[test]
+fn believe_close() {
+    found(Planted::BelieveClose, |world| {
+        let mut me = world.connect();
+        let handle = me.open("/f?oss.asize=100", NEW);
+        me.write(handle, 0, b"not a hundred bytes").ok();
+        matches!(me.close(handle), Answer::Error(..)) && me.checksum("/f").is_err()
+    });
+}
+
+#[test]
+fn complete_everything() {
+    found(Planted::CompleteEverything, |world| {
+        let mut me = world.connect();
+        let handle = me.open("/f?oss.asize=100", NEW);
+        me.write(handle, 0, b"not a hundred bytes").ok();
+        me.cut();
+        std::thread::sleep(GRACE + Duration::from_millis(500));
+        world.connect().checksum("/f").is_err()
+    });
+}
+
+#[test]
+fn show_undurable() {
+    found(Planted::ShowUndurable, |world| {
+        let mut me = world.connect();
+        let handle = me.open("/f", NEW);
+        me.write(handle, 1_000_000, b"a size is not a prefix").ok();
+        world.connect_as("other", 1).stat("/f").unwrap().size == 0
+    });
+}
+
+#[test]
+fn forget_writers() {
+    found(Planted::ForgetWriters, |world| {
+        let mut me = world.connect();
+        let handle = me.open("/f?oss.asize=5", NEW);
+        me.write(handle, 0, b"whole").ok();
+        world.kill_and_restart();
+        std::thread::sleep(GRACE + Duration::from_millis(500));
+        world.connect_as("other", 1).checksum("/f").is_ok()
+    });
+}
+
+#[test]
+fn trust_handles() {
+    found(Planted::TrustHandles, |world| {
+        world.connect().put("/f", NEW, b"private");
+        let mut owner = world.connect();
+        let handle = owner.open("/f", READ);
+        let mut thief = world.connect_as("thief", 2);
+        matches!(thief.read(handle, 0, 7), Answer::Error(..))
+    });
+}
