@@ -1,6 +1,6 @@
-//! The bytes on disk. `golden.txt` holds every kind of key and value as this version writes them; what an earlier
-//! version wrote must be read for ever. A change of these bytes is a change of the format: see
-//! docs/reference/formats.md. `WEIR_BLESS=1` writes the file anew.
+//! The bytes on disk. `golden.txt` holds every kind of key and value as this version writes and reads them. A change of
+//! these bytes is a change of the format, and needs the next version: see docs/reference/formats.md. `WEIR_BLESS=1`
+//! writes the file again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 

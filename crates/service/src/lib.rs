@@ -11,7 +11,7 @@
 //! - A caller takes over, ends or reads an open write only if client *and* principal are those of its writer.
 //! - Everything that callers can make the service hold is bounded ([`Limits`]); shares keep one machine from taking all.
 //!
-//! Leaves to others: what a name or content is, and what is durable (`namespace`, `store`); what a cluster agrees on (`roles`); and all that is
+//! Leaves to others: what a name or content is, and what is durable (`namespace`, `store`); what a cluster agrees on (`manager`, `disk-server`); and all that is
 //! about protocols. It knows no frames, no sockets and no numbers of a protocol: an [`Error`] has a code of `types`.
 
 mod answer;

@@ -281,7 +281,7 @@ fn front_ends_do_not_know_each_other() {
     for one in FRONT_ENDS {
         let may = allowed(ARROWS, one);
         assert!(may.contains("service"), "{one} asks the service");
-        for inside in ["namespace", "store", "roles", "cluster", "kv", "journal", "disk"] {
+        for inside in ["namespace", "store", "node", "manager", "disk-server", "cluster", "kv", "journal", "disk"] {
             assert!(
                 !dependencies(&manifests[*one], "dependencies").contains(inside),
                 "{one} goes past the service to {inside}"
