@@ -50,7 +50,7 @@ pub(crate) enum Message {
     FromDisk(FromDisk),
     FromManager(FromManager),
     /// The bytes of the change, or of the part of a copy, go beside it.
-    PeerMessage(PeerMessage, Option<Arc<BulkBytes>>),
+    Peer(PeerMessage, Option<Arc<BulkBytes>>),
     /// A disk server ends its connection with another one. It is said to the network alone.
     HangUp,
     // Client and manager.
@@ -118,7 +118,7 @@ impl Message {
     pub(crate) fn is_of_machines(&self) -> bool {
         matches!(
             self,
-            Self::FromDisk(FromDisk::Cluster(_)) | Self::FromManager(FromManager::Cluster(_)) | Self::PeerMessage(..)
+            Self::FromDisk(FromDisk::Cluster(_)) | Self::FromManager(FromManager::Cluster(_)) | Self::Peer(..)
         )
     }
 }

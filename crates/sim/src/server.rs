@@ -168,7 +168,7 @@ impl Server {
         }
         match (from, message) {
             (_, Message::FromManager(message)) => self.of_manager(message, env),
-            (Addr::Server(other), Message::PeerMessage(between, bulk)) => {
+            (Addr::Server(other), Message::Peer(between, bulk)) => {
                 self.shell.receive_of_node(node_of(store_of(other)), between, bulk);
             }
             (Addr::Client(client), message) => self.of_client(client, message),

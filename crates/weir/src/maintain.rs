@@ -90,11 +90,14 @@ fn begin(config: Option<&PathBuf>) -> Result<Config, Failure> {
     Ok(config)
 }
 
+/// A backup from the running node: its head, and its bytes.
+type NodeBackup = (BackupHead, Box<dyn Read>);
+
 /// Asks the running node for a backup of what changed since; `None` where none is running.
 fn ask_node(
     data: &Path,
     since: Option<(Seq, u64)>,
-) -> Result<Option<(BackupHead, Box<dyn Read>)>, Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<Option<NodeBackup>, Box<dyn std::error::Error + Send + Sync>> {
     match ask(data, &Ask::Backup { since: since.map(|(seq, log)| (seq.0, log)) }) {
         Ok((head, content)) => {
             let head = head_of(&head).ok_or("the node's answer does not read; is it of another version?")?;

@@ -73,7 +73,7 @@ struct Work {
 struct ScrubControl {
     stop: bool,
     /// The pass that the thread is at has ended: it is to leave it, also when another has begun since.
-    removed_as_lost: bool,
+    ended_by_hand: bool,
     /// For the pass under way, instead of what is configured.
     rate: Option<u64>,
     position: Position,
@@ -169,7 +169,7 @@ impl Scrub {
         let mut desk = self.shared.desk();
         let Some((tally, _)) = desk.position.current else { return };
         desk.end(tally);
-        desk.removed_as_lost = true;
+        desk.ended_by_hand = true;
         drop(desk);
         self.shared.changed.notify_all();
         self.shared.keep();
@@ -259,7 +259,7 @@ impl Shared {
             let left = work.config.due(&desk.position).map(|due| due.saturating_sub(now));
             if going_on || left == Some(0) {
                 // What was said of an earlier pass is not said of this one.
-                desk.removed_as_lost = false;
+                desk.ended_by_hand = false;
                 let begun = desk.begin(now);
                 drop(desk);
                 if let Some(pass) = begun {
@@ -403,7 +403,7 @@ impl ScrubControl {
         if self.stop {
             return Some(Stopped::ByNode);
         }
-        std::mem::take(&mut self.removed_as_lost).then_some(Stopped::ByHand)
+        std::mem::take(&mut self.ended_by_hand).then_some(Stopped::ByHand)
     }
 }
 

@@ -86,7 +86,7 @@ impl DiskWorld for World {
     }
 
     fn to_node(&self, node: NodeId, message: PeerMessage, bulk: Option<Arc<BulkBytes>>) {
-        lock(&self.outside).out.push((server_of_node(node), Message::PeerMessage(message, bulk)));
+        lock(&self.outside).out.push((server_of_node(node), Message::Peer(message, bulk)));
     }
 
     /// Those who know each other are always dialed here.
