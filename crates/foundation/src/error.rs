@@ -1,4 +1,4 @@
-//! Why what a data directory holds could not be opened, and with which code a command then ends.
+//! Why the parts of a data directory could not be opened, and the exit code of the command.
 
 use std::path::PathBuf;
 
@@ -12,38 +12,38 @@ use types::ErrorCode;
 
 use crate::datadir::DataDirError;
 
-/// Why it could not be opened.
+/// Why a part could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The disk refused.
+    /// The disk returned an error.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The log refused.
+    /// The journal returned an error.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// An index refused.
+    /// An index returned an error.
     #[error("the index of the {which}: {source}")]
     Index {
-        /// Whose.
+        /// The owner of the index.
         which: &'static str,
-        /// Why.
+        /// The cause.
         source: KvError,
     },
-    /// The namespace refused.
+    /// The namespace returned an error.
     #[error("the namespace: {0}")]
     Namespace(#[from] NsError),
-    /// The store refused.
+    /// The store returned an error.
     #[error("the store: {0}")]
     Store(#[from] StoreError),
-    /// The namespace comes from an older backup than the contents.
+    /// The namespace comes from an older backup than the objects.
     #[error(
         "the namespace is older than the objects beside it: it knows {namespace} sessions, and session {contents} \
          has run on these objects. Journal, namespace and store belong together; nothing was changed"
     )]
     OlderNamespace {
-        /// The last session that the namespace knows.
+        /// The last session in the namespace.
         namespace: u64,
-        /// The last one that ran on the contents.
+        /// The last session that ran on the objects.
         contents: u64,
     },
     /// `weir fsck --rebuild-store` was interrupted.
@@ -52,19 +52,19 @@ pub enum OpenError {
     /// `weir restore` was interrupted.
     #[error("a restore of the namespace was started and not finished")]
     RestoreInterrupted,
-    /// A new log was begun in the place of a lost one, and not all has followed it.
+    /// A new journal was begun in place of a lost one, and not every part follows it yet.
     #[error("a new journal was started in place of a lost one, and that was not finished")]
     NewLogUnfinished,
-    /// The mark of a new log does not read back.
+    /// The mark of a new journal cannot be decoded.
     #[error("{file} does not read as it was written: `{text}`", file = crate::marks::NEW_LOG)]
     NewLogMark {
-        /// What is in it.
+        /// The text of the mark.
         text: String,
     },
 }
 
 impl OpenError {
-    /// The code that the run ends with.
+    /// The exit code of the command.
     #[must_use]
     pub fn exit(&self) -> Exit {
         let code = match self {
@@ -88,7 +88,7 @@ impl OpenError {
         }
     }
 
-    /// Whether the store's index is lost, or was being rebuilt, so that `--rebuild-store` is the way on.
+    /// Whether the store's index is lost or half rebuilt, so that `--rebuild-store` helps.
     #[must_use]
     pub fn is_lost_store(&self) -> bool {
         matches!(
@@ -99,7 +99,7 @@ impl OpenError {
         )
     }
 
-    /// Whether the log itself is damaged, so that `--repair-journal` is the way on.
+    /// Whether the journal itself is damaged, so that `--repair-journal` helps.
     #[must_use]
     pub fn is_journal_damage(&self) -> bool {
         matches!(self, Self::Journal(JournalError::Damaged(_)))
@@ -112,18 +112,18 @@ pub enum StoreOpenError {
     /// Its directory was refused.
     #[error(transparent)]
     Directory(#[from] DataDirError),
-    /// What is in it does not open.
+    /// A part of it could not be opened.
     #[error("cannot open the store in {path}: {source}")]
     Open {
         /// Its directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: OpenError,
     },
 }
 
 impl StoreOpenError {
-    /// The code that the run ends with.
+    /// The exit code of the command.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {

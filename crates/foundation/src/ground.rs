@@ -1,4 +1,4 @@
-//! What indexes stand on: the disk, the log and the ballast of one directory, and how indexes, namespace and store open on them.
+//! The base of the indexes: the disk, the journal and the ballast of one directory. Indexes, namespace and store open on them.
 
 use std::sync::Arc;
 
@@ -22,25 +22,26 @@ use crate::settings::Settings;
 /// The disk of a data directory.
 ///
 /// # Errors
+///
 /// The directory cannot be opened.
 pub fn disk_of(data: &DataDir) -> Result<Arc<dyn Disk>, DiskError> {
     Ok(Arc::new(RealDisk::open(&data.path)?))
 }
 
-/// What indexes stand on: disk, log and ballast of one directory.
+/// The base of the indexes: the disk, the journal and the ballast of one directory.
 pub(crate) struct Ground {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) opened: Opened,
     pub(crate) ballast: Ballast,
-    /// Whether a damaged log was cut once, or a new one begun in the place of a lost one.
+    /// Whether a damaged journal was cut once, or a new one replaced a lost one.
     pub(crate) was_repaired: bool,
     purpose: Purpose,
     index_config: IndexConfig,
 }
 
 impl Ground {
-    /// Opens the log of `streams` on `disk`, recovering what an unclean stop left.
+    /// Opens the journal of `streams` on `disk`, and recovers it after an unclean stop.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         settings: &Settings,
@@ -58,11 +59,11 @@ impl Ground {
             return Err(OpenError::NewLogUnfinished);
         }
         let ballast = Ballast::new(Arc::clone(&disk), BALLAST_FILE);
-        // Recovery writes to the log and to the indexes. On a full disk this is what the ballast is for.
+        // Recovery writes to the journal and to the indexes. On a full disk it needs the space of the ballast.
         if disk.space()?.free < settings.segment_bytes.saturating_mul(2) && ballast.release()? {
             tracing::warn!("the disk is full: the ballast was given back, so that the node can start");
         }
-        // Where indexes or contents are, a missing log is a lost one, not a first start.
+        // If indexes or objects exist, a missing journal is a lost one, not a first start.
         let must_exist = holds_anything(&*disk)?;
         let journal_config = JournalConfig { must_exist, streams: streams.to_vec(), ..settings.journal() };
         let (journal, opened) = Journal::open(Arc::clone(&disk), JOURNAL_DIR, journal_config)?;
@@ -107,7 +108,7 @@ impl Ground {
         LoggedIndex::open(journal, stream, engine, disk, checkpoint, self.index_config.clone()).map_err(failed)
     }
 
-    /// The store over its index. `was_repaired`: it may have forgotten contents whose files are the only copy.
+    /// Opens the store over its index. With `was_repaired`, the store may have forgotten objects whose files are the only replicas.
     pub(crate) fn store(
         &self,
         index: &Arc<LoggedIndex>,
@@ -116,8 +117,8 @@ impl Ground {
     ) -> Result<(Arc<Store>, StoreRecovery), OpenError> {
         let store_config = StoreConfig {
             floor,
-            // After a clean stop there is nothing to look for. After a repaired log the store may have forgotten contents
-            // whose files are the only copy: then nothing is cleared away. Nor is it by who only looks.
+            // After a clean stop there are no orphans. After a repair of the journal the store may have forgotten objects. Their files may be the
+            // only replicas, so it deletes none. A command that only looks deletes none either.
             find_orphans: (self.purpose != Purpose::Serve || !self.opened.clean) && !was_repaired,
             clear_away: self.purpose == Purpose::Serve && !was_repaired,
             ..StoreConfig::default()
@@ -127,7 +128,7 @@ impl Ground {
     }
 }
 
-/// The namespace over its index, with the thread that commits. `objects_passed_over`: see [`NamespaceConfig`].
+/// Opens the namespace over its index, with the committing thread. `objects_passed_over`: see [`NamespaceConfig`].
 pub(crate) fn open_namespace(
     index: &Arc<LoggedIndex>,
     settings: &Settings,
@@ -142,16 +143,18 @@ pub(crate) fn open_namespace(
     Ok((embedded, namespace))
 }
 
-/// Whether there is anything that only a log can have brought here.
+/// Whether the disk has anything that needs a journal.
+///
 /// # Errors
-/// Of the disk.
+///
+/// Errors of the disk.
 pub fn holds_anything(disk: &dyn Disk) -> Result<bool, DiskError> {
     let root = disk.list("")?;
     let is_there = |name: &str| root.iter().any(|entry| entry.is_dir && entry.name == name);
     Ok(is_there("namespace") || is_there("store"))
 }
 
-/// Whether the log was cut once because it was damaged: what was cut lies beside it.
+/// Whether a damaged journal was cut once: the removed part is still beside it.
 fn was_repaired(disk: &dyn Disk) -> Result<bool, DiskError> {
     Ok(disk.list(JOURNAL_DIR)?.iter().any(|entry| entry.is_dir && entry.name.starts_with("damaged-")))
 }
@@ -159,7 +162,8 @@ fn was_repaired(disk: &dyn Disk) -> Result<bool, DiskError> {
 /// The tables of the index in `dir` of the data directory.
 ///
 /// # Errors
-/// What the tables say, or the system.
+///
+/// Errors of the tables or of the operating system.
 pub fn engine(data: &DataDir, dir: &str, settings: &Settings) -> Result<Box<dyn kv::Engine>, KvError> {
     let lsm = kv::LsmConfig { cache_bytes: settings.cache, ..kv::LsmConfig::default() };
     Ok(Box::new(kv::LsmEngine::open(&data.path.join(dir), lsm)?))

@@ -1,12 +1,14 @@
-//! What a data directory is, and how what it holds is opened: its FORMAT file and its lock, then disk, log, indexes, namespace and store.
+//! Data directories, and how to open them: the FORMAT file and the lock, then disk, journal, indexes, namespace and store.
 //!
-//! A crate of its own, because a running node and the commands for a stopped one stand on the same ground: both must accept a directory by the
-//! same rules, open its parts in the same order, and refuse to go on where a repair was not finished ([`marks`]). Servers and `maintenance`
-//! are above it and know nothing of each other.
+//! A running node and the commands for a stopped one share this crate. Both must accept a directory by the same rules and open its parts in the same
+//! order. Both must stop if a repair is unfinished ([`marks`]). Servers and `maintenance` are above it and do not know each other.
 //!
-//! Promises: a directory that is not weir's, or is of a version that this one does not know, is refused before anything in it is touched.
-//! There is one [`Foundation`]; its type says whether it has names, objects or both. An unclean stop of any kind is recovered from by opening.
-//! The crate leaves to others: what a configuration file looks like, what is served, and how anything is repaired.
+//! Promises:
+//! - It refuses a directory that is not weir's, or has an unknown version, before it touches anything in it.
+//! - There is one [`Foundation`]; its type says whether it has names, objects or both.
+//! - Opening recovers from an unclean stop of any kind.
+//!
+//! Other crates define the configuration file, serve clients, and make repairs.
 
 pub mod datadir;
 mod error;

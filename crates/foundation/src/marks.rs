@@ -1,5 +1,5 @@
-//! Marks: files that say that a repair of the whole directory is under way. A repair writes its mark before its first change, and no
-//! start goes on until the mark is gone, or says that all is done. The repairs themselves are those of the crate `maintenance`.
+//! Marks: files that say that a repair of the whole directory is under way. A repair writes its mark before its first change. No node starts until
+//! the mark is gone or says that the repair is finished. The crate `maintenance` makes the repairs.
 
 use disk::{Access, Disk, DiskError, OpenOptions};
 use journal::{Beginning, Seq};
@@ -8,9 +8,9 @@ use types::Crc32c;
 use crate::error::OpenError;
 use crate::layout::STORE_DIR;
 
-/// The mark of a log that began in the place of a lost one.
+/// The mark of a new journal in place of a lost one.
 pub const NEW_LOG: &str = "store/NEW-LOG";
-/// The mark of a store's index that is being made again from the files of objects.
+/// The mark of a store's index that is being rebuilt from the files of objects.
 pub const REBUILDING: &str = "store/REBUILDING";
 /// The mark of a restore of the namespace.
 pub const RESTORING: &str = "RESTORING";
@@ -19,7 +19,8 @@ const TEXT_MAX: usize = 256;
 /// Whether a rebuild of the store's index was begun and not finished.
 ///
 /// # Errors
-/// Of the disk.
+///
+/// Errors of the disk.
 pub fn is_rebuilding(disk: &dyn Disk) -> Result<bool, DiskError> {
     Ok(disk.len_of(REBUILDING)?.is_some())
 }
@@ -27,17 +28,18 @@ pub fn is_rebuilding(disk: &dyn Disk) -> Result<bool, DiskError> {
 /// Whether a restore of the namespace was begun and not finished.
 ///
 /// # Errors
-/// Of the disk.
+///
+/// Errors of the disk.
 pub fn is_restoring(disk: &dyn Disk) -> Result<bool, DiskError> {
     Ok(disk.len_of(RESTORING)?.is_some())
 }
 
-/// What the mark says.
+/// The mark of a new journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewLog {
-    /// How the new log begins.
+    /// How the new journal begins.
     pub beginning: Beginning,
-    /// Whether everything has followed it. Until then the node does not start.
+    /// Whether every part follows the new journal. Until then the node does not start.
     pub finished: bool,
 }
 
@@ -59,10 +61,11 @@ impl NewLog {
         (mark.to_text() == text).then_some(mark)
     }
 
-    /// Reads the mark; `None`: no log was ever begun in the place of a lost one.
+    /// Reads the mark. `None`: no new journal was ever begun in place of a lost one.
     ///
     /// # Errors
-    /// Of the disk, and [`OpenError::NewLogMark`] where the mark does not read back.
+    ///
+    /// Errors of the disk, and [`OpenError::NewLogMark`] if the mark cannot be decoded.
     pub fn read(disk: &dyn Disk) -> Result<Option<Self>, OpenError> {
         if disk.len_of(NEW_LOG)?.is_none() {
             return Ok(None);
@@ -73,10 +76,11 @@ impl NewLog {
         Self::parse(&text).map(Some).ok_or_else(|| OpenError::NewLogMark { text: text.escape_debug().to_string() })
     }
 
-    /// Writes the mark; durable when it returns.
+    /// Writes the mark. It is durable when this returns.
     ///
     /// # Errors
-    /// Of the disk.
+    ///
+    /// Errors of the disk.
     pub fn write(self, disk: &dyn Disk) -> Result<(), DiskError> {
         disk.create_dir_all(STORE_DIR)?;
         disk.sync_dir("")?;
@@ -91,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_nothing_else() {
+    fn mark_reads_back_and_damaged_ones_are_refused() {
         let temp = tempfile::tempdir().unwrap();
         let disk = disk::RealDisk::open(temp.path()).unwrap();
         assert_eq!(NewLog::read(&disk).unwrap(), None);

@@ -1,4 +1,4 @@
-//! What a node stands on, opened in order and closed in the reverse: disk, log, indexes, the committer, the namespace, the store.
+//! Opens the parts of a node in order, and closes them in reverse: disk, journal, indexes, the committer, the namespace, the store.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use crate::runs::Runs;
 use crate::settings::Settings;
 use crate::startup_report::{StartupReport, of_parts};
 
-/// The streams of a store's log.
+/// The streams of a store's journal.
 const STORE_STREAMS: [StreamId; 2] = [StreamId::STORE_INDEX, StreamId::STORE_DATA];
 
-/// What it is opened for.
+/// Why a directory is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// To serve.
     Serve,
-    /// To look: the recovery of a start, and nothing in the background.
+    /// To look: recovers like a start, and runs nothing in the background.
     Check,
-    /// As `Check`, but a namespace older than its contents is opened all the same, to be repaired.
+    /// Like `Check`, but also opens a namespace that is older than its objects, for a repair.
     Repair,
 }
 
-/// An open namespace, with the keys that it lies in.
+/// An open namespace, and the keys that hold it.
 pub struct Names {
     /// The namespace's keys.
     pub index: Arc<LoggedIndex>,
@@ -38,40 +38,41 @@ pub struct Names {
     pub embedded: Arc<Embedded>,
     /// The tree.
     pub namespace: Arc<Namespace>,
-    /// What opening found in the index.
+    /// What opening found in the namespace's index.
     pub recovery: Recovery,
 }
 
 /// An open store, with the index of its objects.
 pub struct Objects {
-    /// Which store it is.
+    /// The number of the store.
     pub id: StoreId,
     /// The store's records.
     pub index: Arc<LoggedIndex>,
-    /// The bytes.
+    /// The objects.
     pub store: Arc<Store>,
-    /// What opening found in the index.
+    /// What opening found in the store's index.
     pub recovery: Recovery,
     /// What opening found in the store.
     pub found: StoreRecovery,
 }
 
-/// A part of a [`Foundation`]; `()` where a directory has none.
+/// A part of a [`Foundation`]; `()` if a directory does not have the part.
 pub trait Part {
-    /// Ends what runs in the background for it. Before anything is closed.
+    /// Stops its background work. Called before anything is closed.
     fn stop(&self) {}
     /// Closes its index.
     ///
     /// # Errors
-    /// What the index says.
+    ///
+    /// Errors of the index.
     fn close(&self) -> Result<(), OpenError> {
         Ok(())
     }
-    /// Whose index it has, and what opening found there.
+    /// The name of its index, and what opening found in it.
     fn recovery(&self) -> Option<(&'static str, &Recovery)> {
         None
     }
-    /// What opening found in the store, if this is one.
+    /// What opening found in the store, if this part is one.
     fn found(&self) -> Option<&StoreRecovery> {
         None
     }
@@ -107,47 +108,49 @@ impl Part for Objects {
     }
 }
 
-/// An open data directory: everything below the server. A single node's has names and objects, a manager's names alone, a store's objects
-/// alone; the types say which, so that nobody asks a store for names.
+/// An open data directory: everything below the server. A single node's has names and objects, a manager's only names, a store's only objects. The
+/// types say which, so that no code asks a store for names.
 pub struct Foundation<N = Names, O = Objects> {
     /// The data directory.
     pub disk: Arc<dyn Disk>,
-    /// The log.
+    /// The journal.
     pub journal: Arc<Journal>,
-    /// Space held back.
+    /// The space held back.
     pub ballast: Ballast,
-    /// What opening found in the log.
+    /// What opening found in the journal.
     pub opened: Opened,
-    /// Whether a damaged log was cut once, a new one begun in the place of a lost one, or a namespace older than the contents accepted: the
-    /// store then clears nothing away by itself.
+    /// Whether a damaged journal was cut once, a new one replaced a lost one, or a namespace older than the objects was accepted. Then the store
+    /// deletes no unknown files by itself.
     pub was_repaired: bool,
-    /// With [`Purpose::Repair`]: the namespace is older than the contents. [`Foundation::accept_older`] ends that.
+    /// With [`Purpose::Repair`]: the namespace is older than the objects. [`Foundation::accept_older`] ends this state.
     pub is_older: bool,
-    /// When the data directory was made.
+    /// When the data directory was created.
     pub made: Timestamp,
-    /// The namespace, where there is one.
+    /// The namespace, or `()`.
     pub names: N,
-    /// The store, where there is one.
+    /// The store, or `()`.
     pub objects: O,
 }
 
-/// What is below a manager.
+/// The parts of a manager.
 pub type ManagerFoundation = Foundation<Names, ()>;
-/// What one store of a disk server stands on: its directory has a log, an index and objects of its own.
+/// The parts of one store of a disk server. Its directory has its own journal, index and objects.
 pub type StoreFoundation = Foundation<(), Objects>;
 
 impl Foundation {
-    /// Opens everything in `data`, recovering what an unclean stop left. `now` is the time of the start.
+    /// Opens everything in `data`, and recovers it after an unclean stop. `now` is the time of the start.
     ///
     /// # Errors
-    /// Of any part. What was opened until then is closed as after a crash.
+    ///
+    /// Errors of any part. The parts opened so far are closed as after a crash.
     pub fn open(data: &DataDir, settings: &Settings, purpose: Purpose, now: Timestamp) -> Result<Self, OpenError> {
         Self::open_on(disk_of(data)?, data, settings, purpose, now)
     }
 
-    /// As [`Foundation::open`], on a disk of the caller's: tests put one there that counts.
+    /// Like [`Foundation::open`], on the caller's disk: tests use one that counts.
     ///
     /// # Errors
+    ///
     /// As [`Foundation::open`].
     pub fn open_on(
         disk: Arc<dyn Disk>,
@@ -178,20 +181,22 @@ impl Foundation {
         Ok(Self { was_repaired, is_older, ..Foundation::of(ground, data, names, objects) })
     }
 
-    /// After [`Foundation::is_older`], once the namespace's numbers are above all that the contents have: it may serve.
+    /// Ends the state [`Foundation::is_older`]. The caller has raised the namespace's numbers above those of all objects, so it may serve.
     ///
     /// # Errors
-    /// Of the disk.
+    ///
+    /// Errors of the disk.
     pub fn accept_older(&self) -> Result<(), OpenError> {
         Ok(Runs { last: self.names.namespace.session().0, older_accepted: true }.write(&*self.disk)?)
     }
 }
 
 impl ManagerFoundation {
-    /// Opens the names in `data`, recovering what an unclean stop left. `random` says how many numbers are passed over, `now` is the time of
-    /// the start.
+    /// Opens the names in `data`, and recovers them after an unclean stop. `random` decides how many numbers are skipped. `now` is the time of the
+    /// start.
     ///
     /// # Errors
+    ///
     /// As [`Foundation::open`].
     pub fn open_names(data: &DataDir, settings: &Settings, random: u64, now: Timestamp) -> Result<Self, OpenError> {
         let ground = Ground::open(disk_of(data)?, settings, Purpose::Serve, &[StreamId::NAMESPACE])?;
@@ -202,11 +207,12 @@ impl ManagerFoundation {
 }
 
 impl StoreFoundation {
-    /// Opens the store in `path` of the cluster `cluster`, recovering what an unclean stop left; makes it, if that is wanted and nothing is there.
-    /// `reserve`: bytes kept free on its disk; `None`: what the settings say for all. The directory is locked as long as the [`DataDir`] lives.
+    /// Opens the store at `path` of the cluster `cluster`, and recovers it after an unclean stop. Creates it, if requested and if the directory is
+    /// empty. `reserve`: bytes kept free on its disk; `None`: the value in the settings. The directory stays locked while the [`DataDir`] lives.
     ///
     /// # Errors
-    /// The directory was refused, or a part of it does not open.
+    ///
+    /// The directory was refused, or a part of it cannot be opened.
     pub fn open_store(
         path: &std::path::Path,
         cluster: ClusterId,
@@ -236,17 +242,18 @@ impl<N: Part, O: Part> Foundation<N, O> {
         Self { disk, journal, ballast, opened, was_repaired, is_older: false, made, names, objects }
     }
 
-    /// What opening found, for the log. `grace_secs`: how long writers have to come back.
+    /// What opening found, for the log. `grace_secs`: the grace period of writers.
     #[must_use]
     pub fn startup_report(&self, grace_secs: u64) -> Vec<StartupReport> {
         let indexes: Vec<_> = [self.names.recovery(), self.objects.recovery()].into_iter().flatten().collect();
         of_parts(&self.opened, &indexes, self.objects.found(), grace_secs)
     }
 
-    /// Closes everything so that the next start is quick. Nobody may use it any more.
+    /// Closes everything, so that the next start is quick. Nothing may use it afterwards.
     ///
     /// # Errors
-    /// The first error of a part; all are closed all the same.
+    ///
+    /// The first error of a part. All parts are closed all the same.
     pub fn close(&self) -> Result<(), OpenError> {
         self.names.stop();
         self.objects.stop();

@@ -1,11 +1,11 @@
-//! What helps where a data directory does not open: the command to run, in the words that the operator sees.
+//! The remedy for a data directory that cannot be opened: the command to run, in words for the operator.
 
 use console::Exit;
 
 use crate::datadir::DataDir;
 use crate::error::OpenError;
 
-/// A data directory that did not open: which, what helps where something does, and why.
+/// A data directory that could not be opened, the remedy if there is one, and the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct Refused {
@@ -14,14 +14,14 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// The code that the run ends with.
+    /// The exit code of the command.
     #[must_use]
     pub fn exit(&self) -> Exit {
         self.source.exit()
     }
 }
 
-/// Says of a command that could not open `data` what helps, where something does.
+/// Adds the remedy, if there is one, to the error of a command that could not open `data`.
 #[must_use]
 pub fn refused(data: &DataDir, error: OpenError) -> Refused {
     let data = data.path.display().to_string();

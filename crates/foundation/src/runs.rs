@@ -1,5 +1,5 @@
-//! How many runs the contents on this disk have seen: a small file beside the contents, so that a namespace put
-//! back from an older backup is noticed. Such a namespace would hand out numbers that contents on the disk have already.
+//! The last run on the objects of this disk: a small file beside the objects. It shows when a namespace was put back from an older backup. Such a
+//! namespace would hand out numbers of existing objects again.
 
 use disk::{Access, Disk, DiskError, OpenOptions};
 
@@ -8,19 +8,17 @@ pub const FILE: &str = "store/RUNS";
 const DIR: &str = "store";
 const TEXT_MAX: usize = 64;
 
-/// What the file says.
+/// The values in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Runs {
-    /// The number that the namespace gave to the last run. Numbers rise with each run, and each takes its inode and
-    /// object numbers before it begins.
+    /// The number that the namespace gave to the last run. It rises with each run, and each run takes its inode and object numbers before it begins.
     pub last: u64,
-    /// An older namespace was accepted once: the store may hold contents that nothing knows, and clears nothing away.
+    /// An older namespace was accepted once. The store may hold unreferenced objects, so it deletes none.
     pub older_accepted: bool,
 }
 
 impl Runs {
-    /// Reads the file. Without it nothing is known; what does not read as we wrote it is taken for nothing too, since
-    /// it is a net below other nets.
+    /// Reads the file. A missing file, or one that cannot be decoded, counts as empty: the file is only an additional safety net.
     pub fn read(disk: &dyn Disk) -> Result<Self, DiskError> {
         if disk.len_of(FILE)?.is_none() {
             return Ok(Self::default());
@@ -45,7 +43,7 @@ impl Runs {
         words.next().is_none().then_some(Self { last, older_accepted })
     }
 
-    /// Writes the file anew; durable when it returns.
+    /// Replaces the file. It is durable when this returns.
     pub fn write(&self, disk: &dyn Disk) -> Result<(), DiskError> {
         disk.create_dir_all(DIR)?;
         let text = format!("{}{}\n", self.last, if self.older_accepted { " older-accepted" } else { "" });
@@ -58,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn runs_file_reads_back_as_written() {
         let temp = tempfile::tempdir().unwrap();
         let disk = disk::RealDisk::open(temp.path()).unwrap();
         assert_eq!(Runs::read(&disk).unwrap(), Runs::default());

@@ -5,16 +5,16 @@ use kv::{Rebuilt, Recovery};
 use store::StoreRecovery;
 use types::units::show_size;
 
-/// A line for the log, and whether it deserves attention.
+/// A line for the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StartupReport {
-    /// Worth a look by the operator.
+    /// Whether the operator should look at it.
     pub attention: bool,
     /// The line.
     pub text: String,
 }
 
-/// Puts what was found into the log.
+/// Writes the report to the log.
 pub fn say_all(words: Vec<StartupReport>) {
     for words in words {
         if words.attention {
@@ -25,7 +25,7 @@ pub fn say_all(words: Vec<StartupReport>) {
     }
 }
 
-/// Everything worth saying about a start that has opened a log with these indexes, and perhaps a store, in the order in which it happened.
+/// The report of a start that has opened a journal with these indexes, and perhaps a store. The lines are in the order of the events.
 #[must_use]
 pub(crate) fn of_parts(
     journal: &Opened,
@@ -129,7 +129,7 @@ fn index_in_words(which: &str, recovery: &Recovery, fresh: bool, say: &mut dyn F
             Rebuilt::OtherLog => "it belonged to another journal",
             Rebuilt::BehindLog => "it was too far behind the journal",
             Rebuilt::Broken => "it could not be read",
-            // Said by the repair that asked for it.
+            // The repair that requested it reports it.
             Rebuilt::BegunEmpty => return,
         };
         // A node that stops soon after its first start has not written its index yet.
@@ -192,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_start_says_little() {
+    fn clean_start_reports_little() {
         let words = in_words(&found(), 60);
         assert_eq!(words.len(), 1);
         assert!(!words[0].attention && words[0].text.contains("clean"), "{words:?}");
     }
 
     #[test]
-    fn what_deserves_attention_is_marked() {
+    fn lines_for_the_operators_attention_are_marked() {
         let mut found = found();
         found.journal.clean = false;
         found.journal.cut = Some(Cut { segment: "s".into(), offset: 1, bytes: 2048, saved: None });

@@ -1,4 +1,4 @@
-//! The directories of a cluster's nodes: a store and a manager's names are there again after a stop of any kind, and nothing is taken for what it is not.
+//! The directories of a cluster's nodes. A store and a manager's names survive a stop of any kind, and no directory is accepted in a wrong role.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
 use std::path::Path;
@@ -26,7 +26,7 @@ fn small() -> Settings {
     }
 }
 
-/// A store, which others cannot open as long as this lives.
+/// A store that no other process can open while this value lives.
 struct Locked {
     foundation: StoreFoundation,
     _lock: DataDir,
@@ -60,7 +60,7 @@ fn content(store: &StoreFoundation, object: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_store_has_its_contents_after_any_stop() {
+fn store_keeps_its_objects_after_any_stop() {
     let temp = tempfile::tempdir().unwrap();
     let (small, large) = (b"small".to_vec(), vec![7; 300_000]);
     let store = open(temp.path(), CLUSTER).unwrap();
@@ -73,7 +73,7 @@ fn a_store_has_its_contents_after_any_stop() {
     assert!(store.opened.clean && store.objects.id == id);
     assert!(content(&store, 1) == small && content(&store, 2) == large);
     put(&store, 3, &small);
-    // Not closed: as after a crash.
+    // Drops it without closing, as in a crash.
     drop(store);
     let store = open(temp.path(), CLUSTER).unwrap();
     assert!(!store.opened.clean);
@@ -82,7 +82,7 @@ fn a_store_has_its_contents_after_any_stop() {
 }
 
 #[test]
-fn the_log_of_a_store_is_trimmed_without_a_namespace() {
+fn journal_of_a_store_is_trimmed_without_a_namespace() {
     let temp = tempfile::tempdir().unwrap();
     let store = open(temp.path(), CLUSTER).unwrap();
     for object in 1..=200 {
@@ -101,7 +101,7 @@ fn the_log_of_a_store_is_trimmed_without_a_namespace() {
 }
 
 #[test]
-fn a_store_of_another_cluster_is_refused_untouched() {
+fn store_of_another_cluster_is_refused_untouched() {
     let temp = tempfile::tempdir().unwrap();
     drop(open(temp.path(), CLUSTER).unwrap());
     let format = std::fs::read(temp.path().join("FORMAT")).unwrap();
@@ -113,7 +113,7 @@ fn a_store_of_another_cluster_is_refused_untouched() {
 }
 
 #[test]
-fn a_store_without_its_log_is_not_taken_for_a_new_one() {
+fn store_without_its_journal_is_not_taken_for_a_new_one() {
     let temp = tempfile::tempdir().unwrap();
     let store = open(temp.path(), CLUSTER).unwrap();
     put(&store, 1, b"content");
@@ -125,7 +125,7 @@ fn a_store_without_its_log_is_not_taken_for_a_new_one() {
 }
 
 #[test]
-fn a_manager_has_its_names_after_any_stop() {
+fn manager_keeps_its_names_after_any_stop() {
     let temp = tempfile::tempdir().unwrap();
     let open = || {
         let data = DataDir::open_as(temp.path(), DirRole::Manager, None, IfNew::Make, NOW).unwrap();
@@ -147,7 +147,7 @@ fn a_manager_has_its_names_after_any_stop() {
     let (manager, data) = open();
     assert!(is_there(&manager, "/one"));
     make(&manager, "/two");
-    // Not closed: as after a crash.
+    // Does not close it, as in a crash.
     manager.names.embedded.stop();
     drop((manager, data));
     let (manager, _data) = open();

@@ -1,31 +1,31 @@
-//! The mark of a damaged file: an extended attribute that says what was found, and of which content. `fsck --repair` and the scrub set
-//! it; the server refuses the checksum of a marked file.
+//! The mark of a damaged file: an extended attribute with the finding and the object's number. `fsck --repair` and the scrub set it. The server
+//! refuses the checksum of a marked file.
 
 use namespace::{Actor, Namespace, NsError, RemoveXattr, SetXattr, XattrMode};
 use types::{ErrorCode, NsPath, ObjectId};
 
 use crate::now;
 
-/// Its name.
+/// The name of the attribute.
 pub const NAME: &[u8] = namespace::DAMAGED_MARK;
 
-/// Marks the file at `path`. It keeps its name and what is readable of it.
+/// Marks the file at `path`. The file keeps its name and its readable bytes.
 pub fn mark(namespace: &Namespace, path: &[u8], what: &str, object: Option<ObjectId>) -> Result<(), NsError> {
     let what = object.map_or_else(|| what.to_owned(), |object| format!("{what}{}{object}", namespace::CONTENT_OF));
     let Ok(path) = NsPath::parse(path) else {
-        // Longer than anything that can be asked for.
+        // The path is longer than a request allows.
         return Err(NsError::NotFound(path.escape_ascii().to_string(), "path that can be asked for"));
     };
     let context = namespace.context(now(), &Actor::admin(), None);
     let request = SetXattr { of: path.into(), name: NAME.to_vec(), value: what.into_bytes(), mode: XattrMode::Set };
     match namespace.change_wait(kv::Durability::Synced, context, request) {
-        // Renamed or removed just now: the next pass finds it where it is.
+        // The file was renamed or removed just now. The next pass finds it in its new place.
         Err(error) if error.code() == ErrorCode::NotFound => Ok(()),
         done => done,
     }
 }
 
-/// Takes the mark away: the content is as it should be again.
+/// Removes the mark: the object is intact again.
 pub fn unmark(namespace: &Namespace, path: &[u8]) -> Result<(), NsError> {
     let Ok(path) = NsPath::parse(path) else { return Ok(()) };
     let context = namespace.context(now(), &Actor::admin(), None);
@@ -35,7 +35,7 @@ pub fn unmark(namespace: &Namespace, path: &[u8]) -> Result<(), NsError> {
     }
 }
 
-/// Whether `mark` speaks of this content.
+/// Whether `mark` is about this object.
 #[must_use]
 pub fn is_of(mark: &[u8], object: ObjectId) -> bool {
     let mark = String::from_utf8_lossy(mark);
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_of_one_content() {
+    fn mark_applies_to_one_object() {
         let mark = format!("page 3{}{}", namespace::CONTENT_OF, ObjectId(7));
         assert!(is_of(mark.as_bytes(), ObjectId(7)));
         assert!(!is_of(mark.as_bytes(), ObjectId(8)) && !is_of(b"page 3", ObjectId(7)));

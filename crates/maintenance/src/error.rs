@@ -1,4 +1,4 @@
-//! Why maintenance did not come to its end.
+//! Why a maintenance command failed.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use crate::backup::target::TargetError;
 use crate::fsck::check::CheckError;
 use crate::index_repair::new_log::NewLogError;
 
-/// Why a command did not come to its end. The text says what was attempted, the source why it did not work.
+/// Why a command failed. The text names the attempted operation, the source gives the cause.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The data directory was refused.
     #[error(transparent)]
     Directory(#[from] DataDirError),
-    /// What is in the data directory does not open.
+    /// A part of the data directory could not be opened.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The parts of the data directory could not be closed.
@@ -31,66 +31,66 @@ pub enum Error {
     #[error(transparent)]
     Print(io::Error),
 
-    /// The log could not be cut.
+    /// The damaged journal could not be cut.
     #[error("the journal could not be repaired")]
     RepairJournal(#[source] OpenError),
-    /// The store's index could not be made again.
+    /// The store's index could not be rebuilt.
     #[error("the store's index could not be rebuilt; run this again")]
     RebuildStore(#[source] OpenError),
-    /// A new log was not called for.
+    /// A new journal is not needed, or cannot be made.
     #[error("no new journal was started")]
     NoNewLog(#[source] NewLogError),
-    /// A new log could not begin.
+    /// A new journal could not be started.
     #[error("cannot open {data}")]
     NewLog {
         /// The data directory.
         data: PathBuf,
-        /// Why.
+        /// The cause.
         source: NewLogError,
     },
-    /// The check broke off.
+    /// The check was interrupted.
     #[error("the check could not be finished")]
     Check(#[source] CheckError),
-    /// What the check found could not be repaired for good.
+    /// The repairs could not be made durable.
     #[error("repairs could not be made durable")]
     NotDurable(#[source] JournalError),
-    /// The namespace could not begin a new life.
+    /// The namespace could not start a new incarnation.
     #[error("the namespace's numbers could not be raised after the repair")]
     RaiseNumbers(#[source] NsError),
-    /// The store does not tell what it has.
+    /// The store could not list its objects.
     #[error(transparent)]
     ListObjects(StoreError),
-    /// The store does not tell of an object.
+    /// The store could not report on an object.
     #[error("the objects of the store could not be read")]
     AskStore(#[source] StoreError),
-    /// The folders of objects cannot be listed.
+    /// The folders of objects could not be listed.
     #[error(transparent)]
     ListFolders(DiskError),
 
     /// The folder of backups was refused.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The namespace's index does not give a backup.
+    /// The namespace's index could not produce a backup.
     #[error("the backup cannot be made; `weir fsck` says more")]
     MakeBackup(#[source] KvError),
-    /// The folder did not take the backup.
+    /// The backup could not be written to the folder.
     #[error("the backup was not taken; earlier ones are unchanged; run it again")]
     TakeBackup(#[source] TargetError),
-    /// The running node did not answer as it should.
+    /// The running node returned an error.
     #[error(transparent)]
     Node(Box<dyn std::error::Error + Send + Sync>),
 
-    /// The state to restore is no time and no record.
+    /// The requested state is neither a time nor a record.
     #[error("--until: {0}")]
     Until(String),
-    /// Nothing was named that could be restored to.
+    /// No data directory was named for the restore.
     #[error("no data directory given; say --data DIR, or --list to see the backups")]
     NoDirectory,
-    /// A restore was begun.
+    /// A restore was begun and failed.
     #[error("the restore was not finished; run it again. The backup is as it was")]
     Restore(#[source] Box<Error>),
 
-    /// The target of an export would be taken for a part of the data directory.
+    /// The target of an export would be inside the data directory.
     #[error("{target} lies in the data directory; export to another place")]
     WithinData {
         /// The target.
@@ -99,17 +99,17 @@ pub enum Error {
     /// The target of an export was refused.
     #[error("cannot export to {target}")]
     ExportTarget {
-        /// The target.
+        /// The operating system's error.
         target: PathBuf,
         /// What the system said.
         source: io::Error,
     },
-    /// The namespace is not to be had for an export.
+    /// The namespace could not be opened for an export.
     #[error(
         "the namespace cannot be opened: `weir restore` puts a backup back. To export the objects without it, under the paths at which they were created, use --without-namespace"
     )]
     ExportNames(#[source] Refused),
-    /// The store is not to be had for an export.
+    /// The store could not be opened for an export.
     #[error("the objects cannot be exported")]
     ExportObjects(#[source] OpenError),
     /// The store failed during an export.
@@ -118,21 +118,21 @@ pub enum Error {
     /// The namespace failed during an export.
     #[error("the namespace cannot be read; `weir fsck` says more")]
     ReadNames(#[source] NsError),
-    /// The target does not take what is exported.
+    /// A file could not be written to the target.
     #[error("cannot write {what}; run the export again to continue")]
     WriteTarget {
-        /// What was being written.
+        /// The file.
         what: String,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// What an export needed for itself is still in the target.
+    /// The temporary files of an export could not be removed from the target.
     #[error("the temporary files of the export cannot be removed")]
     ClearTarget(#[source] io::Error),
 }
 
 impl Error {
-    /// The code that the run ends with.
+    /// The exit code of the command.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {

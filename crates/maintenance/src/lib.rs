@@ -1,12 +1,17 @@
-//! What keeps a node's data sound and brings it back: the check of a stopped node and its repairs ([`fsck`]), the repair of what lies under
-//! names and objects ([`index_repair`]), backups of the namespace and their way back ([`backup`]), files out of a node that will not serve again
-//! ([`export`]), and the scrub of a running node ([`scrub`]).
+//! Keeps a node's data sound and recovers it:
+//! - [`fsck`]: the check of a stopped node and its repairs;
+//! - [`index_repair`]: the repair of the parts below names and objects;
+//! - [`backup`]: backups of the namespace, and restores;
+//! - [`export`]: plain files from a node that will not serve again;
+//! - [`scrub`]: the scrub of a running node.
 //!
-//! Promises: nothing is changed that an option does not name; what may be the only copy of something is moved aside or marked, never removed;
-//! a repair that is interrupted leaves a mark ([`foundation::marks`]) and goes on when it is run again. Commands print their result on stdout and
-//! what a person should know on stderr, and give the exit code that fits.
+//! Promises:
+//! - A command changes nothing that no option names.
+//! - It moves aside or marks a possible only copy, and never removes it.
+//! - An interrupted repair leaves a mark ([`foundation::marks`]) and continues when it is run again.
+//! - Commands print their result on stdout and messages for people on stderr, and return the matching exit code.
 //!
-//! The crate knows no server and no command line: a running node is asked through what the caller hands in.
+//! The crate knows no server and no command line: the caller passes in the access to a running node.
 
 pub mod backup;
 pub mod damage_mark;
@@ -24,7 +29,7 @@ use types::Timestamp;
 
 pub use error::Error;
 
-/// The data directory at `path`, accepted and locked; none is made.
+/// Accepts and locks the data directory at `path`. Does not create one.
 fn open_data_dir(path: &Path) -> Result<DataDir, DataDirError> {
     DataDir::open(path, IfNew::Refuse, now())
 }

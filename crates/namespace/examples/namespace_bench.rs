@@ -141,7 +141,7 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 600_000_000_000, 3).unwrap()
 }
 
-/// CPU seconds of this process's threads so far, by name.
+/// CPU seconds of this process's threads so far, by thread name.
 fn threads() -> std::collections::BTreeMap<String, f64> {
     let mut found = std::collections::BTreeMap::new();
     for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
@@ -160,8 +160,7 @@ fn cpu() -> f64 {
     ticks as f64 / 100.0
 }
 
-/// The life of one file after the other on a number of tracks; the next operation is submitted by the completion of
-/// the one before.
+/// Runs lives of files on several tracks, one after the other. The completion of each operation submits the next one.
 struct Load {
     ns: Arc<Namespace>,
     actor: Actor,
@@ -172,7 +171,7 @@ struct Load {
     lives: AtomicU64,
     on_tracks: AtomicU64,
     one_dir: bool,
-    /// What a life took, in ns; taken by whoever draws the curve.
+    /// The duration of each life, in ns. The curve writer takes the histogram.
     times: Option<parking_lot::Mutex<Histogram<u64>>>,
 }
 
@@ -214,7 +213,7 @@ impl Load {
         }
     }
 
-    /// Starts one life; `again` begins the next one on the same track when it has ended.
+    /// Starts one life. With `again`, its end starts the next one on the same track.
     fn life(self: &Arc<Self>, due: Instant, again: bool) {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         if n >= self.end || self.stop.load(Ordering::Relaxed) {
@@ -334,7 +333,7 @@ fn measure_latency(options: &Options) {
     let begin = Instant::now();
     let (mut sent, mut second) = (0u32, 0);
     while begin.elapsed() < Duration::from_secs(seconds) {
-        // Lives are due at fixed times; one that could not begin in time counts from when it was due.
+        // Lives are due at fixed times. The latency of a late start counts from the due time.
         let due = begin.elapsed().as_nanos() / step.as_nanos();
         while u128::from(sent) < due {
             load.on_tracks.fetch_add(1, Ordering::Relaxed);
@@ -388,7 +387,7 @@ fn measure_list(options: &Options) {
     Arc::get_mut(&mut load).unwrap().one_dir = true;
     load.start(1_000);
     load.wait();
-    // As a server that has run for a while finds it: in the engine, not in the overlay.
+    // As on a server that has run for a while: the entries are in the engine, not in the overlay.
     while node.index.sweep_now().unwrap() {}
     let mut samples = Vec::new();
     for _ in 0..5 {
@@ -421,7 +420,7 @@ fn measure_list(options: &Options) {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// The part of `fill` that is killed: fills, says how much memory that took, and goes on working.
+/// The part of `fill` that is killed: fills the namespace, prints its memory, and continues to work.
 fn fill_and_work(options: &Options) {
     let node = open(&options.dir);
     node.make_dirs();
@@ -437,8 +436,7 @@ fn fill_and_work(options: &Options) {
     load.wait();
 }
 
-/// The part of `fill` that opens what was killed: says how long it took, works for a while, and says what memory it
-/// has.
+/// The part of `fill` that opens the killed namespace: prints the duration, works for a while, and prints its memory.
 fn reopen(options: &Options) {
     let begin = Instant::now();
     let node = open(&options.dir);

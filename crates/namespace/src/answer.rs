@@ -1,4 +1,4 @@
-//! How an operation's answer is kept for a retry (`R`). Each is its fields one after the other, numbers big-endian.
+//! The encoding of an operation's answer, kept for a retry (`R`). It holds the fields of the answer in order, numbers big-endian.
 
 use types::{
     BootGeneration, GroupId, InSyncReplica, Incarnation, Ino, NodeId, ObjectId, Placement, ReplicaId, SessionId,
@@ -173,7 +173,7 @@ fn opened(from: &mut Decoder<'_>) -> Result<OpenedWrite, BadValue> {
             boot_generation: BootGeneration(u32::try_from(from.u64()?).map_err(|_| bad())?),
         });
     }
-    // To the end: nothing follows them, wherever this is part of.
+    // Reads to the end: nothing follows this list in any answer that contains it.
     let mut dropped: Vec<_> = option(from)?.map(ObjectId).into_iter().collect();
     while let Ok(further) = from.u64() {
         dropped.push(ObjectId(further));

@@ -1,4 +1,4 @@
-//! The namespace against itself: every rule between keys, in bounded memory. For `weir fsck` and for the tests.
+//! Checks the namespace against itself: every rule between keys, in bounded memory. `weir fsck` and the tests use it.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -17,18 +17,18 @@ use crate::{
     WriterRecord, keys, object_record, totals,
 };
 
-/// Something that should not be.
+/// A broken rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// The key, escaped.
     pub key: String,
     /// What is wrong, in plain words.
     pub what: String,
-    /// The directory whose totals are wrong, if that is all: [`crate::RecountTotals`] mends it.
+    /// The directory, if only its totals are wrong. [`crate::RecountTotals`] repairs them.
     pub totals_of: Option<Ino>,
 }
 
-/// What was looked at.
+/// Counts of the checked records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CheckCounts {
     /// Directories.
@@ -39,11 +39,11 @@ pub struct CheckCounts {
     pub writers: u64,
     /// Uploads.
     pub uploads: u64,
-    /// Bodies (`B`).
+    /// Objects (`B`).
     pub objects: u64,
     /// Entries of the deletion queue.
     pub deletions: u64,
-    /// Keys in all.
+    /// All keys.
     pub keys: u64,
 }
 
@@ -57,9 +57,9 @@ struct Check<'a> {
     untaken: Untaken,
     /// The snapshot epoch now.
     epoch: SnapshotEpoch,
-    /// Sums over the entries of the directory whose entries are being read.
+    /// Sums over the entries of the directory that the check is reading.
     sums: Option<Sums>,
-    /// Numbers under which attributes of files stand that nobody sees yet: as many as there are kept uploads with some.
+    /// Inode numbers that hold the attributes of invisible files. There is one for each kept upload with attributes.
     hidden: BTreeSet<Ino>,
 }
 
@@ -69,11 +69,11 @@ struct Sums {
     bytes: u64,
 }
 
-/// Reads everything once, asks back where two keys must agree, and calls `report` for each thing that is wrong. An
-/// error comes only from the engine; damaged records are findings.
+/// Reads everything once, looks up the other key where two keys must agree, and calls `report` for each broken rule. Only the engine causes an error;
+/// damaged records are findings.
 pub fn check(read: &dyn Read, report: &mut dyn FnMut(Finding)) -> Result<CheckCounts, NsError> {
     let untaken = untaken(read)?;
-    // A mark that does not read is found with its key.
+    // A mark that cannot be read is reported together with its key.
     let epoch = crate::format::snapshot_epoch(read).ok().flatten().unwrap_or_default();
     let counts = CheckCounts::default();
     let mut check = Check { read, report, counts, untaken, epoch, sums: None, hidden: BTreeSet::new() };
@@ -177,7 +177,7 @@ impl Check<'_> {
     fn total(&mut self, key: &[u8], dir: Ino) -> Result<(), NsError> {
         let is_dir = matches!(get_inode_value(self.read, dir)?, Some(InodeValue::Record(inode)) if inode.is_dir());
         self.must(is_dir, key, "totals of a directory that is not there");
-        // Where there are entries, they are added up and compared when all have been seen.
+        // A directory with entries is compared after its last entry has been added up.
         if is_dir && crate::tree::rmdir::is_empty(self.read, dir)? {
             match totals(self.read, dir) {
                 Ok(sum) if sum.entries == 0 && sum.bytes == 0 => {}
@@ -288,7 +288,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What holds for each record, wherever it lies.
+    /// Checks the rules for a record, wherever it is stored.
     fn record(&mut self, key: &[u8], inode: &Inode) -> Result<(), NsError> {
         if let Kind::File(content) = &inode.kind {
             self.content(key, inode.ino, content)?;
@@ -386,7 +386,7 @@ impl Check<'_> {
         self.must(writer == in_making, key, "whether somebody writes it and its state do not agree");
         self.must(in_making != record.deadline.is_some(), key, "its state and its deadline do not agree");
         if let Some(HiddenAttributes { at, count }) = record.attributes {
-            // They come later than this: `X` sorts behind `U`.
+            // The attributes come later: `X` sorts after `U`.
             self.hidden.insert(at);
             self.must(crate::tree::xattr::count(self.read, at)? == count, key, "the count of attributes is wrong");
             let free = locate(self.read, at)?.is_none() && record.replaces.is_none();
@@ -409,7 +409,7 @@ impl Check<'_> {
         let record = crate::StripeRecord::decode(value).map_err(|bad| bad.at(key))?;
         let upload = UploadRecord::get(self.read, UploadId(object.0))?.map(|upload| upload.placed == GroupId::STRIPED);
         let listed = object_record(self.read, GroupId::STRIPED, object)?;
-        // One that is being written for the first time is listed nowhere but with its file and its writer.
+        // Before its first commit, an object is listed only with its file and its writer.
         self.must(upload != Some(false), key, "the stripe of an object that lies on a group of stores");
         let is_whole = match listed {
             Some(listed) => {
@@ -437,7 +437,7 @@ impl Check<'_> {
 
     fn missing(&mut self, key: &[u8], group: GroupId, object: ObjectId, value: &[u8]) -> Result<(), NsError> {
         let stores = crate::groups::placing::decode_stores(value).map_err(|bad| bad.at(key))?;
-        // Who has left the group may still be named ([`crate::ForgiveMissingReplica`]).
+        // The record may name a store that has left the group ([`crate::ForgiveMissingReplica`]).
         self.must(!stores.is_empty(), key, "a missing replica without a store");
         let listed = object_record(self.read, group, object)?.is_some();
         let upload = UploadRecord::get(self.read, UploadId(object.0))?.is_some();

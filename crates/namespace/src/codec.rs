@@ -1,23 +1,23 @@
-//! The encoding that all values share: a format version byte, fixed fields (big-endian), and tagged fields at the end.
+//! The encoding that all values share: a format version byte, fixed fields (big-endian), then tagged fields.
 //!
-//! A tagged field is `tag u8, length u16, bytes`. Tags ascend. A reader that does not know a tag below 0x80 keeps it
-//! as it is when it writes the record again; one that does not know a tag of 0x80 or above refuses the record.
+//! A tagged field is `tag u8, length u16, bytes`. Tags ascend. A reader that does not know a tag below 0x80 keeps the field when it rewrites the
+//! record. A reader that does not know a tag of 0x80 or above refuses the record.
 
 use types::{BootId, ClientIdentity, NAME_MAX, PATH_MAX, PrincipalId};
 
 use crate::NsError;
 
-/// The format version of every value. Version 1 knew no principals of writers, no snapshot epochs and no shards.
+/// The format version of every value. Version 1 had no principals of writers, no snapshot epochs and no shards.
 pub(crate) const VERSION: u8 = 2;
 
-/// First tag that a reader must understand.
+/// The first tag that a reader must understand.
 const MUST_UNDERSTAND: u8 = 0x80;
 
 /// Builds a value.
 pub(crate) struct Encoder(pub(crate) Vec<u8>);
 
 impl Encoder {
-    /// Begins a value with the version byte.
+    /// Starts a value with the version byte.
     pub(crate) fn new(capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(capacity);
         bytes.push(VERSION);
@@ -41,7 +41,7 @@ impl Encoder {
     pub(crate) fn i64(&mut self, n: i64) {
         self.0.extend_from_slice(&n.to_be_bytes());
     }
-    /// Length u16 and the bytes; callers have bounded the length, so that nothing is cut.
+    /// Writes the length as u16, then the bytes. Callers have limited the length, so nothing is cut.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         let len = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
         self.u16(len);
@@ -63,7 +63,7 @@ impl Encoder {
     pub(crate) fn tag_u32(&mut self, tag: u8, n: u32) {
         self.tag(tag, &n.to_be_bytes());
     }
-    /// Tagged fields kept from a later version, as they were read.
+    /// Writes tagged fields of a later version, exactly as they were read.
     pub(crate) fn extra(&mut self, extra: &[u8]) {
         self.0.extend_from_slice(extra);
     }
@@ -73,17 +73,17 @@ fn cut(bytes: &[u8], bound: usize) -> &[u8] {
     &bytes[..bytes.len().min(bound)]
 }
 
-/// Why a value did not read back; the key is added where it is known.
+/// Why a value cannot be decoded. The caller that knows the key adds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BadValue {
     Damaged(&'static str),
     Newer(&'static str, u64),
-    /// Of this version of the format.
+    /// An earlier version of the format wrote the value.
     Older(&'static str, u8),
 }
 
 impl BadValue {
-    /// With the key that was read.
+    /// Adds the key of the value.
     pub(crate) fn at(self, key: &[u8]) -> NsError {
         match self {
             BadValue::Damaged(why) => NsError::Damaged { key: key.escape_ascii().to_string(), why },
@@ -93,7 +93,7 @@ impl BadValue {
     }
 }
 
-/// Takes a value apart. Every length is checked.
+/// Decodes a value and checks every length.
 pub(crate) struct Decoder<'a> {
     rest: &'a [u8],
     what: &'static str,
@@ -109,11 +109,11 @@ impl<'a> Decoder<'a> {
             Some((&version, _)) => Err(BadValue::Newer(what, u64::from(version))),
         }
     }
-    /// Of bytes without a version: part of another value.
+    /// Decodes bytes without a version byte: a part of another value.
     pub(crate) fn part(bytes: &'a [u8], what: &'static str) -> Self {
         Self { rest: bytes, what }
     }
-    /// What is left.
+    /// Returns the remaining bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.rest
     }
@@ -168,8 +168,8 @@ impl<'a> Decoder<'a> {
     pub(crate) fn boot(&mut self) -> Result<BootId, BadValue> {
         self.u128().map(BootId)
     }
-    /// The tagged fields to the end: `visit` says whether it knows the tag. What it does not know and may be ignored
-    /// is given back, to be kept.
+    /// Reads the tagged fields to the end. `visit` returns whether it knows the tag. Unknown fields that may be ignored are returned, so that the
+    /// caller can keep them.
     pub(crate) fn tags(
         mut self,
         mut visit: impl FnMut(u8, &'a [u8]) -> Result<bool, BadValue>,
@@ -188,18 +188,18 @@ impl<'a> Decoder<'a> {
         }
         Ok(extra)
     }
-    /// Nothing but ignorable tagged fields may follow; they are dropped. For values that are replaced, not changed.
+    /// Requires that only ignorable tagged fields follow, and drops them. For values that are replaced, not changed.
     pub(crate) fn end(self) -> Result<(), BadValue> {
         self.tags(|_, _| Ok(false)).map(drop)
     }
 }
 
-/// A tagged field that must be a u64.
+/// Decodes a tagged field that must be a u64.
 pub(crate) fn field_u64(field: &[u8]) -> Result<u64, BadValue> {
     field.try_into().map(u64::from_be_bytes).map_err(|_| BadValue::Damaged("a tagged field has a wrong length"))
 }
 
-/// A tagged field that must be a u32.
+/// Decodes a tagged field that must be a u32.
 pub(crate) fn field_u32(field: &[u8]) -> Result<u32, BadValue> {
     field.try_into().map(u32::from_be_bytes).map_err(|_| BadValue::Damaged("a tagged field has a wrong length"))
 }

@@ -1,4 +1,4 @@
-//! What every operation is, what it is handed, and what its answer has to be.
+//! What an operation is, what it receives, and what its answer must provide.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ pub struct Limits {
     pub links_max: u32,
     /// How long interrupted and refused uploads are kept.
     pub upload_keep: Duration,
-    /// How long an ended writer is remembered, so that a client that recovers late never writes into another file.
-    /// Must be longer than XrdCl's recovery window (1,800 s).
+    /// How long an ended writer is remembered, so that a client that recovers late never writes into another file. It must exceed XrdCl's recovery
+    /// window (1,800 s).
     pub tombstone_keep: Duration,
-    /// Mode of the directories that `mkpath` makes.
+    /// Mode of the directories that `mkpath` creates.
     pub mkpath_mode: u16,
-    /// Shards of a directory's totals: 1 where one committer makes all changes, more where many managers do.
+    /// Shards of a directory's totals: 1 where one committer makes all changes, more where several managers do.
     pub total_shards: u16,
     /// Request numbers remembered per session.
     pub request_window: u16,
@@ -45,7 +45,7 @@ impl Default for Limits {
     }
 }
 
-/// A change's number within a client's session, so that a retry is answered and not done twice.
+/// The number of a change within a client's session. A retry with the same number gets the first answer and changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestNumber {
     /// The client's session, from [`crate::OpenSession`].
@@ -54,14 +54,14 @@ pub struct RequestNumber {
     pub number: u64,
 }
 
-/// What an operation is handed beside its request. Cheap to clone.
+/// What an operation receives besides its request. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// The wall clock, read by the shell.
+    /// The wall clock, read by the caller.
     pub now: Timestamp,
-    /// Who asks.
+    /// The actor that makes the request.
     pub actor: Actor,
-    /// This run of the server: what `W` records name.
+    /// This run of the server, as `W` records name it.
     pub session: SessionId,
     /// The snapshot epoch that the changes belong to.
     pub epoch: SnapshotEpoch,
@@ -69,14 +69,14 @@ pub struct Context {
     pub request: Option<RequestNumber>,
     /// Bounds and defaults.
     pub limits: Limits,
-    /// Where inode and object numbers come from.
+    /// Source of inode and object numbers.
     pub ids: Arc<IdSource>,
 }
 
 /// Names an operation in remembered answers and counters. The numbers are on disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-#[allow(missing_docs)] // each is the operation of that name
+#[allow(missing_docs)] // each is the operation with that name
 pub enum OpTag {
     Mkdir = 1,
     Remove = 2,
@@ -141,21 +141,21 @@ impl OpTag {
 pub trait Answer: Sized {
     /// Appends the answer's bytes.
     fn encode(&self, out: &mut Vec<u8>);
-    /// Reads what [`Self::encode`] wrote; `None` if it does not read back.
+    /// Reads the output of [`Self::encode`]; `None` if it cannot be decoded.
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
-/// A request that changes something. The free function of the same name in lower case does the work.
+/// A request that changes something. The function with the same name in lower case does the work.
 pub trait Operation {
-    /// Which one.
+    /// The tag of this operation.
     const TAG: OpTag;
-    /// What it answers.
+    /// The type of its answer.
     type Reply: Answer + Send + 'static;
-    /// Does it inside `txn`.
+    /// Runs the operation inside `txn`.
     fn run(&self, txn: &mut dyn Txn, ctx: &Context) -> Result<Self::Reply, NsError>;
 }
 
-/// Makes requests operations: `Request, function -> Reply;` for each, the function being what is done inside the transaction.
+/// Implements [`Operation`] for requests. Each line is `Request, function -> Reply;`, where the function does the work inside the transaction.
 macro_rules! operations {
     ($($request:ident, $run:ident -> $reply:ty;)*) => {
         $(impl $crate::Operation for $request {

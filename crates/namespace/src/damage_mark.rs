@@ -1,7 +1,7 @@
-//! The mark of a damaged file. Whoever finds the damage sets it, and a server that is asked for the file's checksum reads it.
+//! The mark of a damaged file. A scrub or a check sets it; a server reads it before it answers a request for the file's checksum.
 
-/// The extended attribute of a file that a scrub or `weir fsck --repair` has found damaged. Its value: what was found, [`CONTENT_OF`], the
-/// content's number.
+/// The extended attribute of a file that a scrub or `weir fsck --repair` has found damaged. Its value is the finding, [`CONTENT_OF`], and the number
+/// of the object.
 pub const DAMAGED_MARK: &[u8] = b"weir.damaged";
-/// Stands in the value of [`DAMAGED_MARK`] before the content's number.
+/// Precedes the number of the object in the value of [`DAMAGED_MARK`].
 pub const CONTENT_OF: &str = "; content ";

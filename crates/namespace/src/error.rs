@@ -1,168 +1,168 @@
-//! Why the namespace refused something.
+//! Why the namespace refused a request.
 
 use kv::KvError;
 use types::{ClientIdentity, Crc32c, ErrorCode, NameError, NodeId, ObjectId, StoreId, UploadId};
 
 use crate::WriterToken;
 
-/// A refusal, or a failure below. `code()` maps it to what crosses crate and protocol borders.
+/// A refused request, or a failure of the engine. `code()` maps it to the code that crosses crate and protocol borders.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NsError {
-    /// This node keeps no names.
+    /// This node has no namespace.
     #[error("the cluster's manager keeps the namespace, and this is a disk server")]
     Elsewhere,
-    /// Nothing of that name (path, inode, attribute, upload).
+    /// Nothing has this name (path, inode, attribute, upload).
     #[error("{0}: no such {1}")]
     NotFound(String, &'static str),
-    /// The name is taken.
+    /// The name exists already.
     #[error("{0}: exists already")]
     Exists(String),
-    /// A directory was needed.
+    /// The operation needs a directory.
     #[error("{0}: not a directory")]
     NotDirectory(String),
-    /// A file was needed.
+    /// The operation needs a file.
     #[error("{0}: is a directory")]
     IsDirectory(String),
     /// The directory has entries.
     #[error("{0}: the directory is not empty")]
     NotEmpty(String),
-    /// The request makes no sense as it stands.
+    /// The request is not valid.
     #[error("{what}: {why}")]
     Invalid {
-        /// What it was about.
+        /// The subject of the request.
         what: String,
         /// What is wrong, and what would help.
         why: &'static str,
     },
-    /// A name or path that cannot be.
+    /// The name or path is not valid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// More than 40 symbolic links on the way.
+    /// The path leads over more than 40 symbolic links.
     #[error("{0}: more than 40 symbolic links on the way; one of them probably leads to itself")]
     Loop(String),
-    /// A bound on a number of things is reached.
+    /// A limit on a number of things is reached.
     #[error("{what}: {bound} is the limit here")]
     TooMany {
-        /// Of what.
+        /// The kind of thing.
         what: &'static str,
         /// The limit.
         bound: u64,
     },
-    /// The permission check said no.
+    /// The permission check failed.
     #[error("{path}: denied: {rule}")]
     Denied {
-        /// On what.
+        /// The path.
         path: String,
-        /// The rule that says so.
+        /// The rule that denies it.
         rule: String,
     },
-    /// Between two trees.
+    /// The operation would cross the border between two trees.
     #[error("{0}: lies in another tree; copy it instead")]
     CrossTree(String),
-    /// Somebody writes it.
+    /// Another writer has the file open.
     #[error("{path}: is being written by {user}.{pid}@{host}; try again when that has ended", user = .by.user, pid = .by.pid, host = .by.host)]
     Busy {
-        /// The path asked for.
+        /// The requested path.
         path: String,
-        /// Who writes.
+        /// The client that writes.
         by: Box<ClientIdentity>,
         /// The writer, for a server that wants to end it.
         writer: WriterToken,
     },
-    /// A re-open that fits more than one writer.
+    /// A re-open matches more than one writer.
     #[error(
         "{path}: {count} writers of this client fit, so it is not clear which one goes on; close one or start again"
     )]
     Ambiguous {
-        /// The path asked for.
+        /// The requested path.
         path: String,
-        /// How many fit.
+        /// The number of matching writers.
         count: usize,
     },
-    /// A plain read, or an update without the wish to resume, of a file whose writer has gone.
+    /// A plain read, or an update without the explicit wish to resume, of a file whose writer has gone.
     #[error(
         "{path}: its writer has ended without completing it; {kept} bytes were kept, and they may not be the whole file. Read them with ?weir.partial=1, or write the file again"
     )]
     Interrupted {
-        /// The path asked for.
+        /// The requested path.
         path: String,
         /// Bytes that were kept.
         kept: u64,
     },
-    /// The machine has booted since, or its disk has failed, and acknowledged bytes may be gone. If the store had been asked, the writer was
-    /// marked interrupted with what is kept, and this error keeps its changes.
+    /// The machine has restarted since, or its disk has failed, so acknowledged bytes may be gone. If the store was asked, the writer is now marked
+    /// interrupted with its kept bytes, and this error keeps its changes.
     #[error(
         "{path}: the server's machine has restarted since, or its disk has failed, and bytes that were acknowledged may be lost; write the file again from the start"
     )]
     LostBytes {
-        /// The path asked for.
+        /// The requested path.
         path: String,
-        /// The content.
+        /// The object.
         object: ObjectId,
-        /// Whether it was marked interrupted now.
+        /// Whether this request marked it interrupted.
         marked: bool,
     },
-    /// The handle, epoch, session or request is no longer the current one.
+    /// The handle, epoch, session or request is no longer current.
     #[error("{what}: {why}")]
     Stale {
-        /// What it was about.
+        /// The subject of the request.
         what: String,
         /// Why it is no longer current.
         why: &'static str,
     },
-    /// A commit that could not take effect. The upload is kept and listable until its deadline: this error keeps its
-    /// changes.
+    /// A commit that could not take effect. The upload is kept and can be listed until its deadline: this error keeps its changes.
     #[error("{path}: {reason}; what was written is kept as upload {upload} for {kept_secs} s")]
     UploadKept {
-        /// Where it should have gone.
+        /// The path where it should have appeared.
         path: String,
-        /// Why it could not.
+        /// Why it could not appear.
         reason: &'static str,
         /// The code of the reason.
         code: ErrorCode,
-        /// Where it is.
+        /// The kept upload.
         upload: UploadId,
-        /// For how long, in seconds.
+        /// How long it is kept, in seconds.
         kept_secs: u64,
     },
-    /// A unit of a striped file is not what its writer has sent. The writing has ended, as interrupted: this error keeps its changes, as the next one.
+    /// A stripe unit differs from the bytes that its writer sent. The open write has ended as interrupted: this error and the next one keep their
+    /// changes.
     #[error(
         "stripe unit {unit} of object {object} has the CRC32C {found:08x}, and {sent:08x} was sent: it was damaged on its way; write the file again", found = .found.0, sent = .sent.0
     )]
     NotAsSent {
-        /// The file's content.
+        /// The file's object.
         object: ObjectId,
-        /// Which unit.
+        /// The number of the unit.
         unit: u64,
-        /// As its server has it.
+        /// The checksum on the unit's server.
         found: Crc32c,
-        /// As it was sent.
+        /// The checksum that the writer sent.
         sent: Crc32c,
     },
-    /// A striped file has another length than its writer has announced, or says.
+    /// The length of a striped file differs from the length that its writer announced or sent.
     #[error("the striped object {object} has {found} bytes, and {sent} were sent; write the file again")]
     NotAsLong {
-        /// The file's content.
+        /// The file's object.
         object: ObjectId,
-        /// As its units have it, in bytes.
+        /// The length according to its units, in bytes.
         found: u64,
-        /// As it was announced or sent, in bytes.
+        /// The announced or sent length, in bytes.
         sent: u64,
     },
-    /// A length, offset or value over what can be stored.
+    /// A length, offset or value exceeds the limit of the format.
     #[error("{what}: {len} bytes; {bound} is the limit")]
     TooLarge {
-        /// What.
+        /// The kind of value.
         what: &'static str,
-        /// How long it is.
+        /// Its length.
         len: u64,
         /// The limit.
         bound: u64,
     },
-    /// Out of numbers for the moment: the next range is being taken.
+    /// No inode or object numbers are available at the moment. The next range is being taken.
     #[error("the next range of inode numbers is being taken; try again in a moment")]
     OutOfNumbers,
-    /// A record does not read back as it should.
+    /// A record cannot be decoded.
     #[error("damaged record at key {key}: {why}")]
     Damaged {
         /// The key, escaped.
@@ -170,32 +170,32 @@ pub enum NsError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A record of a later weir with something that must be understood.
+    /// A later version of weir wrote the record, with a part that this version must understand and does not.
     #[error("{what} was written by a later version of weir (feature {feature}); use that version")]
     Newer {
-        /// What.
+        /// The kind of record.
         what: &'static str,
-        /// Its number.
+        /// The number of that part.
         feature: u64,
     },
-    /// A record of an earlier weir, which this one does not read.
+    /// An earlier version of weir wrote the record. This version does not read it.
     #[error(
         "{what} was written by an earlier version of weir (format {version}), which this one does not read; use that version to copy the files to a new cluster"
     )]
     Older {
-        /// What.
+        /// The kind of record.
         what: &'static str,
         /// The version of the format.
         version: u8,
     },
-    /// The answer that was given when this request number came first.
+    /// The error that this request number got the first time.
     #[error("{text}")]
     Remembered {
         /// Its code.
         code: ErrorCode,
         /// Its text.
         text: String,
-        /// Whether it had kept its changes then.
+        /// Whether that error kept its changes.
         kept: bool,
     },
     /// Another node has the store.
@@ -205,17 +205,17 @@ pub enum NsError {
     StoreElsewhere {
         /// The store.
         store: StoreId,
-        /// The node that has it.
+        /// The node that has the store.
         node: NodeId,
-        /// How people call that.
+        /// The name of that node.
         name: String,
     },
-    /// It cannot go yet.
+    /// The thing cannot be removed yet.
     #[error("{what} cannot be removed: {by}")]
     StillNeeded {
-        /// What.
+        /// The thing.
         what: String,
-        /// Why not.
+        /// Why it is still needed.
         by: String,
     },
     /// The engine failed.
@@ -224,7 +224,7 @@ pub enum NsError {
 }
 
 impl NsError {
-    /// The reason as the rest of weir tells them apart.
+    /// The error code that the rest of weir uses.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
@@ -256,7 +256,7 @@ impl NsError {
         }
     }
 
-    /// Whether what the operation changed before it refused is part of the refusal and must be committed.
+    /// Whether the caller must commit the changes that the operation made before it returned this error.
     #[must_use]
     pub fn keeps_changes(&self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! An empty namespace, and the marks that say what a namespace is.
+//! Creates an empty namespace, and keeps the marks that describe a namespace.
 
 use kv::{Read, Txn};
 use types::{Incarnation, Ino, ObjectId, PrincipalId, SessionId, SnapshotEpoch, Timestamp, TreeId};
@@ -9,19 +9,19 @@ use crate::tree::inode::{DirectoryRecord, Inode, Kind};
 use crate::{Access, Context, NsError, OpTag, Operation, TreeRecord, Want, keys, permit};
 
 const MARK: &[u8] = b"namespace";
-/// Features that a reader must know. None so far.
+/// Features that a reader must know. This version has none.
 const FEATURES: u64 = 0;
 
-/// What was found or made.
+/// What [`format_or_open`] found or made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Formatted {
-    /// The namespace's life.
+    /// The namespace's incarnation.
     pub incarnation: Incarnation,
     /// The number of this run.
     pub session: SessionId,
-    /// The snapshot epoch now.
+    /// The current snapshot epoch.
     pub epoch: SnapshotEpoch,
-    /// Whether it was empty.
+    /// Whether the namespace was empty.
     pub new: bool,
 }
 
@@ -30,12 +30,12 @@ pub struct Formatted {
 struct Mark {
     features: u64,
     incarnation: u64,
-    /// Sessions given out so far: runs of servers and sessions of clients.
+    /// Session numbers handed out so far: to runs of servers and to sessions of clients.
     sessions: u64,
     epoch: SnapshotEpoch,
 }
 
-/// The snapshot epoch now, 0 until the first snapshot; `None` where there is no namespace yet.
+/// The current snapshot epoch, 0 until the first snapshot. `None` if no namespace exists yet.
 pub(crate) fn snapshot_epoch(read: &dyn Read) -> Result<Option<SnapshotEpoch>, NsError> {
     Ok(get_mark(read)?.map(|mark| mark.epoch))
 }
@@ -69,8 +69,7 @@ fn put_mark(txn: &mut dyn Txn, mark: Mark) {
     txn.put(&keys::mark(MARK), &out.0);
 }
 
-/// Makes the root directory and the default tree if the store of keys is empty; refuses what a later version wrote;
-/// counts this run.
+/// Makes the root directory and the default tree if the store of keys is empty. Refuses the records of a later version. Counts this run.
 pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, NsError> {
     let found = get_mark(txn)?;
     let new = found.is_none();
@@ -104,12 +103,12 @@ pub fn format_or_open(txn: &mut dyn Txn, now: Timestamp) -> Result<Formatted, Ns
     })
 }
 
-/// The highest session number handed out; `None` where there is no namespace yet.
+/// The highest session number handed out. `None` if no namespace exists yet.
 pub fn last_session(read: &dyn Read) -> Result<Option<SessionId>, NsError> {
     Ok(get_mark(read)?.map(|mark| SessionId(mark.sessions)))
 }
 
-/// A session number that nobody had before.
+/// Takes a session number that was never used before.
 pub(crate) fn next_session(txn: &mut dyn Txn) -> Result<SessionId, NsError> {
     let unformatted = || BadValue::Damaged("the namespace's mark is missing").at(&keys::mark(MARK));
     let mut mark = get_mark(txn)?.ok_or_else(unformatted)?;
@@ -118,11 +117,11 @@ pub(crate) fn next_session(txn: &mut dyn Txn) -> Result<SessionId, NsError> {
     Ok(SessionId(mark.sessions))
 }
 
-/// After a restore from a backup: a new life of the namespace that numbers above everything that a store has seen.
-/// The administrator may. The namespace must be opened again afterwards: numbers in hand are from before.
+/// Starts a new incarnation of the namespace after a restore from a backup. Its numbers are above everything that a store has seen. Only the
+/// administrator may do this. Afterwards the caller must open the namespace again, because the numbers in memory are older.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RaiseIncarnation {
-    /// The new incarnation is above this too.
+    /// The new incarnation is above this one too.
     pub at_least: Incarnation,
     /// No inode number up to this one is handed out again.
     pub above_ino: Ino,

@@ -1,7 +1,7 @@
-//! Where inode and object numbers come from: ranges of 2^20, taken durably before the first of them is handed out.
+//! The source of inode and object numbers: ranges of 2^20, recorded durably before the first number is handed out.
 //!
-//! A run may pass over object numbers before its first range. Two lives that go on from one copy of a namespace then have their objects at different
-//! numbers, also before they hear of each other, if each has passed over a random count.
+//! A run may skip object numbers before its first range. Suppose two incarnations continue from one copy of a namespace. If each skips a random
+//! count, their objects have different numbers, even before they learn of each other.
 
 use kv::Txn;
 use parking_lot::Mutex;
@@ -14,10 +14,10 @@ use crate::{NsError, keys};
 /// The durable mark: the first numbers that no run has taken.
 const MARK: &[u8] = b"numbers";
 
-/// First inode number after those that are given by hand (the root is 1).
+/// The first inode number after the fixed ones (the root is 1).
 const FIRST_INO: u64 = 1 << 10;
 
-/// Numbers that nobody has taken yet, as the mark says.
+/// The first numbers that nobody has taken yet, as the mark says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Untaken {
     pub ino: u64,
@@ -45,18 +45,17 @@ pub(crate) fn put_untaken(txn: &mut dyn Txn, untaken: Untaken) {
     txn.put(&keys::mark(MARK), &out.0);
 }
 
-/// A range of both kinds of numbers that a transaction took. It may be used once that transaction is on the disk.
+/// A range of both kinds of numbers, taken by a transaction. It may be used once that transaction is on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TakenRange {
     first: Untaken,
     len: u64,
-    /// Bodies before the first one that this run does not hand out.
+    /// Objects before the first one that this run skips.
     passed_over: u64,
 }
 
-/// Takes the next range in `txn`: not below `least`, and after `passed_over` objects that are left out. After the commit
-/// is *synced* (a store makes files by these numbers, and a number that a power failure gives back would be handed out
-/// twice), [`IdSource::add`] it.
+/// Takes the next range in `txn`: not below `least`, after `passed_over` skipped objects. Call [`IdSource::add`] only after the commit is *synced*. A
+/// store names files by these numbers, and a number lost in a power failure would be handed out twice.
 pub(crate) fn take_range(
     txn: &mut dyn Txn,
     len: u64,
@@ -74,31 +73,30 @@ pub(crate) fn take_range(
     Ok(TakenRange { first, len, passed_over })
 }
 
-/// How many objects are passed over for a random number: less than 2^40. That two lives of a namespace, which pass over
-/// as many each, meet is then less likely than 1 in 100,000 where each makes a few million files, and all numbers are
-/// used up after some ten million times.
+/// How many objects to skip for a random number: less than 2^40. If two incarnations each skip such a count and make a few million files, they
+/// collide with a probability below 1 in 100,000. The numbers last for some ten million such starts.
 #[must_use]
 pub fn count_to_pass_over(random: u64) -> u64 {
     random >> (u64::BITS - 40)
 }
 
-/// Numbers `(first, end)`.
+/// The numbers from `first` up to but not including `end`.
 type Stretch = (u64, u64);
 
 #[derive(Debug, Default)]
 struct Numbers {
-    /// Ranges of which the first is being used up.
+    /// Available ranges; the first one is in use.
     inos: Vec<Stretch>,
     objects: Vec<Stretch>,
-    /// Somebody is taking the next range.
+    /// A thread is taking the next range.
     taking: bool,
-    /// Bodies up to this one are not handed out, whatever the ranges say.
+    /// Objects up to this one are not handed out, even if a range contains them.
     used: u64,
-    /// The highest object that only another life can have made, of those that were heard of.
+    /// The highest reported object that only another incarnation can have made.
     of_others: u64,
-    /// Where the ranges of objects end that were ever added.
+    /// The highest end of the object ranges added so far.
     objects_end: u64,
-    /// Bodies that this run has passed over: nobody who goes on from this life has them.
+    /// Objects that this run has skipped. No continuation of this incarnation can have them.
     passed_over: Vec<Stretch>,
 }
 
@@ -111,7 +109,7 @@ impl Numbers {
         self.objects.retain(|(next, end)| next < end);
     }
 
-    /// The lowest object that may still be handed out.
+    /// The lowest object that can still be handed out.
     fn next_object(&self) -> u64 {
         let first = self.objects.first().map_or(self.objects_end, |(next, _)| *next);
         first.max(self.used.saturating_add(1))
@@ -132,17 +130,17 @@ fn left(ranges: &[Stretch]) -> u64 {
     ranges.iter().map(|(next, end)| end - next).sum()
 }
 
-/// More objects than are made in years at a million a second, and than are passed over in thousands of starts.
+/// More objects than a million a second make in years, and than thousands of starts skip.
 const LIVES: u64 = 1 << 52;
 
-/// Hands out numbers that were never handed out before, by any run.
+/// Hands out numbers that no run has handed out before.
 #[derive(Debug, Default)]
 pub struct IdSource {
     numbers: Mutex<Numbers>,
 }
 
 impl IdSource {
-    /// Without any numbers yet.
+    /// A source without numbers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -158,7 +156,7 @@ impl IdSource {
         next(&mut self.numbers.lock().objects).map(ObjectId).ok_or(NsError::OutOfNumbers)
     }
 
-    /// Adds a range whose taking is on the disk.
+    /// Adds a range whose transaction is on the disk.
     pub(crate) fn add(&self, range: TakenRange) {
         let mut numbers = self.numbers.lock();
         numbers.inos.push((range.first.ino, range.first.ino + range.len));
@@ -172,17 +170,17 @@ impl IdSource {
         numbers.leave_out_used();
     }
 
-    /// Whether there can be a object of this number, in whatever life of this namespace: it is not further from those that are handed out than any use of it
-    /// could have brought it. What somebody says by mistake, or to do harm, must not use up all numbers.
+    /// Whether an object with this number can exist in any incarnation of this namespace. Its distance from the current numbers must be within what
+    /// use can have produced. A wrong or malicious report must not use up all numbers.
     pub fn is_plausible(&self, object: ObjectId) -> bool {
         let numbers = self.numbers.lock();
         object.0 <= numbers.objects_end.max(numbers.used).saturating_add(LIVES)
     }
 
-    /// Somebody has a object of this number: whether only another life of this namespace can have made it, and one that is higher than all that were told
-    /// of before. Then this namespace is older than what is stored, as one that was brought back from a copy is.
+    /// A store reports an object with this number. Returns whether only another incarnation of this namespace can have made it, and it is above all
+    /// such reports so far. Then this namespace is older than the stored objects, as after a restore from a copy.
     ///
-    /// If it was still to be handed out, neither it nor a lower one will be, nor as many as `passed_over` of those that follow: others may have these.
+    /// If the number was still available, it, all lower numbers and the next `passed_over` numbers are no longer handed out: others may have them.
     pub(crate) fn is_of_another_incarnation(&self, object: ObjectId, passed_over: impl FnOnce() -> u64) -> bool {
         let mut numbers = self.numbers.lock();
         let is_ahead = numbers.next_object() <= object.0;
@@ -200,12 +198,12 @@ impl IdSource {
         true
     }
 
-    /// The lowest object that a range may have.
+    /// The lowest object with which a range may start.
     pub(crate) fn least_object(&self) -> ObjectId {
         ObjectId(self.numbers.lock().used.saturating_add(1))
     }
 
-    /// Whether the caller is to take the next range now: fewer than half of `range` are left and nobody else does.
+    /// Whether the caller should take the next range now: fewer than half of `range` are left, and no other thread is taking one.
     pub(crate) fn should_take(&self, range: u64) -> bool {
         let mut numbers = self.numbers.lock();
         let low = left(&numbers.inos).min(left(&numbers.objects)) < range / 2;
@@ -214,7 +212,7 @@ impl IdSource {
         take
     }
 
-    /// The taking failed; the next one who is asked tries again.
+    /// The range could not be taken. The next caller tries again.
     pub(crate) fn taking_failed(&self) {
         self.numbers.lock().taking = false;
     }
@@ -229,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_of_several_that_somebody_has_counts_also_while_there_is_nothing_to_hand_out() {
+    fn reported_object_counts_even_while_the_source_is_empty() {
         let ids = IdSource::new();
         let is_new = |object: u64| ids.is_of_another_incarnation(ObjectId(object), || 0);
         ids.add(range(100));
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_nobody_can_have_are_told_from_those_of_a_later_life() {
+    fn implausible_numbers_are_told_from_those_of_a_later_incarnation() {
         let ids = IdSource::new();
         assert!(ids.is_plausible(ObjectId(5)));
         ids.add(range(100));
@@ -255,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_already_is_not_handed_out_whenever_its_range_is_taken() {
+    fn reported_object_is_never_handed_out_from_any_range() {
         let ids = IdSource::new();
         let is_new = |object: u64| ids.is_of_another_incarnation(ObjectId(object), || 0);
         ids.add(range(100));
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_number_that_was_passed_over_is_of_another_life_and_takes_nothing_away() {
+    fn report_of_a_skipped_number_shows_another_incarnation_and_uses_up_nothing() {
         let ids = IdSource::new();
         let is_new = |object: u64| ids.is_of_another_incarnation(ObjectId(object), || 0);
         ids.add(TakenRange { passed_over: 50, ..range(100) });
@@ -286,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_highest_that_was_told_of_may_be_somebodys_too() {
+    fn numbers_after_a_reported_object_may_belong_to_others() {
         let ids = IdSource::new();
         ids.add(range(100));
         assert!(ids.is_of_another_incarnation(ObjectId(300), || 1000));

@@ -23,8 +23,7 @@ impl Key {
     }
     #[inline]
     fn with(mut self, part: &[u8]) -> Self {
-        // Names are bounded before they come here; a longer one would be a fault of ours, and it is cut rather than
-        // allowed to panic: the cut key means nothing and is not found.
+        // Callers limit the length of names. A longer name would be a bug: the key is cut instead of causing a panic. The cut key matches no record.
         let end = (self.len + part.len()).min(KEY_MAX);
         let len = end - self.len;
         self.bytes[self.len..end].copy_from_slice(&part[..len]);
@@ -48,7 +47,7 @@ impl std::ops::Deref for Key {
 pub(crate) fn dentry(dir: Ino, name: &[u8]) -> Key {
     Key::new(b'D').number(dir.0).with(name)
 }
-/// `I`: an inode's record or where its record is.
+/// `I`: an inode's record, or a pointer to the entry with its record.
 pub(crate) fn inode(ino: Ino) -> Key {
     Key::new(b'I').number(ino.0)
 }
@@ -56,27 +55,27 @@ pub(crate) fn inode(ino: Ino) -> Key {
 pub(crate) fn total(dir: Ino, shard: u16) -> Key {
     Key::new(b'A').number(dir.0).with(&shard.to_be_bytes())
 }
-/// All shards.
+/// All shards of a directory's totals.
 pub(crate) fn totals(dir: Ino) -> Key {
     Key::new(b'A').number(dir.0)
 }
-/// `X`: an extended attribute; with an empty name the beginning of all.
+/// `X`: an extended attribute. With an empty name, the prefix of all attributes.
 pub(crate) fn xattr(ino: Ino, name: &[u8]) -> Key {
     Key::new(b'X').number(ino.0).with(name)
 }
-/// `L`: a link of a file with several.
+/// `L`: a link of a file with several links.
 pub(crate) fn link(ino: Ino, parent: Ino, name: &[u8]) -> Key {
     Key::new(b'L').number(ino.0).number(parent.0).with(name)
 }
-/// All links.
+/// All links of a file.
 pub(crate) fn links(ino: Ino) -> Key {
     Key::new(b'L').number(ino.0)
 }
-/// `B`: a object.
+/// `B`: an object.
 pub(crate) fn object(group: GroupId, object: ObjectId) -> Key {
     Key::new(b'B').number(group.0).number(object.0)
 }
-/// All further referrers of a object.
+/// All other referrers of an object.
 pub(crate) fn referrers(object: ObjectId) -> Key {
     Key::new(b'F').number(object.0)
 }
@@ -98,7 +97,7 @@ pub(crate) fn upload(upload: UploadId) -> Key {
 }
 /// `Z`: a queued deletion.
 pub(crate) fn deletion(seq: Timestamp, object: ObjectId) -> Key {
-    // Times before 1970 would sort last as they are; the sign bit is turned so that all times sort.
+    // Times before 1970 would sort last. Flipping the sign bit makes all times sort.
     Key::new(b'Z').number(seq.0.cast_unsigned() ^ (1 << 63)).number(object.0)
 }
 /// `H`: a hold.
@@ -121,15 +120,15 @@ pub(crate) fn tree(tree: TreeId) -> Key {
 pub(crate) fn group(group: GroupId) -> Key {
     Key::new(b'G').number(group.0)
 }
-/// `O`: copies of a content that are owed.
+/// `O`: the missing replicas of an object.
 pub(crate) fn missing(group: GroupId, object: ObjectId) -> Key {
     Key::new(b'O').number(group.0).number(object.0)
 }
-/// All that is owed in a group.
+/// All missing replicas in a group.
 pub(crate) fn missing_in(group: GroupId) -> Key {
     Key::new(b'O').number(group.0)
 }
-/// `K`: how a content is dealt out.
+/// `K`: the stripe of an object.
 pub(crate) fn stripe(object: ObjectId) -> Key {
     Key::new(b'K').number(object.0)
 }
@@ -137,7 +136,7 @@ pub(crate) fn stripe(object: ObjectId) -> Key {
 pub(crate) fn node(node: NodeId) -> Key {
     Key::new(b'N').number(node.0)
 }
-/// `J`: a token to join a cluster with.
+/// `J`: a join token.
 pub(crate) fn token(id: &[u8; 16]) -> Key {
     Key::new(b'J').with(id)
 }
@@ -158,7 +157,7 @@ pub(crate) fn mark(name: &[u8]) -> Key {
     Key::new(b'C').with(name)
 }
 
-/// The first key after all that begin with `prefix`.
+/// The first key after all keys that start with `prefix`.
 pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -199,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_prefix_is_after_all_of_it() {
+    fn end_of_a_prefix_sorts_after_all_its_keys() {
         assert_eq!(end_of(b"D"), b"E");
         assert_eq!(end_of(b"D\xff\xff"), b"E");
         assert!(*end_of(&dentry(Ino(0xff), b"")) <= *dentry(Ino(0x100), b""));
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_are_told_apart_by_each_part() {
+    fn writer_keys_differ_in_each_part() {
         let principal = types::PrincipalId(3);
         let client =
             |user: &str, pid, host: &str| ClientIdentity { principal, user: user.into(), pid, host: host.into() };

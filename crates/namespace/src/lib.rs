@@ -1,31 +1,36 @@
-//! The tree: directories, files, links and attributes as keys and values, one file per operation, over [`kv::Txn`] and [`kv::Read`]; and the life of a
-//! file from open over commit or interruption to the deletion of its last object.
+//! The tree: directories, files, links and attributes as keys and values, one file per operation, over [`kv::Txn`] and [`kv::Read`]. It also covers
+//! the life of a file: from open over commit or interruption to the deletion of its last object.
 //!
 //! # Promises
 //!
-//! - Every operation decides by what it reads in its transaction and by the [`Context`] that it is handed. So it can be run again (conflicts) and replayed.
-//! - A refusal leaves nothing behind, except where its error says so ([`NsError::keeps_changes`]).
+//! - Every operation decides by what it reads in its transaction and by its [`Context`]. So it can run again (conflicts) and be replayed.
+//! - A failed request changes nothing, except where its error says so ([`NsError::keeps_changes`]).
 //! - Inode and object numbers are never reused.
 //! - Every denial names its rule.
 //! - Nothing in memory grows with the number of files.
 //!
-//! Left to others: where bytes are and whether they are durable (the store), who a connection is and when a grace period ends (the service), when a
-//! commit is on disk (the kv engine).
+//! Other crates do the rest. The store decides where bytes are and whether they are durable. The service identifies connections and ends grace
+//! periods. The kv engine decides when a commit is on disk.
 //!
-//! # Rooms
+//! # Folders
 //!
-//! Each is a folder: `tree` (names, inodes, attributes), `writers` (opens, what they write, how they end; sessions), `groups` (a cluster's nodes, stores
-//! and groups, missing replicas, deletions), `trees` (totals and policies). What several of them need lies beside them: keys, the encoding, scans,
-//! numbers. No two files import each other, directly or in a circle.
+//! - `tree`: names, inodes, attributes.
+//! - `writers`: opens, what they write, how they end; sessions.
+//! - `groups`: a cluster's nodes, stores and groups, missing replicas, deletions.
+//! - `trees`: totals and policies.
+//!
+//! The parts that several folders need lie beside them: keys, the encoding, scans, numbers. No two files import each other, directly or in a circle.
 //!
 //! # To add an operation
 //!
-//! 1. A file with the request type, the function that does the work inside the transaction, and its [`Operation`]. `tree/mkdir.rs` is a short example.
+//! 1. A file with the request type, the function that does the work inside the transaction, and its [`Operation`]. `tree/mkdir.rs` is a short
+//! example.
 //! 2. Call [`permit`] for each right that the operation needs.
 //! 3. Append its [`OpTag`]; the number is on disk, so list it in `docs/reference/formats.md`. Give its reply an [`Answer`].
 //! 4. Extend the model (`tests/model`), the counts (`tests/cost.rs`), and, for a new key or value, the pinned bytes (`tests/golden.rs`).
 //!
-//! Every change passes [`Namespace::change`], where it is counted by operation and outcome. Its completion runs on the responder thread and must not block.
+//! Every change passes through [`Namespace::change`], which counts it by operation and outcome. Its completion runs on the responder thread and must
+//! not block.
 //!
 //! [`Namespace`] is a thin convenience on top. The bytes of each key and value are in `docs/reference/formats.md`.
 

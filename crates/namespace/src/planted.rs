@@ -1,5 +1,5 @@
-//! Named bugs for tests: with the feature `planted` a test switches one on and shows that the other tests would find
-//! it. Without the feature every question is answered "no" at compile time.
+//! Named bugs for tests. With the feature `planted`, a test switches one on and shows that the other tests find it. Without the feature, every
+//! question is answered "no" at compile time.
 
 /// The bugs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,17 +13,17 @@ pub enum Bug {
     CommitIgnoresEpoch = 3,
     /// A directory can be moved below itself.
     RenameIntoItself = 4,
-    /// A repeated numbered request is done again.
+    /// A repeated numbered request runs again.
     RepeatRequestTwice = 5,
     /// A commit does not add its bytes to the directory's totals.
     TotalsDrift = 6,
     /// A re-open for update during the client's own overwrite reaches the old visible object.
     ReopenReachesOldObject = 7,
-    /// An upload's commit does not look whether the name has appeared.
+    /// The commit of an upload does not check whether the name has appeared meanwhile.
     CommitOverwritesNewName = 8,
-    /// The completion at the end of a grace period takes the name whatever has happened to it.
+    /// The completion at the end of a grace period takes the name, whatever has happened to it.
     LateCommitUndoes = 9,
-    /// Removing a directory leaves its policy.
+    /// Removing a directory leaves its policy behind.
     RmdirLeavesThePolicy = 10,
 }
 

@@ -7,7 +7,7 @@ use kv::{Read, ScanOrder, Txn};
 use crate::codec::BadValue;
 use crate::{NsError, keys};
 
-/// Scans `start..end`, decoding each entry, until `limit` were kept.
+/// Scans `start..end` and decodes each entry, until it has kept `limit` of them.
 pub(crate) fn collect<T>(
     read: &dyn Read,
     start: &[u8],
@@ -30,7 +30,7 @@ pub(crate) fn collect<T>(
     bad.map_or(Ok(found), Err)
 }
 
-/// Deletes all that begins with `prefix`. What they hold is not looked at: a damaged one goes like any other.
+/// Deletes all keys that start with `prefix`. It does not decode the values, so it deletes damaged ones too.
 pub(crate) fn delete_all(txn: &mut dyn Txn, prefix: &[u8]) -> Result<(), NsError> {
     let mut found: Vec<Vec<u8>> = Vec::new();
     txn.scan(prefix, &keys::end_of(prefix), ScanOrder::Ascending, &mut |key, _| {
@@ -41,7 +41,7 @@ pub(crate) fn delete_all(txn: &mut dyn Txn, prefix: &[u8]) -> Result<(), NsError
     Ok(())
 }
 
-/// The same of keys of one or two numbers (0 for the second where there is none).
+/// Like [`collect`], for keys of one or two numbers. The second is 0 for keys with one number.
 pub(crate) fn scan_numbers<T>(
     read: &dyn Read,
     start: &[u8],

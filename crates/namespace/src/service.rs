@@ -17,10 +17,10 @@ use crate::{Actor, Context, Formatted, IdSource, Limits, NsError, OpTag, Operati
 pub struct NamespaceConfig {
     /// Bounds and defaults of operations.
     pub limits: Limits,
-    /// Numbers taken at a time; 2^20 but in tests.
+    /// Numbers taken at a time: 2^20, except in tests.
     pub id_range: u64,
-    /// How many object numbers are passed over before this run's first one ([`crate::count_to_pass_over`]), where what has been made since a copy of the
-    /// namespace may come to light late. 0 where what is stored is known before the first number is handed out.
+    /// How many object numbers this run skips before its first one ([`crate::count_to_pass_over`]). It matters where objects made since a copy of the
+    /// namespace may be reported late. 0 where all stored objects are known before the first number is handed out.
     pub objects_passed_over: u64,
 }
 
@@ -33,11 +33,11 @@ impl Default for NamespaceConfig {
 /// Counts since the start, by operation (index: [`OpTag`] as a number).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CountersSnapshot {
-    /// Changes that were committed.
+    /// Committed changes.
     pub done: Vec<u64>,
-    /// Changes that were refused.
+    /// Refused changes.
     pub refused: Vec<u64>,
-    /// Changes that the engine failed.
+    /// Changes that failed in the engine.
     pub failed: Vec<u64>,
 }
 
@@ -87,7 +87,7 @@ impl Namespace {
         Ok(Arc::new(Namespace { kv, config, formatted, ids, counters }))
     }
 
-    /// This life of the namespace.
+    /// The incarnation of this namespace.
     pub fn incarnation(&self) -> Incarnation {
         self.formatted.incarnation
     }
@@ -97,12 +97,12 @@ impl Namespace {
         self.formatted.session
     }
 
-    /// Where numbers come from.
+    /// The source of numbers.
     pub fn ids(&self) -> &Arc<IdSource> {
         &self.ids
     }
 
-    /// What operations are handed.
+    /// The context for operations.
     pub fn context(&self, now: Timestamp, actor: &Actor, request: Option<RequestNumber>) -> Context {
         Context {
             now,
@@ -121,10 +121,10 @@ impl Namespace {
         reading(&*snapshot)
     }
 
-    /// Somebody has a object of this number: whether it shows that this namespace is older than what is stored, as one that was brought back from a copy
-    /// is. It is said once of a number, and of none that is lower than one of which it was said.
+    /// A store reports an object with this number. Returns whether the report shows that this namespace is older than the stored objects, as after a
+    /// restore from a copy. It returns true once for a number, and never for one below an earlier such report.
     ///
-    /// If it was still to be handed out, neither it nor a lower one will be, nor as many as `passed_over` of those that follow: others may have these.
+    /// If the number was still available, it, all lower numbers and the next `passed_over` numbers are no longer handed out: others may have them.
     pub fn is_older_than(&self, object: ObjectId, passed_over: impl FnOnce() -> u64) -> bool {
         let is_older = self.ids.is_of_another_incarnation(object, passed_over);
         if is_older {
@@ -133,7 +133,7 @@ impl Namespace {
         is_older
     }
 
-    /// Takes the next range of numbers in good time, without waiting.
+    /// Takes the next range of numbers early enough, without waiting.
     fn take_numbers(&self) {
         let range = self.config.id_range;
         if !self.ids.should_take(range) {
@@ -156,8 +156,7 @@ impl Namespace {
         );
     }
 
-    /// Queues a change; `done` is called once, on an engine thread, when it is as durable as asked or refused.
-    /// It must not block.
+    /// Queues a change. `done` is called once, on an engine thread, when the change is as durable as requested or has failed. It must not block.
     pub fn change<O: Operation + Send + 'static>(
         &self,
         durability: Durability,
@@ -168,9 +167,8 @@ impl Namespace {
         self.queue(false, durability, ctx, op, done);
     }
 
-    /// [`Namespace::change`] for what gives space back or ends a writer ([`crate::Remove`], [`crate::Rmdir`],
-    /// [`crate::DeletionDone`], [`crate::ForgetUpload`], [`crate::Interrupt`]): on a full disk it may use the log's
-    /// reserve ([`Kv::submit_urgent`]).
+    /// Like [`Namespace::change`], for changes that free space or end a writer ([`crate::Remove`], [`crate::Rmdir`], [`crate::DeletionDone`],
+    /// [`crate::ForgetUpload`], [`crate::Interrupt`]). On a full disk they may use the journal's reserve ([`Kv::submit_urgent`]).
     pub fn change_urgent<O: Operation + Send + 'static>(
         &self,
         durability: Durability,
@@ -226,7 +224,7 @@ impl Namespace {
         wait_for(|done| self.change(durability, ctx, op, done))
     }
 
-    /// [`Namespace::change_urgent`], and waits for it.
+    /// Like [`Namespace::change_urgent`], and waits for the result.
     pub fn change_urgent_wait<O: Operation + Send + 'static>(
         &self,
         durability: Durability,
@@ -236,7 +234,7 @@ impl Namespace {
         wait_for(|done| self.change_urgent(durability, ctx, op, done))
     }
 
-    /// What was done since the start.
+    /// The counters since the start.
     pub fn counters(&self) -> CountersSnapshot {
         CountersSnapshot {
             done: self.counters.column(0),

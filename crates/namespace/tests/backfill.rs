@@ -1,4 +1,4 @@
-//! Another store takes a member's place: from then on it is counted on for exactly what it was given.
+//! A store replaces a member of a group. From then on it counts as a holder of exactly the objects that it has received.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -16,7 +16,7 @@ const GROUP: GroupId = GroupId(7);
 struct World(Arc<Namespace>);
 
 impl World {
-    /// Stores 1 to 4, of which 1 and 2 are the group.
+    /// Stores 1 to 4. The group has stores 1 and 2.
     fn new() -> Self {
         let ns = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), NamespaceConfig::default()).unwrap();
         let world = Self(ns);
@@ -138,7 +138,7 @@ impl World {
 }
 
 #[test]
-fn who_joins_is_missing_all_in_pages_and_the_other_one_leaves_last() {
+fn joining_store_misses_everything_page_by_page_and_the_replaced_one_leaves_last() {
     let world = World::new();
     let objects = world.files(600);
     world.join(3, 2).unwrap();
@@ -167,7 +167,7 @@ fn who_joins_is_missing_all_in_pages_and_the_other_one_leaves_last() {
 }
 
 #[test]
-fn what_was_being_written_when_it_joined_is_missing_at_its_end_on_whichever_side_that_is() {
+fn open_write_from_before_the_join_gets_a_missing_replica_at_its_end_before_or_after_the_backfill() {
     for fills_first in [false, true] {
         let world = World::new();
         let before = world.open("/before");
@@ -178,7 +178,7 @@ fn what_was_being_written_when_it_joined_is_missing_at_its_end_on_whichever_side
         }
         world.close(&before, &[1]);
         assert!(!world.holders(before.object).contains(&3), "{fills_first}");
-        // What is begun after it and by someone who knew the group as it was.
+        // A write that starts after the join, by a client that knew the earlier group.
         let after = world.open("/after");
         world.close(&after, &[1, 2]);
         assert!(!world.holders(after.object).contains(&3));
@@ -188,14 +188,14 @@ fn what_was_being_written_when_it_joined_is_missing_at_its_end_on_whichever_side
         world.copied(before.object, 3);
         world.copied(after.object, 3);
         assert_eq!(world.holders(before.object), [1, 3]);
-        // The one that leaves never gets what it is owed.
+        // The leaving store never gets its missing replicas.
         world.leave(2).unwrap();
         assert_eq!((world.missing(), world.stores()), (Vec::new(), vec![1, 3]));
     }
 }
 
 #[test]
-fn pages_of_what_others_are_missing_as_well_do_not_hold_up_who_leaves() {
+fn objects_that_the_leaving_store_lacks_too_do_not_hold_it_up() {
     let world = World::new();
     let objects = world.files_on(600, &[1]);
     world.join(3, 2).unwrap();
@@ -207,7 +207,7 @@ fn pages_of_what_others_are_missing_as_well_do_not_hold_up_who_leaves() {
 }
 
 #[test]
-fn what_one_that_leaves_has_alone_keeps_it() {
+fn leaving_store_stays_while_it_has_the_only_source_of_a_missing_replica() {
     let world = World::new();
     let opened = world.open("/f");
     world.close(&opened, &[2]);
@@ -219,12 +219,12 @@ fn what_one_that_leaves_has_alone_keeps_it() {
 }
 
 #[test]
-fn what_nobody_has_and_what_others_that_leave_are_missing_keeps_nobody() {
+fn objects_on_no_store_and_missing_replicas_of_other_leaving_stores_hold_up_nobody() {
     let world = World::new();
     let (nowhere, on_one) = (world.open("/nowhere"), world.open("/on-one"));
     world.close(&nowhere, &[]);
     world.close(&on_one, &[2]);
-    // Both go. What is on the second alone is copied to those who stay; that the first is owed it as well is nobody's concern.
+    // Both stores leave. The object that only store 2 has is copied to the stores that stay. The missing replica on store 1 does not matter.
     world.join(3, 2).unwrap();
     world.join(4, 1).unwrap();
     world.fill(3);
@@ -240,7 +240,7 @@ fn what_nobody_has_and_what_others_that_leave_are_missing_keeps_nobody() {
 }
 
 #[test]
-fn who_leaves_does_not_wait_for_what_one_that_is_lost_is_missing() {
+fn leaving_store_does_not_wait_for_a_replica_missing_on_a_lost_store() {
     let world = World::new();
     let opened = world.open("/f");
     world.join(3, 1).unwrap();
@@ -261,7 +261,7 @@ fn who_leaves_does_not_wait_for_what_one_that_is_lost_is_missing() {
 }
 
 #[test]
-fn what_was_lost_with_a_store_keeps_no_other_one_that_is_emptied() {
+fn objects_lost_with_one_store_do_not_hold_up_a_draining_store() {
     let world = World::new();
     let (lost, both, on_one) = (world.open("/lost"), world.open("/both"), world.open("/on-one"));
     world.close(&lost, &[2]);
@@ -279,26 +279,26 @@ fn what_was_lost_with_a_store_keeps_no_other_one_that_is_emptied() {
         world.copied(on_one.object, joined);
     }
     world.leave(1).unwrap();
-    // Whose it was is still known.
+    // The record still names the lost store as the holder.
     assert_eq!(world.leave(2).unwrap_err().code(), ErrorCode::Busy);
     assert_eq!((world.holders(lost.object), world.holders(on_one.object)), (vec![2], vec![4, 3]));
     assert_eq!(world.missing(), [(lost.object, vec![3, 4]), (on_one.object, vec![2])]);
 }
 
 #[test]
-fn what_was_lost_with_a_store_keeps_no_other_one_that_was_lost() {
+fn objects_lost_with_one_store_do_not_hold_up_another_lost_store() {
     let world = World::new();
     let give_up = |store| world.wants(store, WantedState::Lost);
     let lost = world.open("/lost");
     world.close(&lost, &[2]);
     give_up(2);
     world.join(3, 2).unwrap();
-    // Who takes its place is gone as well, before it was given anything.
+    // The replacement is lost too, before it received anything.
     give_up(3);
     world.join(4, 3).unwrap();
     world.fill(4);
     assert_eq!((world.stores(), world.holders(lost.object)), (vec![1, 2, 4], vec![2]));
-    // It would be so with one that was given all.
+    // The same holds for a replacement that has received everything.
     give_up(4);
     world.has_store(5);
     world.join(5, 4).unwrap();
@@ -308,7 +308,7 @@ fn what_was_lost_with_a_store_keeps_no_other_one_that_was_lost() {
 }
 
 #[test]
-fn what_one_has_alone_that_was_given_up_before_it_had_all_is_not_forgotten() {
+fn sole_holder_that_was_lost_before_its_backfill_ended_stays_on_record() {
     let world = World::new();
     let objects = world.files(300);
     world.join(3, 2).unwrap();
@@ -316,11 +316,11 @@ fn what_one_has_alone_that_was_given_up_before_it_had_all_is_not_forgotten() {
     let opened = world.open_on("/alone", [3, 1]).unwrap();
     world.close(&opened, &[3]);
     for store in [1, 3] {
-        // Nobody stays who is owed it: of one that is gone as well that counts for nothing.
+        // No remaining member misses the object: a member that is lost too does not count.
         world.wants(store, WantedState::Lost);
     }
     assert_eq!(world.join(4, 3).unwrap_err().code(), ErrorCode::Busy);
-    // It is owed all, as if it were to be given that, and its place is taken like that of any other.
+    // The backfill records its missing replicas to the end. Then it can be replaced like any other member.
     world.fill(3);
     assert!(world.is_current(3));
     world.join(4, 3).unwrap();
@@ -331,7 +331,7 @@ fn what_one_has_alone_that_was_given_up_before_it_had_all_is_not_forgotten() {
     assert_eq!(world.holders(opened.object), [3]);
     objects.iter().for_each(|object| world.copied(*object, 4));
     assert_eq!(world.leave(3).unwrap_err().code(), ErrorCode::Busy);
-    // Should it be there all the same.
+    // Suppose the store comes back all the same.
     for store in [1, 2, 4] {
         world.copied(opened.object, store);
     }
@@ -339,10 +339,10 @@ fn what_one_has_alone_that_was_given_up_before_it_had_all_is_not_forgotten() {
 }
 
 #[test]
-fn what_is_missing_to_one_that_leaves_is_forgiven_by_and_by_however_much_it_is() {
+fn missing_replicas_of_a_store_that_left_are_forgiven_in_several_changes() {
     let world = World::new();
     let give_up = |store| world.wants(store, WantedState::Lost);
-    // More than is forgiven in one change.
+    // More than one change forgives.
     let count = 9000;
     let objects = world.files_on(count, &[1]);
     give_up(2);
@@ -368,7 +368,7 @@ fn what_is_missing_to_one_that_leaves_is_forgiven_by_and_by_however_much_it_is()
 }
 
 #[test]
-fn who_was_filling_and_is_lost_itself_is_not_counted_on() {
+fn store_lost_during_its_backfill_does_not_count_as_a_holder() {
     let world = World::new();
     let objects = world.files(300);
     world.join(3, 2).unwrap();
@@ -390,7 +390,7 @@ fn who_was_filling_and_is_lost_itself_is_not_counted_on() {
 }
 
 #[test]
-fn only_who_is_to_be_used_joins_and_once() {
+fn only_an_online_store_joins_and_only_once() {
     let world = World::new();
     world.wants(3, WantedState::ReadOnly);
     assert_eq!(world.join(3, 2).unwrap_err().code(), ErrorCode::Stale);
@@ -403,7 +403,7 @@ fn only_who_is_to_be_used_joins_and_once() {
 }
 
 #[test]
-fn who_is_written_on_stays_and_who_has_left_is_written_on_no_more() {
+fn member_with_an_open_write_stays_and_a_store_that_left_gets_no_new_writes() {
     let world = World::new();
     world.files(3);
     let opened = world.open("/slow");
@@ -414,19 +414,19 @@ fn who_is_written_on_stays_and_who_has_left_is_written_on_no_more() {
     }
     let refused = world.leave(2).unwrap_err();
     assert!(refused.to_string().contains("it has an open write"), "{refused}");
-    // Another group's writer is nobody's concern.
+    // A writer in another group would not matter.
     world.close(&opened, &[1, 2]);
     for object in world.missing().into_iter().map(|(object, _)| object).collect::<Vec<_>>() {
         world.copied(object, 3);
     }
-    // It was decided before store 2 left that it takes part, and comes to be after that.
+    // The client chose store 2 before it left, and opens afterwards.
     world.leave(2).unwrap();
     assert_eq!(world.open_on("/late", [1, 2]).unwrap_err().code(), ErrorCode::Stale);
     world.open_on("/late", [1, 3]).unwrap();
 }
 
 #[test]
-fn no_group_is_made_of_a_store_that_is_emptied_and_what_was_given_up_stays_so() {
+fn no_group_gets_a_draining_store_and_a_lost_store_stays_lost() {
     let world = World::new();
     let set = |store, state| world.change(ns::SetStoreState { store: StoreId(store), state });
     let make = |number| {
@@ -444,7 +444,7 @@ fn no_group_is_made_of_a_store_that_is_emptied_and_what_was_given_up_stays_so() 
 }
 
 #[test]
-fn what_is_on_those_that_leave_alone_keeps_them_whoever_has_taken_their_place() {
+fn members_that_have_the_only_replicas_stay_even_when_replaced() {
     let world = World::new();
     let opened = world.open("/f");
     world.close(&opened, &[1, 2]);
@@ -452,7 +452,7 @@ fn what_is_on_those_that_leave_alone_keeps_them_whoever_has_taken_their_place() 
     world.join(4, 2).unwrap();
     world.fill(3);
     world.fill(4);
-    // Nobody stays who could be owed it: who took their place is to go as well, and no other store can take theirs.
+    // No remaining member misses the object: the replacements will leave too, and no other store can replace them.
     for store in [3, 4] {
         world.wants(store, WantedState::Draining);
     }
@@ -466,7 +466,7 @@ fn what_is_on_those_that_leave_alone_keeps_them_whoever_has_taken_their_place() 
 }
 
 #[test]
-fn one_that_was_given_a_part_and_may_have_it_alone_keeps_its_place() {
+fn partly_backfilled_store_keeps_its_place_if_it_may_have_the_only_replica() {
     let world = World::new();
     world.files(300);
     let give_up = |store| world.wants(store, WantedState::Lost);
@@ -478,20 +478,20 @@ fn one_that_was_given_a_part_and_may_have_it_alone_keeps_its_place() {
     for object in &copied {
         world.copied(*object, 3);
     }
-    // Now what was copied is on the third one alone, and nothing is owed that would tell.
+    // Now only store 3 has the copied objects, and no missing replica shows that.
     give_up(2);
     world.join(4, 2).unwrap();
     world.wants(3, WantedState::Draining);
     world.has_store(5);
     assert_eq!(world.join(5, 3).unwrap_err().code(), ErrorCode::Busy);
     assert!(world.holders(copied[0]).contains(&3));
-    // One that was given up is replaced all the same: nothing more comes of it.
+    // A store removed as lost is replaced all the same: nobody can read from it.
     give_up(3);
     world.join(5, 3).unwrap();
 }
 
 #[test]
-fn nobody_leaves_to_those_alone_who_were_given_up() {
+fn last_member_that_is_not_lost_cannot_leave() {
     let world = World::new();
     let opened = world.open("/f");
     world.close(&opened, &[1, 2]);
@@ -507,7 +507,7 @@ fn nobody_leaves_to_those_alone_who_were_given_up() {
 }
 
 #[test]
-fn what_one_that_is_emptied_before_it_was_given_all_has_alone_keeps_its_place() {
+fn store_drained_before_its_backfill_ended_keeps_its_place_if_it_has_the_only_replica() {
     let world = World::new();
     let old = world.files(300)[0];
     world.join(3, 2).unwrap();
@@ -524,7 +524,7 @@ fn what_one_that_is_emptied_before_it_was_given_all_has_alone_keeps_its_place() 
     assert_eq!((world.stores(), world.holders(old)), (vec![1, 5, 2, 3], vec![1, 2]));
 }
 
-/// Of what was to take the place of a file, and was interrupted, something is kept.
+/// An interrupted upload that would have replaced a file, with kept bytes.
 fn kept_upload(world: &World) -> ObjectId {
     let file = world.open("/f");
     world.close(&file, &[1, 2]);
@@ -551,11 +551,11 @@ fn kept_upload(world: &World) -> ObjectId {
 }
 
 #[test]
-fn what_is_kept_hidden_is_missing_also_where_much_was_written_since() {
+fn kept_hidden_upload_is_missing_also_after_many_later_writes() {
     let world = World::new();
     let kept = kept_upload(&world);
     world.join(3, 2).unwrap();
-    // A page in which the last ones that it is owed stand beside many that came after it.
+    // The page has the last missing objects together with many later ones.
     world.files(300);
     world.fill(3);
     assert!(world.is_current(3));
@@ -567,7 +567,7 @@ fn what_is_kept_hidden_is_missing_also_where_much_was_written_since() {
 }
 
 #[test]
-fn what_is_kept_hidden_is_missing_also_where_a_page_ends_with_the_last_content() {
+fn kept_hidden_upload_is_missing_also_when_a_page_ends_with_the_last_object() {
     for before in 250..260 {
         let world = World::new();
         let kept = kept_upload(&world);
@@ -581,7 +581,7 @@ fn what_is_kept_hidden_is_missing_also_where_a_page_ends_with_the_last_content()
 }
 
 #[test]
-fn nothing_new_counts_on_those_that_leave_for_its_copies() {
+fn leaving_members_do_not_count_as_replicas_of_a_new_object() {
     let world = World::new();
     let member = |store| Member { store: StoreId(store), since: ObjectId(1), through: ObjectId(0) };
     world.change(ns::PutGroup { group: Group { group: GroupId(8), epoch: 1, members: vec![member(1)] } }).unwrap();

@@ -1,4 +1,4 @@
-//! What operations cost, as docs/reference/formats.md says: every get and put is counted.
+//! The cost of operations matches docs/reference/formats.md: the test counts every get and put.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 

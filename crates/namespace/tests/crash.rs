@@ -1,5 +1,5 @@
-//! Random operations on the embedded engine with power failures between and within operations: what is there
-//! afterwards is what the model had at some moment not before the last change that was answered as synced.
+//! Random operations on the embedded engine, with power failures between and within operations. Afterwards the namespace has a state that the model
+//! had at some moment. That moment is not before the last change that was answered as synced.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -52,13 +52,13 @@ fn start(disk: SimDisk, engine: Box<dyn Engine>) -> Machine {
 struct Tally {
     crashes: u64,
     within: u64,
-    /// Crashes after which something not synced was gone, and after which something not synced was there.
+    /// Crashes that lost unsynced changes, and crashes that kept some.
     went_back: u64,
     kept_more: u64,
     report: CrashReport,
 }
 
-/// After a crash: finds the moment that the namespace shows, and goes on from there.
+/// After a crash: finds the moment of the model that the namespace shows, and continues from there.
 fn take_up(world: &mut World, moments: &[Model], undone: Option<(Pairs, Vec<Both>)>, tally: &mut Tally) -> Checked {
     world.ns = model::harness::open_namespace(&world.kv, world.model.now, world.config);
     let snapshot = world.kv.snapshot();
@@ -87,12 +87,12 @@ fn take_up(world: &mut World, moments: &[Model], undone: Option<(Pairs, Vec<Both
     Err(format!("after the crash it is like none of {} moments; the latest: {}", moments.len(), errors[0]))
 }
 
-/// What the test takes as durable.
+/// The changes that the test takes as durable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Believe {
-    /// What was answered as synced.
+    /// Changes that were answered as synced.
     Synced,
-    /// Wrongly, also what was only written: a loss must then be noticed.
+    /// Wrongly, also changes that were only written. The test must then notice a loss.
     Everything,
 }
 
@@ -107,7 +107,7 @@ fn run(
     let mut machine = start(SimDisk::new(seed), engine());
     let kv: Arc<dyn Kv> = Arc::<Embedded>::clone(&machine.embedded);
     let mut world = World::new(kv, seed, false);
-    // The model at each moment that a crash may go back to; the first is durable.
+    // The model at each moment to which a crash may go back. The first is durable.
     let mut moments = vec![world.model.clone()];
     for _ in 0..steps {
         let synced = rng.random_ratio(1, 4);
@@ -131,7 +131,7 @@ fn run(
         }
         let frozen = machine.disk.frozen();
         let crash_after = rng.random_ratio(1, 25);
-        // If the power failed within this step and undid it, nobody was told what it answered.
+        // If the power failure undid this step, no client saw its answer.
         let undone = frozen.is_some().then_some(told_before);
         if let Some(disk) = frozen.or_else(|| crash_after.then(|| machine.disk.clone())) {
             world.log.push(format!("crash: within {}, after {crash_after}", undone.is_some()));
@@ -147,10 +147,10 @@ fn run(
             take_up(&mut world, &moments, undone, tally)?;
             moments = vec![world.model.clone()];
         } else if believe == Believe::Everything || synced && world.model.view() != before {
-            // Answered as synced: no crash may go back behind it.
+            // The change was answered as synced: no crash may go back behind it.
             moments.drain(..moments.len() - 1);
         } else if world.ns.session() != runs {
-            // The namespace was opened again, which syncs, and then the step was made.
+            // The namespace was reopened, which syncs, and then the step was made.
             moments.drain(..moments.len() - 2);
         }
     }
@@ -166,7 +166,7 @@ fn tell(tally: &Tally) {
 }
 
 #[test]
-fn nothing_answered_as_synced_is_lost_by_a_power_failure() {
+fn power_failure_loses_nothing_that_was_answered_as_synced() {
     let seeds = seeds(12);
     println!("seeds 0..{seeds}, 300 steps each, the engine lost at each crash");
     let mut tally = Tally::default();
@@ -175,13 +175,13 @@ fn nothing_answered_as_synced_is_lost_by_a_power_failure() {
         assert_eq!(result, Ok(()), "seed {seed}");
     }
     tell(&tally);
-    // What the test is for did happen.
+    // The cases that the test is for did happen.
     assert!(tally.crashes > seeds * 8 && tally.within > seeds && tally.went_back > 0 && tally.kept_more > 0);
     assert!(tally.report.lost > 0 && tally.report.torn > 0);
 }
 
 #[test]
-fn the_same_with_the_engine_on_disk_left_as_it_was() {
+fn power_failure_loses_nothing_synced_when_the_engines_files_stay() {
     let seeds = seeds(3).min(20);
     let mut tally = Tally::default();
     for seed in 1_000..1_000 + seeds {

@@ -1,6 +1,5 @@
-//! The bytes on disk. `golden.txt` holds every kind of key and value as this version writes and reads them. A change of
-//! these bytes is a change of the format, and needs the next version: see docs/reference/formats.md. `WEIR_BLESS=1`
-//! writes the file again.
+//! The bytes on disk. `golden.txt` holds every kind of key and value as this version writes them. A change of these bytes is a change of the format:
+//! see docs/reference/formats.md. `WEIR_BLESS=1` rewrites the file.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -57,7 +56,7 @@ impl Script {
     }
 }
 
-/// Does something of everything.
+/// Uses every kind of record.
 fn everything(kv: &Arc<dyn Kv>) {
     let config = NamespaceConfig { id_range: 1 << 20, ..NamespaceConfig::default() };
     let ns = Namespace::open(Arc::clone(kv), Timestamp(1_000), config).unwrap();
@@ -169,7 +168,7 @@ fn load(entries: Vec<(Vec<u8>, Vec<u8>)>) -> Arc<dyn Kv> {
 }
 
 #[test]
-fn what_is_written_is_what_the_golden_file_says() {
+fn written_bytes_match_the_golden_file() {
     let memory = Arc::new(MemoryKv::new());
     let kv: Arc<dyn Kv> = Arc::<MemoryKv>::clone(&memory);
     everything(&kv);
@@ -192,7 +191,7 @@ fn what_is_written_is_what_the_golden_file_says() {
 }
 
 #[test]
-fn what_was_written_is_read_and_goes_on() {
+fn golden_file_opens_and_can_be_changed() {
     let kv = load(golden());
     let mut findings = Vec::new();
     let counts = ns::check(&*kv.snapshot(), &mut |finding| findings.push(finding)).unwrap();
@@ -248,7 +247,7 @@ fn an_unknown_field_below_0x80_is_kept_and_one_above_is_refused() {
 }
 
 #[test]
-fn other_versions_are_refused_and_a_cut_value_is_damage() {
+fn other_versions_are_refused_and_a_truncated_value_is_damage() {
     let key = file_key();
     let admin = Actor::admin();
     let stat = |kv: Arc<dyn Kv>| {
@@ -271,14 +270,14 @@ fn other_versions_are_refused_and_a_cut_value_is_damage() {
 }
 
 #[test]
-fn no_change_of_a_byte_makes_a_decoder_panic() {
+fn no_changed_byte_makes_a_decoder_panic() {
     for (at, (key, value)) in golden().into_iter().enumerate() {
         for byte in 0..value.len() {
             for bits in [0x01, 0x80, 0xff] {
                 let mut entries = golden();
                 entries[at].1[byte] ^= bits;
                 let kv = load(entries);
-                // Whatever it says, it comes back.
+                // Any result is fine, as long as the check returns.
                 let _ = ns::check(&*kv.snapshot(), &mut |_| {}).is_ok();
                 let _ = key.len();
             }

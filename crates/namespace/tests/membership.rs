@@ -1,4 +1,4 @@
-//! Who belongs to a cluster: tokens, nodes, stores.
+//! Membership of a cluster: tokens, nodes, stores.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
@@ -42,7 +42,7 @@ impl World {
         token
     }
 
-    /// With the token as it is now.
+    /// Joins with the token's present record.
     fn join(&self, number: u8, name: &str, key: u8) -> Result<NodeId, NsError> {
         self.change(join(self.token(number), name, key))
     }
@@ -56,7 +56,7 @@ impl World {
         self.0.read(|read| ns::store(read, StoreId(store))).unwrap()
     }
 
-    /// A disk server.
+    /// Adds a disk server.
     fn disk(&self, number: u8) -> NodeId {
         self.make_token(number);
         self.join(number, &format!("disk{number}"), number).unwrap()
@@ -83,13 +83,13 @@ fn put(store: u64, node: NodeId, location: &str) -> PutStore {
 }
 
 #[test]
-fn a_token_lets_one_node_in_and_that_one_as_often_as_it_asks() {
+fn token_lets_one_node_join_as_often_as_it_asks() {
     let world = World::new();
     let before = world.make_token(7);
     assert_eq!(world.join(7, "disk1", 1).unwrap(), NodeId(2));
     assert_eq!(world.join(7, "disk1", 1).unwrap(), NodeId(2), "the answer was lost, it asks again");
     assert_eq!(world.token(7).used, Some((NodeId(2), [1; 32])));
-    // Two machines with one token, judged on the same record: one wins, the other has to look again, and finds it used.
+    // Two machines use one token, verified on the same record. One succeeds. The other must read again, and finds the token used.
     let second = world.change(join(before, "disk2", 2)).unwrap_err();
     assert_eq!(second.code(), ErrorCode::Stale, "{second}");
     assert_eq!(world.join(7, "disk2", 2).unwrap_err().code(), ErrorCode::Stale);
@@ -98,20 +98,20 @@ fn a_token_lets_one_node_in_and_that_one_as_often_as_it_asks() {
 }
 
 #[test]
-fn a_token_that_was_used_is_not_taken_away() {
+fn used_token_cannot_be_removed() {
     let world = World::new();
     world.make_token(7);
     let node = world.join(7, "disk1", 1).unwrap();
     let late = world.change(ns::RemoveToken { id: [7; 16] }).unwrap_err();
     assert_eq!(late.code(), ErrorCode::Stale, "{late}");
     assert_eq!(world.token(7).used, Some((node, [1; 32])));
-    // Nor does it let in again who was removed.
+    // A removed node cannot join again with it.
     world.change(ns::RemoveMember { node }).unwrap();
     assert_eq!(world.join(7, "disk1", 1).unwrap_err().code(), ErrorCode::NotFound);
 }
 
 #[test]
-fn a_node_has_not_more_stores_than_it_may_however_it_comes_by_them() {
+fn number_of_stores_of_a_node_is_limited_for_new_and_moved_stores() {
     let world = World::new();
     let (one, two) = (world.disk(1), world.disk(2));
     for store in 0..ns::STORES_OF_NODE_MAX as u64 {
@@ -121,7 +121,7 @@ fn a_node_has_not_more_stores_than_it_may_however_it_comes_by_them() {
     assert!(matches!(more, NsError::TooMany { bound: 1024, .. }), "{more}");
     world.change(put(7, one, "cern/r2/h1")).unwrap();
     world.change(put(5000, two, "cern/r1/h1")).unwrap();
-    // That of a node that was removed.
+    // The store of a removed node.
     world.change(ns::RemoveMember { node: two }).unwrap();
     assert!(matches!(world.change(put(5000, one, "cern/r1/h1")), Err(NsError::TooMany { .. })));
     world.change(ns::RemoveStore { store: StoreId(7) }).unwrap();
@@ -129,7 +129,7 @@ fn a_node_has_not_more_stores_than_it_may_however_it_comes_by_them() {
 }
 
 #[test]
-fn a_token_that_was_taken_away_lets_nobody_in() {
+fn removed_token_lets_no_node_join() {
     let world = World::new();
     let token = world.make_token(7);
     world.change(ns::RemoveToken { id: [7; 16] }).unwrap();
@@ -152,7 +152,7 @@ fn tokens_are_unique_and_forgotten_a_month_after_their_end() {
 }
 
 #[test]
-fn numbers_of_nodes_are_never_given_out_again() {
+fn node_numbers_are_never_reused() {
     let world = World::new();
     assert_eq!([world.disk(1), world.disk(2)], [NodeId(2), NodeId(3)]);
     world.change(ns::RemoveMember { node: NodeId(3) }).unwrap();
@@ -172,7 +172,7 @@ fn the_first_manager_is_the_first_node_however_often_it_starts() {
 }
 
 #[test]
-fn a_store_is_at_one_node() {
+fn store_belongs_to_one_node() {
     let world = World::new();
     let (one, two) = (world.disk(1), world.disk(2));
     world.change(put(77, one, "cern/r1/h1")).unwrap();
@@ -186,7 +186,7 @@ fn a_store_is_at_one_node() {
 }
 
 #[test]
-fn what_is_wanted_of_a_store_outlives_its_nodes_restarts() {
+fn wanted_state_of_a_store_survives_restarts_of_its_node() {
     let world = World::new();
     let one = world.disk(1);
     world.change(put(77, one, "cern/r1/h1")).unwrap();
@@ -202,7 +202,7 @@ fn what_is_wanted_of_a_store_outlives_its_nodes_restarts() {
 }
 
 #[test]
-fn what_is_needed_still_is_not_removed() {
+fn store_that_a_group_uses_cannot_be_removed() {
     let world = World::new();
     let one = world.disk(1);
     world.change(put(77, one, "cern/r1/h1")).unwrap();
@@ -222,7 +222,7 @@ fn what_is_needed_still_is_not_removed() {
 }
 
 #[test]
-fn the_store_of_a_node_that_was_removed_goes_to_who_brings_it_back() {
+fn store_of_a_removed_node_goes_to_the_node_that_brings_it_back() {
     let world = World::new();
     let (one, two) = (world.disk(1), world.disk(2));
     world.change(put(77, one, "cern/r1/h1")).unwrap();
@@ -254,7 +254,7 @@ fn addresses_are_kept_within_bounds() {
 }
 
 #[test]
-fn only_the_administrator_changes_any_of_it() {
+fn only_the_administrator_changes_the_membership() {
     let world = World::new();
     let user = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };
     let ctx = || world.0.context(Timestamp(5), &user, None);

@@ -1,4 +1,4 @@
-//! Where contents are in a cluster: who takes part in a writing, who holds what, who is owed a copy.
+//! Locations of objects in a cluster: in-sync replicas of an open write, holders of an object, missing replicas.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
@@ -40,7 +40,7 @@ fn open(at: &str, how: How, in_sync: &[u64]) -> ns::OpenWrite {
 struct World(Arc<Namespace>, Arc<dyn Kv>);
 
 impl World {
-    /// Of the four stores the first ones are each a disk server's own, the others the manager's.
+    /// Of the four stores, each of the first `disks` belongs to its own disk server, and the others to the manager.
     fn with_disks(disks: u8) -> (Self, Vec<NodeId>) {
         let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
         let ns = Namespace::open(Arc::clone(&kv), Timestamp(0), NamespaceConfig::default()).unwrap();
@@ -72,7 +72,7 @@ impl World {
         self.change(ns::CommitPlaced { commit, group: GROUP, by, holders })
     }
 
-    /// A disk server that joins with the token of this number, with a store.
+    /// Adds a disk server that joins with the token of this number, with one store.
     fn disk(&self, token: u8, store: u64) -> NodeId {
         let (id, key, expires) = ([token; 16], [token; 32], Timestamp(100));
         let token = ns::TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, used: None };
@@ -83,7 +83,7 @@ impl World {
         node
     }
 
-    /// A node begins anew for the time before `boot_generation`.
+    /// A node reports its boot generation.
     fn begins(&self, node: NodeId, boot_generation: u32) {
         self.change(ns::PutNode {
             record: NodeRecord {
@@ -112,11 +112,11 @@ impl World {
 }
 
 #[test]
-fn who_did_not_take_part_to_the_end_is_missing_a_copy() {
+fn store_that_dropped_out_of_sync_misses_a_replica_at_the_end() {
     let world = World::new();
     let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
     assert_eq!((opened.group, opened.in_sync.len()), (GROUP, 2));
-    // The second one dies; the third, who never took part, cannot be taken in.
+    // The second store fails. The third was never in sync and cannot be added.
     let location =
         |in_sync: Vec<InSyncReplica>| ns::SetInSyncReplicas { writer: opened.writer, in_sync, takes_over: false };
     assert_eq!(
@@ -147,7 +147,7 @@ fn who_did_not_take_part_to_the_end_is_missing_a_copy() {
 }
 
 #[test]
-fn who_takes_over_fences_the_one_before() {
+fn new_primary_fences_the_old_one() {
     let world = World::new();
     let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
     let over = ns::SetInSyncReplicas { writer: opened.writer, in_sync: vec![in_sync_replica(2)], takes_over: true };
@@ -159,7 +159,7 @@ fn who_takes_over_fences_the_one_before() {
 }
 
 #[test]
-fn who_does_not_order_the_changes_of_a_writing_does_not_end_it() {
+fn only_the_primary_can_end_an_open_write() {
     let (world, nodes) = World::with_disks(3);
     nodes.into_iter().for_each(|node| world.begins(node, 1));
     let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
@@ -168,18 +168,18 @@ fn who_does_not_order_the_changes_of_a_writing_does_not_end_it() {
         refused(world.commit(opened.writer, 10, &[other, 1]).map(drop));
         refused(world.interrupt(opened.writer, Some(other), &[1]).map(drop));
     }
-    // Nor does anybody become its primary that does not take over.
+    // No other store becomes the primary without taking over.
     for in_sync in [vec![in_sync_replica(2)], vec![in_sync_replica(2), in_sync_replica(1)]] {
         refused(world.change(ns::SetInSyncReplicas { writer: opened.writer, in_sync, takes_over: false }).map(drop));
     }
     assert_eq!(world.0.read(|read| ns::writers(read, None, 10)).unwrap()[0].placement.in_sync.len(), 2);
-    // What a store is said to hold that took no part is owed to it all the same.
+    // A store that was not in sync misses a replica, even if the request names it as a holder.
     world.commit(opened.writer, 10, &[1, 2, 3]).unwrap();
     assert_eq!(world.holders(opened.object), [1, 2]);
 }
 
 #[test]
-fn the_manager_ends_any_writing_and_who_has_synced_it_one_that_nobody_knows_all_of() {
+fn manager_ends_any_open_write_and_an_in_sync_replica_ends_one_after_all_have_restarted() {
     let (world, nodes) = World::with_disks(3);
     nodes.iter().for_each(|node| world.begins(*node, 1));
     let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
@@ -189,7 +189,7 @@ fn the_manager_ends_any_writing_and_who_has_synced_it_one_that_nobody_knows_all_
     assert_eq!(world.interrupt(opened.writer, Some(3), &[3]).unwrap_err().code(), ErrorCode::Stale, "it took no part");
     assert_eq!(world.interrupt(opened.writer, Some(2), &[2, 3]).unwrap(), ns::InterruptReply::Marked);
     assert_eq!(world.holders(opened.object), [2]);
-    // The same where one has begun anew, and the other one, of which nothing is heard, was given up.
+    // The same if one has a new boot generation, and the other is removed as lost.
     let again = |path| ns::OpenWrite {
         placement: Placement {
             group: GROUP,
@@ -209,7 +209,7 @@ fn the_manager_ends_any_writing_and_who_has_synced_it_one_that_nobody_knows_all_
 }
 
 #[test]
-fn nobody_takes_part_twice_and_not_more_than_a_record_has_room_for() {
+fn in_sync_replicas_are_distinct_and_fit_into_a_record() {
     let world = World::new();
     let twice = world.change(open("/f", How::NewOnly, &[1, 2, 1])).unwrap_err();
     assert_eq!(twice.code(), ErrorCode::Invalid, "{twice}");
@@ -226,7 +226,7 @@ fn nobody_takes_part_twice_and_not_more_than_a_record_has_room_for() {
 }
 
 #[test]
-fn a_record_that_does_not_read_keeps_nobody_from_those_behind_it() {
+fn damaged_writer_record_does_not_hide_later_ones() {
     let world = World::new();
     for name in ["/a", "/b", "/c"] {
         world.change(open(name, How::NewOnly, &[1, 2])).unwrap();
@@ -256,14 +256,14 @@ fn a_record_that_does_not_read_keeps_nobody_from_those_behind_it() {
 }
 
 #[test]
-fn what_is_changed_in_place_is_changed_on_those_who_hold_it() {
+fn in_place_change_happens_on_the_holders() {
     let world = World::new();
     let opened = world.change(open("/f", How::NewOnly, &[1, 2])).unwrap();
     world.commit(opened.writer, 10, &[1, 2]).unwrap();
     assert_eq!(world.change(open("/f", How::Update, &[3])).unwrap_err().code(), ErrorCode::Stale);
     let update = world.change(open("/f", How::Update, &[2, 3])).unwrap();
     assert_eq!((update.in_sync, update.group), (vec![in_sync_replica(2)], GROUP));
-    // Its writer goes away: what the others have is older.
+    // Its writer goes away. The other stores have an older generation.
     let interrupt = ns::Interrupt { writer: update.writer, kept_len: 10 };
     world.change(ns::InterruptPlaced { interrupt, by: Some(StoreId(2)), holders: vec![StoreId(2)] }).unwrap();
     assert_eq!(world.holders(opened.object), [2]);

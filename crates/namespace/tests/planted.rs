@@ -1,4 +1,4 @@
-//! The bugs that the random model test must find are planted one by one, and it finds each.
+//! Plants the bugs that the random model test must find, one by one, and checks that it finds each.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -17,7 +17,7 @@ use kv::{Kv, MemoryFaults, MemoryKv};
 use model::harness::{World, run};
 use namespace::planted::{Bug, plant};
 
-/// The first seed that finds it, and how.
+/// The first seed that finds it, and the difference.
 fn found(bug: Option<Bug>, seeds: u64) -> Option<(u64, String)> {
     plant(bug);
     let result = (0..seeds).find_map(|seed| {

@@ -1,4 +1,4 @@
-//! Policies of directories: who sets them, who inherits them, what becomes of them.
+//! Policies of directories: who may set them, which directories inherit them, and when they go.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -23,7 +23,7 @@ fn policy(text: &str) -> Policy {
 }
 
 impl World {
-    /// With these directories.
+    /// A world with these directories.
     fn with(dirs: &[&str]) -> Self {
         let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
         let ns = Namespace::open(Arc::clone(&kv), Timestamp(1), NamespaceConfig::default()).unwrap();
@@ -50,7 +50,7 @@ impl World {
         self.ns.read(|read| ns::stat(read, &Actor::admin(), &path(dir))).unwrap().ino
     }
 
-    /// The policy that counts there and the path that it was set on.
+    /// The policy that applies in `dir`, and the path on which it was set.
     fn policy(&self, dir: &str) -> Option<(String, String)> {
         self.ns
             .read(|read| {
@@ -77,7 +77,7 @@ fn remove(dir: &str) -> ns::RemovePolicy {
 }
 
 #[test]
-fn the_nearest_policy_upwards_counts() {
+fn nearest_policy_upwards_applies() {
     let w = World::with(&["/run/raw/day1", "/home"]);
     assert_eq!(w.policy("/run/raw/day1"), None);
     w.set("/run", "replica(2)");
@@ -98,7 +98,7 @@ fn the_nearest_policy_upwards_counts() {
 }
 
 #[test]
-fn policies_are_listed_a_part_at_a_time() {
+fn policies_are_listed_in_pages() {
     let w = World::with(&["/a/b", "/c", "/d"]);
     for (dir, text) in [("/d", "replica(4)"), ("/", "replica(1)"), ("/a/b", "replica(2)"), ("/c", "replica(3)")] {
         w.set(dir, text);
@@ -146,7 +146,7 @@ fn a_policy_belongs_to_a_directory() {
 }
 
 #[test]
-fn a_directory_takes_its_policy_along_and_inherits_from_its_new_parent() {
+fn moved_directory_keeps_its_policy_and_inherits_from_its_new_parent() {
     let w = World::with(&["/a/own/sub", "/a/none/sub", "/b"]);
     w.set("/a", "replica(2)");
     w.set("/b", "replica(3)");
@@ -160,7 +160,7 @@ fn a_directory_takes_its_policy_along_and_inherits_from_its_new_parent() {
 }
 
 #[test]
-fn a_policy_goes_with_its_directory() {
+fn policy_is_removed_with_its_directory() {
     let w = World::with(&["/a", "/b", "/c", "/d"]);
     for dir in ["/a", "/b", "/c"] {
         w.set(dir, "replica(2)");
@@ -179,7 +179,7 @@ fn a_policy_goes_with_its_directory() {
 }
 
 #[test]
-fn the_check_finds_policies_of_nobody_and_those_that_do_not_read_back() {
+fn check_finds_policies_without_a_directory_and_damaged_ones() {
     let w = World::with(&["/d"]);
     w.set("/d", "replica(2)");
     let put = |key: Vec<u8>, value: &'static [u8]| {

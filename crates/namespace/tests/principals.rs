@@ -1,5 +1,5 @@
-//! A client is recognised by its principal first: one that says of itself what another client says is still another one.
-//! Nobody takes over, ends or goes on with what another principal writes.
+//! A client is recognised by its principal first. A client that claims another one's identity is still a different client. It cannot take over, end
+//! or resume the writes of another principal.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -22,12 +22,12 @@ fn path(text: &str) -> NsPath {
     NsPath::parse(text.as_bytes()).unwrap()
 }
 
-/// Both are in one group, so that no permission bits tell them apart.
+/// Both are in one group, so that the permission bits do not distinguish them.
 fn actor(principal: PrincipalId) -> Actor {
     Actor { principal, groups: Arc::from([PrincipalId(100)]) }
 }
 
-/// The words that both say of themselves.
+/// The identity that both claim.
 fn client(principal: PrincipalId) -> ClientIdentity {
     ClientIdentity { principal, user: "ann".into(), pid: 77, host: "[::1]".into() }
 }
@@ -41,7 +41,7 @@ fn restart(who: PrincipalId, at: &str, how: How) -> ns::OpenWrite {
 }
 
 impl World {
-    /// With a directory that both may change.
+    /// A world with a directory that both may change.
     fn new() -> Self {
         let kv = Arc::new(MemoryKv::new());
         let ns = Namespace::open(Arc::<MemoryKv>::clone(&kv), Timestamp(1), NamespaceConfig::default()).unwrap();
@@ -74,7 +74,7 @@ impl World {
         self.change(who, op).unwrap_err().code()
     }
 
-    /// Whether this writer is still the one that it was when it opened, and ends by its own close.
+    /// Whether this writer is unchanged since its open, and ends by its own close.
     fn closes(&self, opened: &ns::OpenedWrite) {
         let kept = self.ns.read(|read| ns::writer_of(read, opened.writer.key, opened.object)).unwrap().unwrap();
         assert_eq!((kept.epoch, kept.client), (opened.writer.epoch, client(ANN)));
@@ -88,20 +88,20 @@ impl World {
 }
 
 #[test]
-fn who_repeats_the_words_of_a_writer_does_not_take_it_over() {
+fn repeating_a_writers_identity_does_not_take_it_over() {
     let world = World::new();
     let opened = world.change(ANN, open(ANN, "/d/f", How::NewOnly)).unwrap();
     let found = |who| world.ns.read(|read| ns::find_writer(read, &client(who), &path("/d/f"))).unwrap();
     assert_eq!((found(ANN).len(), found(EVE).len()), (1, 0));
     assert_eq!(world.refusal(EVE, open(EVE, "/d/f", How::Update)), ErrorCode::Busy);
-    // Its own client comes back to it, as always.
+    // Its own client can come back as always.
     let back = world.change(ANN, open(ANN, "/d/f", How::Update)).unwrap();
     assert_eq!((back.kind, back.object), (OpenKind::Resumed(None), opened.object));
     world.closes(&back);
 }
 
 #[test]
-fn nobody_says_that_it_is_the_client_of_another_principal() {
+fn naming_another_principals_client_is_denied() {
     let world = World::new();
     let opened = world.change(ANN, open(ANN, "/d/f", How::NewOnly)).unwrap();
     let hidden = world.change(ANN, ns::OpenWrite { posc: true, ..open(ANN, "/d/h", How::NewOnly) }).unwrap();
@@ -112,7 +112,7 @@ fn nobody_says_that_it_is_the_client_of_another_principal() {
     }
     let cut = ns::Truncate { path: path("/d/f"), len: 0, client: client(ANN), boot: BootId(1) };
     assert_eq!(world.refusal(EVE, cut), ErrorCode::Denied);
-    // The administrator does: it ends what others have left.
+    // The administrator may, to end abandoned writes.
     let ends = world.change(PrincipalId(0), open(ANN, "/d/f", How::Update)).unwrap();
     assert_eq!((ends.object, ends.writer.epoch), (opened.object, opened.writer.epoch + 1));
     world.closes(&ends);
@@ -120,12 +120,12 @@ fn nobody_says_that_it_is_the_client_of_another_principal() {
 }
 
 #[test]
-fn who_starts_again_with_the_words_of_a_writer_does_not_end_it() {
+fn restarting_with_a_writers_identity_does_not_end_it() {
     let world = World::new();
     let visible = world.change(ANN, open(ANN, "/d/f", How::NewOnly)).unwrap();
     assert_eq!(world.refusal(EVE, restart(EVE, "/d/f", How::NewOnly)), ErrorCode::Exists);
     assert_eq!(world.refusal(EVE, restart(EVE, "/d/f", How::Replace)), ErrorCode::Busy);
-    // Nor with it an upload that nobody sees: both may write one, and the first close takes the name.
+    // It does not end a hidden upload either. Both may write one, and the first close takes the name.
     let hidden = world.change(ANN, ns::OpenWrite { posc: true, ..open(ANN, "/d/h", How::NewOnly) }).unwrap();
     let other = ns::OpenWrite { posc: true, ..restart(EVE, "/d/h", How::NewOnly) };
     let other = world.change(EVE, other).unwrap();
@@ -136,10 +136,10 @@ fn who_starts_again_with_the_words_of_a_writer_does_not_end_it() {
 }
 
 #[test]
-fn who_meets_the_hash_of_a_writer_is_still_another_one() {
+fn client_with_a_colliding_writer_key_is_still_a_different_client() {
     let world = World::new();
     let opened = world.change(ANN, open(ANN, "/d/f", How::NewOnly)).unwrap();
-    // As if another client had the same key: its record lies there, and it is not this client's.
+    // Forges a collision: a record of another client under this client's key.
     let forge = |mut value: Vec<u8>| {
         let at = value.windows(7).position(|window| window == b"\0\0\0\x07\0\x03a").unwrap();
         value[at + 3] = 9;
@@ -158,18 +158,18 @@ fn who_meets_the_hash_of_a_writer_is_still_another_one() {
 }
 
 #[test]
-fn the_memory_of_an_ended_writer_is_its_own() {
+fn memory_of_an_ended_writer_belongs_to_its_principal() {
     let world = World::new();
     let opened = world.change(ANN, open(ANN, "/d/f", How::NewOnly)).unwrap();
     world.change(ANN, ns::Interrupt { writer: opened.writer, kept_len: 4 }).unwrap();
-    // Eve writes the file again, with the words of Ann: what Ann's client left is remembered as before.
+    // Eve writes the file again with Ann's identity. The memory of Ann's client stays.
     let other = world.change(EVE, restart(EVE, "/d/f", How::Replace)).unwrap();
     let content = ns::Committed { len: 9, sums: None, mtime: None };
     let commit = ns::Commit { writer: other.writer, content, completion: ns::Completion::ByClient };
     world.change(EVE, commit).unwrap();
     // So Ann's late client does not write into Eve's file.
     assert_eq!(world.refusal(ANN, open(ANN, "/d/f", How::Update)), ErrorCode::Stale);
-    // And Eve's client, which has ended nothing, is refused nothing.
+    // Eve's client has not ended, so nothing is refused.
     assert!(world.change(EVE, open(EVE, "/d/f", How::Update)).is_ok());
 }
 
@@ -192,7 +192,7 @@ fn a_unit_of_a_striped_file_belongs_to_the_principal_that_writes_the_file() {
 }
 
 #[test]
-fn a_session_is_used_and_ended_by_its_own_principal() {
+fn session_can_be_used_and_ended_only_by_its_own_principal() {
     let world = World::new();
     assert_eq!(world.refusal(EVE, ns::OpenSession { client: client(ANN) }), ErrorCode::Denied);
     let session = world.change(ANN, ns::OpenSession { client: client(ANN) }).unwrap();
@@ -201,7 +201,7 @@ fn a_session_is_used_and_ended_by_its_own_principal() {
     let number = Some(RequestNumber { session, number: 1 });
     let made = ns::Mkdir { path: path("/d/n"), mode: 0o755, parents: false };
     world.numbered(ANN, number, made.clone()).unwrap();
-    // Neither is its answer told, nor a number of it used.
+    // The request of the other principal gets no answer and uses no number.
     assert_eq!(world.numbered(EVE, number, made.clone()).unwrap_err().code(), ErrorCode::Denied);
     assert_eq!(world.refusal(EVE, ns::Hold { session, ino: file.ino }), ErrorCode::Denied);
     assert_eq!(world.refusal(EVE, ns::ReleaseHold { session, ino: file.ino }), ErrorCode::Denied);

@@ -22,7 +22,7 @@ fn world(seed: u64) -> World {
 }
 
 #[test]
-fn every_step_is_seen_as_the_model_says() {
+fn every_step_matches_the_model() {
     let seeds = seeds(24);
     println!("seeds 0..{seeds}, 600 steps each");
     let (mut oks, mut refusals, mut repeats, mut lost, mut policies) = (0, 0, 0, 0, 0);
@@ -40,6 +40,6 @@ fn every_step_is_seen_as_the_model_says() {
     println!(
         "{oks} changes and reads, {refusals} refusals, {repeats} repeated requests, {lost} lost answers, {policies} policies"
     );
-    // What the test is for did happen.
+    // The cases that the test is for did happen.
     assert!(oks > seeds * 150 && refusals > seeds * 50 && repeats > seeds * 10 && lost > seeds * 5 && policies > seeds);
 }

@@ -88,7 +88,7 @@ impl World {
 }
 
 #[test]
-fn of_two_who_make_one_name_the_second_is_told_that_it_exists() {
+fn second_of_two_clients_that_create_one_name_learns_that_it_exists() {
     let w = World::new();
     let first = w.change(open("/f", How::NewOnly, 1)).unwrap();
     assert_eq!(w.refusal(open("/f", How::NewOnly, 2)), ErrorCode::Exists);
@@ -97,7 +97,7 @@ fn of_two_who_make_one_name_the_second_is_told_that_it_exists() {
 }
 
 #[test]
-fn of_two_who_replace_one_file_each_writes_its_own_and_the_last_to_close_stays() {
+fn two_clients_that_replace_one_file_write_their_own_objects_and_the_last_close_wins() {
     let w = World::new();
     let old = w.file("/f", 1).object;
     let a = w.change(open("/f", How::Replace, 1)).unwrap();
@@ -112,7 +112,7 @@ fn of_two_who_replace_one_file_each_writes_its_own_and_the_last_to_close_stays()
 }
 
 #[test]
-fn replacing_what_somebody_writes_for_the_first_time_is_busy_and_names_the_writer() {
+fn replacing_a_file_in_its_first_write_is_busy_and_names_the_writer() {
     let w = World::new();
     let writing = w.change(open("/f", How::NewOnly, 1)).unwrap();
     let error = w.change(open("/f", How::Replace, 2)).unwrap_err();
@@ -122,7 +122,7 @@ fn replacing_what_somebody_writes_for_the_first_time_is_busy_and_names_the_write
 }
 
 #[test]
-fn a_reopen_during_the_clients_own_overwrite_goes_on_with_the_upload() {
+fn reopen_during_the_clients_own_overwrite_resumes_the_upload() {
     let w = World::new();
     let old = w.file("/f", 1).object;
     let upload = w.change(open("/f", How::Replace, 1)).unwrap();
@@ -133,18 +133,18 @@ fn a_reopen_during_the_clients_own_overwrite_goes_on_with_the_upload() {
     assert_eq!(w.object("/f"), old);
     w.change(World::commit_op(again.writer, 4)).unwrap();
     assert_eq!(w.object("/f"), upload.object);
-    // Somebody else at that moment would have been told to wait.
+    // Another client would be told to wait.
 }
 
 #[test]
-fn a_reopen_after_the_end_never_reaches_what_others_put_there() {
+fn reopen_after_the_end_never_reaches_another_clients_file() {
     let w = World::new();
     let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
     w.change(ns::Interrupt { writer: mine.writer, kept_len: 2 }).unwrap();
     w.change(ns::Remove { path: path("/f") }).unwrap();
     w.file("/f", 50);
     assert_eq!(w.refusal(open("/f", How::Update, 1)), ErrorCode::Stale);
-    // Another client may change it in place, and the first one too when its recovery window is over.
+    // Another client may change it in place. So may the first one after its recovery window.
     let other = w.change(open("/f", How::Update, 2)).unwrap();
     w.change(World::commit_op(other.writer, 60)).unwrap();
     w.now.set(w.now.get() + 3_601_000_000_000);
@@ -152,7 +152,7 @@ fn a_reopen_after_the_end_never_reaches_what_others_put_there() {
 }
 
 #[test]
-fn a_reopen_finds_a_removed_file_gone_and_never_its_successor() {
+fn reopen_finds_a_removed_file_gone_and_never_its_successor() {
     let w = World::new();
     let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
     w.change(ns::Remove { path: path("/f") }).unwrap();
@@ -163,7 +163,7 @@ fn a_reopen_finds_a_removed_file_gone_and_never_its_successor() {
 }
 
 #[test]
-fn nor_in_a_directory_that_took_the_place_of_its_own() {
+fn reopen_does_not_reach_a_file_in_a_replaced_directory() {
     let w = World::new();
     w.mkdir("/current");
     let mine = w.change(open("/current/f", How::NewOnly, 1)).unwrap();
@@ -178,7 +178,7 @@ fn nor_in_a_directory_that_took_the_place_of_its_own() {
 }
 
 #[test]
-fn after_a_boot_unsynced_bytes_make_a_reopen_fail_and_the_file_interrupted() {
+fn unsynced_bytes_after_a_boot_fail_the_reopen_and_interrupt_the_file() {
     let w = World::new();
     let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
     let after_boot = ns::OpenWrite { boot: BootId(2), ..open("/f", How::Update, 1) };
@@ -197,14 +197,14 @@ fn after_a_boot_unsynced_bytes_make_a_reopen_fail_and_the_file_interrupted() {
 }
 
 #[test]
-fn two_writers_that_fit_are_one_too_many() {
+fn reopen_that_matches_two_writers_is_refused() {
     let w = World::new();
     w.change(open("/f", How::NewOnly, 1)).unwrap();
     w.change(ns::Remove { path: path("/f") }).unwrap();
     w.change(open("/f", How::NewOnly, 1)).unwrap();
     let error = w.change(open("/f", How::Update, 1)).unwrap_err();
     assert!(matches!(error, NsError::Ambiguous { count: 2, .. }), "{error}");
-    // Unless it is said which one.
+    // Unless the client says which one.
     let writers = w.ns.read(|read| ns::writers(read, None, 10)).unwrap();
     let unlinked = |writer: &ns::WriterRecord| w.ns.read(|read| ns::is_unlinked(read, writer)).unwrap();
     assert_eq!(writers.iter().map(unlinked).collect::<Vec<_>>(), [true, false]);
@@ -215,7 +215,7 @@ fn two_writers_that_fit_are_one_too_many() {
 }
 
 #[test]
-fn an_interrupted_file_is_read_and_resumed_only_by_wish() {
+fn interrupted_file_is_read_and_resumed_only_by_explicit_wish() {
     let w = World::new();
     let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
     w.change(ns::Interrupt { writer: mine.writer, kept_len: 7 }).unwrap();
@@ -232,7 +232,7 @@ fn an_interrupted_file_is_read_and_resumed_only_by_wish() {
 }
 
 #[test]
-fn a_restarted_copy_takes_the_place_of_its_own_unfinished_file_only() {
+fn restarted_copy_replaces_only_its_own_unfinished_file() {
     let w = World::new();
     let mine = w.change(open("/f", How::NewOnly, 1)).unwrap();
     let restart = |pid| ns::OpenWrite { restarted: true, ..open("/f", How::NewOnly, pid) };
@@ -248,7 +248,7 @@ fn a_restarted_copy_takes_the_place_of_its_own_unfinished_file_only() {
 }
 
 #[test]
-fn an_overwriting_that_ends_before_its_first_byte_leaves_nothing_behind() {
+fn overwrite_that_ends_before_its_first_byte_leaves_nothing() {
     let w = World::new();
     w.file("/f", 5);
     let over = w.change(open("/f", How::Replace, 1)).unwrap();
@@ -260,7 +260,7 @@ fn an_overwriting_that_ends_before_its_first_byte_leaves_nothing_behind() {
 }
 
 #[test]
-fn an_upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
+fn upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
     let w = World::new();
     w.mkdir("/d");
     let posc = |at: &str| ns::OpenWrite { posc: true, ..open(at, How::NewOnly, 1) };
@@ -280,7 +280,7 @@ fn an_upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
         kept.iter().map(|up| (up.object, up.kept_len)).collect::<Vec<_>>(),
         [(orphan.object, 6), (late.object, 6)]
     );
-    // The one goes on when the name is free again; the other is forgotten after a day.
+    // One is resumed when the name is free again. The other is forgotten after a day.
     w.change(ns::Remove { path: path("/g") }).unwrap();
     let resume = Some(ns::Resume::Upload(kept[1].upload));
     let resumed = w.change(ns::OpenWrite { resume, ..open("/g", How::Update, 3) }).unwrap();
@@ -294,7 +294,7 @@ fn an_upload_that_cannot_become_visible_is_kept_a_day_and_can_be_resumed() {
 }
 
 #[test]
-fn attributes_of_a_file_that_nobody_sees_yet_appear_with_it_or_go_with_it() {
+fn attributes_of_a_hidden_file_appear_with_it_or_go_with_it() {
     let w = World::new();
     let posc = |at: &str, pid| ns::OpenWrite { posc: true, ..open(at, How::NewOnly, pid) };
     let of = ns::XattrOf::Upload;
@@ -323,7 +323,7 @@ fn attributes_of_a_file_that_nobody_sees_yet_appear_with_it_or_go_with_it() {
     assert_eq!((shown("/seen"), w.stat("/seen").unwrap().xattrs), (2, 2));
     assert_eq!(w.refusal(set(seen, "late", ns::XattrMode::Set)), ErrorCode::Stale);
 
-    // Kept, gone on with, and complete; then one that is forgotten, one of which nothing is kept, and one that begins again.
+    // An upload that is kept, resumed and completed. Then one that is forgotten, one without kept bytes, and one that restarts.
     let kept = w.change(posc("/kept", 1)).unwrap();
     w.change(set(kept.writer, "a", ns::XattrMode::Set)).unwrap();
     w.change(ns::Interrupt { writer: kept.writer, kept_len: 5 }).unwrap();
@@ -347,14 +347,14 @@ fn attributes_of_a_file_that_nobody_sees_yet_appear_with_it_or_go_with_it() {
     assert_ne!(again.object, first.object);
     assert_eq!(names(again.writer), Some(vec![]));
 
-    // What replaces a file has none of its own.
+    // An upload that replaces a file has no attributes of its own.
     let over = w.change(open("/seen", How::Replace, 1)).unwrap();
     assert_eq!(names(over.writer), None);
     assert_eq!(w.refusal(set(over.writer, "a", ns::XattrMode::Set)), ErrorCode::Invalid);
 }
 
 #[test]
-fn a_late_completion_undoes_nothing_that_was_acknowledged() {
+fn late_completion_undoes_nothing_that_was_acknowledged() {
     let late = |opened: &ns::OpenedWrite| ns::Commit {
         completion: ns::Completion::AtGraceEnd,
         ..World::commit_op(opened.writer, 10)
@@ -415,7 +415,7 @@ fn a_late_completion_undoes_nothing_that_was_acknowledged() {
             }
         }
     }
-    // A hidden upload appears under a name that was free and is free.
+    // A hidden upload appears under a name that was free and still is.
     let w = World::new();
     let hidden = w.change(ns::OpenWrite { posc: true, ..open("/p", How::NewOnly, 1) }).unwrap();
     w.change(late(&hidden)).unwrap();
@@ -423,7 +423,7 @@ fn a_late_completion_undoes_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn who_makes_a_name_anew_has_given_up_what_it_wrote_before() {
+fn creating_a_name_again_abandons_the_clients_earlier_write() {
     let w = World::new();
     let first = w.change(open("/f", How::NewOnly, 1)).unwrap();
     w.change(ns::Interrupt { writer: first.writer, kept_len: 2 }).unwrap();
@@ -433,7 +433,7 @@ fn who_makes_a_name_anew_has_given_up_what_it_wrote_before() {
     assert_eq!(w.change(open("/f", How::Update, 1)).unwrap().object, second.object);
 }
 
-/// Forwards to a [`MemoryKv`] and counts what came as urgent.
+/// Forwards to a [`MemoryKv`] and counts the urgent changes.
 struct Urgency(MemoryKv, std::sync::atomic::AtomicU32);
 
 impl Kv for Urgency {
@@ -462,7 +462,7 @@ fn urgent_changes_reach_the_engine_as_urgent() {
 }
 
 #[test]
-fn an_update_in_place_loses_its_sums_when_it_is_interrupted_but_stays_readable() {
+fn interrupted_in_place_update_loses_its_sums_but_stays_readable() {
     let w = World::new();
     let opened = w.change(open("/f", How::NewOnly, 1)).unwrap();
     let sums = Some(ns::Sums { adler32: types::Adler32(1), crc32c: types::Crc32c(2) });
@@ -475,7 +475,7 @@ fn an_update_in_place_loses_its_sums_when_it_is_interrupted_but_stays_readable()
     w.change(ns::Interrupt { writer: update.writer, kept_len: 6 }).unwrap();
     let content = *w.stat("/f").unwrap().content().unwrap();
     assert_eq!((content.len, content.sums, content.state), (6, None, ns::FileState::Complete));
-    // A handle of an earlier writer of the same object, with the same client and path, is fenced as well.
+    // The handle of an earlier writer of the same object, client and path is fenced too.
     assert_eq!(w.refusal(World::commit_op(opened.writer, 1)), ErrorCode::Stale);
     let next = w.change(open("/f", How::Update, 1)).unwrap();
     assert_eq!(w.refusal(World::commit_op(update.writer, 1)), ErrorCode::Stale);
@@ -483,7 +483,7 @@ fn an_update_in_place_loses_its_sums_when_it_is_interrupted_but_stays_readable()
 }
 
 #[test]
-fn an_update_in_place_that_changes_nothing_leaves_the_file_as_it_was() {
+fn in_place_update_without_changes_leaves_the_file_as_it_was() {
     let w = World::new();
     let sums = |n| ns::Sums { adler32: types::Adler32(n), crc32c: types::Crc32c(2) };
     let opened = w.change(open("/f", How::NewOnly, 1)).unwrap();
@@ -504,7 +504,7 @@ fn an_update_in_place_that_changes_nothing_leaves_the_file_as_it_was() {
         assert_eq!((after.content(), after.mtime), (before.content(), before.mtime));
         assert_eq!(w.refusal(World::commit_op(again.writer, 1)), ErrorCode::Stale);
     }
-    // Checksums that nobody knew are known now, if it is certain of what.
+    // Previously unknown checksums become known, if the server is certain.
     let update = w.change(open("/f", How::Update, 1)).unwrap();
     w.change(ns::Interrupt { writer: update.writer, kept_len: 5 }).unwrap();
     let before = w.stat("/f").unwrap();
@@ -517,18 +517,18 @@ fn an_update_in_place_that_changes_nothing_leaves_the_file_as_it_was() {
         (after.content().unwrap().generation, after.mtime),
         (before.content().unwrap().generation, before.mtime)
     );
-    // Removed meanwhile: its object goes.
+    // The file was removed meanwhile: its object is deleted.
     let update = w.change(open("/f", How::Update, 1)).unwrap();
     w.change(ns::Remove { path: path("/f") }).unwrap();
     assert!(w.change(end(update.writer, sums(3), true, ns::Completion::ByClient)).unwrap());
     assert_eq!(w.queue(), [update.object]);
-    // What is not an update is not touched.
+    // Other open writes than updates are left alone.
     let new = w.change(open("/g", How::NewOnly, 1)).unwrap();
     assert!(!w.change(end(new.writer, sums(3), true, ns::Completion::ByClient)).unwrap());
 }
 
 #[test]
-fn a_restart_gives_up_all_that_the_client_had_begun_there_and_says_what() {
+fn restart_drops_all_the_clients_unfinished_writes_of_the_path_and_lists_them() {
     let w = World::new();
     let stands = w.file("/f", 1).object;
     let mine: Vec<_> = (0..3).map(|_| w.change(open("/f", How::Replace, 1)).unwrap()).collect();
@@ -542,7 +542,7 @@ fn a_restart_gives_up_all_that_the_client_had_begun_there_and_says_what() {
     }
     assert_eq!(w.object("/f"), stands);
     w.change(World::commit_op(others.writer, 1)).unwrap();
-    // With an unfinished new file beside them.
+    // Together with an unfinished new file.
     let new = w.change(open("/g", How::NewOnly, 1)).unwrap();
     let upload = w.change(ns::OpenWrite { posc: true, ..open("/h", How::NewOnly, 1) }).unwrap();
     w.change(ns::Rename { from: path("/g"), to: path("/k"), replace: false }).unwrap();
@@ -554,7 +554,7 @@ fn a_restart_gives_up_all_that_the_client_had_begun_there_and_says_what() {
 }
 
 #[test]
-fn moving_between_trees() {
+fn moves_between_trees_follow_the_rules() {
     let w = World::new();
     w.mkdir("/a/sub");
     w.mkdir("/t");
@@ -570,7 +570,7 @@ fn moving_between_trees() {
     let totals = |at: &str| w.ns.read(|read| ns::totals(read, w.stat(at)?.ino)).unwrap();
     assert_eq!((totals("/t").entries, totals("/t").bytes), (1, 3));
     assert_eq!((totals("/a").entries, totals("/a").bytes), (3, 8), "one file of two names counts twice");
-    // The root of a tree moves within the tree around it and keeps its own.
+    // The root of a tree moves within the surrounding tree and keeps its own.
     w.change(rename("/t", "/a/t")).unwrap();
     w.change(ns::Remove { path: path("/a/three") }).unwrap();
     w.change(rename("/a/two", "/a/t/two")).unwrap();
@@ -590,7 +590,7 @@ fn links_are_followed_forty_times() {
     assert_eq!(w.stat("/l41").unwrap_err().code(), ErrorCode::Loop);
     w.change(link("/self".into(), "self/x".into())).unwrap();
     assert_eq!(w.stat("/self").unwrap_err().code(), ErrorCode::Loop);
-    // Targets that grow with each step are bounded as well.
+    // Targets that grow with each step are limited too.
     w.change(link("/grow".into(), format!("grow{}", "/x".repeat(2_000)))).unwrap();
     assert_eq!(w.stat("/grow").unwrap_err().code(), ErrorCode::NameTooLong);
 }
@@ -609,7 +609,7 @@ fn names_hold_any_bytes_up_to_the_limits() {
     let made = w.change(ns::Mkdir { path: deepest.clone(), mode: 0o755, parents: true }).unwrap();
     assert_eq!(made.made, 15);
     assert_eq!(w.ns.read(|read| ns::stat(read, &Actor::admin(), &deepest)).unwrap().ino, made.ino);
-    // Moved below, it is deeper than any path that can be asked for; by number it is still found.
+    // After the move it is deeper than any path in a request. Its number still finds it.
     w.mkdir("/below");
     let to = path([b"/below".as_slice(), &long].concat());
     w.change(ns::Rename { from: path(&long), to, replace: false }).unwrap();
@@ -617,7 +617,7 @@ fn names_hold_any_bytes_up_to_the_limits() {
 }
 
 #[test]
-fn attributes_are_bounded() {
+fn attributes_are_limited() {
     let w = World::new();
     w.file("/f", 1);
     let set = |name: Vec<u8>, len: usize| ns::SetXattr {
@@ -643,7 +643,7 @@ fn attributes_are_bounded() {
 }
 
 #[test]
-fn numbered_requests_are_done_once() {
+fn numbered_requests_run_once() {
     let w = World::new();
     let session = w.change(ns::OpenSession { client: client(1) }).unwrap();
     let ask = |number, session, op: ns::Mkdir| {
@@ -697,7 +697,7 @@ fn each_denial_names_its_rule() {
 }
 
 #[test]
-fn what_a_session_holds_stays_when_its_name_goes() {
+fn held_inode_stays_when_its_name_goes() {
     let w = World::new();
     let file = w.file("/f", 4);
     let (one, two) = (SessionId(51), SessionId(52));
@@ -714,10 +714,10 @@ fn what_a_session_holds_stays_when_its_name_goes() {
 }
 
 #[test]
-fn a_object_that_others_need_is_not_queued() {
+fn object_with_another_referrer_is_not_queued() {
     let w = World::new();
     let file = w.file("/f", 4);
-    // As a snapshot will do it: the inode's content says that it is shared, and `F` says with whom.
+    // As a snapshot will do it: the inode says that its object is shared, and `F` names the referrer.
     let dentry_key = [b"D".as_slice(), &1u64.to_be_bytes(), b"f"].concat();
     let referrer = [b"F".as_slice(), &file.object.0.to_be_bytes(), b"snapshot"].concat();
     kv::transact(&*w.kv, Durability::Synced, move |txn| {
@@ -734,7 +734,7 @@ fn a_object_that_others_need_is_not_queued() {
 }
 
 #[test]
-fn numbers_are_never_given_twice_by_any_run_nor_after_a_restore() {
+fn numbers_are_never_reused_by_any_run_nor_after_a_restore() {
     let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
     let config = NamespaceConfig { id_range: 8, ..NamespaceConfig::default() };
     let mut seen = std::collections::HashSet::new();
@@ -761,19 +761,19 @@ fn numbers_are_never_given_twice_by_any_run_nor_after_a_restore() {
 }
 
 #[test]
-fn two_lives_from_one_copy_have_their_objects_at_different_numbers() {
+fn two_incarnations_from_one_copy_have_different_object_numbers() {
     const BEFORE: u64 = 5;
     let config = NamespaceConfig { id_range: 8, ..NamespaceConfig::default() };
     let life = |passed_over: u64| {
         let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
-        // What both have from before.
+        // The numbers that both share from before.
         let before = Namespace::open(Arc::clone(&kv), Timestamp(1), config).unwrap();
         assert!((1..=BEFORE).all(|number| before.ids().next_object().unwrap() == ObjectId(number)));
         let config = NamespaceConfig { objects_passed_over: passed_over, ..config };
         (Namespace::open(Arc::clone(&kv), Timestamp(1), config).unwrap(), kv)
     };
     let some = |ns: &Namespace| -> Vec<ObjectId> {
-        // Each change takes numbers in good time.
+        // Each change takes numbers early enough.
         let object = |_| {
             let _ = ns.change_wait(
                 Durability::Synced,
@@ -787,7 +787,7 @@ fn two_lives_from_one_copy_have_their_objects_at_different_numbers() {
     for (of_one, of_other) in [(1000, 20), (20, 1000)] {
         let ((one, _), (other, kv)) = (life(of_one), life(of_other));
         let theirs = some(&one);
-        // It is not known yet, then a part of it, then all of it.
+        // The other incarnation's objects are reported: none, then some, then all.
         let mut made = some(&other);
         assert!(!other.is_older_than(ObjectId(BEFORE), || 500));
         for known in [3, 5, 8] {
@@ -795,16 +795,16 @@ fn two_lives_from_one_copy_have_their_objects_at_different_numbers() {
             assert!(!other.is_older_than(theirs[known - 1], || 500) && !other.is_older_than(theirs[0], || 500));
             made.extend(some(&other));
         }
-        // It stays so for who begins anew, and passes over nothing.
+        // It stays true for a new run that skips nothing.
         made.extend(some(&Namespace::open(kv, Timestamp(3), config).unwrap()));
         assert!(theirs.iter().all(|object| !made.contains(object)), "{theirs:?} {made:?}");
         assert!(made.is_sorted(), "{made:?}");
     }
 }
 
-/// A directory of a hundred thousand entries (`WEIR_ENTRIES` for more) in pages, in bounded memory, while it changes.
+/// Lists a directory of a hundred thousand entries (`WEIR_ENTRIES` for more) in pages, in bounded memory, while it changes.
 #[test]
-fn a_large_directory_is_listed_in_pages_that_go_on_after_a_name() {
+fn large_directory_is_listed_in_pages_that_resume_after_a_name() {
     let entries: u64 = std::env::var("WEIR_ENTRIES").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
     let w = World::new();
     let dir = w.mkdir("/big");
@@ -825,7 +825,7 @@ fn a_large_directory_is_listed_in_pages_that_go_on_after_a_name() {
         if !page.more {
             break;
         }
-        // The name that the next page goes on after may be gone by then.
+        // The name after which the next page starts may be gone by then.
         if seen == 5_000 {
             let gone = path(format!("/big/{:08}", seen - 1));
             w.ns.change_wait(
@@ -853,16 +853,16 @@ fn a_large_directory_is_listed_in_pages_that_go_on_after_a_name() {
     assert!(huge.entries.len() <= 65_536, "whatever is asked for");
 }
 
-/// Totals that went wrong, whichever way, are found for what they are and counted anew; what is not known stays refused.
+/// Wrong totals of every kind are reported as such and recounted. Unknown values stay refused.
 #[test]
-fn wrong_totals_are_counted_anew() {
+fn wrong_totals_are_recounted() {
     let w = World::new();
     let (dir, empty) = (w.mkdir("/dir"), w.mkdir("/empty"));
     w.mkdir("/dir/below");
     w.file("/dir/a", 5);
     w.file("/elsewhere", 7);
     w.change(ns::Link { existing: path("/elsewhere"), new: path("/dir/linked") }).unwrap();
-    // Over more than one page, as a large directory is read.
+    // More than one page, as for a large directory.
     for n in 0..2_500 {
         let ctx = w.ns.context(Timestamp(5_000), &Actor::admin(), None);
         let op = ns::Symlink { path: path(format!("/dir/s{n}")), target: b"t".to_vec() };
@@ -914,7 +914,7 @@ fn wrong_totals_are_counted_anew() {
     let somebody = Actor { principal: PrincipalId(5), groups: Arc::from([PrincipalId(5)]) };
     assert_eq!(w.as_who(&somebody, ns::RecountTotals { dir }).unwrap_err().code(), ErrorCode::Denied);
     assert_eq!(w.refusal(ns::RecountTotals { dir: w.stat("/dir/a").unwrap().ino }), ErrorCode::NotFound);
-    // An entry that does not read: nobody knows what is right, so the totals stay.
+    // With an entry that cannot be decoded, the right totals are unknown. So the totals stay.
     put([b"D".as_slice(), &dir.0.to_be_bytes(), b"torn"].concat(), Some(vec![2, 2, 3]));
     let recount = || {
         let ctx = w.ns.context(Timestamp(6_000), &Actor::admin(), None);
@@ -923,7 +923,7 @@ fn wrong_totals_are_counted_anew() {
     assert_eq!(recount(), ErrorCode::Damaged);
     assert_eq!(right(dir).entries, 2_503);
     put([b"D".as_slice(), &dir.0.to_be_bytes(), b"torn"].concat(), None);
-    // Nor does anybody know what a newer weir's totals mean: they stay, and are not offered to be counted anew.
+    // The totals of a newer version cannot be understood. They stay, and the check does not offer to recount them.
     put(shard(dir, 3), Some(vec![9, 9, 9]));
     assert!(findings().iter().all(|finding| finding.totals_of.is_none()) && !findings().is_empty());
     assert_eq!(recount(), ErrorCode::Unsupported);

@@ -1,4 +1,4 @@
-//! Each record says in which snapshot epoch it was changed last.
+//! Each record has the snapshot epoch of its last change.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -18,7 +18,7 @@ fn path(text: &str) -> NsPath {
 }
 
 impl World {
-    /// Changes something in a snapshot epoch that the namespace itself does not know yet: there are no snapshots.
+    /// Makes a change in a snapshot epoch that the namespace itself does not know yet: this version has no snapshots.
     fn in_epoch<O: Operation + Clone + Send + 'static>(&self, epoch: u64, op: O) -> O::Reply {
         let ctx = self.ns.context(Timestamp(5_000), &Actor::admin(), None);
         let ctx = ns::Context { epoch: SnapshotEpoch(epoch), ..ctx };
@@ -38,7 +38,7 @@ impl World {
 }
 
 #[test]
-fn a_record_says_in_which_epoch_it_was_changed() {
+fn record_has_the_epoch_of_its_last_change() {
     let kv = Arc::new(MemoryKv::new());
     let ns = Namespace::open(Arc::<MemoryKv>::clone(&kv), Timestamp(1), NamespaceConfig::default()).unwrap();
     let world = World { kv, ns };
@@ -52,7 +52,7 @@ fn a_record_says_in_which_epoch_it_was_changed() {
     assert_eq!(world.epochs(["/", "/d", "/d/e", "/d/f", "/d/l"]), [0; 5]);
     assert_eq!(world.findings(), Vec::<String>::new());
 
-    // Whatever changes a record says so; whatever does not leaves it as it is.
+    // Every change of a record updates its epoch. Other operations leave it.
     let chmod = |at| ns::Chmod { path: path(at), mode: 0o700 };
     world.in_epoch(3, chmod("/d/f"));
     assert_eq!(world.epochs(["/d", "/d/e", "/d/f", "/d/l"]), [0, 0, 3, 0]);
@@ -69,6 +69,6 @@ fn a_record_says_in_which_epoch_it_was_changed() {
     world.in_epoch(9, ns::Mkdir { path: path("/d/new"), mode: 0o755, parents: false });
     assert_eq!(world.epochs(["/d", "/d/new"]), [0, 9]);
 
-    // Only epoch 0 has begun. `weir fsck` says of each of the others that it cannot be.
+    // Only epoch 0 has begun. The check reports each of the others as impossible.
     assert_eq!(world.findings(), ["it was changed in a snapshot epoch that has not begun"; 4]);
 }

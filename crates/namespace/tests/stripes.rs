@@ -1,4 +1,4 @@
-//! The life of a file that is dealt out over units: it is complete when all of them are, and they go with it.
+//! The life of a striped file: it is complete when all its units are, and they are deleted with it.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
@@ -50,7 +50,7 @@ impl World {
         world
     }
 
-    /// Whatever is done, all rules between the records hold afterwards.
+    /// Makes a change. Afterwards all rules between the records must hold.
     fn change<O: Operation + Send + 'static>(&self, op: O) -> Result<O::Reply, NsError> {
         let ctx = self.0.context(Timestamp(5), &Actor::admin(), None);
         let done = self.0.change_wait(Durability::Synced, ctx, op);
@@ -72,7 +72,7 @@ impl World {
         units.iter().map(|unit| *unit.content().unwrap()).collect()
     }
 
-    /// The writer of a unit, opened again for the file's writer.
+    /// Opens a unit again for the writer of the file.
     fn open_unit(&self, of: ns::WriterToken, unit: u8) -> Result<ns::OpenedWrite, NsError> {
         let client = ns::unit_writer(PrincipalId(0), of.object, unit);
         let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
@@ -91,14 +91,14 @@ impl World {
         self.change(ns::CommitPlaced { commit, group: opened.group, by, holders: vec![by] }).unwrap();
     }
 
-    /// Who writes it has gone away.
+    /// The writer of a unit goes away.
     fn interrupt_unit(&self, opened: &ns::OpenedWrite, kept_len: u64) {
         let interrupt = ns::Interrupt { writer: opened.writer, kept_len };
         let by = opened.in_sync[0].store;
         self.change(ns::InterruptPlaced { interrupt, by: Some(by), holders: vec![by] }).unwrap();
     }
 
-    /// The writer of a unit, whatever has become of that, for the writer of a file that is gone on with.
+    /// Opens a unit, in whatever state, for a writer that resumes the file.
     fn take_up_unit(&self, of: ns::WriterToken, unit: u8) -> ns::OpenedWrite {
         let client = ns::unit_writer(PrincipalId(0), of.object, unit);
         let open = ns::OpenWrite::new(path("/f"), How::Update, client, BootId(1));
@@ -130,13 +130,13 @@ fn close(writer: ns::WriterToken) -> ns::CommitStriped {
 }
 
 #[test]
-fn a_file_is_complete_when_all_its_units_are() {
+fn file_is_complete_when_all_its_units_are() {
     let world = World::new();
     let opened = world.change(open("/f", How::NewOnly)).unwrap();
     assert_eq!((opened.group, opened.in_sync.len()), (GroupId::STRIPED, 0));
     let groups: Vec<_> = world.units(opened.object).iter().map(|unit| unit.group.0).collect();
     assert_eq!(groups, [101, 102, 103]);
-    // It is not, whoever says so, as long as a unit is written.
+    // The file is not complete while a unit has an open write, whatever the request says.
     let len = 4 * CHUNK + 9;
     let content = ns::Committed { len, sums: None, mtime: None };
     let said = ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient };
@@ -147,7 +147,7 @@ fn a_file_is_complete_when_all_its_units_are() {
         assert_eq!(part.in_sync[0].store, StoreId(u64::from(unit) + 1));
         world.close_unit(&part, Stripe::new(3, CHUNK).unwrap().unit_len(unit, len));
     }
-    // All but its secret can be guessed.
+    // Everything except the secret can be guessed.
     let guessed = StripedOpenWrite { writer: opened.writer, secret: WriteSecret(0) };
     assert_eq!(world.refused(ns::CommitStriped { writing: guessed, ..close(opened.writer) }), ErrorCode::Denied);
     let done = world.change(close(opened.writer)).unwrap();
@@ -155,13 +155,13 @@ fn a_file_is_complete_when_all_its_units_are() {
     assert_eq!((file.len, file.state, file.sums), (len, FileState::Complete, None));
     assert_eq!(world.change(close(opened.writer)).unwrap(), done, "the answer was lost");
     assert_eq!(world.refused(said), ErrorCode::Stale);
-    // And stays so: it can be replaced, and not changed.
+    // A complete striped file can be replaced, and not changed.
     assert_eq!(world.refused(open("/f", How::Update)), ErrorCode::Invalid);
     assert_eq!(world.open_unit(opened.writer, 0).unwrap_err().code(), ErrorCode::Stale);
 }
 
 #[test]
-fn checksums_of_the_whole_are_kept_where_its_writer_knows_them() {
+fn checksums_of_the_whole_are_kept_if_the_writer_knows_them() {
     let world = World::new();
     let sums = ns::Sums { adler32: Adler32(1), crc32c: Crc32c(2) };
     for (name, said) in [("/f", Some(sums)), ("/g", None)] {
@@ -182,7 +182,7 @@ fn checksums_of_the_whole_are_kept_where_its_writer_knows_them() {
 }
 
 #[test]
-fn a_unit_that_is_not_what_was_sent_makes_no_file() {
+fn unit_that_differs_from_the_sent_bytes_interrupts_the_file() {
     let with = |opened: &ns::OpenedWrite, sums: [u32; 3]| {
         let unit_sums = Some(sums.into_iter().map(Crc32c).collect());
         ns::CommitStriped { unit_sums, ..close(opened.writer) }
@@ -198,7 +198,7 @@ fn a_unit_that_is_not_what_was_sent_makes_no_file() {
         let world = World::new();
         let opened = write(&world, How::NewOnly);
         assert_eq!(world.refused(with(&opened, wrong)), ErrorCode::Checksum);
-        // Nor does the end of a grace period, which knows nothing of what was sent.
+        // The end of a grace period does not complete it either: it does not know the sent checksums.
         assert!(matches!(world.content("/f").state, FileState::Interrupted(_)));
         assert_eq!(world.refused(ns::EndStriped { writer: opened.writer }), ErrorCode::Stale);
         assert_eq!(world.refused(with(&opened, [7, 8, 9])), ErrorCode::Stale);
@@ -208,7 +208,7 @@ fn a_unit_that_is_not_what_was_sent_makes_no_file() {
     world.change(with(&opened, [7, 8, 9])).unwrap();
     let file = world.content("/f");
     assert_eq!(file.state, FileState::Complete);
-    // What it was to take the place of stays.
+    // The file that it should have replaced stays.
     let over = write(&world, How::Replace);
     assert_eq!(world.refused(with(&over, [6, 8, 9])), ErrorCode::Checksum);
     assert_eq!(world.refused(ns::EndStriped { writer: over.writer }), ErrorCode::Stale);
@@ -216,7 +216,7 @@ fn a_unit_that_is_not_what_was_sent_makes_no_file() {
 }
 
 #[test]
-fn units_of_another_length_than_was_sent_make_no_file() {
+fn units_of_another_length_than_sent_interrupt_the_file() {
     let sums = ns::Sums { adler32: Adler32(1), crc32c: Crc32c(2) };
     for (announced, said) in [(None, Some(11)), (Some(9), None), (Some(9), Some(10))] {
         let world = World::new();
@@ -229,7 +229,7 @@ fn units_of_another_length_than_was_sent_make_no_file() {
 }
 
 #[test]
-fn units_that_do_not_fit_together_make_no_file() {
+fn units_that_do_not_fit_together_interrupt_the_file() {
     let world = World::new();
     let opened = world.change(open("/f", How::NewOnly)).unwrap();
     // The second unit has lost a byte in the middle of the file.
@@ -245,7 +245,7 @@ fn units_that_do_not_fit_together_make_no_file() {
 }
 
 #[test]
-fn whoever_opens_the_file_again_takes_its_units_away_from_the_one_before() {
+fn reopening_a_file_fences_the_earlier_writers_units() {
     let world = World::new();
     let opened = world.change(open("/f", How::NewOnly)).unwrap();
     let before = world.open_unit(opened.writer, 1).unwrap();
@@ -261,7 +261,7 @@ fn whoever_opens_the_file_again_takes_its_units_away_from_the_one_before() {
 }
 
 #[test]
-fn a_writer_that_does_not_come_back_is_ended_when_its_units_are() {
+fn abandoned_open_write_ends_when_those_of_its_units_have_ended() {
     let world = World::new();
     let announced = ns::OpenWrite { expected_len: Some(3 * CHUNK), ..open("/f", How::NewOnly) };
     let opened = world.change(announced).unwrap();
@@ -291,7 +291,7 @@ fn a_writer_that_does_not_come_back_is_ended_when_its_units_are() {
 }
 
 #[test]
-fn an_interrupted_one_is_gone_on_with_and_so_are_its_units_whether_they_are_complete_or_not() {
+fn interrupted_file_is_resumed_with_its_complete_and_incomplete_units() {
     let world = World::new();
     let opened = world.change(open("/f", How::NewOnly)).unwrap();
     let first = world.open_unit(opened.writer, 0).unwrap();
@@ -333,7 +333,7 @@ fn an_interrupted_one_is_gone_on_with_and_so_are_its_units_whether_they_are_comp
 }
 
 #[test]
-fn a_complete_unit_whose_change_was_interrupted_is_complete_no_more() {
+fn unit_with_an_interrupted_change_is_no_longer_complete() {
     let world = World::new();
     let len = 3 * CHUNK;
     let opened = world.change(ns::OpenWrite { expected_len: Some(len), ..open("/f", How::NewOnly) }).unwrap();
@@ -347,7 +347,7 @@ fn a_complete_unit_whose_change_was_interrupted_is_complete_no_more() {
         let again = ns::OpenWrite { resume: Some(ns::Resume::Visible), ..update.clone() };
         world.change(again).unwrap().writer
     };
-    // Who goes on has cut the second one, and goes away with a gap in it that is as long as it was.
+    // The resuming client has cut the second unit, and goes away. The unit has a gap and its former length.
     let again = go_on(&world);
     for unit in 0..3 {
         let part = world.take_up_unit(again, unit);
@@ -358,7 +358,7 @@ fn a_complete_unit_whose_change_was_interrupted_is_complete_no_more() {
     assert_eq!(world.refused(close(again)), ErrorCode::Stale);
     assert!(!world.change(ns::EndStriped { writer: again }).unwrap());
     assert!(matches!(world.content("/f").state, FileState::Interrupted(_)));
-    // Until somebody closes it.
+    // Until a client closes it.
     let again = go_on(&world);
     for unit in 0..3 {
         world.close_unit(&world.take_up_unit(again, unit), CHUNK);
@@ -368,14 +368,14 @@ fn a_complete_unit_whose_change_was_interrupted_is_complete_no_more() {
 }
 
 #[test]
-fn units_go_with_their_file() {
+fn units_are_deleted_with_their_file() {
     let world = World::new();
-    // One that is complete.
+    // A complete file.
     let opened = world.change(open("/f", How::NewOnly)).unwrap();
     world.write_units(opened.writer, 10);
     world.change(close(opened.writer)).unwrap();
     let first: Vec<_> = world.units(opened.object).iter().map(|unit| unit.object).collect();
-    // Another one takes its place when that is complete, and not before.
+    // Another file replaces it when that is complete, and not before.
     let over = world.change(open("/f", How::Replace)).unwrap();
     world.write_units(over.writer, 20);
     assert_eq!((world.content("/f").len, world.due()), (10, vec![]));
@@ -385,7 +385,7 @@ fn units_go_with_their_file() {
     world.change(ns::Remove { path: path("/f") }).unwrap();
     assert_eq!(world.due().len(), 6);
 
-    // One that is being written goes when its writers have ended.
+    // A file with an open write is deleted when its writers have ended.
     let opened = world.change(open("/f", How::NewOnly)).unwrap();
     let parts: Vec<_> = (0..3).map(|unit| world.open_unit(opened.writer, unit).unwrap()).collect();
     world.close_unit(&parts[0], 4);
@@ -400,14 +400,14 @@ fn units_go_with_their_file() {
 }
 
 #[test]
-fn a_client_that_begins_anew_gives_up_the_units_that_it_had() {
+fn restarting_client_drops_its_earlier_units() {
     let world = World::new();
     let opened = world.change(open("/f", How::NewOnly)).unwrap();
     let part = world.open_unit(opened.writer, 2).unwrap();
     let again = world.change(ns::OpenWrite { restarted: true, ..open("/f", How::NewOnly) }).unwrap();
     assert_ne!(again.object, opened.object);
     assert!(world.0.read(|read| ns::stripe_of(read, opened.object)).unwrap().is_none());
-    // The old unit's writer comes to its end by itself, and so does its content.
+    // The open write of the old unit ends by itself, and then its object is deleted.
     world.close_unit(&part, 5);
     assert_eq!(world.due(), [part.object]);
     world.write_units(again.writer, 8);

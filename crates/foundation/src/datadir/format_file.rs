@@ -1,5 +1,5 @@
-//! The FORMAT file: text, `key = value` a line, the last line a checksum of all before it. Described in
-//! `docs/reference/formats.md`. The line `format = N` can be read by every version for ever; all else may depend on N.
+//! The FORMAT file: text, one `key = value` a line. The last line is a checksum of all lines before it. `docs/reference/formats.md` describes it.
+//! Every version can read the line `format = N` for ever; everything else may depend on N.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -13,31 +13,31 @@ use types::{Crc32c, Incarnation, StoreId, Timestamp};
 /// - 1: the first.
 /// - 2: the principal of each writer, the snapshot epoch of each inode record, the shard beside each missing replica.
 pub const FORMAT_VERSION: u32 = 2;
-/// Feature bits without which the directory cannot be read rightly.
+/// Feature bits that a program must know to read the directory correctly.
 pub const KNOWN_INCOMPATIBLE: u64 = OF_A_CLUSTER;
-/// The directory belongs to a node of a cluster; the line `role` says what it is.
+/// The directory belongs to a node of a cluster; the line `role` gives its role.
 const OF_A_CLUSTER: u64 = 1;
-/// Feature bits that older programs may ignore. None yet.
+/// Feature bits that older programs may ignore. This version has none.
 pub const KNOWN_COMPATIBLE: u64 = 0;
 
 const LENGTH_MAX: u64 = 64 * 1024;
 const HEADING: &str = "# weir data directory; docs/reference/formats.md tells what the lines mean. Do not edit.\n";
 
-/// What a directory is.
+/// The role of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirRole {
-    /// A single node's: names and contents.
+    /// A single node's directory: names and objects.
     Single,
-    /// That of a cluster's manager: names, the cluster's authority.
+    /// The directory of a cluster's manager: names, and the cluster's certificate authority.
     Manager,
-    /// That of a disk server: who it is.
+    /// The directory of a disk server: its identity.
     Disk,
-    /// A store of a disk server: contents.
+    /// A store of a disk server: objects.
     Store,
 }
 
 impl DirRole {
-    /// Those that have a line.
+    /// The roles that have a line in the file.
     const OF_A_CLUSTER: [(DirRole, &'static str); 3] =
         [(DirRole::Manager, "manager"), (DirRole::Disk, "disk"), (DirRole::Store, "store")];
 
@@ -61,53 +61,53 @@ impl std::fmt::Display for DirRole {
     }
 }
 
-/// What the FORMAT file holds.
+/// The values in a FORMAT file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Format {
     /// Feature bits that a reader must know.
     pub incompatible: u64,
     /// Feature bits that a reader may ignore.
     pub compatible: u64,
-    /// The cluster, and so the namespace, that the contents belong to: 128 random bits.
+    /// The cluster to which the objects and their namespace belong: 128 random bits.
     pub cluster: u128,
-    /// The store that this directory is.
+    /// The store in this directory.
     pub store: StoreId,
-    /// The life of the namespace: raised when it is restored from a backup.
+    /// The incarnation of the namespace. A restore from a backup raises it.
     pub incarnation: Incarnation,
-    /// When the directory was made.
+    /// When the directory was created.
     pub created: Timestamp,
-    /// What it is.
+    /// The role of the directory.
     pub role: DirRole,
 }
 
 /// Why a FORMAT file was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// Made by a newer program.
+    /// A newer program wrote it.
     #[error(
         "format {found} is newer than this weir ({} knows up to {FORMAT_VERSION}); use the newer weir that wrote it. Nothing was touched", env!("CARGO_PKG_VERSION")
     )]
     Newer {
-        /// The version found.
+        /// The version in the file.
         found: u32,
     },
-    /// Made by an earlier program. There is no conversion.
+    /// An earlier program wrote it. There is no conversion.
     #[error(
         "format {found} is of an earlier weir, and this one ({}) reads format {FORMAT_VERSION} alone; copy the files out with the weir that wrote it, and start this one on a new directory. Nothing was touched", env!("CARGO_PKG_VERSION")
     )]
     Older {
-        /// The version found.
+        /// The version in the file.
         found: u32,
     },
-    /// Uses something that this program does not know.
+    /// It uses features that this program does not know.
     #[error(
         "uses incompatible features that this weir {} does not know (bits {unknown:#x}); use the newer weir that wrote it. Nothing was touched", env!("CARGO_PKG_VERSION")
     )]
     UnknownFeatures {
-        /// The bits.
+        /// The unknown bits.
         unknown: u64,
     },
-    /// It is not what was written.
+    /// It cannot be decoded as it was written.
     #[error(
         "does not read as written ({reason}); restore the file from a backup, or from the last lines of the node's log, which names its values at each start. Nothing was touched"
     )]
@@ -115,18 +115,18 @@ pub enum FormatError {
         /// What is wrong.
         reason: String,
     },
-    /// The system said no.
+    /// The operating system returned an error.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
 }
 
 impl Format {
-    /// A new one for a single node, with random ids.
+    /// A new format for a single node, with random ids.
     pub fn fresh(now: Timestamp) -> io::Result<Self> {
         Self::fresh_as(DirRole::Single, now)
     }
 
-    /// The same for what is to be a `role`. A disk server's cluster is not known before it has joined: it is 0 until then.
+    /// A new format for a `role`. A disk server does not know its cluster before it has joined: the cluster is 0 until then.
     pub fn fresh_as(role: DirRole, now: Timestamp) -> io::Result<Self> {
         let mut random = [0u8; 24];
         File::open("/dev/urandom")?.read_exact(&mut random)?;
@@ -137,7 +137,7 @@ impl Format {
             incompatible: if role == DirRole::Single { 0 } else { OF_A_CLUSTER },
             compatible: 0,
             cluster: if role == DirRole::Disk { 0 } else { number(cluster) },
-            // Never 0 where there is one, and positive for languages without unsigned numbers.
+            // A store's number is never 0, and fits into a signed number for languages without unsigned ones.
             store: StoreId(if has_store { u64::try_from(number(store) >> 1).unwrap_or(1).max(1) } else { 0 }),
             incarnation: Incarnation(1),
             created: now,
@@ -145,7 +145,7 @@ impl Format {
         })
     }
 
-    /// As it stands in the file.
+    /// The text of the file.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::from(HEADING);
@@ -247,9 +247,9 @@ mod tests {
         }
     }
 
-    /// The bytes on disk, pinned: a change here is a change of format.
+    /// The bytes on disk, pinned. A change here is a change of the format.
     #[test]
-    fn pinned() {
+    fn format_file_bytes_are_pinned() {
         assert_eq!(
             sample().to_text(),
             "# weir data directory; docs/reference/formats.md tells what the lines mean. Do not edit.\n\
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back() {
+    fn format_reads_back_as_written() {
         assert_eq!(Format::from_text(&sample().to_text()).unwrap(), sample());
         for role in [DirRole::Single, DirRole::Manager, DirRole::Disk, DirRole::Store] {
             let fresh = Format::fresh_as(role, Timestamp(5)).unwrap();
@@ -276,9 +276,9 @@ mod tests {
         assert_ne!(fresh().cluster, fresh().cluster);
     }
 
-    /// The line `role` and its bit stand or fall together.
+    /// The line `role` and its bit occur only together.
     #[test]
-    fn what_a_directory_is_for_is_pinned() {
+    fn role_line_and_its_bit_are_pinned() {
         let store = Format { role: DirRole::Store, incompatible: OF_A_CLUSTER, ..sample() };
         let text = store.to_text();
         assert!(text.contains("\nincompatible = 0x0000000000000001\n"), "{text}");
@@ -294,9 +294,9 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_is_seen() {
+    fn any_flipped_bit_is_noticed() {
         let text = sample().to_text();
-        // The heading is summed as well; what follows `crc32c = ` is the sum itself.
+        // The checksum covers the heading too. The text after `crc32c = ` is the checksum itself.
         for place in 0..text.len() - 1 {
             for bit in 0..7 {
                 let mut bytes = text.clone().into_bytes();
@@ -304,7 +304,7 @@ mod tests {
                 let Ok(changed) = String::from_utf8(bytes) else { continue };
                 match Format::from_text(&changed) {
                     Err(_) => {}
-                    // Hexadecimal digits may change their case without changing the sum.
+                    // A hexadecimal digit may change its case without changing the checksum.
                     Ok(read) => assert!(read == sample() && changed.eq_ignore_ascii_case(&text), "{changed}"),
                 }
             }
@@ -313,8 +313,8 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_and_unknown_features_are_told_apart_from_damage() {
-        // Another version may sum differently: it is named all the same.
+    fn other_versions_and_unknown_features_are_told_from_damage() {
+        // Another version may use another checksum. Its number is reported all the same.
         let of = |version| sample().to_text().replace("format = 2", &format!("format = {version}"));
         assert!(matches!(Format::from_text(&of(9)), Err(FormatError::Newer { found: 9 })));
         let older = Format::from_text(&of(1)).unwrap_err();

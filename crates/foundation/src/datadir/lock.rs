@@ -1,32 +1,32 @@
-//! One process per data directory: an flock on `lock`, which also holds the pid of the holder for the error message.
-//! The kernel lets go when the process ends, however it ends.
+//! One process per data directory: an flock on the file `lock`. The file also holds the pid of its holder, for the error message. The kernel releases
+//! the lock when the process ends, however it ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
-/// Held as long as this value lives.
+/// A lock that is held while this value lives.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
 }
 
-/// Why it could not be taken.
+/// Why the lock could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody has it.
+    /// Another process holds it.
     #[error("in use by {holder}; stop it first, or use another data directory")]
     Held {
-        /// As far as the lock file tells.
+        /// The pid of the holder, if the lock file tells it.
         holder: String,
     },
-    /// The system said no.
+    /// The operating system returned an error.
     #[error("cannot lock: {}{}", .0, what_helps(.0))]
     Io(io::Error),
 }
 
 impl Lock {
-    /// Takes the lock at `path`, making the file if need be, or says at once who has it.
+    /// Takes the lock at `path`, and creates the file if necessary. Does not wait: if another process holds the lock, it returns [`LockError::Held`].
     pub fn take(path: &Path) -> Result<Self, LockError> {
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(LockError::Io)?;
@@ -35,17 +35,17 @@ impl Lock {
             Err(TryLockError::WouldBlock) => return Err(LockError::Held { holder: holder(&mut file) }),
             Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
-        // The pid is for people only; a full disk must not keep the node from starting.
+        // The pid is only for people. A full disk must not keep the node from starting.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Self { file })
     }
 }
 
 impl Drop for Lock {
-    /// Lets go at once. Closing alone would not: a child that another thread is just starting has the descriptor too, until it runs its
-    /// own program, and the lock is the open file's, not the process's.
+    /// Releases the lock at once. Closing the file is not enough. A child that another thread is starting also has the descriptor until it runs its
+    /// own program. The lock belongs to the open file, not to the process.
     fn drop(&mut self) {
-        // Closing lets go, at the latest.
+        // Closing releases the lock at the latest.
         let _ = self.file.unlock();
     }
 }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_descriptor_that_a_child_still_has_holds_nothing() {
+    fn descriptor_in_a_starting_child_does_not_keep_the_lock() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("lock");
         let lock = Lock::take(&path).unwrap();

@@ -1,5 +1,5 @@
-//! The data directory: whose it is, which version, and who holds it. Everything in here happens before the first byte
-//! of the journal is read; what is refused is left exactly as it was.
+//! The data directory: its owner, its version, and the process that holds it. All checks run before the first byte of the journal is read. A refused
+//! directory is left exactly as it was.
 
 mod format_file;
 mod lock;
@@ -15,16 +15,15 @@ pub use lock::{Lock, LockError};
 
 use console::Exit;
 
-/// The name of the file that makes a directory weir's.
+/// The file that marks a directory as weir's.
 pub const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_FILE_NEW: &str = "FORMAT.new";
 const LOCK_FILE: &str = "lock";
 
-/// Names that an empty directory may hold: what a first start that was cut off leaves behind, and what every fresh
-/// ext4 has.
+/// Names that an empty directory may hold: the remains of an interrupted first start, and a folder that every fresh ext4 has.
 const NAMES_OF_NOTHING: [&str; 3] = [LOCK_FILE, FORMAT_FILE_NEW, "lost+found"];
 
-/// What else is in one.
+/// The other names in a data directory.
 const PARTS: [&str; 8] =
     ["journal", "namespace", "store", "ballast", "control", "control.new", "RESTORING", "RESTORING.new"];
 
@@ -34,7 +33,7 @@ pub enum DataDirError {
     /// No `--data` and no `data` in the configuration.
     #[error("no data directory given; say --data DIR, or `data = \"DIR\"` in the configuration file")]
     NotGiven,
-    /// There is none, and none may be made.
+    /// The directory does not exist, and this command may not create it.
     #[error(
         "{path} is not a weir data directory yet, and this command does not make one; if it should be there, is its disk mounted?"
     )]
@@ -42,13 +41,13 @@ pub enum DataDirError {
         /// The directory.
         path: PathBuf,
     },
-    /// The folder that it would be made in is not there.
+    /// Its parent folder does not exist.
     #[error("cannot make {path}: the folder above it does not exist; make it, or correct --data")]
     NoParent {
         /// The directory.
         path: PathBuf,
     },
-    /// It holds something, and none of it is weir's.
+    /// It is not empty, and nothing in it belongs to weir.
     #[error(
         "{path} is not empty and has no FORMAT file, so it is not weir's (it holds `{found}`); nothing was touched. Give an empty or a new directory"
     )]
@@ -58,42 +57,42 @@ pub enum DataDirError {
         /// The first name in it.
         found: String,
     },
-    /// Its FORMAT file says no.
+    /// Its FORMAT file was refused.
     #[error("{path}/FORMAT: {source}")]
     Format {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: FormatError,
     },
-    /// Somebody holds it.
+    /// Another process holds it.
     #[error("{path}: {source}")]
     Locked {
         /// The directory.
         path: PathBuf,
-        /// Who.
+        /// The holder.
         source: LockError,
     },
-    /// Another node's than the backup.
+    /// The directory belongs to another node than the backup.
     #[error(
         "{path} is another node's (cluster {cluster:032x}, store {store}) than the backup; nothing was touched. Give the data directory that the backup was made of, or a new one"
     )]
     OtherNode {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The cluster of the directory.
         cluster: u128,
-        /// Whose it is.
+        /// The store of the directory.
         store: StoreId,
     },
-    /// It is something else than what it was given as.
+    /// The directory has another role than expected.
     #[error("{path} is {is}, and not {wanted}; nothing was touched. {hint}")]
     OtherRole {
         /// The directory.
         path: PathBuf,
-        /// What it is.
+        /// Its role.
         is: DirRole,
-        /// What it was given as.
+        /// The expected role.
         wanted: DirRole,
         /// What would help.
         hint: &'static str,
@@ -105,25 +104,25 @@ pub enum DataDirError {
     OtherCluster {
         /// The directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The cluster of the directory.
         is: ClusterId,
-        /// Whose the node is.
+        /// The cluster of this node.
         ours: ClusterId,
     },
-    /// The system said no.
+    /// The operating system returned an error.
     #[error("cannot {what} {path}: {source}")]
     Io {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
 impl DataDirError {
-    /// The code that the run ends with.
+    /// The exit code of the command.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
@@ -134,34 +133,35 @@ impl DataDirError {
     }
 }
 
-/// What to do where there is no data directory yet.
+/// What to do if no data directory exists yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IfNew {
-    /// Make one.
+    /// Create one.
     Make,
     /// Refuse.
     Refuse,
 }
 
-/// An accepted and locked data directory. The lock goes with this value.
+/// An accepted and locked data directory. Dropping this value releases the lock.
 #[derive(Debug)]
 pub struct DataDir {
-    /// Where.
+    /// The path.
     pub path: PathBuf,
-    /// What its FORMAT file says.
+    /// The values in its FORMAT file.
     pub format: Format,
-    /// Whether it was made just now.
+    /// Whether it was created just now.
     pub fresh: bool,
     _lock: Lock,
 }
 
 impl DataDir {
-    /// Accepts, or makes, the data directory of a single node at `path`, and locks it. `now` is when it is made, should it be.
+    /// Accepts or creates the data directory of a single node at `path`, and locks it. `now` is its time of creation, if it is new.
     pub fn open(path: &Path, if_new: IfNew, now: Timestamp) -> Result<Self, DataDirError> {
         Self::open_as(path, DirRole::Single, None, if_new, now)
     }
 
-    /// Accepts, or makes, the directory at `path` as a `role`, and locks it. With a `cluster` it has to be of that, and is made for it.
+    /// Accepts or creates the directory at `path` as a `role`, and locks it. With a `cluster`, an existing directory must belong to that cluster, and
+    /// a new one is created for it.
     pub fn open_as(
         path: &Path,
         role: DirRole,
@@ -183,7 +183,7 @@ impl DataDir {
         }
         let lock = Lock::take(&path.join(LOCK_FILE))
             .map_err(|source| DataDirError::Locked { path: path.to_owned(), source })?;
-        // Once more under the lock: two first starts may have come at the same time.
+        // Looks again under the lock, because two first starts may run at the same time.
         let (format, fresh) = match look()? {
             Some(format) => (format, false),
             None => (write_first(path, role, cluster, now)?, true),
@@ -191,7 +191,7 @@ impl DataDir {
         Ok(Self { path: path.to_owned(), format, fresh, _lock: lock })
     }
 
-    /// Accepts and locks the data directory at `path` for a restore: that of this store, one whose FORMAT is lost, or a new one.
+    /// Accepts and locks the data directory at `path` for a restore: the directory of this store, one that has lost its FORMAT file, or a new one.
     pub fn for_restore(path: &Path, cluster: u128, store: StoreId, created: Timestamp) -> Result<Self, DataDirError> {
         let found = match look(path) {
             Err(DataDirError::Foreign { .. }) if holds_parts_alone(path)? => None,
@@ -221,7 +221,7 @@ impl DataDir {
         Ok(Self { path: path.to_owned(), format, fresh, _lock: lock })
     }
 
-    /// Writes FORMAT anew.
+    /// Replaces the FORMAT file.
     pub fn replace_format(&mut self, format: Format) -> Result<(), DataDirError> {
         write_format(&self.path, &format)?;
         self.format = format;
@@ -229,12 +229,12 @@ impl DataDir {
     }
 }
 
-/// What the FORMAT file of the data directory at `path` says; `None` where there is nothing at all. Touches nothing.
+/// The values in the FORMAT file of the data directory at `path`. `None` if it is empty or does not exist. Changes nothing.
 pub fn format_of(path: &Path) -> Result<Option<Format>, DataDirError> {
     look(path)
 }
 
-/// Whether everything in the directory at `path` has a name that weir gives, and there are contents: all but FORMAT.
+/// Whether the directory at `path` has objects but no FORMAT file, and every name in it is one of weir's.
 fn holds_parts_alone(path: &Path) -> Result<bool, DataDirError> {
     let io = |source| DataDirError::Io { what: "list", path: path.to_owned(), source };
     let mut contents = false;
@@ -249,7 +249,7 @@ fn holds_parts_alone(path: &Path) -> Result<bool, DataDirError> {
     Ok(contents)
 }
 
-/// Whether the directory at `path` is a `role`, and of `cluster`.
+/// Checks that the directory at `path` is a `role` and belongs to `cluster`.
 fn check(path: &Path, format: &Format, role: DirRole, cluster: Option<ClusterId>) -> Result<(), DataDirError> {
     if format.role != role {
         let hint = match (format.role, role) {
@@ -274,7 +274,7 @@ fn check(path: &Path, format: &Format, role: DirRole, cluster: Option<ClusterId>
     }
 }
 
-/// The format of the data directory at `path`; `None` where there is nothing at all. Touches nothing.
+/// The format of the data directory at `path`. `None` if it is empty or does not exist. Changes nothing.
 fn look(path: &Path) -> Result<Option<Format>, DataDirError> {
     let io = |what| move |source| DataDirError::Io { what, path: path.to_owned(), source };
     let names = match fs::read_dir(path) {
@@ -319,7 +319,7 @@ fn make_folder(path: &Path) -> Result<(), DataDirError> {
     sync_folder(parent).map_err(io("sync the folder above"))
 }
 
-/// Writes FORMAT in full, or not at all: under another name first, synced, renamed, and the folder synced.
+/// Writes the FORMAT file completely or not at all. Writes it under another name, syncs and renames it, then syncs the folder.
 fn write_first(path: &Path, role: DirRole, cluster: Option<ClusterId>, now: Timestamp) -> Result<Format, DataDirError> {
     let io = |what| move |source| DataDirError::Io { what, path: path.to_owned(), source };
     let fresh = Format::fresh_as(role, now).map_err(io("take random numbers for"))?;
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn made_once_and_found_again() {
+    fn directory_is_made_once_and_found_again() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("data");
         let made = open(&path).unwrap();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_start_that_was_cut_off_begins_again() {
+    fn interrupted_first_start_begins_again() {
         let temp = tempfile::tempdir().unwrap();
         fs::write(temp.path().join(FORMAT_FILE_NEW), "form").unwrap();
         fs::write(temp.path().join(LOCK_FILE), "").unwrap();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_taken_for_what_it_is_alone() {
+    fn directory_is_accepted_only_in_its_own_role() {
         let temp = tempfile::tempdir().unwrap();
         let roles = [DirRole::Single, DirRole::Manager, DirRole::Disk, DirRole::Store];
         for is in roles {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_of_its_cluster_alone() {
+    fn store_is_accepted_only_in_its_own_cluster() {
         let temp = tempfile::tempdir().unwrap();
         let open = |cluster| DataDir::open_as(temp.path(), DirRole::Store, Some(ClusterId(cluster)), IfNew::Make, NOW);
         assert_eq!(open(5).unwrap().format.cluster, 5);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_directory_is_left_alone() {
+    fn foreign_directory_is_left_alone() {
         let temp = tempfile::tempdir().unwrap();
         fs::write(temp.path().join("thesis.tex"), "x").unwrap();
         let error = open(temp.path()).unwrap_err();
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_when_that_was_not_wanted() {
+    fn no_directory_is_made_unless_requested() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("data");
         assert!(matches!(DataDir::open(&path, IfNew::Refuse, NOW), Err(DataDirError::Missing { .. })));
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_one_is_told_who_holds_it() {
+    fn second_process_learns_who_holds_the_lock() {
         let temp = tempfile::tempdir().unwrap();
         let first = open(temp.path()).unwrap();
         let error = open(temp.path()).unwrap_err();
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_that_is_not_ours_is_refused_untouched() {
+    fn unknown_format_is_refused_and_left_untouched() {
         let temp = tempfile::tempdir().unwrap();
         drop(open(temp.path()).unwrap());
         let file = temp.path().join(FORMAT_FILE);

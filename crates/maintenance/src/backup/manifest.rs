@@ -1,4 +1,5 @@
-//! The texts in a folder of backups: whose they are, and what makes each of them count. Lines `key = value`, the last the sum of those before.
+//! The texts in a folder of backups: the owner of the folder, and the manifest that makes a backup count. They consist of lines `key = value`; the
+//! last line is the checksum of the lines before.
 
 use console::time_text::show_time;
 use types::{Crc32c, StoreId, Timestamp};
@@ -7,42 +8,42 @@ use super::target::TargetError;
 
 const FORMAT_VERSION: u64 = 2;
 
-/// What a backup holds.
+/// The kind of a backup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Everything.
     Full,
-    /// What changed since the one before it.
+    /// The changes since the backup before it.
     Delta,
 }
 
 /// One backup.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Manifest {
-    /// Its number, from 1.
+    /// Its number, counted from 1.
     pub number: u64,
-    /// What it holds.
+    /// Its kind.
     pub kind: Kind,
-    /// The record as of which the one before it is; 0 in a full one.
+    /// The journal record at which the previous backup stands; 0 in a full one.
     pub after: u64,
-    /// The record of the log as of which it is.
+    /// The journal record at which this backup stands.
     pub upto: u64,
-    /// The incarnation of that log.
+    /// The incarnation of that journal.
     pub log: u64,
-    /// When it was taken: everything in it is from before.
+    /// When it was taken. Everything in it is older.
     #[serde(skip)]
     pub taken: Timestamp,
     /// Bytes of its file.
     pub bytes: u64,
-    /// Keys in it.
+    /// The number of its keys.
     pub entries: u64,
     /// CRC32C of the file without its footer.
     pub sum: u32,
 }
 
 impl Manifest {
-    /// The name of its content.
+    /// The name of the file with its keys.
     #[must_use]
     pub fn file(&self) -> String {
         let kind = match self.kind {
@@ -58,7 +59,7 @@ impl Manifest {
         format!("{number:08}.backup")
     }
 
-    /// As it stands in the file.
+    /// The text of the file.
     #[must_use]
     pub fn to_text(&self) -> String {
         let Self { number, after, upto, log, bytes, entries, sum, .. } = self;
@@ -70,7 +71,7 @@ impl Manifest {
         with_sum(text)
     }
 
-    /// From the text of `file`.
+    /// Decodes the text of `file`.
     pub fn parse(text: &str, file: &str) -> Result<Self, TargetError> {
         let fields = Fields::of(text, file)?;
         let kind = match fields.text("kind")? {
@@ -91,7 +92,7 @@ impl Manifest {
         })
     }
 
-    /// For programs.
+    /// The manifest as JSON, for programs.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let mut value = serde_json::to_value(self).unwrap_or_default();
@@ -102,14 +103,14 @@ impl Manifest {
         value
     }
 
-    /// When it was taken, for people.
+    /// The time when it was taken, for people.
     #[must_use]
     pub fn taken_text(&self) -> String {
         show_time(u64::try_from(self.taken.0 / 1_000_000_000).unwrap_or(0))
     }
 }
 
-/// Lines `key = value`, the last the sum of those before.
+/// Lines `key = value`; the last one is the checksum of the lines before.
 struct Fields<'a> {
     text: &'a str,
     file: &'a str,
@@ -121,14 +122,14 @@ fn with_sum(text: String) -> String {
 }
 
 impl<'a> Fields<'a> {
-    /// Of a version that is known, and checked.
+    /// Checks the version and the checksum.
     fn of(text: &'a str, file: &'a str) -> Result<Self, TargetError> {
         let fields = Self { text, file };
         let version = fields.number("format")?;
         if version > FORMAT_VERSION {
             return Err(TargetError::Newer { file: file.to_owned(), found: version });
         }
-        // What it holds are the namespace's values, which have changed.
+        // Its values are those of the namespace, whose format has changed.
         if (1..FORMAT_VERSION).contains(&version) {
             return Err(TargetError::Older { file: file.to_owned(), found: version });
         }
@@ -150,19 +151,19 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whose backups a folder holds.
+/// The owner of a folder of backups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackupSource {
     /// The cluster.
     pub cluster: u128,
     /// The store.
     pub store: StoreId,
-    /// When its data directory was made.
+    /// When the owner's data directory was created.
     pub created: Timestamp,
 }
 
 impl BackupSource {
-    /// As it stands in the file.
+    /// The text of the file.
     #[must_use]
     pub fn to_text(self) -> String {
         let Self { cluster, store, created } = self;
@@ -172,7 +173,7 @@ impl BackupSource {
         ))
     }
 
-    /// From the text of `file`.
+    /// Decodes the text of `file`.
     pub fn parse(text: &str, file: &str) -> Result<Self, TargetError> {
         let fields = Fields::of(text, file)?;
         let unknown = fields.number("incompatible")?;
@@ -206,9 +207,9 @@ mod tests {
         }
     }
 
-    /// The bytes on disk, pinned: a change here is a change of format.
+    /// The bytes on disk, pinned. A change here is a change of the format.
     #[test]
-    fn pinned() {
+    fn manifest_bytes_are_pinned() {
         assert_eq!(
             manifest().to_text(),
             "format = 2\nnumber = 3\nkind = delta\nafter = 10\nupto = 20\nlog = 18446744073709551615\n\
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn manifests_read_back_and_those_that_are_damaged_or_of_other_versions_are_refused() {
+    fn manifests_read_back_and_damaged_ones_or_other_versions_are_refused() {
         let text = manifest().to_text();
         assert_eq!(Manifest::parse(&text, "x").unwrap(), manifest());
         for place in 0..text.len() {

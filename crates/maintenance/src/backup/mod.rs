@@ -1,7 +1,7 @@
-//! `weir backup` and `weir restore`: the namespace of a node, as of one record of its log, in a folder elsewhere.
+//! `weir backup` and `weir restore`: the namespace of a node, as of one record of its journal, in a folder elsewhere.
 //!
-//! A backup is complete in itself: a full one, then what changed since, each file checksummed and read back before it counts. The bytes of
-//! files are not in it. [`target`] is the folder, [`restore`] the way back.
+//! The backups in a folder are complete: a full one, then the changes since. Each file is checksummed and read back before it counts. They do not
+//! hold the bytes of files. [`target`] is the folder, [`restore`] the way back.
 
 pub mod manifest;
 mod place;
@@ -25,31 +25,32 @@ use types::units::show_size;
 use crate::Error;
 use crate::{now, open_data_dir};
 
-/// What is backed up, and where to.
+/// The source and the target of a backup.
 #[derive(Clone, Debug)]
 pub struct BackupOptions {
-    /// The folder that the backups are kept in.
+    /// The folder of backups.
     pub target: PathBuf,
     /// The data directory of the node.
     pub data: PathBuf,
-    /// Everything, even if only what changed since the last backup would do.
+    /// Take a full backup, even if the changes since the last one would be enough.
     pub full: bool,
-    /// Then keep only this many full backups and what follows them.
+    /// Afterwards keep only this many full backups, and the backups that follow them.
     pub keep: Option<u32>,
-    /// Print what was made as JSON.
+    /// Print the result as JSON.
     pub json: bool,
 }
 
-/// Asks the running node for its namespace: all of it, or what changed since a record of a log's incarnation. Gives the head of the backup and
-/// its bytes; `None` where no node is running.
+/// Asks the running node for its namespace: all of it, or the changes since a record of a journal's incarnation. Returns the head of the backup and
+/// its bytes; `None` if no node is running.
 pub type AskNode<'a> = dyn FnMut(Option<(Seq, u64)>) -> Result<Option<(BackupHead, Box<dyn Read>)>, Box<dyn std::error::Error + Send + Sync>>
     + 'a;
 
-/// Takes a backup, and prints what it took: of the running node that `ask` reaches, or else of the stopped one in the data directory, whose
-/// parts are opened with `settings`.
+/// Takes a backup and prints the result. If `ask` reaches a running node, that node provides the namespace. Otherwise the stopped node's data
+/// directory does, opened with `settings`.
 ///
 /// # Errors
-/// The folder or the directory was refused, or the backup broke off; it may be run again.
+///
+/// The folder or the directory was refused, or the backup was interrupted. Run it again.
 pub fn run(args: &BackupOptions, settings: &Settings, ask: &mut AskNode<'_>) -> Result<Exit, Error> {
     let missing = || DataDirError::Missing { path: args.data.clone() };
     let format = datadir::format_of(&args.data).and_then(|format| format.ok_or_else(missing))?;
@@ -64,7 +65,7 @@ pub fn run(args: &BackupOptions, settings: &Settings, ask: &mut AskNode<'_>) -> 
     Ok(Exit::Done)
 }
 
-/// Of a node that is not running, from its data directory.
+/// Takes the namespace of a stopped node from its data directory.
 fn stopped_node(
     args: &BackupOptions,
     settings: &Settings,
@@ -85,7 +86,7 @@ fn stopped_node(
     made
 }
 
-/// Takes one backup in: written, synced, read back, and only then counted.
+/// Stores one backup. It counts only after it is written, synced and read back.
 fn take(
     target: &mut Target,
     head: BackupHead,

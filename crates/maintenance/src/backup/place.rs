@@ -1,5 +1,5 @@
-//! The namespace's folder under a restore: what an interrupted one has put there and can be gone on with; the way aside for what is
-//! there otherwise; and the backup in its place. What is there is never removed: it may be the only one that has it all.
+//! The namespace's folder during a restore. This module decides whether the result of an interrupted restore can be used. It moves an existing
+//! namespace aside, and puts the backup in its place. It never removes an existing namespace, which may be the only complete one.
 
 use std::io;
 use std::sync::Arc;
@@ -15,26 +15,27 @@ use super::restore::Way;
 use super::target::Target;
 use super::under_way::{Placed, UnderWay, Which};
 
-/// Where the namespace is made.
+/// The folder in which the new namespace is built.
 const NEW: &str = "namespace.new";
-/// How namespaces that were there are called, a number behind it.
+/// The prefix of the names of former namespaces; a number follows.
 const ASIDE: &str = "namespace-lost-";
 
-/// The log as it is found.
+/// The journal of the data directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogHere {
-    /// Its incarnation: numbers of records alone do not tell one log from another.
+    /// Its incarnation. Record numbers alone do not identify a journal.
     pub incarnation: u64,
     /// Its first record.
     pub oldest: Seq,
-    /// Its last.
+    /// Its last record.
     pub end: Seq,
 }
 
-/// Whether there is a namespace, and the log that is there (or any that will be begun) can be gone on with beside it.
+/// Whether a namespace exists that can continue with the existing journal, or with a new one if there is none.
 ///
 /// # Errors
-/// What cannot be read now. Damage is no error: it does not fit.
+///
+/// The namespace cannot be read now. Damage is not an error: a damaged namespace does not fit.
 pub fn fits_the_log(
     data: &DataDir,
     disk: &Arc<dyn Disk>,
@@ -56,7 +57,7 @@ pub fn fits_the_log(
     }
 }
 
-/// Beside a log that ends before the index does, or begins too far behind it, or is another one, a start refuses it as damage.
+/// A start refuses an index as damaged if the journal ends before it, begins too far behind it, or is another journal.
 fn fits(standing: Standing, engine: Applied, log: Option<LogHere>) -> bool {
     let furthest = standing.furthest();
     let beside = |log: LogHere| {
@@ -66,11 +67,12 @@ fn fits(standing: Standing, engine: Applied, log: Option<LogHere>) -> bool {
     furthest > Seq::ZERO && log.is_none_or(beside)
 }
 
-/// Moves what there is of a namespace aside, and puts the backup in its place, to stand at the log's record `at`. Gives the folder that holds
-/// what was moved.
+/// Moves an existing namespace aside, and puts the backup in its place, standing at the journal's record `at`. Returns the folder with the former
+/// namespace.
 ///
 /// # Errors
-/// Of the disk, the log, or the backup.
+///
+/// Errors of the disk, the journal, or the backup.
 pub fn place(
     data: &DataDir,
     disk: &Arc<dyn Disk>,
@@ -81,7 +83,7 @@ pub fn place(
     mark: UnderWay,
 ) -> Result<Option<String>, OpenError> {
     let way = placed.way;
-    // First of all: interrupted here, the next attempt finds nothing that it could take for what the mark says.
+    // This comes first. After an interruption here, the next attempt finds no namespace that it could mistake for the one in the mark.
     let aside = if is_there(&**disk, NAMESPACE_DIR)? { Some(move_aside(&**disk)?) } else { None };
     let mark = UnderWay { branched: mark.branched || way != Way::ToTheEnd, placed: None, ..mark };
     mark.write(&**disk)?;
@@ -102,7 +104,7 @@ pub fn place(
     disk.rename(NEW, NAMESPACE_DIR)?;
     disk.create_dir_all(STORE_DIR)?;
     disk.sync_dir("")?;
-    // From here on the log may be trimmed below `at`: another attempt goes on with what stands there now.
+    // From here on the journal may be trimmed below `at`. So another attempt continues with the namespace that stands there now.
     UnderWay { placed: Some(placed), ..mark }.write(&**disk)?;
     Ok(aside)
 }
@@ -120,7 +122,7 @@ fn move_aside(disk: &dyn Disk) -> Result<String, DiskError> {
     Ok(aside)
 }
 
-/// Removes the half of a namespace that an interrupted attempt has left.
+/// Removes the unfinished namespace of an interrupted attempt.
 fn remove_new(data: &DataDir) -> Result<(), DiskError> {
     match std::fs::remove_dir_all(data.path.join(NEW)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -130,7 +132,7 @@ fn remove_new(data: &DataDir) -> Result<(), DiskError> {
     }
 }
 
-/// What is in the namespace's place once `backup` was followed so far, beside `log`.
+/// The mark's entry for `backup`, followed by `log` as far as `way` says.
 #[must_use]
 pub fn placed(backup: &Manifest, way: Way, log: Option<LogHere>) -> Placed {
     Placed { backup: Which::of(backup), beside: log.map_or(0, |log| log.incarnation), way }
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_fits_the_log_that_a_start_would_open_it_with() {
+    fn namespace_fits_the_journal_with_which_a_start_would_open_it() {
         let log = Some(LogHere { incarnation: 5, oldest: Seq(10), end: Seq(20) });
         let fits = |engine, incarnation, checkpoint, log| {
             let (engine, checkpoint) = (Seq(engine), Seq(checkpoint));
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_goes_aside_under_a_name_of_its_own() {
+    fn existing_namespace_is_moved_aside_under_its_own_name() {
         let temp = tempfile::tempdir().unwrap();
         let disk = disk::RealDisk::open(temp.path()).unwrap();
         for (n, file) in [(1, "a"), (2, "b")] {

@@ -1,11 +1,11 @@
-//! `weir restore`: the namespace of a data directory as a backup has it.
+//! `weir restore`: puts the namespace of a backup into a data directory.
 //!
-//! The contents stay as they are. Where the log is there and has everything since the backup, the namespace is brought up to the log's end and
-//! nothing is lost. Otherwise it is as of the backup, and begins a new life above all numbers that can have been used; what it names and the
-//! store has not, and the other way round, is listed as `weir fsck` does.
+//! The objects stay as they are. If the journal has everything since the backup, the restore brings the namespace up to its end. Then nothing is
+//! lost. Otherwise the namespace is as old as the backup. It starts a new incarnation above all numbers that may have been used. The restore then
+//! lists files without an object and objects without a file, like `weir fsck`.
 //!
-//! Each step can be interrupted anywhere and done again. The namespace that was there is moved aside first ([`super::place`]). Then a mark says
-//! that a restore is under way ([`super::under_way`]), and no start goes on until it is gone.
+//! Each step can be interrupted anywhere and repeated. The restore first moves the existing namespace aside ([`super::place`]). Then it writes a mark
+//! ([`super::under_way`]), and the node does not start until the mark is gone.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -35,18 +35,18 @@ use crate::index_repair::new_log::{self, StoreIndex};
 use crate::index_repair::rebuild;
 use crate::now;
 
-/// What is restored, and where to.
+/// The source and the target of a restore.
 #[derive(Clone, Default, Debug)]
 pub struct RestoreOptions {
-    /// The folder that the backups are in.
+    /// The folder of backups.
     pub target: PathBuf,
     /// The data directory that gets the namespace.
     pub data: Option<PathBuf>,
-    /// The newest state not after this time, or the one at this record of the log.
+    /// The newest state that is not after this time, or the state at this journal record.
     pub until: Option<String>,
     /// List the backups and do nothing else.
     pub list: bool,
-    /// The same, after reading all of them through.
+    /// Like `list`, after reading all backups through.
     pub verify: bool,
     /// Print the result as JSON.
     pub json: bool,
@@ -54,10 +54,11 @@ pub struct RestoreOptions {
     pub list_max: usize,
 }
 
-/// Restores a namespace, or lists backups, and prints what was done. `settings` are those of the node.
+/// Restores a namespace, or lists backups, and prints the result. `settings` are those of the node.
 ///
 /// # Errors
-/// The folder or the directory was refused, or the restore was not brought to its end; it may be run again.
+///
+/// The folder or the directory was refused, or the restore was interrupted. Run it again.
 pub fn run(args: &RestoreOptions, settings: &Settings) -> Result<Exit, Error> {
     let target = Target::open(&args.target, None)?;
     let until = args.until.as_deref().map(Until::parse).transpose();
@@ -69,19 +70,19 @@ pub fn run(args: &RestoreOptions, settings: &Settings) -> Result<Exit, Error> {
         return Err(Error::NoDirectory);
     };
     let chain = choose(&target, until)?;
-    // All of it, before anything is touched.
+    // Verifies the whole chain before anything is touched.
     chain.iter().try_for_each(|manifest| target.verify(manifest))?;
     let whose = target.whose();
     let mut data = DataDir::for_restore(path, whose.cluster, whose.store, whose.created)?;
     restore(args, settings, &target, &chain, until, &mut data)
 }
 
-/// Which state is wanted.
+/// The requested state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Until {
-    /// Taken no later.
+    /// A backup taken no later than this.
     Time(types::Timestamp),
-    /// No record of the log after this one.
+    /// The state at this journal record.
     Record(Seq),
 }
 
@@ -103,7 +104,7 @@ impl Until {
     }
 }
 
-/// The newest backup that is wanted, and what leads to it.
+/// The newest backup that `until` allows, preceded by the backups that it builds on.
 fn choose(target: &Target, until: Option<Until>) -> Result<Vec<Manifest>, TargetError> {
     let mut newest = target.backups().iter().rev().filter(|manifest| until.is_none_or(|until| until.takes(manifest)));
     let last = newest.next().ok_or_else(|| {
@@ -115,34 +116,34 @@ fn choose(target: &Target, until: Option<Until>) -> Result<Vec<Manifest>, Target
     target.chain(last)
 }
 
-/// What there is of the log.
+/// The state of the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Log {
-    /// These records.
+    /// It has these records.
     There { oldest: Seq, last: Seq },
-    /// Nothing.
+    /// It is gone.
     Gone,
 }
 
-/// How far a backup is followed by the log.
+/// How far the journal brings a backup forward.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// To its end: nothing is lost.
     ToTheEnd,
-    /// Up to this record, which somebody wants.
+    /// Up to this requested record.
     ToTheRecord(Seq),
     /// Not at all.
     AsOfTheBackup,
 }
 
 impl Way {
-    /// What is wanted, of a backup that stands at `upto`, beside a log that ends at `end`; `follows`: it has all that came after the backup.
-    /// `branched`: what it has behind that is none of the namespace's history. Records tell no time: with one, it is a backup's.
+    /// The way for a backup at `upto` beside a journal that ends at `end`. `follows`: the journal has everything after the backup. `branched`: the
+    /// records after `end` do not belong to the namespace's history. Records have no time, so a restore to a time takes the state of a backup.
     fn of(until: Option<Until>, upto: Seq, end: Seq, follows: bool, branched: bool) -> Self {
         let all = if branched { Way::ToTheRecord(end) } else { Way::ToTheEnd };
         match until {
             None if follows => all,
-            // There is nothing after it that could be lost.
+            // The namespace has no history after this record that could be lost.
             Some(Until::Record(record)) if follows && record >= end => all,
             Some(Until::Record(record)) if follows && record > upto => Way::ToTheRecord(record),
             _ => Way::AsOfTheBackup,
@@ -154,7 +155,7 @@ fn log_of(disk: &dyn Disk, settings: &Settings) -> Result<Log, JournalError> {
     match Journal::check(disk, JOURNAL_DIR, &settings.journal()) {
         Ok(found) => Ok(Log::There { oldest: found.oldest, last: found.last }),
         Err(JournalError::Missing { .. }) => Ok(Log::Gone),
-        // Not even a folder.
+        // The folder is missing too.
         Err(JournalError::Disk(error)) if error.source.kind() == io::ErrorKind::NotFound => Ok(Log::Gone),
         Err(error) => Err(error),
     }
@@ -182,12 +183,12 @@ fn restore(
         Log::Gone => None,
         Log::There { oldest, .. } => Some(log_here(&disk, settings, oldest).map_err(failed)?),
     };
-    // What an interrupted restore has put in place already needs no log any more, which may have been trimmed since.
+    // A namespace that an interrupted restore has put in place needs no earlier part of the journal. That part may have been trimmed since.
     let fits = before.is_some_and(|mark| mark.placed.is_some())
         && fits_the_log(data, &disk, settings, here).map_err(failed)?;
     let there = before.and_then(|mark| mark.placed).filter(|_| fits);
     let is_there = |way| there == Some(placed(last, way, here));
-    // What is to be done is decided before anything of the namespace is changed.
+    // Decides everything before it changes the namespace.
     let (mark, end, way) = match (here, found) {
         (Some(log), Log::There { last: found_last, .. }) => {
             let mark = UnderWay::beside(before, log.incarnation, log.end);
@@ -255,7 +256,7 @@ fn restore(
     Ok(if report.remaining() == 0 { Exit::Done } else { Exit::Wrong })
 }
 
-/// The log as it is once an unsynced tail was cut as at any start.
+/// Opens the journal, which cuts an unsynced tail as any start does.
 fn log_here(disk: &Arc<dyn Disk>, settings: &Settings, oldest: Seq) -> Result<LogHere, OpenError> {
     let (journal, _) = Journal::open(Arc::clone(disk), JOURNAL_DIR, settings.journal())?;
     let here = LogHere { incarnation: journal.incarnation(), oldest, end: journal.appended() };
@@ -263,15 +264,15 @@ fn log_here(disk: &Arc<dyn Disk>, settings: &Settings, oldest: Seq) -> Result<Lo
     Ok(here)
 }
 
-/// What was made of what.
+/// The result of a restore.
 struct Restored<'a> {
     last: &'a Manifest,
     until: Option<Until>,
     way: Way,
-    /// Where the log ended, as far as it is known to be the namespace's history.
+    /// The end of the journal, as far as it is known to be the namespace's history.
     end: Seq,
     mark: UnderWay,
-    /// Where the namespace is that was there.
+    /// The folder with the former namespace.
     aside: Option<String>,
 }
 
@@ -285,13 +286,13 @@ impl Restored<'_> {
         }
     }
 
-    /// Whether that is for certain all that there was.
+    /// Whether the namespace is certain to be complete.
     fn nothing_lost(&self) -> bool {
-        // The log's end may have to be named where another attempt has written behind it.
+        // The user may have to name the end of the history, if another attempt has written after it.
         self.way != Way::AsOfTheBackup && self.mark.certain && self.as_of() >= self.mark.end
     }
 
-    /// For people.
+    /// The result in words, for people.
     fn in_words(&self) -> Vec<String> {
         let (number, record, then) = (self.last.number, self.as_of(), self.mark.end);
         let mut words = vec![match self.way {
@@ -391,14 +392,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_follows_up_to_the_record_that_is_wanted() {
+    fn journal_follows_up_to_the_requested_record() {
         let record = |record| Some(Until::Record(Seq(record)));
         let way = |until, follows| Way::of(until, Seq(10), Seq(20), follows, false);
         assert_eq!([way(None, true), way(None, false)], [Way::ToTheEnd, Way::AsOfTheBackup]);
         assert_eq!(way(record(15), true), Way::ToTheRecord(Seq(15)));
         assert_eq!([way(record(20), true), way(record(99), true)], [Way::ToTheEnd, Way::ToTheEnd], "there is no more");
         assert_eq!(way(record(15), false), Way::AsOfTheBackup);
-        // An interrupted restore of an older state has written behind the end.
+        // An interrupted restore of an older state has written after the end.
         let branched = |until| Way::of(until, Seq(10), Seq(20), true, true);
         assert_eq!([None, record(20), record(99)].map(branched), [Way::ToTheRecord(Seq(20)); 3]);
         assert_eq!(branched(record(15)), Way::ToTheRecord(Seq(15)));
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_only_where_that_is_known() {
+    fn result_claims_no_loss_only_if_that_is_certain() {
         let (number, kind, after, upto, log) = (1, Kind::Full, 0, 77, 5);
         let taken = types::Timestamp(1_795_254_300_000_000_000);
         let last = Manifest { number, kind, after, upto, log, taken, bytes: 1, entries: 1, sum: 1 };
@@ -423,9 +424,9 @@ mod tests {
         assert_eq!(told(to(99), 99, branched), (99, true), "behind it is what an attempt has written");
         assert_eq!(told(to(98), 99, branched), (98, false));
         assert_eq!(told(Way::AsOfTheBackup, 99, known), (77, false));
-        // An older copy of the log was put back since.
+        // An older copy of the journal was put back meanwhile.
         assert_eq!([told(Way::ToTheEnd, 90, known), told(to(90), 90, branched)], [(90, false); 2]);
-        // The mark did not read, or the log is another one.
+        // The mark could not be decoded, or the journal is another one.
         assert_eq!(told(to(99), 99, UnderWay { certain: false, ..branched }), (99, false));
     }
 

@@ -1,15 +1,15 @@
-//! The folder that backups are kept in.
+//! The folder of backups.
 //!
 //! ```text
-//! WEIR-BACKUP             whose: cluster and store
+//! WEIR-BACKUP             the owner: cluster and store
 //! 00000001-full.ckpt      a checkpoint file: everything as of a record
-//! 00000001.backup         that it counts: where it stands, when it was taken, its length and sum
-//! 00000002-delta.ckpt     what changed since
+//! 00000001.backup         its manifest: record, time, length and checksum
+//! 00000002-delta.ckpt     the changes since
 //! 00000002.backup
 //! ```
 //!
-//! A backup counts from the moment on at which its `.backup` has its name: after its content was synced and read back. Everything else is
-//! what an interruption has left, and goes with the next backup.
+//! A backup counts from the moment when its `.backup` file has its name. Its keys were synced and read back before. All other files remain from
+//! interruptions, and the next backup removes them.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -24,12 +24,12 @@ use types::{ErrorCode, StoreId, Timestamp};
 
 use super::manifest::{BackupSource, Kind, Manifest};
 
-/// The file that makes a folder one for backups.
+/// The file that marks a folder of backups.
 const MARK: &str = "WEIR-BACKUP";
 const LOCK: &str = "lock";
 const TEXT_MAX: usize = 4096;
 
-/// Why the folder of backups was refused, or one in it.
+/// Why a folder of backups, or one of its files, was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// It holds something else.
@@ -39,83 +39,83 @@ pub enum TargetError {
     Foreign {
         /// The folder.
         path: PathBuf,
-        /// What is in it.
+        /// The first name in it.
         found: String,
     },
-    /// There is none.
+    /// It does not exist.
     #[error("{path} is no folder of backups; is its disk mounted?")]
     Missing {
         /// The folder.
         path: PathBuf,
     },
-    /// It is another node's.
+    /// It belongs to another node.
     #[error(
         "{path} holds backups of another node (cluster {cluster:032x}, store {store}); give a folder of its own to each. Nothing was touched"
     )]
     OtherNode {
         /// The folder.
         path: PathBuf,
-        /// Whose backups they are.
+        /// The cluster of the backups' owner.
         cluster: u128,
-        /// Whose backups they are.
+        /// The store of the backups' owner.
         store: StoreId,
     },
-    /// A newer weir wrote it.
+    /// A newer version of weir wrote it.
     #[error("{file} is of format {found}, which this weir {} does not know; use the newer weir that wrote it. Nothing was touched", env!("CARGO_PKG_VERSION"))]
     Newer {
-        /// What.
+        /// The file.
         file: String,
-        /// The version, or the bits that are not known.
+        /// Its version, or the unknown feature bits.
         found: u64,
     },
-    /// An earlier weir wrote it. There is no conversion.
+    /// An earlier version of weir wrote it. There is no conversion.
     #[error("{file} is of format {found}, of an earlier weir, and this one ({}) does not read it; restore it with the weir that wrote it. Nothing was touched", env!("CARGO_PKG_VERSION"))]
     Older {
-        /// What.
+        /// The file.
         file: String,
-        /// The version.
+        /// Its version.
         found: u64,
     },
-    /// It does not read as it was written.
+    /// It cannot be decoded as it was written.
     #[error("{file} does not read as it was written")]
     Damaged {
-        /// What.
+        /// The file.
         file: String,
     },
-    /// There is no backup that was asked for.
+    /// The requested backup does not exist.
     #[error("there is no backup {0}")]
     NoSuch(String),
-    /// What came is not what was announced.
+    /// The received bytes differ from the announced ones.
     #[error("the backup broke off, or came damaged: {0}")]
     BrokeOff(String),
-    /// A newer weir made it.
+    /// A newer version of weir made it.
     #[error("{0}")]
     Unsupported(String),
-    /// Somebody is at it.
+    /// Another process is using it.
     #[error("{path}: {source}")]
     Locked {
         /// The folder.
         path: PathBuf,
-        /// Who.
+        /// The process.
         source: LockError,
     },
-    /// The disk refused.
+    /// The disk returned an error.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The system refused.
+    /// The operating system returned an error.
     #[error("cannot {what} {path}: {source}")]
     Io {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
 impl TargetError {
-    /// The code that the run ends with.
+    /// The exit code of the command.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
@@ -132,20 +132,20 @@ impl TargetError {
     }
 }
 
-/// A folder of backups, for as long as this lives nobody else's.
+/// A folder of backups, locked while this value lives.
 pub struct Target {
     path: PathBuf,
     disk: RealDisk,
     whose: BackupSource,
-    /// In order of their numbers.
+    /// The backups, in order of their numbers.
     backups: Vec<Manifest>,
-    /// Manifests that do not read as they were written.
+    /// Manifests that cannot be decoded.
     damaged: Vec<String>,
     _lock: Lock,
 }
 
 impl Target {
-    /// Opens the folder; with `owner`, the node whose backups it is to hold, it is made if it is not there.
+    /// Opens the folder. With `owner`, the node whose backups it will hold, it is created if necessary.
     pub fn open(path: &Path, owner: Option<&Format>) -> Result<Self, TargetError> {
         let io = |what| move |source| TargetError::Io { what, path: path.to_owned(), source };
         match fs::create_dir(path) {
@@ -188,25 +188,25 @@ impl Target {
         Ok(target)
     }
 
-    /// Whose they are.
+    /// The owner of the backups.
     #[must_use]
     pub fn whose(&self) -> BackupSource {
         self.whose
     }
 
-    /// The disk that the backups' files are on.
+    /// The disk with the backup files.
     #[must_use]
     pub fn disk(&self) -> &dyn Disk {
         &self.disk
     }
 
-    /// All that count, in order.
+    /// All valid backups, in order.
     #[must_use]
     pub fn backups(&self) -> &[Manifest] {
         &self.backups
     }
 
-    /// Those whose manifest does not read any more.
+    /// The manifests that cannot be decoded.
     #[must_use]
     pub fn damaged(&self) -> &[String] {
         &self.damaged
@@ -228,8 +228,8 @@ impl Target {
         Ok(chain)
     }
 
-    /// Where the next backup may go on: at the last one, if it and those before it are there, and together not so long that a full
-    /// one is better.
+    /// Where the next delta may start: at the last backup. `None` if part of its chain is missing, or if the deltas are so large that a full one is
+    /// better.
     #[must_use]
     pub fn continues_at(&self) -> Option<(Seq, u64)> {
         let last = self.backups.last()?;
@@ -240,7 +240,7 @@ impl Target {
         (chain.iter().all(there) && rest <= full).then_some((Seq(last.upto), last.log))
     }
 
-    /// Reads a backup through and compares it with what its manifest says.
+    /// Reads a backup through and compares it with its manifest.
     pub fn verify(&self, manifest: &Manifest) -> Result<(), TargetError> {
         let file = manifest.file();
         let damaged = |what: String| TargetError::Damaged {
@@ -262,7 +262,7 @@ impl Target {
         if found == said { Ok(()) } else { Err(damaged("it is not the one that was written".into())) }
     }
 
-    /// Takes a backup in. `content` writes its bytes.
+    /// Stores a backup. `content` writes its bytes.
     pub fn add(
         &mut self,
         head: BackupHead,
@@ -294,7 +294,7 @@ impl Target {
         content(&mut file).and_then(|()| file.flush()).map_err(io("write"))?;
         file.sync_all().map_err(io("sync"))?;
         drop(file);
-        // What the disk has, not what was on its way there.
+        // Reads from the disk, not from the cache.
         self.disk.open(&new, OpenOptions { access: Access::Read, direct: false })?.drop_cache(0, u64::MAX >> 1);
         let (found, totals) =
             kv::read_backup(&self.disk, &new).map_err(|error| TargetError::BrokeOff(error.to_string()))?;
@@ -312,14 +312,14 @@ impl Target {
         Ok(manifest)
     }
 
-    /// Removes all but the newest `fulls` full backups and what follows them. Gives how many.
+    /// Removes all but the newest `fulls` full backups and the backups that follow them. Returns how many it removed.
     pub fn keep(&mut self, fulls: u32) -> Result<usize, TargetError> {
         let full = |manifest: &&Manifest| manifest.kind == Kind::Full;
         let Some(first) = self.backups.iter().rev().filter(full).nth(fulls.max(1) as usize - 1) else { return Ok(0) };
         let first = first.number;
         let (old, kept): (Vec<_>, Vec<_>) = self.backups.drain(..).partition(|manifest| manifest.number < first);
         self.backups = kept;
-        // The last first: what is left always leads back to a full one.
+        // Starts with the last, so that every remaining backup leads back to a full one.
         for manifest in old.iter().rev() {
             self.disk.remove(&Manifest::name(manifest.number))?;
             self.disk.sync_dir("")?;
@@ -328,7 +328,7 @@ impl Target {
         Ok(old.len())
     }
 
-    /// What interrupted backups have left.
+    /// Removes the files of interrupted backups.
     fn remove_leftovers(&self) -> Result<(), TargetError> {
         for entry in self.disk.list("")? {
             let counts = self.backups.iter().any(|manifest| manifest.file() == entry.name)
@@ -362,7 +362,7 @@ fn text_of(disk: &dyn Disk, name: &str) -> Result<String, TargetError> {
     String::from_utf8(bytes).map_err(|_| TargetError::Damaged { file: name.to_owned() })
 }
 
-/// Writes a file in full or not at all.
+/// Writes a file completely or not at all.
 fn put(folder: &Path, name: &str, text: &str) -> Result<(), TargetError> {
     let new = folder.join(format!("{name}.tmp"));
     let write = || -> io::Result<()> {
@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_breaks_off_does_not_count_and_leaves_nothing_behind() {
+    fn interrupted_backup_does_not_count_and_leaves_nothing_behind() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("target");
         let owner = Format::fresh(Timestamp(5)).unwrap();

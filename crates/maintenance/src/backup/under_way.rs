@@ -1,6 +1,6 @@
-//! The mark of a restore that is under way, and what it keeps for the next attempt: an interrupted restore has written to the log behind
-//! what it restored from, and has perhaps let go what nobody seemed to need any more. The next one must not take the one for the
-//! namespace's history, nor miss the other.
+//! The mark of a restore that is under way, with facts for the next attempt. An interrupted restore has written to the journal after the end of the
+//! namespace's history, and may have trimmed earlier records. The next attempt must not take the new records for history, and must not require the
+//! trimmed ones.
 
 use disk::{Access, Disk, DiskError, OpenOptions};
 use foundation::marks::RESTORING as FILE;
@@ -12,33 +12,33 @@ use super::restore::Way;
 
 const TEXT_MAX: usize = 512;
 
-/// What the mark says.
+/// The values in the mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnderWay {
-    /// The incarnation of the log that the attempts have found; 0: they have found none.
+    /// The incarnation of the journal that the attempts found; 0: they found none.
     pub log: u64,
-    /// The last record that it had when the first of them came.
+    /// The last record of the journal when the first attempt began.
     pub end: Seq,
-    /// Whether that is so for certain. Otherwise an attempt that left no word of it may have written to the log before.
+    /// Whether `end` is certain. Otherwise an earlier attempt that left no mark may have written to the journal.
     pub certain: bool,
-    /// An attempt has gone on with an older state than the log's end: what the log has behind `end` may be of that.
+    /// An attempt has continued with a state older than the end of the journal. Records after `end` may belong to that state.
     pub branched: bool,
-    /// What stands in the place of the namespace already, whole.
+    /// The complete backup that already stands in the namespace's place.
     pub placed: Option<Placed>,
 }
 
-/// A backup that has been put in the place of the namespace.
+/// A backup that has been put in the namespace's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placed {
-    /// Which.
+    /// The backup.
     pub backup: Which,
-    /// The incarnation of the log beside which it was put there; 0: there was none.
+    /// The incarnation of the journal at that time; 0: there was none.
     pub beside: u64,
-    /// How far it was followed by the log.
+    /// How far the journal has brought it forward.
     pub way: Way,
 }
 
-/// Which backup it is: every folder of them counts from 1.
+/// Identifies a backup. Its number is not enough, because every folder counts from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Which {
     number: u64,
@@ -49,7 +49,7 @@ pub struct Which {
 }
 
 impl Which {
-    /// The one that `manifest` tells of.
+    /// The backup of `manifest`.
     #[must_use]
     pub fn of(manifest: &Manifest) -> Self {
         let Manifest { number, upto, log, taken, sum, .. } = *manifest;
@@ -58,31 +58,32 @@ impl Which {
 }
 
 impl UnderWay {
-    /// Of a mark that does not read: nothing is known of a log, and anything may have been done.
+    /// For a mark that cannot be decoded: the journal is unknown, and anything may have happened.
     const UNKNOWN: Self = Self { log: 0, end: Seq::ZERO, certain: false, branched: true, placed: None };
 
-    /// Of a first attempt, which finds a log of the incarnation `log` that ends with `end`.
+    /// For a first attempt, beside a journal of the incarnation `log` that ends at `end`.
     #[must_use]
     pub fn first(log: u64, end: Seq) -> Self {
         Self { log, end, certain: true, branched: false, placed: None }
     }
 
-    /// What is known beside a log of the incarnation `log` that ends with `end` now, after attempts that have left `before`.
+    /// For an attempt beside a journal of the incarnation `log` that now ends at `end`. `before` is the mark of the earlier attempts.
     #[must_use]
     pub fn beside(before: Option<Self>, log: u64, end: Seq) -> Self {
         match before {
             None => Self::first(log, end),
             Some(mark) if mark.log == log => mark,
-            // They have found no log, and so have written to none.
+            // The earlier attempts found no journal, so they have written to none.
             Some(mark) if mark.log == 0 && mark.certain => Self { placed: mark.placed, ..Self::first(log, end) },
             Some(mark) => Self { log, end, certain: false, branched: true, placed: mark.placed },
         }
     }
 
-    /// Reads the mark; `None`: no restore is under way.
+    /// Reads the mark. `None`: no restore is under way.
     ///
     /// # Errors
-    /// Of the disk.
+    ///
+    /// Errors of the disk.
     pub fn read(disk: &dyn Disk) -> Result<Option<Self>, DiskError> {
         if disk.len_of(FILE)?.is_none() {
             return Ok(None);
@@ -92,10 +93,11 @@ impl UnderWay {
         Ok(Some(Self::parse(&String::from_utf8_lossy(&bytes[..got])).unwrap_or(Self::UNKNOWN)))
     }
 
-    /// Writes the mark; durable when it returns.
+    /// Writes the mark. It is durable when this returns.
     ///
     /// # Errors
-    /// Of the disk.
+    ///
+    /// Errors of the disk.
     pub fn write(self, disk: &dyn Disk) -> Result<(), DiskError> {
         disk::replace_file(disk, FILE, self.to_text().as_bytes())
     }
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_what_does_not_read_says_nothing() {
+    fn mark_reads_back_and_a_damaged_one_says_nothing() {
         let temp = tempfile::tempdir().unwrap();
         let disk = disk::RealDisk::open(temp.path()).unwrap();
         assert_eq!(UnderWay::read(&disk).unwrap(), None);
@@ -181,7 +183,7 @@ mod tests {
                 }
             }
         }
-        // The last one is of a version before: nothing was known of the backup but its number.
+        // The last text is of an earlier version, which recorded only the number of the backup.
         let before = "log 1\nend 2\nbranched 0\nplaced 3 end\n";
         let before = format!("{before}crc32c {:08x}\n", Crc32c::of(before.as_bytes()).0);
         for text in ["", "log 1\nend 2\ncertain 1\nbranched 0\nplaced nothing\ncrc32c 00000000\n", &before] {
@@ -190,9 +192,9 @@ mod tests {
         }
     }
 
-    /// The bytes on disk, pinned: a change here is a change of format.
+    /// The bytes on disk, pinned. A change here is a change of the format.
     #[test]
-    fn pinned() {
+    fn mark_bytes_are_pinned() {
         let mark = UnderWay { placed: Some(placed(Way::ToTheRecord(Seq(77)))), ..UnderWay::first(5, Seq(99)) };
         assert_eq!(
             mark.to_text(),
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn two_backups_of_one_number_are_two() {
+    fn backups_of_one_number_from_two_folders_differ() {
         let kind = super::super::manifest::Kind::Full;
         let (number, after, bytes, entries) = (3, 0, 1, 1);
         let manifest = Manifest { number, kind, after, upto: 70, log: 5, taken: Timestamp(9), bytes, entries, sum: 1 };
@@ -217,17 +219,17 @@ mod tests {
     }
 
     #[test]
-    fn where_the_log_ended_is_known_of_the_log_that_it_was_found_of() {
+    fn end_of_history_is_known_only_for_the_same_journal() {
         let beside = |before| UnderWay::beside(Some(before), 5, Seq(120));
         assert_eq!(UnderWay::beside(None, 5, Seq(120)), UnderWay::first(5, Seq(120)));
-        // The attempts have written behind record 100.
+        // The attempts have written after record 100.
         let same =
             UnderWay { branched: true, placed: Some(placed(Way::AsOfTheBackup)), ..UnderWay::first(5, Seq(100)) };
         assert_eq!(beside(same), same);
-        // They found none: what is there now was mounted, or put back.
+        // The attempts found no journal. The present one was mounted or put back.
         let none = UnderWay { log: 0, ..same };
         assert_eq!(beside(none), UnderWay { placed: none.placed, ..UnderWay::first(5, Seq(120)) });
-        // They may have written to this one, or not, before they found the other.
+        // The attempts may have written to this journal before they found the other one.
         for before in [UnderWay { log: 6, ..same }, UnderWay { log: 6, branched: false, ..same }, UnderWay::UNKNOWN] {
             let mark = beside(before);
             assert!(!mark.certain && mark.branched && (mark.log, mark.end) == (5, Seq(120)), "{before:?}");

@@ -1,7 +1,7 @@
-//! An export without the namespace: everything that the store has, under the paths at which it was made.
+//! An export without the namespace: every object of the store, under the path at which it was created.
 //!
-//! The store's own index is used where it opens. Otherwise one is made anew from the files of contents, in the target, and thrown away
-//! afterwards; the data directory stays as it is.
+//! It uses the store's own index if that can be opened. Otherwise it builds an index from the files of objects, in the target, and deletes it
+//! afterwards. The data directory stays as it is.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -21,12 +21,12 @@ use super::out::{About, Out};
 use super::report::{Report, Trouble};
 use crate::Error;
 
-/// Contents asked for at a time.
+/// Objects read at a time.
 const PAGE: usize = 1024;
-/// Files that nobody knows the mode of.
+/// The mode of files whose mode is unknown.
 const MODE: u32 = 0o644;
 
-/// A store with what it stands on.
+/// An open store and the parts below it.
 struct Opened {
     store: Arc<Store>,
     index: Arc<LoggedIndex>,
@@ -40,7 +40,7 @@ impl Opened {
     }
 }
 
-/// Exports every content.
+/// Exports every object.
 pub fn export(
     data: &DataDir,
     settings: &Settings,
@@ -70,26 +70,26 @@ fn all(store: &Store, data: &Path, copier: &mut Copier<'_>, report: &mut Report)
     let failed = Error::ReadStore;
     let mut before = None;
     loop {
-        // The newest first: of several contents made at one path it gets the name.
+        // Newest first: of several objects with one path, the newest gets the name.
         let page = store.replicas_before(before, PAGE).map_err(failed)?;
         let Some(last) = page.last() else { return Ok(()) };
         before = Some(*last);
         for replica in page {
             let facts = store.provenance(replica).map_err(failed)?;
             let time = facts.file.and_then(|file| modified(&data.join(file))).unwrap_or(SystemTime::UNIX_EPOCH);
-            // The namespace knows whose it is, and what attributes it has.
+            // Only the namespace knows the owner and the attributes.
             let about = About { mode: MODE, time, owner: None, xattrs: Vec::new() };
             copier.file(&Facts { path: &facts.path_hint, replica, about, interrupted: false }, report)?;
         }
     }
 }
 
-/// When a file of the store was last written to.
+/// When a file of the store was last written.
 fn modified(file: &Path) -> Option<SystemTime> {
     file.metadata().and_then(|there| there.modified()).ok()
 }
 
-/// The store as it is.
+/// Opens the store with its own index.
 fn own(data: &DataDir, settings: &Settings, disk: &Arc<dyn Disk>) -> Result<Opened, OpenError> {
     if foundation::marks::is_rebuilding(&**disk)? {
         return Err(OpenError::RebuildInterrupted);
@@ -105,7 +105,7 @@ fn own(data: &DataDir, settings: &Settings, disk: &Arc<dyn Disk>) -> Result<Open
     open_store(disk, journal, index)
 }
 
-/// An index of what the files of contents say, in the target.
+/// Builds an index from the files of objects, in the target.
 fn from_files(disk: &Arc<dyn Disk>, out: &Out, report: &mut Report) -> Result<Opened, OpenError> {
     let work = out.work();
     let scratch: Arc<dyn Disk> = Arc::new(RealDisk::open(&work)?);

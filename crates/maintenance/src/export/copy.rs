@@ -1,4 +1,4 @@
-//! One content from the store to a file.
+//! Copies one object from the store to a file.
 
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
@@ -16,7 +16,7 @@ use crate::Error;
 /// Bytes read in one step.
 const STEP: usize = 1 << 20;
 
-/// Copies contents, one after the other.
+/// Copies objects, one after the other.
 pub struct Copier<'a> {
     store: &'a Store,
     out: &'a Out,
@@ -24,45 +24,45 @@ pub struct Copier<'a> {
     buffer: Vec<u8>,
 }
 
-/// What is known of a file besides its bytes.
+/// The facts about a file, besides its bytes.
 pub struct Facts<'a> {
-    /// Where it is, or was when it was made.
+    /// Its path, or its path at creation.
     pub path: &'a [u8],
-    /// Its content.
+    /// Its replica.
     pub replica: ReplicaId,
     /// Mode, time and so on.
     pub about: About,
-    /// Whether its writer left it unfinished, as the namespace says.
+    /// Whether its writer left it unfinished, according to the namespace.
     pub interrupted: bool,
 }
 
-/// What was read.
+/// The result of reading an object.
 struct Copied {
     len: u64,
     adler32: Adler32,
     crc32c: Crc32c,
-    /// Pages that do not match, or cannot be read.
+    /// Pages that do not match their checksums, or cannot be read.
     bad: u64,
     first_bad: String,
 }
 
 impl<'a> Copier<'a> {
-    /// From `store` to `out`.
+    /// A copier from `store` to `out`.
     pub fn new(store: &'a Store, out: &'a Out, damaged: IfDamaged) -> Self {
         Self { store, out, damaged, buffer: vec![0; STEP] }
     }
 
-    /// Where it goes to.
+    /// The target.
     pub fn out(&self) -> &'a Out {
         self.out
     }
 
-    /// Where it comes from.
+    /// The source.
     pub fn store(&self) -> &'a Store {
         self.store
     }
 
-    /// Exports one file. Gives where it is now; `None`: nowhere, and the report says why.
+    /// Exports one file. Returns its path; `None`: the file was not written, and the report says why.
     pub fn file(&mut self, facts: &Facts<'_>, report: &mut Report) -> Result<Option<PathBuf>, Error> {
         let shown = match facts.path {
             b"" => format!("object {}", facts.replica),
@@ -133,7 +133,7 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// The first free of its names; says whether it is the best, and which attributes were not taken.
+    /// Gives the file the first free name. Returns whether that is the best name, and the rejected attributes.
     fn give_name(&self, part: &Part, facts: &Facts<'_>, suffix: &str) -> io::Result<(PathBuf, bool, Vec<Refused>)> {
         let mut last = None;
         for (place, below) in candidates(facts.path, suffix, facts.replica).into_iter().enumerate() {
@@ -146,11 +146,11 @@ impl<'a> Copier<'a> {
         Err(last.unwrap_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename)))
     }
 
-    /// A file that is there may lack what the earlier run could not give it, or was not asked for: attributes, the owner.
+    /// Completes a file from an earlier run. It may lack attributes or an owner that the earlier run could not set, or was not asked to set.
     fn give_again(&self, below: &Path, facts: &Facts<'_>, shown: &str, report: &mut Report) -> Result<(), Error> {
         match self.out.finish_again(below, &facts.about) {
             Ok(refused) => report_refused(shown, &refused, report),
-            // Its mode, or whose it is by now, keeps us out; the others may be had.
+            // The file's mode or owner denies access. Other files may still work.
             Err(error) if of_this_file(&error) || error.kind() == io::ErrorKind::PermissionDenied => {
                 let what = format!("it is there, but its times, mode or owner cannot be set: {error}");
                 report.trouble(Trouble::Failed, shown, &what);
@@ -160,7 +160,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Where an earlier run has exported it to: a file of its name, length and time. Where two contents can have the same three, its bytes tell.
+    /// The path under which an earlier run exported the object: a file of its name, length and time. If another object can have the same three,
+    /// compares the bytes.
     fn there_already(&mut self, facts: &Facts<'_>, suffix: &str, reader: &Reader) -> io::Result<Option<PathBuf>> {
         let len = reader.len();
         for below in self.alike(facts, suffix, len)? {
@@ -171,7 +172,7 @@ impl<'a> Copier<'a> {
         Ok(None)
     }
 
-    /// The same of a file that was damaged then, if such are wanted.
+    /// The same for a file that was damaged then, if damaged files are requested.
     fn damaged_already(&self, facts: &Facts<'_>, suffix: &str, reader: &Reader) -> io::Result<Option<PathBuf>> {
         if self.damaged == IfDamaged::LeaveOut {
             return Ok(None);
@@ -179,7 +180,7 @@ impl<'a> Copier<'a> {
         Ok(self.alike(facts, &format!("{suffix}{DAMAGED}"), reader.len())?.into_iter().next())
     }
 
-    /// Files that are there with one of its names, its length and its time.
+    /// Existing files with one of its names, its length and its time.
     fn alike(&self, facts: &Facts<'_>, suffix: &str, len: u64) -> io::Result<Vec<PathBuf>> {
         let mut alike = Vec::new();
         for below in candidates(facts.path, suffix, facts.replica) {
@@ -228,7 +229,7 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Attributes that the target's file system did not take.
+/// Reports attributes that the target's file system rejected.
 pub fn report_refused(shown: &str, refused: &[Refused], report: &mut Report) {
     for Refused { name, error } in refused {
         let what = format!("its attribute {} cannot be written: {error}", name.escape_ascii());
@@ -236,7 +237,7 @@ pub fn report_refused(shown: &str, refused: &[Refused], report: &mut Report) {
     }
 }
 
-/// Page by page, zeros for those that cannot be had.
+/// Reads page by page, with zeros for unreadable pages.
 fn read_pages(reader: &Reader, copied: &mut Copied, buffer: &mut [u8]) {
     for (place, page) in (0u64..).zip(buffer.chunks_mut(PAGE_SIZE)) {
         let trouble = match reader.read(copied.len + place * PAGE_SIZE as u64, page) {
@@ -252,7 +253,7 @@ fn read_pages(reader: &Reader, copied: &mut Copied, buffer: &mut [u8]) {
     }
 }
 
-/// What is wrong with what was read.
+/// What is wrong with the bytes that were read.
 fn wrong(copied: &Copied, status: Option<&ReplicaStatus>) -> Option<String> {
     if copied.bad > 0 {
         return Some(format!(
@@ -273,13 +274,13 @@ fn concerns_the_replica(error: &StoreError) -> bool {
         && matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound)
 }
 
-/// Whether another file may still be written.
+/// Whether the error concerns only this file, so that the export can go on.
 pub fn of_this_file(error: &io::Error) -> bool {
     use io::ErrorKind::{AlreadyExists, InvalidFilename, InvalidInput, IsADirectory, NotADirectory};
     matches!(error.kind(), AlreadyExists | InvalidFilename | InvalidInput | IsADirectory | NotADirectory)
 }
 
-/// The export cannot go on.
+/// The error that ends the export.
 pub fn stop(what: &str, source: io::Error) -> Error {
     Error::WriteTarget { what: what.to_owned(), source }
 }

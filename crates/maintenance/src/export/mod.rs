@@ -1,8 +1,8 @@
-//! `weir export`: the contents of a stopped node as plain files, every page and the whole compared with their checksums on the way.
+//! `weir export`: writes the objects of a stopped node as plain files. It compares every page and the whole with their checksums on the way.
 //!
-//! With the namespace: its tree, with modes and times, symbolic and hard links ([`tree`]). Without: every content that the store has, under
-//! the path at which it was made, as far as the store remembers it ([`contents`]). Nothing is ever written over; what an interrupted export has
-//! finished is not written again.
+//! With the namespace, it writes the tree with modes, times, symbolic and hard links ([`tree`]). Without the namespace, it writes every object of the
+//! store under its path at creation, if the store knows that ([`contents`]). It never overwrites a file. It does not write finished files of an
+//! interrupted export again.
 
 mod contents;
 mod copy;
@@ -25,16 +25,16 @@ use types::Timestamp;
 use crate::Error;
 use crate::{now, open_data_dir};
 
-/// What is exported, and where to.
+/// The source and the target of an export.
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
-    /// The folder that the files go to; made if it is not there.
+    /// The folder for the files; created if necessary.
     pub target: PathBuf,
-    /// Export every object of the store, under the path at which it was made.
+    /// Export every object of the store, under the path at which it was created.
     pub without_namespace: bool,
-    /// Give files and folders the numbers of their owners and groups.
+    /// Set the numeric owners and groups of files and folders.
     pub owners: bool,
-    /// What to do with files of which pages are damaged.
+    /// What to do with files that have damaged pages.
     pub damaged: IfDamaged,
     /// Print the result as JSON.
     pub json: bool,
@@ -45,17 +45,17 @@ pub struct ExportOptions {
 /// What an export does with a damaged file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IfDamaged {
-    /// Write it with `.weir-damaged` behind its name, and zeros where its damaged pages are.
+    /// Append `.weir-damaged` to the name, and write zeros for the damaged pages.
     Suffix,
     /// Do not write it.
     LeaveOut,
 }
 
-/// Exports the stopped node in `directory`, and prints what was done. `settings` are those of the node, `grace` how long its writers have to
-/// come back.
+/// Exports the stopped node in `directory`, and prints the result. `settings` are those of the node, `grace` is the grace period of its writers.
 ///
 /// # Errors
-/// The directory or the target was refused, or the export could not be brought to its end; it may be run again.
+///
+/// The directory or the target was refused, or the export was interrupted. Run it again.
 pub fn run(directory: &Path, settings: &Settings, grace: Duration, args: &ExportOptions) -> Result<Exit, Error> {
     let data = open_data_dir(directory)?;
     refuse_within(directory, &args.target)?;
@@ -100,7 +100,7 @@ fn with_names(
     closed.map_err(Error::Close)
 }
 
-/// A target in the data directory would be taken for a part of it.
+/// A target inside the data directory would be taken for a part of it.
 fn refuse_within(data: &Path, target: &Path) -> Result<(), Error> {
     let real = |path: &Path| path.canonicalize();
     let above = target.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -111,7 +111,7 @@ fn refuse_within(data: &Path, target: &Path) -> Result<(), Error> {
     }
 }
 
-/// A time as a file system takes it.
+/// Converts a time for the file system.
 fn system_time(time: Timestamp) -> std::time::SystemTime {
     let nanos = u64::try_from(time.0).unwrap_or(0);
     std::time::UNIX_EPOCH + Duration::from_nanos(nanos)

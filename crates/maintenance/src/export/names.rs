@@ -1,5 +1,5 @@
-//! What exported files are called: decisions without I/O. A path of weir's is any bytes but `/` and NUL, never `.` or `..`, so it is a path of any
-//! other file system too, as long as it stays below the target.
+//! Names of exported files: decisions without I/O. A path in weir has any bytes except `/` and NUL, and never `.` or `..`. So it is valid on any
+//! other file system too, and stays below the target.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -7,14 +7,14 @@ use std::path::PathBuf;
 
 use types::{NAME_MAX, NsPath, ReplicaId};
 
-/// Where contents go whose path nobody knows.
+/// The folder for objects without a known path.
 pub const UNNAMED: &str = "weir-unnamed";
-/// Behind the name of a file that its writer left unfinished.
+/// The suffix of a file that its writer left unfinished.
 pub const INTERRUPTED: &str = ".weir-interrupted";
-/// Behind the name of a file with damaged pages.
+/// The suffix of a file with damaged pages.
 pub const DAMAGED: &str = ".weir-damaged";
 
-/// Below the target: the path `path` of the namespace, something behind it. `None`: no file can be called so.
+/// The path below the target for `path` of the namespace, with a suffix. `None`: no file can have this name.
 pub fn below_target(path: &[u8], suffix: &str) -> Option<PathBuf> {
     let path = NsPath::parse(path).ok()?;
     let mut names = path.as_bytes().split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
@@ -30,7 +30,7 @@ pub fn below_target(path: &[u8], suffix: &str) -> Option<PathBuf> {
     Some(below)
 }
 
-/// The names for a content, the best first: at its path; if that is taken, the same with its number behind; under its number alone.
+/// The possible names of an object, the best first: its path, its path with its number appended, its number alone.
 pub fn candidates(path: &[u8], suffix: &str, replica: ReplicaId) -> Vec<PathBuf> {
     let unnamed = PathBuf::from(UNNAMED).join(format!("{replica}{suffix}"));
     let numbered = format!(".weir-{:016x}{suffix}", replica.object.0);

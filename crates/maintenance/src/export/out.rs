@@ -1,4 +1,4 @@
-//! The folder that is exported to. A file gets its name when it is whole and on the disk, and no name is ever taken from another.
+//! The target folder of an export. A file gets its name only when it is complete and on the disk. The export never replaces an existing name.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
@@ -9,30 +9,30 @@ use std::time::SystemTime;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 
-/// What a file or folder has besides its bytes or entries.
+/// The metadata of a file or folder.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct About {
     /// Permission bits.
     pub mode: u32,
     /// When it was changed.
     pub time: SystemTime,
-    /// User and group as numbers, where these are wanted.
+    /// User and group as numbers, if requested.
     pub owner: Option<(u32, u32)>,
-    /// Extended attributes, by the names that the namespace has for them: those of clients begin with `user.` there as well.
+    /// Extended attributes, by their names in the namespace: those of clients begin with `user.` there too.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// An extended attribute that a file system did not take, and why.
+/// An extended attribute that a file system rejected, and the cause.
 #[derive(Debug)]
 pub struct Refused {
     /// Its name.
     pub name: Vec<u8>,
-    /// What the system said.
+    /// The operating system's error.
     pub error: io::Error,
 }
 
 impl About {
-    /// Gives it to `file`. Owner first: a change of it may take permission bits away.
+    /// Applies the metadata to `file`. The owner comes first, because changing it may clear permission bits.
     fn give(&self, file: &File, mode: u32) -> io::Result<Vec<Refused>> {
         if let Some((user, group)) = self.owner {
             std::os::unix::fs::fchown(file, Some(user), Some(group))?;
@@ -50,22 +50,22 @@ impl About {
 }
 
 fn set_xattr(file: &File, name: &[u8], value: &[u8]) -> io::Result<()> {
-    // What the node itself has noted of a file has a prefix of its own; nobody but the system may use others than this one.
+    // The node's own attributes have another prefix, which only the system may use.
     let prefix: &[u8] = if name.starts_with(USER) { b"" } else { USER };
     Ok(rustix::fs::fsetxattr(file, [prefix, name].concat(), value, XattrFlags::empty())?)
 }
 
-/// What the names of attributes begin with that anybody may set.
+/// The prefix of attributes that any user may set.
 const USER: &[u8] = b"user.";
-/// For files in the making, and what else an export needs; gone when it is done.
+/// The folder for unfinished files and other temporary files. It is removed at the end.
 pub const WORK: &str = ".weir-export";
 
-/// The folder.
+/// The target folder.
 pub struct Out {
     root: PathBuf,
 }
 
-/// A file in the making.
+/// An unfinished file.
 pub struct Part {
     path: PathBuf,
     /// Its bytes.
@@ -73,11 +73,11 @@ pub struct Part {
 }
 
 impl Out {
-    /// Opens the folder, which is made if it is not there.
+    /// Opens the folder, and creates it if necessary.
     pub fn open(root: &Path) -> io::Result<Self> {
         make_folder(root)?;
         let out = Self { root: root.to_owned() };
-        // What an interrupted export was at.
+        // Removes the temporary files of an interrupted export.
         match fs::remove_dir_all(out.work()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -86,18 +86,18 @@ impl Out {
         Ok(out)
     }
 
-    /// A folder for what is needed besides.
+    /// The path of the folder for temporary files.
     pub fn work(&self) -> PathBuf {
         self.root.join(WORK)
     }
 
-    /// Removes it.
+    /// Removes the folder for temporary files.
     pub fn close(&self) -> io::Result<()> {
         fs::remove_dir_all(self.work())?;
         File::open(&self.root)?.sync_all()
     }
 
-    /// What is at `below`, if anything; symbolic links not followed.
+    /// The file at `below`, if any. Does not follow symbolic links.
     pub fn look(&self, below: &Path) -> io::Result<Option<Metadata>> {
         match fs::symlink_metadata(self.root.join(below)) {
             Ok(there) => Ok(Some(there)),
@@ -106,12 +106,12 @@ impl Out {
         }
     }
 
-    /// Opens what is at `below` for reading.
+    /// Opens the file at `below` for reading.
     pub fn read(&self, below: &Path) -> io::Result<File> {
         File::open(self.root.join(below))
     }
 
-    /// Makes the folders above `below`. Nothing is followed out of the target: what is there and no folder is an error.
+    /// Creates the folders above `below`. Follows no link out of the target: anything else than a folder on the way is an error.
     pub fn make_above(&self, below: &Path) -> io::Result<()> {
         let mut folder = self.root.clone();
         for part in below.parent().into_iter().flat_map(Path::components) {
@@ -121,21 +121,21 @@ impl Out {
         Ok(())
     }
 
-    /// Makes the folder `below`.
+    /// Creates the folder `below`.
     pub fn make_dir(&self, below: &Path) -> io::Result<()> {
         self.make_above(below)?;
         make_folder(&self.root.join(below))
     }
 
-    /// Gives a folder what it has besides, once everything is in it. Gives the attributes that were not taken.
+    /// Applies the metadata of a folder after everything is in it. Returns the rejected attributes.
     pub fn finish_dir(&self, below: &Path, about: &About) -> io::Result<Vec<Refused>> {
         let folder = File::open(self.root.join(below))?;
         folder.sync_all()?;
-        // Its owner may always go in: an export that is begun again has to.
+        // The owner keeps access, because a repeated export needs it.
         about.give(&folder, about.mode & 0o777 | 0o700)
     }
 
-    /// Begins a file.
+    /// Starts a file.
     pub fn begin(&self) -> io::Result<Part> {
         let path = self.work().join("part");
         match fs::remove_file(&path) {
@@ -145,10 +145,11 @@ impl Out {
         Ok(Part { file: File::create_new(&path)?, path })
     }
 
-    /// Ends a file: on the disk, with what it has besides, and then with its name. Gives the attributes that were not taken.
+    /// Finishes a file: writes it to the disk with its metadata, then gives it its name. Returns the rejected attributes.
     ///
     /// # Errors
-    /// `AlreadyExists` where the name is taken.
+    ///
+    /// `AlreadyExists` if the name is taken.
     pub fn finish(&self, part: &Part, below: &Path, about: &About) -> io::Result<Vec<Refused>> {
         let refused = about.give(&part.file, about.mode & 0o777)?;
         part.file.sync_all()?;
@@ -157,7 +158,7 @@ impl Out {
         Ok(refused)
     }
 
-    /// Gives a file that is there what it has besides its bytes and its time. Gives the attributes that were not taken.
+    /// Applies metadata, except the time, to an existing file. Returns the rejected attributes.
     pub fn finish_again(&self, below: &Path, about: &About) -> io::Result<Vec<Refused>> {
         let has_mode = self.look(below)?.is_some_and(|there| there.permissions().mode() & 0o7777 == about.mode & 0o777);
         if has_mode && about.owner.is_none() && about.xattrs.is_empty() {
@@ -170,18 +171,18 @@ impl Out {
         Ok(refused)
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     pub fn symlink(&self, target: &Path, below: &Path) -> io::Result<()> {
         self.make_above(below)?;
         std::os::unix::fs::symlink(target, self.root.join(below))
     }
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     pub fn read_link(&self, below: &Path) -> io::Result<PathBuf> {
         fs::read_link(self.root.join(below))
     }
 
-    /// Another name for a file.
+    /// Creates a hard link.
     pub fn hard_link(&self, first: &Path, below: &Path) -> io::Result<()> {
         self.make_above(below)?;
         fs::hard_link(self.root.join(first), self.root.join(below))
@@ -191,7 +192,7 @@ impl Out {
 fn make_folder(path: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o755).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Not through a symbolic link, except for the target itself, which the caller named.
+            // Refuses a symbolic link, except as the target itself, which the caller named.
             let there = fs::symlink_metadata(path)?;
             let is_folder = there.is_dir()
                 || there.is_symlink()
@@ -207,10 +208,10 @@ fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Renames, unless the name is taken.
+/// Renames a file, unless the new name is taken.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // A file system without it: two names for a moment.
+        // The file system cannot do that in one step, so the file has two names for a moment.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             fs::hard_link(from, to)?;
             fs::remove_file(from)
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_is_taken_and_no_link_is_followed() {
+    fn export_replaces_no_name_and_follows_no_link() {
         let temp = tempfile::tempdir().unwrap();
         let out = Out::open(&temp.path().join("out")).unwrap();
         let put = |below: &str, text: &str| {

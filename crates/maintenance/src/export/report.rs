@@ -1,4 +1,4 @@
-//! What an export says.
+//! The report of an export.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,11 +7,11 @@ use console::table::table_lines;
 use serde_json::json;
 use types::units::show_size;
 
-/// What became of something.
+/// Kinds of trouble with one file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trouble {
-    /// Pages of it do not match their checksums, or it does not as a whole.
+    /// Its pages, or the whole, do not match their checksums.
     Damaged,
     /// The store does not have it.
     Missing,
@@ -19,16 +19,16 @@ pub enum Trouble {
     Failed,
     /// It could not get its own name.
     Renamed,
-    /// The file system of the target did not take one of its extended attributes.
+    /// The target's file system rejected one of its extended attributes.
     Attribute,
 }
 
 /// Counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Counts {
-    /// Whole files written.
+    /// Complete files written.
     pub files: u64,
-    /// Files that were there from an earlier run.
+    /// Files that an earlier run has written.
     pub already_there: u64,
     /// Bytes written.
     pub bytes: u64,
@@ -36,43 +36,43 @@ pub struct Counts {
     pub directories: u64,
     /// Symbolic links.
     pub symlinks: u64,
-    /// Further names of files.
+    /// Hard links.
     pub hard_links: u64,
-    /// Of the files: left unfinished by their writers.
+    /// Of the files: unfinished by their writers.
     pub interrupted: u64,
-    /// Of the files: no path is known for them.
+    /// Of the files: without a known path.
     pub unnamed: u64,
-    /// Of the files: their name was taken, and they have another.
+    /// Of the files: written under another name, because theirs was taken.
     pub renamed: u64,
     /// Damaged files.
     pub damaged: u64,
-    /// Of these: not written.
+    /// Of the damaged files: not written.
     pub left_out: u64,
-    /// Files whose content the store does not have.
+    /// Files whose object the store does not have.
     pub missing: u64,
-    /// What could not be written.
+    /// Files that could not be written.
     pub failed: u64,
     /// Extended attributes that could not be written.
     pub attributes: u64,
-    /// Contents in the store that no name refers to; only known, and not written, with the namespace.
+    /// Objects without a name in the store. With the namespace they are only counted, not written.
     pub without_a_name: u64,
 }
 
-/// Everything that was done and not done.
+/// The result of an export.
 pub struct Report {
     limit: usize,
-    /// How much.
+    /// The counts.
     pub counts: Counts,
     listed: Vec<(Trouble, String, String)>,
 }
 
 impl Report {
-    /// Lists at most `limit` of a kind.
+    /// An empty report that lists at most `limit` of each kind.
     pub fn new(limit: usize) -> Self {
         Self { limit, counts: Counts::default(), listed: Vec::new() }
     }
 
-    /// Something did not go as it should.
+    /// Adds a trouble.
     pub fn trouble(&mut self, trouble: Trouble, path: &str, what: &str) {
         match trouble {
             Trouble::Damaged => self.counts.damaged += 1,
@@ -86,12 +86,12 @@ impl Report {
         }
     }
 
-    /// Whether everything is there as it was.
+    /// Whether everything was exported intact.
     pub fn is_good(&self) -> bool {
         self.counts.damaged + self.counts.missing + self.counts.failed + self.counts.attributes == 0
     }
 
-    /// For people.
+    /// Prints the report for people.
     pub fn print(&self, out: &mut dyn Write, target: &Path) -> std::io::Result<()> {
         for (_, path, what) in &self.listed {
             writeln!(out, "{path}: {what}")?;
@@ -124,7 +124,7 @@ impl Report {
         writeln!(out, "{} written to {}", show_size(counts.bytes), target.display())
     }
 
-    /// For programs: described in `docs/how-to/operate.md`.
+    /// The report as JSON, for programs. `docs/how-to/operate.md` describes it.
     pub fn to_json(&self) -> serde_json::Value {
         let mut value = serde_json::to_value(self.counts).unwrap_or_default();
         let listed: Vec<_> =

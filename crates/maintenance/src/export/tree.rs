@@ -1,4 +1,4 @@
-//! An export with the namespace: its tree as it is.
+//! An export with the namespace: the tree as it is.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use super::report::{Report, Trouble};
 use super::system_time;
 use crate::Error;
 
-/// Entries asked for at a time.
+/// Entries read at a time.
 const PAGE: usize = 1024;
 
 /// A directory that is being exported.
@@ -27,9 +27,9 @@ struct Level {
     path: Vec<u8>,
     below: PathBuf,
     about: About,
-    /// Entries that were listed, the next one last.
+    /// Listed entries, the next one last.
     waiting: Vec<ListEntry>,
-    /// The last one listed; `None`: none yet.
+    /// The last listed entry; `None`: nothing is listed yet.
     after: Option<FileName>,
     more: bool,
 }
@@ -51,7 +51,7 @@ impl Level {
     }
 }
 
-/// Exports everything that has a name; with `owners`, files get the numbers of theirs.
+/// Exports every file with a name. With `owners`, files get their numeric owners.
 pub fn export(
     foundation: &Foundation,
     copier: &mut Copier<'_>,
@@ -63,7 +63,7 @@ pub fn export(
     let root = namespace::stat_ino(&*read, Ino::ROOT).map_err(failed)?;
     let about = |inode: &Inode| about_of(&*read, inode, owners).map_err(failed);
     let mut levels = vec![Level::of(&root, about(&root)?, Vec::new(), PathBuf::new())];
-    // Where files with several names are.
+    // The paths of files with several names.
     let mut linked: HashMap<Ino, PathBuf> = HashMap::new();
     while let Some(level) = levels.last_mut() {
         let Some(entry) = level.next(&*read).map_err(failed)? else {
@@ -103,7 +103,7 @@ pub fn export(
     Ok(())
 }
 
-/// What an inode has besides its content.
+/// The metadata of an inode.
 fn about_of(read: &dyn Read, inode: &Inode, owners: bool) -> Result<About, NsError> {
     let owner = owners.then_some((inode.access.owner.0, inode.access.group.0));
     let xattrs = if inode.xattrs == 0 { Vec::new() } else { namespace::xattrs_of(read, inode.ino)? };
@@ -148,7 +148,7 @@ fn file(
                 report.counts.hard_links += 1;
                 return Ok(());
             }
-            // From an earlier run, perhaps; or the file system knows no further names: then a copy.
+            // An earlier run may have made it, or the file system has no hard links. Then a copy is written.
             Err(error) => tracing::debug!("{} cannot be linked: {error}", below.display()),
         }
     }
@@ -167,7 +167,7 @@ fn file(
     Ok(())
 }
 
-/// Contents that no name refers to.
+/// Counts the objects without a name.
 fn nameless(read: &dyn Read, copier: &Copier<'_>) -> Result<u64, NsError> {
     let (mut after, mut nameless) = (None, 0);
     loop {

@@ -1,6 +1,6 @@
-//! After a damaged log was cut, the namespace and the store may have forgotten numbers that they gave out, and the store
-//! contents that it has. So the namespace begins a new life above all numbers that can have been used, and the store's
-//! folders are listed by hand: nothing in them is cleared away.
+//! After a damaged journal was cut, the namespace and the store may have forgotten numbers that they handed out. The store may also have forgotten
+//! objects. So the namespace starts a new incarnation above all numbers that may have been used. The check lists the files in the store's folders
+//! directly, and removes none of them.
 
 use disk::{Disk, DiskError};
 use foundation::Foundation;
@@ -13,11 +13,11 @@ use super::report::Report;
 use crate::Error;
 use crate::now;
 
-/// Numbers left free above the highest that is known: the namespace takes them in ranges of 2^20, and the cut log can
-/// have held the taking of many.
+/// Numbers left free above the highest known one. The namespace takes numbers in ranges of 2^20, and the lost part of the journal may have recorded
+/// many ranges.
 const LEFT_FREE: u64 = 1 << 32;
 
-/// Begins the namespace's new life. Says in words what was done.
+/// Starts the namespace's new incarnation. Returns a message about it.
 pub fn begin_new_life(foundation: &Foundation) -> Result<String, Error> {
     let namespace = &foundation.names.namespace;
     let ino = namespace.ids().next_ino().map_err(Error::RaiseNumbers)?;
@@ -46,7 +46,7 @@ pub fn begin_new_life(foundation: &Foundation) -> Result<String, Error> {
     Ok(format!("the namespace begins incarnation {life}, so that no number is used twice"))
 }
 
-/// Lists the files of contents that the store does not know.
+/// Lists the files of objects that the store does not know.
 pub fn unknown_objects(foundation: &Foundation, report: &mut Report) -> Result<(), Error> {
     let mut unknown = Vec::new();
     let mut trouble = None;
@@ -65,7 +65,7 @@ pub fn unknown_objects(foundation: &Foundation, report: &mut Report) -> Result<(
     Ok(())
 }
 
-/// Visits all large contents' files (not their checksums' files), in order of their names.
+/// Visits the files of all large objects (not their checksum files), in order of their names.
 fn visit_objects(disk: &dyn Disk, visit: &mut dyn FnMut(&str, ReplicaId)) -> Result<(), DiskError> {
     for above in disk.list(OBJECTS_DIR)?.into_iter().filter(|entry| entry.is_dir) {
         let above = format!("{OBJECTS_DIR}/{}", above.name);
@@ -81,7 +81,7 @@ fn visit_objects(disk: &dyn Disk, visit: &mut dyn FnMut(&str, ReplicaId)) -> Res
     Ok(())
 }
 
-/// The content that a file is named after.
+/// The replica after which a file is named.
 fn replica_of(name: &str) -> Option<ReplicaId> {
     let (object, index) = name.split_once('.')?;
     let replica =
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_contents_alone() {
+    fn only_names_of_objects_are_recognised() {
         let replica = ReplicaId { object: ObjectId(0xabc), index: ReplicaIndex(2) };
         assert_eq!(replica_of("0000000000000abc.2"), Some(replica));
         for name in ["0000000000000abc.2.crc", "abc.2", "notes.txt", "0000000000000abc", ""] {

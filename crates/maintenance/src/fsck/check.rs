@@ -1,5 +1,4 @@
-//! The check of an opened data directory: the namespace against itself, names against contents, contents against their
-//! checksums.
+//! The check of an opened data directory: the namespace against itself, names against objects, objects against their checksums.
 
 use std::collections::HashSet;
 
@@ -13,9 +12,9 @@ use super::compare::{Meeting, Met, Named, disagreements, state_stored};
 use super::finding::{Finding, Problem};
 use super::paged::Paged;
 
-/// Items asked for at a time.
+/// Items read at a time.
 const PAGE: usize = 1024;
-/// Contents without a name that are held in memory before they are compared with writers, uploads and deletions.
+/// The most objects without a name that are kept in memory, before they are compared with writers, uploads and deletions.
 const NAMELESS_MAX: usize = 100_000;
 
 /// Why the check could not go on.
@@ -29,7 +28,7 @@ pub enum CheckError {
     Store(#[from] StoreError),
 }
 
-/// What was looked at.
+/// Counts of the checked items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Counts {
     /// Keys of the namespace.
@@ -38,40 +37,40 @@ pub struct Counts {
     pub directories: u64,
     /// Names of files and symbolic links.
     pub names: u64,
-    /// Contents in the store.
+    /// Objects in the store.
     pub replicas: u64,
-    /// Of these: complete.
+    /// Of the objects: complete.
     pub complete: u64,
-    /// Of these: interrupted.
+    /// Of the objects: interrupted.
     pub interrupted: u64,
-    /// Files being written when the node stopped; their writers may come back.
+    /// Files with an open write when the node stopped. Their writers may come back.
     pub in_making: u64,
-    /// Uploads kept.
+    /// Kept uploads.
     pub uploads: u64,
-    /// Contents that are to be deleted.
+    /// Objects in the deletion queue.
     pub deletions: u64,
-    /// Bytes that the contents hold.
+    /// Bytes that the objects hold.
     pub bytes: u64,
     /// Bytes read and compared with their checksums.
     pub bytes_read: u64,
 }
 
-/// How the check goes on, for whoever waits.
+/// Reports the progress of the check.
 pub trait Progress {
     /// Called now and then.
     fn step(&mut self, counts: &Counts);
 }
 
-/// How it is looked.
+/// Options of the check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct How {
-    /// No content is read.
+    /// Read no objects.
     pub quick: bool,
-    /// The log has lost something at some time ([`crate::foundation::Foundation::was_repaired`]): what it does not tell of may have been there.
+    /// The journal has lost records at some time ([`crate::foundation::Foundation::was_repaired`]), so the store may have forgotten objects.
     pub was_repaired: bool,
 }
 
-/// Checks everything. `read` is one consistent view of the namespace; nobody changes the store meanwhile.
+/// Checks everything. `read` is one consistent view of the namespace. Nothing else may change the store meanwhile.
 pub fn check(
     read: &dyn Read,
     store: &Store,
@@ -102,7 +101,7 @@ pub fn check(
     for met in Meeting::of(named, replicas(store)) {
         match met? {
             Met::NamedOnly(named) => {
-                // A object that is listed while its first writer is at it may not have come as far as the store.
+                // An object in its first write may be listed before it has reached the store.
                 if !is_being_written(read, named.object)? && !never_held_anything(read, named) {
                     let problem = Problem::ObjectMissing { len: named.len };
                     report(with_path(read, named, Finding::about(ReplicaId::first(named.object), problem)));
@@ -159,8 +158,7 @@ fn is_being_written(read: &dyn Read, object: ObjectId) -> Result<bool, CheckErro
     Ok(false)
 }
 
-/// Whether a file was interrupted before its first byte: an open for which the store had no space leaves the name, and
-/// never came as far as a content.
+/// Whether a file was interrupted before its first byte. If the store has no space for an open, the name stays without an object.
 fn never_held_anything(read: &dyn Read, named: Named) -> bool {
     named.len == 0
         && namespace::stat_ino(read, named.ino).is_ok_and(|inode| {
@@ -180,7 +178,7 @@ fn count(counts: &mut Counts, status: &ReplicaStatus) {
     }
 }
 
-/// Reads a content to its end and compares every page, and the whole, with what was recorded.
+/// Reads an object to its end, and compares every page and the whole with the recorded checksums.
 fn read_through(
     store: &Store,
     replica: ReplicaId,
@@ -212,9 +210,9 @@ fn read_through(
                 }
             }
         }
-        // The record says that the bytes lie in the log, and the log does not have them: it was lost and begun anew.
+        // The record says that the bytes are in the journal, but the journal does not have them: it was lost, and a new one was begun.
         Err(StoreError::Journal(JournalError::NotThere { .. })) => about(Problem::ObjectMissing { len: status.len }),
-        // What concerns this content alone is a finding; a log or an index that fails ends the check.
+        // An error of this object alone is a finding. An error of the journal or an index ends the check.
         Err(error) => match error.code() {
             ErrorCode::Checksum | ErrorCode::Damaged => about(Problem::Damaged { what: error.to_string() }),
             ErrorCode::Io | ErrorCode::NotFound => about(Problem::Unreadable { why: error.to_string() }),
@@ -224,7 +222,7 @@ fn read_through(
     Ok(())
 }
 
-/// Of the contents without a name, reports those that nothing else refers to either.
+/// Reports the objects without a name that nothing else refers to either.
 fn sift(
     read: &dyn Read,
     store: &Store,
@@ -268,8 +266,8 @@ fn writers_have_contents(
 ) -> Result<(), CheckError> {
     for writer in writers(read) {
         let writer = writer?;
-        // An open is on record before its content's beginning is: with the first byte, or a second later. A stop between the two loses
-        // nothing. Where the log has lost something, the beginning may be among it, with all that was recorded.
+        // The open is recorded before the start of its object, which comes with the first byte or a second later. A stop between the two loses
+        // nothing. If the journal has lost records, the start of the object may be among them.
         let begun = was_repaired || store.has_begun(writer.object);
         if begun && store.status(writer.replica())?.is_none() {
             let finding = Finding::about(writer.replica(), Problem::WriterWithoutObject);
@@ -287,7 +285,7 @@ fn uploads_have_contents(read: &dyn Read, store: &Store, report: &mut dyn FnMut(
         after = Some(last.upload);
         for upload in page {
             let replica = ReplicaId::first(upload.object);
-            // One that is being written is a writer's, and was looked at there.
+            // An upload with an open write was checked with its writer.
             let written = upload.state == namespace::UploadState::InMaking;
             if !written && store.status(replica)?.is_none() {
                 let finding = Finding::about(replica, Problem::UploadWithoutObject);

@@ -1,5 +1,5 @@
-//! The comparison of names with contents, without I/O: two sequences in order of the content's number, met like the two
-//! halves of a zip. Memory does not grow with the number of files.
+//! Compares names with objects, without I/O. It merges two sequences that are sorted by the object's number. Memory does not grow with the number of
+//! files.
 
 use std::cmp::Ordering;
 
@@ -9,18 +9,18 @@ use types::{Ino, ObjectId, ReplicaId};
 
 use super::finding::Problem;
 
-/// A content that the namespace lists (its `B` records).
+/// An object that the namespace lists (its `B` records).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named {
-    /// The content.
+    /// The object.
     pub object: ObjectId,
-    /// Whose.
+    /// The inode that points to it.
     pub ino: Ino,
-    /// Its bytes, as listed.
+    /// Its length in bytes, as listed.
     pub len: u64,
 }
 
-/// What stands at one number in the two sequences.
+/// The entries for one number in the two sequences.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Met {
     /// Only the namespace has it.
@@ -31,7 +31,7 @@ pub enum Met {
     Both(Named, ReplicaId, ReplicaStatus),
 }
 
-/// Meets two sequences that are in order; what is out of order, or an error in one of them, comes out as the error.
+/// Merges two sorted sequences. An error in one of them, or a wrong order, becomes an error of the result.
 pub struct Meeting<N: Iterator, S: Iterator> {
     named: std::iter::Peekable<N>,
     stored: std::iter::Peekable<S>,
@@ -42,7 +42,7 @@ where
     N: Iterator<Item = Result<Named, E>>,
     S: Iterator<Item = Result<(ReplicaId, ReplicaStatus), E>>,
 {
-    /// `named` in order of the object, `stored` in order of the replica.
+    /// Merges `named`, sorted by object, with `stored`, sorted by replica.
     pub fn of(named: N, stored: S) -> Self {
         Self { named: named.peekable(), stored: stored.peekable() }
     }
@@ -58,7 +58,7 @@ where
     fn next(&mut self) -> Option<Self::Item> {
         let order = match (self.named.peek(), self.stored.peek()) {
             (None, None) => return None,
-            // Errors first, from either side.
+            // Errors first, from either sequence.
             (Some(Err(_)), _) | (Some(_), None) => Ordering::Less,
             (_, Some(Err(_))) | (None, Some(_)) => Ordering::Greater,
             (Some(Ok(named)), Some(Ok((replica, _)))) => ReplicaId::first(named.object).cmp(replica),
@@ -77,8 +77,7 @@ where
     }
 }
 
-/// What is wrong between a file's record in the namespace and its content's record in the store. The bytes are another
-/// matter.
+/// The contradictions between a file's record in the namespace and its object's record in the store. Does not look at the bytes.
 #[must_use]
 pub fn disagreements(content: &Content, status: &ReplicaStatus) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -87,10 +86,10 @@ pub fn disagreements(content: &Content, status: &ReplicaStatus) -> Vec<Problem> 
         _ => None,
     };
     let settled = match content.state {
-        // Somebody is at it, or was when the node stopped: the two meet again when that ends.
+        // The file has an open write, or had one when the node stopped. The records agree again when that ends.
         FileState::Open(_) | FileState::Updating(_) => return problems,
         FileState::Complete => {
-            // Without sums, an update in place was cut off: readable, and to be read through.
+            // A file without checksums had an interrupted in-place update. It is readable, but not verified.
             let dirty_is_fine = content.sums.is_none() && status.state == ReplicaState::Dirty;
             matches!(status.state, ReplicaState::Complete { .. }) || dirty_is_fine
         }
@@ -109,7 +108,7 @@ pub fn disagreements(content: &Content, status: &ReplicaStatus) -> Vec<Problem> 
     problems
 }
 
-/// In plain words.
+/// The state in plain words.
 #[must_use]
 pub fn state_named(state: FileState) -> &'static str {
     match state {
@@ -120,7 +119,7 @@ pub fn state_named(state: FileState) -> &'static str {
     }
 }
 
-/// In plain words.
+/// The state in plain words.
 #[must_use]
 pub fn state_stored(state: &ReplicaState) -> &'static str {
     match state {
@@ -163,9 +162,9 @@ mod tests {
         Meeting::of(left.iter().map(|n| Ok(named(*n))), right.iter().map(|n| Ok(stored(*n)))).collect()
     }
 
-    /// Every way in which two small sets can lie to each other, against the plain definition.
+    /// Every combination of two small sets, against the plain definition.
     #[test]
-    fn all_small_sets_meet_rightly() {
+    fn all_small_sets_are_merged_correctly() {
         let set = |bits: u64| (0..5).filter(|n| bits >> n & 1 == 1).collect::<Vec<u64>>();
         for left in 0..32 {
             for right in 0..32 {
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_come_out() {
+    fn errors_are_passed_on() {
         let left = vec![Ok(named(1)), Err("broken")];
         let right = vec![Ok(stored(1)), Ok(stored(2))];
         let met: Vec<Step> = Meeting::of(left.into_iter(), right.into_iter()).collect();
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn agreement_is_silent() {
+    fn consistent_records_have_no_disagreement() {
         for (content, status) in [
             (content(FileState::Complete, 10, Some(SUMS)), complete(10)),
             (content(FileState::Complete, 10, None), ReplicaStatus { state: ReplicaState::Dirty, ..complete(10) }),

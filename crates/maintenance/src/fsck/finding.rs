@@ -1,14 +1,14 @@
-//! What fsck can find, each with what it means and what would help, in plain words.
+//! Everything that fsck can find. Each finding has its meaning and its remedy in plain words.
 
 use namespace::Sums;
 use types::{Ino, ObjectId, ReplicaId};
 
-/// Something that is not as it should be.
+/// A problem that the check can find.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Problem {
-    /// The log was damaged, and was cut.
+    /// The journal was damaged, and was cut.
     Journal {
-        /// Where, what is lost, and where it is saved.
+        /// The position, the loss, and where the removed part is saved.
         what: String,
     },
     /// Two records of the namespace disagree.
@@ -17,78 +17,78 @@ pub enum Problem {
         key: String,
         /// What is wrong with it.
         what: String,
-        /// The directory, if its totals are all that is wrong: they can be counted anew.
+        /// The directory, if only its totals are wrong. They can be recounted.
         totals_of: Option<Ino>,
     },
-    /// A file's content is not on the disk.
+    /// A file's object is not on the disk.
     ObjectMissing {
-        /// Bytes that the namespace says it has.
+        /// Its length in bytes, according to the namespace.
         len: u64,
     },
     /// Namespace and store disagree about a file's length.
     LengthDiffers {
-        /// What the namespace says.
+        /// The length in the namespace.
         named: u64,
-        /// What the store says.
+        /// The length in the store.
         stored: u64,
     },
     /// Namespace and store disagree about a file's checksums.
     SumsDiffer {
-        /// What the namespace says.
+        /// The checksums in the namespace.
         named: Sums,
-        /// What the store says.
+        /// The checksums in the store.
         stored: Sums,
     },
-    /// Namespace and store disagree about whether a file is whole.
+    /// Namespace and store disagree about whether a file is complete.
     StateDiffers {
-        /// What the namespace says.
+        /// The state in the namespace.
         named: &'static str,
-        /// What the store says.
+        /// The state in the store.
         stored: &'static str,
     },
     /// Bytes on the disk do not match their checksum.
     Damaged {
-        /// Which, as the store says it.
+        /// The store's description of the damage.
         what: String,
     },
-    /// Every page matches its checksum, the whole does not.
+    /// Every page matches its checksum, but the whole does not.
     WholeDiffers {
-        /// What was recorded when the file was closed.
+        /// The checksums recorded when the file was closed.
         recorded: Sums,
-        /// What was read.
+        /// The checksums of the bytes that were read.
         read: Sums,
     },
     /// The bytes could not be read.
     Unreadable {
-        /// What the store says.
+        /// The store's error.
         why: String,
     },
-    /// A content that no name, writer, upload or deletion refers to.
+    /// An object to which no name, writer, upload or deletion refers.
     Unreferenced {
-        /// Its bytes.
+        /// Its length in bytes.
         len: u64,
         /// Its state.
         state: &'static str,
-        /// Where its file was when it was made; empty: the store does not know.
+        /// The path of its file at creation; empty: the store does not know it.
         made_at: Vec<u8>,
     },
-    /// A writer is recorded whose content is not on the disk.
+    /// A writer is recorded whose object is not on the disk.
     WriterWithoutObject,
-    /// An upload is recorded whose content is not on the disk.
+    /// An upload is recorded whose object is not on the disk.
     UploadWithoutObject,
-    /// A file of the store that no record speaks of.
+    /// A file of the store that no record mentions.
     UnexplainedFile {
-        /// Where, below the data directory.
+        /// Its path below the data directory.
         file: String,
     },
-    /// A checkpoint of an index does not read back as it was written.
+    /// A checkpoint of an index cannot be decoded as it was written.
     Checkpoint {
         /// What is wrong.
         what: String,
     },
-    /// The store's index was lost, and made anew.
+    /// The store's index was lost and rebuilt.
     StoreIndex {
-        /// What was found for it.
+        /// The result of the rebuild.
         what: String,
     },
 }
@@ -116,7 +116,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// As the summary's rows begin.
+    /// The beginning of its row in the summary.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -140,7 +140,7 @@ impl ProblemKind {
 }
 
 impl Problem {
-    /// Its kind.
+    /// Its kind, for counting.
     #[must_use]
     pub fn kind(&self) -> ProblemKind {
         match self {
@@ -162,7 +162,7 @@ impl Problem {
         }
     }
 
-    /// What it is and what would help.
+    /// Its meaning and its remedy.
     #[must_use]
     pub fn in_words(&self) -> String {
         let sums = |sums: &Sums| format!("adler32 {:08x}, crc32c {:08x}", sums.adler32.0, sums.crc32c.0);
@@ -227,12 +227,12 @@ impl Problem {
     }
 }
 
-/// A problem, and what it is about.
+/// A problem and its subject.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// The file, if it has a name.
     pub path: Option<Vec<u8>>,
-    /// The content.
+    /// The object.
     pub object: Option<ObjectId>,
     /// What is wrong.
     pub problem: Problem,
@@ -241,19 +241,19 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// About the content `replica`.
+    /// A finding about the object of `replica`.
     #[must_use]
     pub fn about(replica: ReplicaId, problem: Problem) -> Self {
         Self { path: None, object: Some(replica.object), problem, repaired: None }
     }
 
-    /// About something else.
+    /// A finding that is not about one object.
     #[must_use]
     pub fn general(problem: Problem) -> Self {
         Self { path: None, object: None, problem, repaired: None }
     }
 
-    /// What it is about, for people: the path where there is one.
+    /// Its subject for people: the path, if there is one.
     #[must_use]
     pub fn subject(&self) -> String {
         match (&self.path, self.object) {

@@ -1,8 +1,8 @@
-//! `weir fsck`: the log, the indexes, the names, the contents, and the bytes of a node that is not running.
+//! `weir fsck`: checks the journal, the indexes, the names, the objects, and the bytes of a stopped node.
 //!
-//! Opening the data directory does what a start of the node does (an unsynced tail of the log is cut, the indexes are
-//! brought up to its end), because only then is there something consistent to look at; beyond that nothing is changed
-//! without `--repair`, `--repair-journal`, `--begin-new-log` or `--remove-unreferenced`.
+//! Opening the data directory does the same as a start of the node: it cuts an unsynced tail of the journal and brings the indexes up to its end.
+//! Only then is the state consistent. Beyond that, nothing is changed without `--repair`, `--repair-journal`, `--begin-new-log` or
+//! `--remove-unreferenced`.
 
 pub(crate) mod after_repair;
 pub mod check;
@@ -28,20 +28,20 @@ use crate::index_repair::new_log::{self, NewLogError, StoreIndex};
 use crate::index_repair::{rebuild, repair_journal};
 use crate::{now, open_data_dir};
 
-/// What is checked, and what is repaired.
+/// The checks and repairs to do.
 #[derive(Clone, Default, Debug)]
 pub struct FsckOptions {
-    /// Mark files whose bytes are gone or damaged, and count directories again whose totals are wrong.
+    /// Mark files whose bytes are gone or damaged, and recount directories with wrong totals.
     pub repair: bool,
     /// Remove objects that nothing refers to.
     pub remove_unreferenced: bool,
-    /// Compare names, records and lengths alone.
+    /// Compare only names, records and lengths.
     pub quick: bool,
-    /// Cut a damaged log where the damage begins.
+    /// Cut a damaged journal where the damage begins.
     pub repair_journal: bool,
-    /// Make the store's index again, where it is lost.
+    /// Rebuild the store's index if it is lost.
     pub rebuild_store: bool,
-    /// Begin a new log, where the log is lost.
+    /// Start a new journal if the journal is lost.
     pub begin_new_log: bool,
     /// Print the result as JSON.
     pub json: bool,
@@ -49,11 +49,11 @@ pub struct FsckOptions {
     pub list: usize,
 }
 
-/// Runs the check of the stopped node in `data`, and prints what it found. `settings` are those of the node, `grace` how long its writers have
-/// to come back.
+/// Checks the stopped node in `data`, and prints the findings. `settings` are those of the node, `grace` is the grace period of its writers.
 ///
 /// # Errors
-/// The directory was refused, or the check or a repair could not be brought to its end.
+///
+/// The directory was refused, or the check or a repair was interrupted.
 pub fn run(data: &Path, settings: &Settings, grace: Duration, args: &FsckOptions) -> Result<Exit, Error> {
     let data = open_data_dir(data)?;
     let mut report = Report::new(args.list);
@@ -78,7 +78,7 @@ pub fn run(data: &Path, settings: &Settings, grace: Duration, args: &FsckOptions
         foundation.accept_older().map_err(|error| refused(&data, error))?;
     }
     if rebuilt || args.begin_new_log {
-        // After a lost log the contents may be newer than their names.
+        // After the journal was lost, the objects may be newer than their names.
         let restored = rebuild::restore_empty(&foundation, rebuilt).map_err(|error| refused(&data, error))?;
         let _ = writeln!(
             std::io::stderr(),
@@ -104,7 +104,7 @@ pub fn run(data: &Path, settings: &Settings, grace: Duration, args: &FsckOptions
     Ok(if report.remaining() == 0 { Exit::Done } else { Exit::Wrong })
 }
 
-/// Looks at everything in `foundation`, repairs what was asked for, and tells `report`.
+/// Checks everything in `foundation`, makes the requested repairs, and adds the findings to `report`.
 pub fn look(foundation: &Foundation, args: &FsckOptions, report: &mut Report) -> Result<Counts, Error> {
     for file in &foundation.objects.found.unexplained {
         report.add(Finding::general(Problem::UnexplainedFile { file: format!("store/{file}") }));
@@ -125,7 +125,7 @@ pub fn look(foundation: &Foundation, args: &FsckOptions, report: &mut Report) ->
     }
     let mut progress = Screen { last: Instant::now(), shown: std::io::stderr().is_terminal() && !args.json };
     let mut repair = repair::Repair::new(foundation, args);
-    // One view for the whole check; repairs are made after it, from the list that it leaves.
+    // One view for the whole check. The repairs come after it, from its list of findings.
     let counts = {
         let read = kv::Kv::snapshot(&*foundation.names.embedded);
         let how = check::How { quick: args.quick, was_repaired: foundation.was_repaired };
@@ -137,7 +137,7 @@ pub fn look(foundation: &Foundation, args: &FsckOptions, report: &mut Report) ->
     Ok(counts)
 }
 
-/// `--repair-journal`. Says whether anything was cut.
+/// `--repair-journal`. Returns whether anything was cut.
 fn cut_journal(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<bool, Error> {
     let repaired = repair_journal(data, settings).map_err(Error::RepairJournal)?;
     let cut = repaired.is_some();
@@ -162,7 +162,7 @@ fn cut_journal(data: &DataDir, settings: &Settings, report: &mut Report) -> Resu
     Ok(cut)
 }
 
-/// What was begun and not finished is finished first, by the command that began it.
+/// An unfinished repair must be finished first, by the command that began it.
 fn refuse_unfinished(data: &DataDir, args: &FsckOptions) -> Result<(), Error> {
     let unfinished = || -> Result<(), OpenError> {
         let disk = disk_of(data)?;
@@ -180,7 +180,7 @@ fn refuse_unfinished(data: &DataDir, args: &FsckOptions) -> Result<(), Error> {
     unfinished().map_err(|error| refused(data, error).into())
 }
 
-/// `--rebuild-store`. Says whether anything was rebuilt.
+/// `--rebuild-store`. Returns whether anything was rebuilt.
 fn rebuild_store(data: &DataDir, settings: &Settings, report: &mut Report) -> Result<bool, Error> {
     let rebuilt = rebuild::rebuild(data, settings).map_err(Error::RebuildStore)?;
     let Some(rebuilt) = rebuilt else {
@@ -212,7 +212,7 @@ fn begin_log(data: &DataDir, settings: &Settings, report: &mut Report) -> Result
     let _ = writeln!(std::io::stderr(), "{what}");
     let finding = Finding::general(Problem::Journal { what });
     report.add(Finding { repaired: Some("the node can start again; what was lost stays lost".into()), ..finding });
-    // Contents were moved, changed and settled after the index was last written to the disk: their files tell.
+    // Objects may have changed after the index was last written to the disk. Their files show that.
     let rebuilt = rebuild::catch_up(data, settings).map_err(|error| refused(data, error))?;
     for file in rebuilt.unreadable {
         report.add(Finding::general(Problem::UnexplainedFile { file }));
@@ -220,7 +220,7 @@ fn begin_log(data: &DataDir, settings: &Settings, report: &mut Report) -> Result
     Ok(())
 }
 
-/// A line that is rewritten while the check goes on.
+/// A line on the screen that is rewritten during the check.
 struct Screen {
     last: Instant,
     shown: bool,

@@ -1,7 +1,7 @@
-//! Long lists, a page at a time: so that memory does not grow with them.
+//! Long lists, one page at a time, so that memory does not grow with them.
 
-/// Walks a list that is given in pages. `page` gets the last item of the page before and gives the next items in
-/// order; an empty page is the end.
+/// Iterates over a list that comes in pages. `page` gets the last item of the previous page and returns the next items in order. An empty page ends
+/// the list.
 pub struct Paged<T, E, F>
 where
     F: FnMut(Option<&T>) -> Result<Vec<T>, E>,
@@ -16,7 +16,7 @@ impl<T: Clone, E, F> Paged<T, E, F>
 where
     F: FnMut(Option<&T>) -> Result<Vec<T>, E>,
 {
-    /// From the beginning.
+    /// Starts at the beginning.
     pub fn new(page: F) -> Self {
         Self { page, waiting: Vec::new().into_iter(), last: None, done: false }
     }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_pages_and_the_error() {
+    fn all_pages_are_read_and_errors_are_passed_on() {
         let list: Vec<u32> = (0..10).collect();
         let page = |after: Option<&u32>| {
             let from = after.map_or(0, |after| *after as usize + 1);

@@ -1,8 +1,10 @@
-//! What `--repair` does, and only that: it marks files whose bytes are gone or damaged, so that they can be
-//! found: they are served as before, page by page against their checksums, but their checksum as a whole is refused; and
-//! it counts directories anew whose totals are wrong. With `--remove-unreferenced` it removes contents that nothing
-//! refers to; that is a step of its own, because after a repaired journal such a content may be the only copy of a file
-//! whose name was lost.
+//! The repairs of `--repair`.
+//! - It marks files whose bytes are gone or damaged, so that they can be found. They are served as before, page by page against their checksums, but
+//!   their whole-file checksum is refused.
+//! - It recounts directories with wrong totals.
+//!
+//! `--remove-unreferenced` removes objects to which nothing refers. That is a separate step: after a repair of the journal, such an object may be the
+//! only copy of a file whose name was lost.
 
 use foundation::Foundation;
 use namespace::{Actor, RecountTotals};
@@ -15,10 +17,10 @@ use crate::Error;
 use crate::damage_mark;
 use crate::now;
 
-/// Findings held until the check is over.
+/// The most findings held until the check is over.
 const WAITING_MAX: usize = 1_000_000;
 
-/// Takes findings in, repairs some.
+/// Collects findings, and repairs some of them.
 pub struct Repair<'a> {
     foundation: &'a Foundation,
     mark: bool,
@@ -27,12 +29,12 @@ pub struct Repair<'a> {
 }
 
 impl<'a> Repair<'a> {
-    /// As `args` allows.
+    /// Makes the repairs that `args` allows.
     pub fn new(foundation: &'a Foundation, args: &FsckOptions) -> Self {
         Self { foundation, mark: args.repair, remove: args.remove_unreferenced, waiting: Vec::new() }
     }
 
-    /// Holds a finding back if it can be repaired, or passes it on.
+    /// Keeps a finding for later if it can be repaired. Otherwise passes it on.
     pub fn take(&mut self, finding: Finding, report: &mut Report) {
         if let Problem::Keys { totals_of: Some(_), .. } = finding.problem {
             self.hold_if(self.mark, finding, report);
@@ -59,7 +61,7 @@ impl<'a> Repair<'a> {
         }
     }
 
-    /// Repairs what was held back.
+    /// Repairs the kept findings.
     pub fn finish(self, report: &mut Report) -> Result<(), Error> {
         let mut changed = false;
         for mut finding in self.waiting {
@@ -96,7 +98,7 @@ impl<'a> Repair<'a> {
     }
 }
 
-/// Counts the directory's entries anew.
+/// Recounts the directory's entries.
 fn recount(foundation: &Foundation, dir: Ino) -> Result<String, String> {
     let namespace = &foundation.names.namespace;
     let context = namespace.context(now(), &Actor::admin(), None);

@@ -1,4 +1,4 @@
-//! What fsck says: for people, findings as they come and a table at the end; for programs, one JSON object.
+//! The report of fsck. People get findings as they come and a table at the end; programs get one JSON object.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -25,13 +25,13 @@ struct Tally {
 }
 
 impl Report {
-    /// Lists at most `limit` findings of each kind.
+    /// An empty report that lists at most `limit` findings of each kind.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { limit, ..Self::default() }
     }
 
-    /// Takes a finding in.
+    /// Adds a finding.
     pub fn add(&mut self, finding: Finding) {
         let tally = self.kinds.entry(finding.problem.kind()).or_default();
         tally.found += 1;
@@ -41,25 +41,25 @@ impl Report {
         }
     }
 
-    /// The first few of each kind.
+    /// The first few findings of each kind.
     #[must_use]
     pub fn listed(&self) -> &[Finding] {
         &self.listed
     }
 
-    /// All findings.
+    /// The number of all findings.
     #[must_use]
     pub fn found(&self) -> u64 {
         self.kinds.values().map(|tally| tally.found).sum()
     }
 
-    /// Findings that are still there.
+    /// The number of findings that are not repaired.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.kinds.values().map(|tally| tally.found - tally.repaired).sum()
     }
 
-    /// For people.
+    /// Prints the report for people.
     pub fn print(&self, out: &mut dyn Write, counts: &Counts, quick: bool) -> std::io::Result<()> {
         for finding in &self.listed {
             let subject = finding.subject();
@@ -112,7 +112,7 @@ impl Report {
         }
     }
 
-    /// For programs: described in `docs/how-to/operate.md`.
+    /// The report as JSON, for programs. `docs/how-to/operate.md` describes it.
     #[must_use]
     pub fn to_json(&self, counts: &Counts, quick: bool) -> serde_json::Value {
         let mut object = serde_json::to_value(counts).unwrap_or_default();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_counted_and_few_are_listed() {
+    fn all_findings_are_counted_and_few_are_listed() {
         let mut report = Report::new(2);
         for number in 0..5 {
             report.add(finding(number == 0));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_wrong_is_said() {
+    fn report_without_findings_says_so() {
         let mut text = Vec::new();
         Report::new(2).print(&mut text, &Counts::default(), true).unwrap();
         assert!(String::from_utf8(text).unwrap().ends_with("nothing wrong (the bytes were not read: --quick)\n"));

@@ -1,6 +1,5 @@
-//! `weir fsck --repair-journal`. After a damaged log was cut: the two indexes on disk belong to the log as it was. They are told that they belong to
-//! the new one, because they hold more than can be had otherwise: everything up to where they were written last, also
-//! what the lost records of the log had said.
+//! `weir fsck --repair-journal`. After a damaged journal was cut, the two indexes on disk belong to the uncut journal. The repair assigns them to the
+//! new one, because they hold more than any other source: everything up to their last write, including records that the journal has lost.
 
 use std::sync::Arc;
 
@@ -9,11 +8,12 @@ use foundation::{DataDir, OpenError, Settings, disk_of, engine};
 use journal::{Journal, Repaired, Seq};
 use kv::{Applied, NoEntries};
 
-/// Cuts a damaged log where the damage begins, saving all from there on aside, and has the indexes follow the cut log.
-/// `None`: it is not damaged.
+/// Cuts a damaged journal where the damage begins, saves the removed part aside, and makes the indexes follow the cut journal. `None`: it is not
+/// damaged.
 ///
 /// # Errors
-/// Of the disk, the log or an index.
+///
+/// Errors of the disk, the journal or an index.
 pub fn repair_journal(data: &DataDir, settings: &Settings) -> Result<Option<Repaired>, OpenError> {
     let repaired = Journal::repair(&*disk_of(data)?, JOURNAL_DIR, &settings.journal())?;
     if let Some(repaired) = &repaired {
@@ -22,7 +22,7 @@ pub fn repair_journal(data: &DataDir, settings: &Settings) -> Result<Option<Repa
     Ok(repaired)
 }
 
-/// Makes both indexes follow the log that `repaired` is about.
+/// Makes both indexes follow the cut journal in `repaired`.
 fn follow(data: &DataDir, settings: &Settings, repaired: &Repaired) -> Result<(), OpenError> {
     let disk = disk_of(data)?;
     let (journal, _) = Journal::open(Arc::clone(&disk), JOURNAL_DIR, settings.journal())?;
@@ -37,7 +37,7 @@ fn follow(data: &DataDir, settings: &Settings, repaired: &Repaired) -> Result<()
     Ok(journal.close()?)
 }
 
-/// Where an index that was at `applied` stands in the cut log; `None`: it is of no use there.
+/// The position in the cut journal of an index that was at `applied`. `None`: the index cannot be used.
 fn position(applied: Applied, kept: Seq, journal: &Journal) -> Option<Applied> {
     position_in(applied, kept, journal.oldest(), journal.appended(), journal.incarnation())
 }
@@ -49,7 +49,7 @@ fn position_in(applied: Applied, kept: Seq, oldest: Seq, last: Seq, incarnation:
     let seq = if applied.seq.next() >= oldest {
         applied.seq
     } else if applied.seq >= kept {
-        // Nothing was kept that it lacks: it stands right before what comes next.
+        // The index has all kept records, so its position is right before the next one.
         Seq(oldest.0.saturating_sub(1))
     } else {
         return None;
@@ -66,20 +66,20 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_placed_where_nothing_is_skipped() {
+    fn index_position_skips_no_record() {
         let place = |applied, kept, oldest, last| {
             position_in(at(applied), Seq(kept), Seq(oldest), Seq(last), 2).map(|applied| applied.seq.0)
         };
-        // Kept records 10 to 20, then 1000 and on. Behind, at, and ahead of the damage.
+        // Kept records 10 to 20, then 1000 and later: an index behind, at, and ahead of the damage.
         assert_eq!(place(15, 20, 10, 1000), Some(15));
         assert_eq!(place(20, 20, 10, 1000), Some(20));
         assert_eq!(place(25, 20, 10, 1000), Some(25));
-        // Nothing was kept.
+        // No record was kept.
         assert_eq!(place(25, 20, 1000, 1000), Some(999));
-        // It lacks records that are nowhere any more: the checkpoint must help.
+        // It lacks records that no longer exist: the checkpoint must help.
         assert_eq!(place(15, 20, 1000, 1000), None);
         assert_eq!(place(0, 20, 10, 1000), None);
-        // From a log that went further than anybody knows.
+        // From a journal that went further than any known record.
         assert_eq!(place(2000, 20, 10, 1000), None);
     }
 }

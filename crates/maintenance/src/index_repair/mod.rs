@@ -1,4 +1,4 @@
-//! Repairs of what lies under the names and the objects: a damaged log, a lost log, a lost index of the store.
+//! Repairs below the names and the objects: a damaged journal, a lost journal, a lost index of the store.
 
 mod follow_log;
 pub mod new_log;

@@ -1,10 +1,16 @@
-//! The last resort where the log is lost and the indexes are not: a new log, numbered above all that the lost one can have
-//! left behind, and the indexes as they are at its beginning.
+//! The last resort if the journal is lost and the indexes are not. It starts a new journal and places the indexes at its beginning. The new record
+//! numbers are above all that the lost journal can have used.
 //!
-//! Each step can be interrupted anywhere and done again. First the folder of the old log is moved aside, if there is
-//! anything in it; then a mark is written that says which log is to begin; then that log is made; then the indexes are
-//! placed at its beginning; the namespace begins a new life; and the mark says that all is done. Until then no start goes on,
-//! and from the mark on nothing in the store is cleared away: the lost log may have known more of it than the index does.
+//! Each step can be interrupted anywhere and repeated:
+//! 1. Move the folder of the old journal aside, unless it is empty.
+//! 2. Write a mark that describes the new journal.
+//! 3. Create that journal.
+//! 4. Place the indexes at its beginning.
+//! 5. Start a new incarnation of the namespace.
+//! 6. Write into the mark that all is done.
+//!
+//! Until then the node does not start. From the mark on, the store deletes no unknown files: the lost journal may have known more of them than the
+//! index does.
 
 use std::sync::Arc;
 
@@ -19,23 +25,23 @@ use store::StoreError;
 
 use crate::Error;
 
-/// How folders of lost logs are called, a number behind it.
+/// The prefix of the names of lost journals' folders; a number follows.
 const ASIDE: &str = "journal-lost-";
-/// Numbers of records left free above the highest that is known.
+/// Record numbers left free above the highest known one.
 const LEFT_FREE: u64 = 1 << 20;
 
-/// Why no new log was begun.
+/// Why no new journal was begun.
 #[derive(Debug, thiserror::Error)]
 pub enum NewLogError {
-    /// What is there could not be opened, or does not take a change.
+    /// A part could not be opened or changed.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A new log was asked for where there is one.
+    /// The journal exists, so no new one is needed.
     #[error(
         "the journal is there, and goes as far as the indexes: nothing was changed. If it is another node's, move journal away first"
     )]
     LogIsThere,
-    /// A new log was asked for where a part of the old one is left.
+    /// A part of the old journal exists.
     #[error(
         "a part of the journal is there, records {oldest} to {last}: put the missing segments back. If they are lost \
          for good, rename journal to journal-lost-by-hand and run this again: what it holds is then lost. Nothing \
@@ -44,22 +50,22 @@ pub enum NewLogError {
     PartOfLog {
         /// Its first record.
         oldest: u64,
-        /// Its last.
+        /// Its last record.
         last: u64,
     },
-    /// Neither the index nor its checkpoints hold anything that a new log could go on with.
+    /// Neither the index nor its checkpoints hold anything from which a new journal could continue.
     #[error(
         "there is no journal, and neither the index of the {which} nor its checkpoints hold anything: with a new \
          journal there would be nothing left. Put {which}/index and {which}/checkpoint back; nothing was changed"
     )]
     NothingToGoOnWith {
-        /// Whose.
+        /// The owner of the index.
         which: &'static str,
     },
 }
 
 impl NewLogError {
-    /// The code that the run ends with.
+    /// The exit code of the command.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
@@ -88,29 +94,30 @@ impl From<StoreError> for NewLogError {
     }
 }
 
-/// What was done by [`begin_new_log`].
+/// The result of [`begin_new_log`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Begun {
-    /// How the new log begins.
+    /// How the new journal begins.
     pub beginning: Beginning,
-    /// The folder that holds what was left of the lost one.
+    /// The folder with the remains of the lost journal.
     pub aside: Option<String>,
 }
 
-/// What to do where nothing is left of the store's index.
+/// What to do if the store's index is lost completely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreIndex {
-    /// Refuse: it may be mounted elsewhere.
+    /// Refuse: the index may be on a disk that is not mounted.
     MustBeThere,
-    /// Go on: the caller makes it anew from the files of contents.
+    /// Continue: the caller rebuilds it from the files of objects.
     MayBeMadeAnew,
 }
 
-/// Begins a new log and lets the indexes follow it, or finishes what was interrupted. The namespace's new life and
-/// [`finish`] are to come.
+/// Starts a new journal and makes the indexes follow it, or finishes an interrupted attempt. The caller then starts the namespace's new incarnation
+/// and calls [`finish`].
 ///
 /// # Errors
-/// [`NewLogError::LogIsThere`] where the log is not lost.
+///
+/// [`NewLogError::LogIsThere`] if the journal is not lost.
 pub fn begin_new_log(data: &DataDir, settings: &Settings, store_index: StoreIndex) -> Result<Begun, NewLogError> {
     let disk = disk_of(data)?;
     let unfinished = NewLog::read(&*disk)?.filter(|mark| !mark.finished);
@@ -125,7 +132,7 @@ pub fn begin_new_log(data: &DataDir, settings: &Settings, store_index: StoreInde
     Ok(Begun { beginning, aside })
 }
 
-/// Says of a command that could not begin a new log in `data` what helps, where something does.
+/// Adds the remedy, if any, to the error of a command that could not start a new journal in `data`.
 #[must_use]
 pub fn refused(data: &DataDir, error: NewLogError) -> Error {
     match error {
@@ -134,7 +141,7 @@ pub fn refused(data: &DataDir, error: NewLogError) -> Error {
     }
 }
 
-/// All has followed the new log: the node may start.
+/// Everything follows the new journal: the node may start.
 pub fn finish(disk: &dyn Disk) -> Result<(), OpenError> {
     match NewLog::read(disk)? {
         Some(mark) if !mark.finished => Ok(NewLog { finished: true, ..mark }.write(disk)?),
@@ -142,7 +149,7 @@ pub fn finish(disk: &dyn Disk) -> Result<(), OpenError> {
     }
 }
 
-/// Makes sure that the log is lost, takes what is left of it out of the way, and writes the mark.
+/// Makes sure that the journal is lost, moves its remains aside, and writes the mark.
 fn prepare(
     data: &DataDir,
     disk: &Arc<dyn Disk>,
@@ -179,7 +186,7 @@ fn prepare(
     Ok((beginning, aside))
 }
 
-/// The first and the last record of the log; `None`: there is none. A damaged one is not lost: that is an error.
+/// The first and the last record of the journal; `None`: there is no journal. A damaged journal is not lost: that is an error.
 fn find_log(disk: &dyn Disk, settings: &Settings) -> Result<Option<(Seq, Seq)>, NewLogError> {
     if !is_folder(disk, JOURNAL_DIR)? {
         return Ok(None);
@@ -191,11 +198,11 @@ fn find_log(disk: &dyn Disk, settings: &Settings) -> Result<Option<(Seq, Seq)>, 
     }
 }
 
-/// The last record of what lies aside: an interruption may have come between moving it there and the mark, or somebody has moved it.
+/// The last record of the journals moved aside. An earlier attempt may have stopped before it wrote the mark, or the operator has moved them.
 fn last_aside(disk: &dyn Disk, settings: &Settings) -> Result<Seq, NewLogError> {
     let mut last = Seq::ZERO;
     for entry in disk.list("")?.into_iter().filter(|entry| entry.is_dir && entry.name.starts_with(ASIDE)) {
-        // What of it does not check says nothing; the numbers left free are for that.
+        // A damaged part is ignored: the numbers left free cover it.
         if let Ok(found) = Journal::check(disk, &entry.name, &settings.journal()) {
             last = last.max(found.last);
         }
@@ -207,7 +214,7 @@ fn is_folder(disk: &dyn Disk, name: &str) -> Result<bool, DiskError> {
     Ok(disk.list("")?.iter().any(|entry| entry.is_dir && entry.name == name))
 }
 
-/// Renames the folder of the log, unless there is nothing in it: it may be where a new disk is mounted.
+/// Renames the journal's folder, unless it is empty: a new disk may be mounted on it.
 fn move_aside(disk: &dyn Disk) -> Result<Option<String>, NewLogError> {
     if !is_folder(disk, JOURNAL_DIR)? || disk.list(JOURNAL_DIR)?.iter().all(|entry| entry.name == "lost+found") {
         return Ok(None);
@@ -220,7 +227,7 @@ fn move_aside(disk: &dyn Disk) -> Result<Option<String>, NewLogError> {
     Ok(Some(aside))
 }
 
-/// An index, and where its parts are.
+/// An index, and the paths of its parts.
 struct Index {
     which: &'static str,
     stream: StreamId,
@@ -242,7 +249,7 @@ impl Index {
         move |source| OpenError::Index { which, source }.into()
     }
 
-    /// Does something with the engine and its checkpoints.
+    /// Runs `what` on the engine and its checkpoints.
     fn with<T>(
         &self,
         data: &DataDir,
@@ -261,7 +268,7 @@ impl Index {
         self.with(data, disk, settings, |engine, without_log| Ok(without_log.standing(engine)))
     }
 
-    /// Gives the engine all that is left of the index, and tells the highest segment of the log that it points into.
+    /// Writes everything that is left of the index into the engine. Returns the highest journal segment to which it points.
     fn bring_up(&self, data: &DataDir, disk: &Arc<dyn Disk>, settings: &Settings) -> Result<u64, NewLogError> {
         self.with(data, disk, settings, |engine, without_log| {
             without_log.bring_up(engine).map_err(self.failed())?;
@@ -272,7 +279,7 @@ impl Index {
         })
     }
 
-    /// Lets the index begin where the new log begins, unless it does already.
+    /// Places the index at the beginning of the new journal, unless it is there already.
     fn place(
         &self,
         data: &DataDir,
@@ -292,7 +299,7 @@ impl Index {
         })
     }
 
-    /// Refuses to go on with nothing: what is mounted elsewhere, or can be put back, would be shut out by the new log. A store
+    /// Refuses to continue with an empty index. The real one may be on a disk that is not mounted, and a new journal would no longer fit it. A store
     /// without files may be empty.
     fn must_hold_something(
         &self,
@@ -322,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_a_log_is_moved_aside_and_an_empty_folder_is_used() {
+    fn remains_of_a_journal_are_moved_aside_and_an_empty_folder_is_used() {
         let temp = tempfile::tempdir().unwrap();
         let disk = disk::RealDisk::open(temp.path()).unwrap();
         assert_eq!(move_aside(&disk).unwrap(), None);

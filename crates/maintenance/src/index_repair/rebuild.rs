@@ -1,7 +1,7 @@
-//! `weir fsck --rebuild-store`: the store's index, lost with its checkpoints, made anew from the files of contents.
+//! `weir fsck --rebuild-store`: rebuilds the store's index from the files of objects, if it is lost together with its checkpoints.
 //!
-//! From before the first change until everything is in the new index, a file says that the rebuild is under way: an index with half of
-//! its records looks like a whole one, and a node on it would miss the other half. Whatever interrupts the rebuild, it is begun again.
+//! A mark says that the rebuild is under way, from before its first change until everything is in the new index. Half an index looks like a complete
+//! one, and a node on it would miss the other half. After an interruption the rebuild starts again.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use namespace::FileState;
 use store::Store;
 use types::{GroupId, ReplicaId};
 
-/// Bodies asked for at a time.
+/// Objects read at a time.
 const PAGE: usize = 1024;
 
-/// Makes the store's index anew from segments and sidecars, if it is lost; `None`: it is not, and nothing was changed. Afterwards
-/// [`restore_empty`] and [`finish`] are due.
+/// Rebuilds the store's index from segments and sidecars, if it is lost. `None`: it is not lost, and nothing was changed. The caller must then call
+/// [`restore_empty`] and [`finish`].
 pub fn rebuild(data: &DataDir, settings: &Settings) -> Result<Option<store::Rebuilt>, OpenError> {
     let disk = disk_of(data)?;
     if !marks::is_rebuilding(&*disk)? {
         if !is_lost(data, settings, &disk)? {
             return Ok(None);
         }
-        // What comes back without a name may be the only copy of something: the store clears nothing away from now on.
+        // A restored object without a name may be the only copy of a file. So the store deletes no unknown files from now on.
         Runs { older_accepted: true, ..Runs::read(&*disk)? }.write(&*disk)?;
         disk.open(REBUILDING, OpenOptions { access: Access::CreateNew, direct: false })?.sync_data()?;
         disk.sync_dir(STORE_DIR)?;
@@ -35,7 +35,7 @@ pub fn rebuild(data: &DataDir, settings: &Settings) -> Result<Option<store::Rebu
     fill(data, settings, true).map(Some)
 }
 
-/// Adds to the store's index what is newer in the files of contents: where the index is older than they are.
+/// Adds newer objects from the files to an index that is older than they are.
 pub fn catch_up(data: &DataDir, settings: &Settings) -> Result<store::Rebuilt, OpenError> {
     fill(data, settings, false)
 }
@@ -49,8 +49,8 @@ fn fill(data: &DataDir, settings: &Settings, begin_empty: bool) -> Result<store:
     Ok(rebuilt)
 }
 
-/// Complete files without a byte have no place but the index: those that the namespace names are put into it. `over`: also where the
-/// store has found bytes; only where the namespace is the newer of the two.
+/// Puts complete files without bytes into the index: they exist nowhere else, so the names come from the namespace. `over`: also if the store has
+/// found bytes. Use it only if the namespace is the newer of the two.
 pub fn restore_empty(foundation: &Foundation, over: bool) -> Result<u64, OpenError> {
     let read = kv::Kv::snapshot(&*foundation.names.embedded);
     let incarnation = foundation.names.namespace.incarnation();
@@ -72,7 +72,7 @@ pub fn restore_empty(foundation: &Foundation, over: bool) -> Result<u64, OpenErr
     Ok(restored)
 }
 
-/// All is in the new index, and durable: the node may start.
+/// Everything is in the new index, and durable: the node may start.
 pub fn finish(disk: &dyn Disk) -> Result<(), DiskError> {
     disk.remove(REBUILDING)?;
     disk.sync_dir(STORE_DIR)
@@ -97,7 +97,7 @@ fn open(
     disk: &Arc<dyn Disk>,
     begin_empty: bool,
 ) -> Result<(Arc<Journal>, Arc<LoggedIndex>), OpenError> {
-    // The log has what is newer than all files of contents; without it there is more to mend than an index.
+    // The journal has records newer than all files of objects. If it is missing, rebuilding an index is not enough.
     let journal_config = JournalConfig { must_exist: true, ..settings.journal() };
     let (journal, opened) = Journal::open(Arc::clone(disk), JOURNAL_DIR, journal_config)?;
     let journal = Arc::new(journal);

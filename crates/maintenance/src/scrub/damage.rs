@@ -1,4 +1,4 @@
-//! What the scrub does about what it finds: says it once, and marks the file; or takes the mark away.
+//! The scrub's reaction to its findings: it reports each one once, and marks the file or removes the mark.
 
 use namespace::{Namespace, NsError};
 use store::Store;
@@ -6,14 +6,14 @@ use types::{ErrorCode, GroupId, ObjectId, ReplicaId};
 
 use crate::damage_mark;
 
-/// The file that has a content.
+/// The file of an object.
 struct Named {
     path: Vec<u8>,
     /// Its mark, if it has one.
     mark: Option<Vec<u8>>,
 }
 
-/// A content is not as it was written: says it and marks the file, unless that was done before. False: it was removed just now.
+/// Reports a damaged object and marks its file, unless that was done before. Returns false if the object was removed just now.
 pub fn tell(namespace: &Namespace, store: &Store, replica: ReplicaId, what: &str) -> Result<bool, NsError> {
     let Some(Named { path, mark }) = namespace.read(|read| named(read, replica.object))? else {
         if store.status(replica).is_ok_and(|status| status.is_none()) {
@@ -30,7 +30,7 @@ pub fn tell(namespace: &Namespace, store: &Store, replica: ReplicaId, what: &str
     Ok(true)
 }
 
-/// A content is as it was written. Should its file be marked as damaged, that is over: it was changed in place since, or the disk mended.
+/// The object is intact. Removes the damage mark of its file, if any: the file was changed in place since, or the disk recovered.
 pub fn whole_again(namespace: &Namespace, replica: ReplicaId) -> Result<(), NsError> {
     let Some(Named { path, mark: Some(mark) }) = namespace.read(|read| named_if_marked(read, replica.object))? else {
         return Ok(());
@@ -55,7 +55,7 @@ fn named(read: &dyn kv::Read, object: ObjectId) -> Result<Option<Named>, NsError
     Ok(Some(Named { path, mark: namespace::xattr_of(read, record.ino, damage_mark::NAME)? }))
 }
 
-/// The same; of nearly all files it is enough to know that they are not marked.
+/// Like `named`, but only for marked files. For nearly all files, one lookup shows that they are not marked.
 fn named_if_marked(read: &dyn kv::Read, object: ObjectId) -> Result<Option<Named>, NsError> {
     let Some(record) = namespace::object_record(read, GroupId::DEFAULT, object)? else { return Ok(None) };
     match namespace::xattr_of(read, record.ino, damage_mark::NAME)? {

@@ -1,8 +1,8 @@
-//! The scrub: a thread of a running node that reads every content from the disk, slowly, again and again, and compares it with its
-//! checksums, so that what rots is known while its source, or another copy, is still there.
+//! The scrub: a thread of a running node. It slowly reads every object from the disk, again and again, and compares it with its checksums. So damage
+//! is noticed while its source, or another replica, still exists.
 //!
-//! What it finds is said once, and the file marked as `weir fsck --repair` marks it. [`Scrub`] is asked and told by `weir scrub`
-//! through the control socket; how far it is survives a restart ([`position`]).
+//! It reports each finding once, and marks the file like `weir fsck --repair`. `weir scrub` controls [`Scrub`] through the control socket. Its
+//! position survives a restart ([`position`]).
 
 mod damage;
 mod pace;
@@ -20,55 +20,55 @@ use position::{Position, Tally};
 use store::{Scrubbed, Scrubber, Store, StoreError};
 use types::{ErrorCode, ReplicaId};
 
-/// How often the position is written while a pass is under way.
+/// How often the position is saved during a pass.
 const KEEP_INTERVAL: Duration = Duration::from_secs(30);
-/// Contents asked for at a time.
+/// Objects read at a time.
 const PAGE: usize = 256;
-/// How long to wait after a failure that concerns no content in particular.
+/// How long to wait after an error that does not concern a single object.
 const PAUSE_AFTER_TROUBLE: Duration = Duration::from_secs(60);
-/// No longer than this between two looks at the time of day, which may be set.
+/// The longest time between two looks at the clock, which may be changed.
 const LOOK: Duration = Duration::from_secs(3600);
 
-/// How the scrub is to be done.
+/// The configuration of the scrub.
 #[derive(Clone, Copy, Debug)]
 pub struct ScrubConfig {
-    /// Bytes a second; 0: none is begun by itself.
+    /// Bytes per second; 0: no pass starts by itself.
     pub rate: u64,
-    /// From the beginning of one pass to that of the next.
+    /// From the start of one pass to the start of the next.
     pub period: Duration,
-    /// When the data directory was made, in seconds since 1970: the first pass is due a period later.
+    /// When the data directory was created, in seconds since 1970. The first pass is due a period later.
     pub created: u64,
 }
 
-/// What the scrub is at.
+/// The state of the scrub.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Status {
     /// A pass is under way.
     pub running: bool,
-    /// Bytes a second; 0: off.
+    /// Bytes per second; 0: off.
     pub rate: u64,
     /// Seconds from one pass to the next.
     pub period: u64,
-    /// The number of the pass under way, or of the last one; 0: there was none.
+    /// The number of the present pass, or of the last one; 0: there was none.
     pub pass: u64,
-    /// When the next one begins, in seconds since 1970; none: not by itself.
+    /// When the next pass begins, in seconds since 1970; none: no pass begins by itself.
     pub due: Option<u64>,
-    /// The pass under way.
+    /// The present pass.
     pub current: Option<serde_json::Value>,
-    /// The last one that came to its end.
+    /// The last pass that ended.
     pub last: Option<serde_json::Value>,
-    /// Why it does not go on, if so.
+    /// Why it is paused, if it is.
     pub trouble: Option<String>,
 }
 
-/// What the thread works on.
+/// The store, the namespace and the configuration of the thread.
 struct Work {
     store: Arc<Store>,
     namespace: Arc<Namespace>,
     config: ScrubConfig,
 }
 
-/// What is told to the thread, and what it tells.
+/// Messages to the thread, and its state.
 #[derive(Default)]
 struct ScrubControl {
     stop: bool,
@@ -85,7 +85,7 @@ struct Shared {
     changed: Condvar,
     config: ScrubConfig,
     disk: Arc<dyn Disk>,
-    /// Held while the position is kept, so that no older one comes after a newer one.
+    /// Held while the position is saved, so that an older one never replaces a newer one.
     keeping: Mutex<()>,
 }
 
@@ -99,9 +99,9 @@ pub struct Scrub {
 enum Stopped {
     /// The node stops.
     ByNode,
-    /// Somebody asked for it.
+    /// An operator has ended the pass.
     ByHand,
-    /// Something failed that no single content is to blame for.
+    /// An error that does not concern a single object.
     Trouble(String),
 }
 
@@ -123,7 +123,7 @@ impl Scrub {
         let work = Work { store, namespace, config };
         let thread = std::thread::Builder::new().name("scrub".into()).stack_size(512 << 10);
         let thread = thread.spawn(move || {
-            // It only looks: a bug in it is no reason to stop serving.
+            // The scrub only reads. A bug in it is no reason to stop serving.
             let run = std::panic::AssertUnwindSafe(|| inner.run(&work));
             if std::panic::catch_unwind(run).is_err() {
                 tracing::error!("the scrub has ended by a panic; it begins again with the next start");
@@ -133,7 +133,7 @@ impl Scrub {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Ends it; how far it was is kept.
+    /// Stops the thread, and saves its position.
     pub fn stop(&self) {
         self.shared.desk().stop = true;
         self.shared.changed.notify_all();
@@ -144,10 +144,11 @@ impl Scrub {
         }
     }
 
-    /// Begins a pass, or goes on with the one under way; `rate`: at so many bytes a second. It is under way when this returns.
+    /// Starts a pass, or continues the present one. `rate`: its bytes per second. The pass is under way when this returns.
     ///
     /// # Errors
-    /// In words, if it is not said how fast, neither here nor in the configuration.
+    ///
+    /// A message, if neither the call nor the configuration sets a rate.
     pub fn now(&self, rate: Option<u64>) -> Result<(), String> {
         let mut desk = self.shared.desk();
         let rate = rate.or(desk.rate);
@@ -164,7 +165,7 @@ impl Scrub {
         Ok(())
     }
 
-    /// Ends the pass under way, as if it had come to its end: the next one comes when it is due. That is kept when this returns.
+    /// Ends the present pass as if it were finished: the next one comes when it is due. The result is saved when this returns.
     pub fn give_up(&self) {
         let mut desk = self.shared.desk();
         let Some((tally, _)) = desk.position.current else { return };
@@ -176,7 +177,7 @@ impl Scrub {
         tracing::info!("scrub: the pass was ended by hand");
     }
 
-    /// What it is at.
+    /// The state of the scrub.
     #[must_use]
     pub fn status(&self) -> Status {
         let desk = self.shared.desk();
@@ -196,7 +197,7 @@ impl Scrub {
 }
 
 impl ScrubConfig {
-    /// When the next pass is due; `None`: not by itself.
+    /// When the next pass is due; `None`: no pass begins by itself.
     fn due(&self, position: &Position) -> Option<u64> {
         let last = position.last.map_or(self.created, |last| last.began);
         (self.rate > 0).then(|| last.saturating_add(self.period.as_secs()))
@@ -208,7 +209,7 @@ impl Shared {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for up to `patience`, or until somebody says something. True: go on.
+    /// Waits for up to `patience`, or until the control changes.
     fn rest<'a>(&'a self, desk: MutexGuard<'a, ScrubControl>, patience: Duration) -> MutexGuard<'a, ScrubControl> {
         self.changed.wait_timeout(desk, patience).unwrap_or_else(PoisonError::into_inner).0
     }
@@ -216,7 +217,7 @@ impl Shared {
     fn run(&self, work: &Work) {
         while self.wait_for_a_pass(work) {
             let mut trouble = None;
-            // Of one pass: it takes memory, and has files open.
+            // A scrubber for each pass, because it takes memory and keeps files open.
             match self.pass(work, &mut Scrubber::default()) {
                 Ok(()) => {}
                 Err(Stopped::ByNode) => break,
@@ -277,7 +278,7 @@ impl Shared {
         self.keep();
     }
 
-    /// One pass, from where it stands to its end.
+    /// Runs one pass from its present position to its end.
     fn pass(&self, work: &Work, scrubber: &mut Scrubber) -> Result<(), Stopped> {
         let mut pace = Pace::default();
         let mut kept = Instant::now();
@@ -346,7 +347,7 @@ impl Shared {
         Err(stopped.unwrap_or(Stopped::ByNode))
     }
 
-    /// After `bytes` were read: rests as long as is due. Says if the pass is not to go on.
+    /// Rests for as long as necessary after `bytes` were read. Returns a reason if the pass must stop.
     fn pause(&self, pace: &mut Pace, bytes: u64, took: Duration) -> Option<Stopped> {
         let mut desk = self.desk();
         match desk.at() {
@@ -373,7 +374,7 @@ impl Shared {
 }
 
 impl ScrubControl {
-    /// Begins a pass if none is under way, and gives its number.
+    /// Starts a pass if none is under way, and returns its number.
     fn begin(&mut self, now: u64) -> Option<u64> {
         let Position { pass, current, .. } = &mut self.position;
         if current.is_some() {
@@ -384,14 +385,14 @@ impl ScrubControl {
         Some(*pass)
     }
 
-    /// The pass under way is over.
+    /// Ends the present pass.
     fn end(&mut self, tally: Tally) {
         self.position.current = None;
         self.position.last = Some(Tally { ended: seconds_now(), ..tally });
         self.rate = None;
     }
 
-    /// How far the thread's pass is.
+    /// The position of the thread's pass.
     fn at(&mut self) -> Result<&mut (Tally, Option<ReplicaId>), Stopped> {
         match self.stopped() {
             Some(stopped) => Err(stopped),
@@ -413,7 +414,7 @@ enum Looked {
     Damaged,
 }
 
-/// A content is not as it was written, or could not be looked at.
+/// Handles the error of an object that is damaged or could not be read.
 fn found(work: &Work, replica: ReplicaId, error: &StoreError) -> Result<Looked, Stopped> {
     let concerns_it = !matches!(error, StoreError::Index(_))
         && matches!(error.code(), ErrorCode::Checksum | ErrorCode::Damaged | ErrorCode::Io | ErrorCode::NotFound);

@@ -1,12 +1,12 @@
-//! How fast the scrub may go: decisions without a clock.
+//! The speed of the scrub: decisions without a clock.
 
 use std::time::Duration;
 
-/// Rests shorter than this are saved up: a sleep is not more exact.
+/// Shorter rests are saved up, because a sleep is not more exact.
 const SHORTEST_REST: Duration = Duration::from_millis(20);
 
-/// Says how long to rest, so that never more than a rate is read over time, and the disk is left to others at least as long as it was kept:
-/// when they keep it busy, each reading takes longer, and so does the rest after it.
+/// Decides how long to rest. Over time the scrub never exceeds its rate. After each read it leaves the disk to others for at least as long. When
+/// others keep the disk busy, each read takes longer, and so does the rest after it.
 #[derive(Default, Debug)]
 pub struct Pace {
     missing: Duration,
@@ -30,14 +30,14 @@ fn at_rate(bytes: u64, rate: u64) -> Duration {
 mod tests {
     use super::*;
 
-    /// What reading `steps` of `bytes` takes in all, each keeping the disk for `took`.
+    /// The whole time for reading `steps` of `bytes`, each using the disk for `took`.
     fn total(steps: u32, bytes: u64, took: Duration, rate: u64) -> Duration {
         let mut pace = Pace::default();
         (0..steps).map(|_| took + pace.rest(bytes, took, rate)).sum()
     }
 
     #[test]
-    fn a_rate_is_held_by_large_and_by_small_steps() {
+    fn rate_is_kept_by_large_and_small_steps() {
         let quick = Duration::from_micros(30);
         for bytes in [4096, 100_000, 1 << 20] {
             let steps = u32::try_from((64 << 20) / bytes).unwrap();
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_disk_is_left_to_others_for_half_of_the_time() {
+    fn busy_disk_is_left_to_others_half_of_the_time() {
         let slow = Duration::from_millis(100);
         assert_eq!(total(10, 1 << 20, slow, u64::MAX), 20 * slow);
     }

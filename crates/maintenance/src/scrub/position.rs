@@ -1,4 +1,4 @@
-//! How far the scrub has come: a small file beside the contents, so that a restart does not begin again.
+//! The position of the scrub: a small file beside the objects, so that a restart does not begin again.
 
 use disk::{Access, Disk, DiskError, OpenOptions};
 use types::{Crc32c, ObjectId, ReplicaId, ReplicaIndex};
@@ -7,31 +7,31 @@ use types::{Crc32c, ObjectId, ReplicaId, ReplicaIndex};
 pub const FILE: &str = "store/SCRUB";
 const TEXT_MAX: usize = 1024;
 
-/// What a pass has looked at.
+/// The counts of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Tally {
     /// When it began, in seconds since 1970.
     pub began: u64,
-    /// When it ended; 0: it has not.
+    /// When it ended; 0: it has not ended.
     pub ended: u64,
-    /// Contents that were read and are whole.
+    /// Objects that were read and are intact.
     pub whole: u64,
-    /// Contents that were being written or changed, and were left out.
+    /// Objects with an open write, which were left out.
     pub busy: u64,
-    /// Contents that are not on the disk as they were written.
+    /// Damaged objects.
     pub damaged: u64,
     /// Bytes read.
     pub bytes: u64,
 }
 
-/// What the file says.
+/// The values in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Position {
     /// The number of the pass, from 1; 0: there was none.
     pub pass: u64,
-    /// The pass under way, and the last content that it has looked at.
+    /// The present pass, and the last object that it has checked.
     pub current: Option<(Tally, Option<ReplicaId>)>,
-    /// The last pass that came to its end.
+    /// The last pass that ended.
     pub last: Option<Tally>,
 }
 
@@ -86,7 +86,7 @@ impl Position {
         (position.to_text() == text).then_some(position)
     }
 
-    /// Reads the file. Without it, or if it does not read as we wrote it, nothing is known: the pass begins again.
+    /// Reads the file. If it is missing or cannot be decoded, the pass begins again.
     pub fn read(disk: &dyn Disk) -> Result<Self, DiskError> {
         if disk.len_of(FILE)?.is_none() {
             return Ok(Self::default());
@@ -100,7 +100,7 @@ impl Position {
         }))
     }
 
-    /// Writes the file anew; durable when it returns.
+    /// Replaces the file. It is durable when this returns.
     pub fn write(&self, disk: &dyn Disk) -> Result<(), DiskError> {
         disk::replace_file(disk, FILE, self.to_text().as_bytes())
     }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_nothing_else() {
+    fn position_reads_back_and_damaged_ones_are_ignored() {
         let temp = tempfile::tempdir().unwrap();
         let disk = disk::RealDisk::open(temp.path()).unwrap();
         disk.create_dir_all("store").unwrap();

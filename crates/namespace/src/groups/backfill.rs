@@ -1,4 +1,5 @@
-//! Another store takes a member's place in a group: it joins, is owed page by page what was there before, and when it has all, the other one leaves.
+//! A store replaces a member of a group. It joins, then the objects that existed before are recorded page by page as missing replicas. When it has
+//! all of them, the other member leaves.
 
 use kv::Txn;
 use types::{Group, GroupId, Member, ObjectId, Placement, StoreId};
@@ -11,60 +12,62 @@ use crate::{
     writers_page,
 };
 
-/// Contents that one change takes on.
+/// Objects that one page holds.
 const PAGE: usize = 256;
-/// Of those that a member which leaves was owed, so many pages are forgiven with that; the rest is by and by ([`ForgiveMissingReplica`]). One change holds no more.
+/// When a member leaves, one change forgives this many pages of its missing replicas: more do not fit into it. Later changes forgive the rest
+/// ([`ForgiveMissingReplica`]).
 const FORGIVEN_PAGES: usize = 32;
 
-/// A store joins a group, in the place of a member that is to leave it. That one stays until the new one has all ([`LeaveGroup`]).
+/// A store joins a group and replaces a member. That member stays until the new one has everything ([`LeaveGroup`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JoinGroup {
     /// The group.
     pub group: GroupId,
-    /// As it was when this was decided.
+    /// The group's epoch when the caller decided this.
     pub epoch: u32,
-    /// Who joins.
+    /// The store that joins.
     pub store: StoreId,
-    /// Whose place it takes.
+    /// The member that it replaces.
     pub in_place_of: StoreId,
 }
 
-/// A member that joined later is owed the next contents of those that were there before. What is owed is not held: see [`crate::holders`].
+/// Records the next objects that existed before a member joined as missing replicas of that member. The member does not hold a missing replica: see
+/// [`crate::holders`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackfillMember {
     /// The group.
     pub group: GroupId,
     /// The member.
     pub store: StoreId,
-    /// How many pages of some hundreds of contents, at most [`BackfillMember::PAGES_MAX`].
+    /// The number of pages (some hundred objects each), at most [`BackfillMember::PAGES_MAX`].
     pub pages: usize,
 }
 
 impl BackfillMember {
-    /// Pages of one such change.
+    /// The most pages of one change.
     pub const PAGES_MAX: usize = 16;
 }
 
-/// Nothing of these contents is owed any more to stores that are not in the group.
+/// Forgets the missing replicas of these objects on stores that are not in the group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ForgiveMissingReplica {
     /// The group.
     pub group: GroupId,
-    /// The contents, at most [`ForgiveMissingReplica::OBJECTS_MAX`].
+    /// The objects, at most [`ForgiveMissingReplica::OBJECTS_MAX`].
     pub objects: Vec<ObjectId>,
 }
 
 impl ForgiveMissingReplica {
-    /// Contents of one such change.
+    /// The most objects of one change.
     pub const OBJECTS_MAX: usize = PAGE;
 }
 
-/// A member whose place another one has taken leaves its group. [`NsError::StillNeeded`] until all the others have all that it has.
+/// A replaced member leaves its group. Returns [`NsError::StillNeeded`] until the other members have everything that it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaveGroup {
     /// The group.
     pub group: GroupId,
-    /// Who leaves.
+    /// The store that leaves.
     pub store: StoreId,
 }
 
@@ -90,15 +93,16 @@ pub fn join_group(txn: &mut dyn Txn, ctx: &Context, request: &JoinGroup) -> Resu
     if is_there(request.store).is_some() || group.members.len() >= MEMBERS_MAX {
         return Err(stale(group.group, "the store is a member already, or there are 64"));
     }
-    // Operations are run one after the other: all contents that were opened before have lower numbers, and all that come have higher ones, those with this
-    // member taking part among them. Whatever is written under a lower one and is not there yet is owed to all members when it comes to its end.
+    // Operations run one after the other. So every object opened before has a lower number. Every later object has a higher number, and this member
+    // can be an in-sync replica of it. When an open write with a lower number ends, all members without a replica get a missing replica.
     let since = ctx.ids.next_object()?;
     let joins = Member { store: request.store, since, through: ObjectId(0) };
     if group.members[at].is_current() {
         group.members[at].through = Member::LEAVES;
         group.members.insert(at + 1, joins);
     } else {
-        // It never had all. Somebody else has what it was owed; what was written since it joined may be on it alone.
+        // The replaced member never had everything, so other stores have its missing replicas. But it may be the only store with an object written
+        // since it joined.
         let (number, leaves) = (group.group, request.in_place_of);
         nothing_needs(txn, &group, leaves)?;
         forgive(txn, number, leaves)?;
@@ -119,7 +123,7 @@ pub fn backfill_member(txn: &mut dyn Txn, _ctx: &Context, request: &BackfillMemb
     Ok(())
 }
 
-/// Whether that was all.
+/// Adds one page. Returns whether it was the last one.
 fn fill_page(txn: &mut dyn Txn, number: GroupId, store: StoreId) -> Result<bool, NsError> {
     let mut group = the_group(txn, number)?;
     let at = group.members.iter().position(|member| member.store == store);
@@ -132,7 +136,8 @@ fn fill_page(txn: &mut dyn Txn, number: GroupId, store: StoreId) -> Result<bool,
     let page: Vec<ObjectId> =
         page.into_iter().map(|record| record.object).filter(|object| *object < member.since).collect();
     let all = ObjectId(member.since.0.saturating_sub(1));
-    // Also where there are more, which were all written since it joined; and with the last one of all it counts as current, so that nothing comes after.
+    // The page is also the last if more objects exist, because those were all written since the store joined. After the last one the member counts as
+    // current, and nothing follows.
     let is_last = page.len() < PAGE || page.last() == Some(&all);
     if is_last {
         owe_kept_uploads(txn, number, member)?;
@@ -141,7 +146,7 @@ fn fill_page(txn: &mut dyn Txn, number: GroupId, store: StoreId) -> Result<bool,
     for object in page {
         also_owe(txn, number, object, store)?;
     }
-    // Who the members are has not changed, and so the epoch has not.
+    // The set of members is unchanged, so the epoch stays.
     write_group(txn, &group);
     Ok(is_last)
 }
@@ -155,7 +160,7 @@ fn also_owe(txn: &mut dyn Txn, group: GroupId, object: ObjectId, store: StoreId)
     Ok(())
 }
 
-/// Uploads that could not become visible are contents, too, and are listed elsewhere.
+/// Kept uploads are objects too, but other records list them.
 fn owe_kept_uploads(txn: &mut dyn Txn, group: GroupId, member: &Member) -> Result<(), NsError> {
     let mut after = None;
     loop {
@@ -195,19 +200,20 @@ fn needed(store: StoreId, by: &str) -> NsError {
     NsError::StillNeeded { what: format!("store {store}"), by: by.into() }
 }
 
-/// Others that stay have all of the group that this store has. What it does not have itself, and what nobody has, does not count: nobody gets it from
-/// here. What those are owed that are to go as well does not count either, as who takes their place is owed it; but what is on nobody else keeps this one
-/// until that is so.
+/// Checks that the members that stay have every object of the group that this store has.
+/// - An object that this store or no store has does not count: nobody can copy it from here.
+/// - A missing replica of another member that leaves does not count: the store that replaces that member has a missing replica too.
+/// - But an object that no other store has keeps this store in the group until it is copied.
 fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), NsError> {
     let (group, members) = (group.group, &group.members);
     let mut after = None;
     loop {
         let page = writers_page(txn, after, PAGE)?;
-        // Whose it is nobody knows.
+        // The damaged record may belong to this group.
         if !page.damaged.is_empty() {
             return Err(needed(leaves, "the record of a writer cannot be read"));
         }
-        // What is written becomes a content of the group at its end, and may be on those alone who take part.
+        // The object joins the group when its open write ends, and may exist only on its in-sync replicas.
         let is_there =
             |placement: &Placement| placement.group == group && placement.in_sync.iter().any(|one| one.store == leaves);
         if page.writers.iter().any(|writer| is_there(&writer.placement)) {
@@ -251,8 +257,8 @@ fn nothing_needs(txn: &dyn Txn, group: &Group, leaves: StoreId) -> Result<(), Ns
     }
 }
 
-/// Whether `store`, which goes, has to wait until a content is copied: one of those that go has it, and somebody who stays in the group is owed it. What
-/// one has that was given up keeps that one, and nobody else: it may be lost, and nobody gets it from another one.
+/// Whether `store`, which leaves, must wait until an object is copied. It must if a leaving store has the object and a member that stays misses it.
+/// An object on a store that is removed as lost keeps only that store: it may be gone, and no other store can supply it.
 #[must_use]
 pub fn is_needed(
     members: &[Member],
@@ -268,7 +274,7 @@ pub fn is_needed(
         && members.iter().any(|member| !member.is_leaving() && !goes(member.store) && is_missing(member))
 }
 
-/// Whether a content is on a member that was not given up, so that others will have it by and by.
+/// Whether a store that is not removed as lost has the object, so that the other members get it later.
 #[must_use]
 pub fn is_on_others(
     members: &[Member],
@@ -279,8 +285,8 @@ pub fn is_on_others(
     members.iter().any(|member| !is_lost(member.store) && holds(member, object, missing))
 }
 
-/// Whether a content would be gone with this member: it has it, and of those who would be left nobody has. Who was given up counts for nothing, nor do
-/// others that leave, for one that leaves. Of one that was given up itself it is still known where it was, and it may be there again.
+/// Whether this member has the only replica of an object among the members that would be left. Stores removed as lost do not count. Other leaving
+/// members do not count for a leaving member. The replica of a store removed as lost is still on record, because the store may come back.
 #[must_use]
 pub fn is_alone_with(
     members: &[Member],
@@ -296,8 +302,9 @@ pub fn is_alone_with(
     holds(this, object, missing) && !members.iter().any(|member| is_left(member) && holds(member, object, missing))
 }
 
-/// Whether somebody is left who was not given up, when this member goes: of one whose place was taken those who stay; of one whose place is taken at once,
-/// since it was never given all, somebody who was. What it was given so far it may by now have alone, and nothing that is owed tells of that.
+/// Whether a usable store is left when this member goes. Stores removed as lost never count. For a member that has been replaced, a member that stays
+/// is enough. A member that never had everything is replaced at once. It needs a member that has everything: it may have the only replica of a copied
+/// object, and no missing replica tells of that.
 #[must_use]
 pub fn has_successors(members: &[Member], store: StoreId, is_lost: impl Fn(StoreId) -> bool) -> bool {
     let Some(this) = members.iter().find(|member| member.store == store) else { return true };
@@ -309,8 +316,8 @@ pub fn has_successors(members: &[Member], store: StoreId, is_lost: impl Fn(Store
     }
 }
 
-/// Nothing is owed any more to a store that leaves. To others what was owed still is. That it is still said of some is nobody's concern: who is not in a
-/// group is neither counted on nor given anything of it, and should it come back, it has to be given all.
+/// Forgets the missing replicas of a store that leaves; those of other stores stay. Missing replicas beyond the limit may stay on record for a while.
+/// They do no harm: a store outside the group does not count and gets no copies, and if it joins again it must get everything.
 fn forgive(txn: &mut dyn Txn, group: GroupId, leaves: StoreId) -> Result<(), NsError> {
     let mut after = None;
     for _ in 0..FORGIVEN_PAGES {

@@ -1,4 +1,4 @@
-//! The deletion queue (`Z`), and how what nothing needs any more gets there: an inode, its object, the units of a striped one.
+//! The deletion queue (`Z`), and how unneeded things get into it: an inode, its object, the units of a striped object.
 
 use std::ops::ControlFlow;
 
@@ -10,13 +10,13 @@ use crate::planted::{self, Bug};
 use crate::tree::node::locate;
 use crate::{Content, Context, FileState, Inode, Kind, NsError, OpTag, Operation, Read, keys, stripe_of};
 
-/// Whom to ask, if that is not the only group of a single node. Who does not know it would ask the wrong one.
+/// The group to ask, if it is not the only group of a single node. A reader that does not know it would ask the wrong stores.
 const TAG_GROUP: u8 = 0x80;
 
-/// A object whose replicas are to be deleted.
+/// An object whose replicas the stores must delete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DueDeletion {
-    /// Its place in the queue: when it was queued.
+    /// Its position in the queue: the time when it was queued.
     pub seq: Timestamp,
     /// The object.
     pub object: ObjectId,
@@ -24,7 +24,7 @@ pub struct DueDeletion {
     pub group: GroupId,
 }
 
-/// Queues the deletion of a object that nothing needs; of a striped one, those of its units.
+/// Queues the deletion of an unneeded object; for a striped object, the deletion of its units.
 pub(crate) fn queue(txn: &mut dyn Txn, ctx: &Context, group: GroupId, object: ObjectId) -> Result<(), NsError> {
     if group == GroupId::STRIPED {
         return drop_units(txn, ctx, object);
@@ -32,7 +32,7 @@ pub(crate) fn queue(txn: &mut dyn Txn, ctx: &Context, group: GroupId, object: Ob
     let mut out = Encoder::new(1 + 11);
     if group != GroupId::DEFAULT {
         out.tag_u64(TAG_GROUP, group.0);
-        // Nobody is owed a copy of what goes.
+        // A deleted object has no missing replicas.
         txn.delete(&keys::missing(group, object));
     }
     if !planted::is(Bug::ForgetTheDeletion) {
@@ -58,14 +58,14 @@ pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<DueDeletion, NsError> {
     Ok(DueDeletion { seq, object, group })
 }
 
-/// An inode gives up its object: its record goes, and its deletion is queued unless a writer or somebody else needs it.
-/// Answers the object if it was queued.
+/// An inode drops its object. Deletes the object's record and queues its deletion, unless a writer or another referrer needs it. Returns the object
+/// if it was queued.
 pub(crate) fn release_object(txn: &mut dyn Txn, ctx: &Context, content: &Content) -> Result<Option<ObjectId>, NsError> {
     if !matches!(content.state, FileState::Open(_)) {
         txn.delete(&keys::object(content.group, content.object));
     }
     if matches!(content.state, FileState::Open(_) | FileState::Updating(_)) {
-        return Ok(None); // its writer's end queues it
+        return Ok(None); // the end of its writer queues it
     }
     if content.shared && is_referred(txn, content.object)? {
         return Ok(None); // the last referrer queues it
@@ -74,7 +74,7 @@ pub(crate) fn release_object(txn: &mut dyn Txn, ctx: &Context, content: &Content
     Ok(Some(content.object))
 }
 
-/// Takes away an inode without names and holders: its record, its attributes, its claim on its object.
+/// Deletes an inode that has no names and no holders: its record, its attributes, and its reference to its object.
 pub(crate) fn drop_inode(txn: &mut dyn Txn, ctx: &Context, inode: &Inode) -> Result<Option<ObjectId>, NsError> {
     txn.delete(&keys::inode(inode.ino));
     if inode.xattrs > 0 {
@@ -86,7 +86,7 @@ pub(crate) fn drop_inode(txn: &mut dyn Txn, ctx: &Context, inode: &Inode) -> Res
     }
 }
 
-/// A striped content goes, and its units with it. One that is being written goes when its writer has ended.
+/// Drops the units of a striped object. A unit with an open write goes when that ends.
 pub(crate) fn drop_units(txn: &mut dyn Txn, ctx: &Context, object: ObjectId) -> Result<(), NsError> {
     let Some(record) = stripe_of(txn, object)? else { return Ok(()) };
     txn.delete(&keys::stripe(object));
@@ -98,7 +98,7 @@ pub(crate) fn drop_units(txn: &mut dyn Txn, ctx: &Context, object: ObjectId) -> 
     Ok(())
 }
 
-/// Whether somebody but its inode needs the object (`F`).
+/// Whether anything besides its inode refers to the object (`F`).
 fn is_referred(read: &dyn Read, object: ObjectId) -> Result<bool, NsError> {
     let prefix = keys::referrers(object);
     let mut any = false;
@@ -109,7 +109,7 @@ fn is_referred(read: &dyn Read, object: ObjectId) -> Result<bool, NsError> {
     Ok(any)
 }
 
-/// The oldest `limit` entries after `after`.
+/// Returns the oldest `limit` entries after `after`.
 pub fn due_deletions(read: &dyn Read, after: Option<DueDeletion>, limit: usize) -> Result<Vec<DueDeletion>, NsError> {
     let mut start = match after {
         None => b"Z".to_vec(),
@@ -132,10 +132,10 @@ pub fn due_deletions(read: &dyn Read, after: Option<DueDeletion>, limit: usize) 
     bad.map_or(Ok(found), Err)
 }
 
-/// The stores have deleted these; at most 1,024 at a time.
+/// The stores have deleted these objects; at most 1,024 at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeletionDone {
-    /// Which.
+    /// The finished entries.
     pub done: Vec<DueDeletion>,
 }
 

@@ -1,4 +1,4 @@
-//! Groups of stores (`G`), as they are kept.
+//! The records of groups of stores (`G`).
 
 use kv::{Read, Txn};
 use types::{Group, GroupId, Member, ObjectId, StoreId};
@@ -7,10 +7,10 @@ use crate::codec::{BadValue, Decoder, Encoder};
 use crate::scan::scan_numbers;
 use crate::{NsError, keys};
 
-/// Stores of one group.
+/// The most stores of one group.
 pub(crate) const MEMBERS_MAX: usize = 64;
 
-/// A group as it is.
+/// The record of a group.
 pub fn group(read: &dyn Read, group: GroupId) -> Result<Option<Group>, NsError> {
     let key = keys::group(group);
     read.get(&key)?.map(|value| decode_group(group, &value).map_err(|bad| bad.at(&key))).transpose()

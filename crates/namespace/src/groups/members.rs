@@ -17,23 +17,23 @@ pub const ADDRESS_MAX: usize = 255;
 /// `M`: a node of the cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberEntry {
-    /// Its number, which no other ever gets.
+    /// Its number, which no other node ever gets.
     pub node: NodeId,
-    /// What it is for, as bits.
+    /// Its roles, as bits.
     pub roles: u8,
-    /// How people call it.
+    /// Its name for people.
     pub name: String,
     /// The public key that it joined with.
     pub key: [u8; 32],
     /// When it joined.
     pub joined: Timestamp,
-    /// Where nodes reach it, as it said last.
+    /// The addresses for other nodes, as the node reported them last.
     pub for_nodes: Vec<String>,
-    /// Where clients reach it.
+    /// The addresses for clients.
     pub for_clients: Vec<String>,
 }
 
-/// A node of the cluster.
+/// The record of a node.
 pub fn member(read: &dyn Read, node: NodeId) -> Result<Option<MemberEntry>, NsError> {
     get(read, &keys::member(node), |value| decode_member(node, value))
 }

@@ -1,6 +1,6 @@
-//! Who belongs to a cluster: nodes join it, get addresses, and are removed. What a key or a role means is not known here.
+//! Membership of a cluster: nodes join, report addresses, and are removed. This module does not interpret keys and roles.
 //!
-//! All of this is the administrator's; nodes come here through a manager, which is.
+//! Only the administrator may make these changes. Nodes come here through a manager, which acts as the administrator.
 
 use kv::Txn;
 use types::NodeId;
@@ -12,56 +12,57 @@ use crate::groups::registry::{administrator, get};
 use crate::groups::tokens::put_token;
 use crate::{Context, MemberEntry, NsError, TokenEntry, keys, member, token};
 
-/// The number of the manager that a cluster begins with.
+/// The number of the first manager of a cluster.
 pub const FIRST_NODE: NodeId = NodeId(1);
 
-/// The mark of the next number of a node.
+/// The mark that holds the next node number.
 const MARK: &[u8] = b"nodes";
 
-/// Lets a node in: marks the token as used by its key, and gives it the next number. The same key gets the same number again.
+/// Lets a node join: marks the token as used by the node's key, and gives the node the next number. The same key gets the same number again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JoinNode {
-    /// The token, as it was when it was found good. If it is not so any more the request is [`NsError::Stale`]: read and judge again.
+    /// The token as it was when the caller verified it. If its record has changed since, the request fails with [`NsError::Stale`]: read and verify
+    /// it again.
     pub token: TokenEntry,
-    /// What the node is for, as bits.
+    /// The roles of the node, as bits.
     pub roles: u8,
-    /// How people call it.
+    /// Its name for people.
     pub name: String,
     /// Its public key.
     pub key: [u8; 32],
 }
 
-/// The manager that the cluster begins with is a member of it, too, with [`FIRST_NODE`]. Said again, the present name and key are kept.
+/// Makes the first manager a member of the cluster, with [`FIRST_NODE`]. A repeated request updates its roles, name and key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundCluster {
-    /// What it is for, as bits.
+    /// Its roles, as bits.
     pub roles: u8,
-    /// How people call it.
+    /// Its name for people.
     pub name: String,
     /// Its public key.
     pub key: [u8; 32],
 }
 
-/// A node says where it is.
+/// A node reports its addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetAddresses {
-    /// Which.
+    /// The node.
     pub node: NodeId,
-    /// Where nodes reach it.
+    /// The addresses for other nodes.
     pub for_nodes: Vec<String>,
-    /// Where clients reach it.
+    /// The addresses for clients.
     pub for_clients: Vec<String>,
 }
 
-/// Forgets a node: it is let in no more. Its number is not given out again. Its era stays known, and so do its stores: the node that brings one of them
-/// back has that from then on.
+/// Removes a node: it may not log in again. Its number is never handed out again. Its boot generation and its stores stay on record. If another node
+/// brings one of the stores back, the store belongs to that node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoveMember {
-    /// Which.
+    /// The node.
     pub node: NodeId,
 }
 
-/// See [`JoinNode`]. [`NsError::Stale`] if the token is not as it was read any more; [`NsError::NotFound`] if the node that has used it was removed.
+/// See [`JoinNode`]. [`NsError::Stale`] if the token has changed since it was read; [`NsError::NotFound`] if the node that used it was removed.
 pub fn join_node(txn: &mut dyn Txn, ctx: &Context, request: &JoinNode) -> Result<NodeId, NsError> {
     administrator(ctx)?;
     check_name(&request.name)?;
@@ -125,7 +126,8 @@ pub fn set_addresses(txn: &mut dyn Txn, ctx: &Context, request: &SetAddresses) -
 pub fn remove_member(txn: &mut dyn Txn, ctx: &Context, request: &RemoveMember) -> Result<(), NsError> {
     administrator(ctx)?;
     must_be_member(txn, request.node)?;
-    // What is known of its kernel's runs stays: nobody else is given the number of one, and its stores may have forgotten something in no other.
+    // The boot generation stays on record. The number is never given to another node. Its stores can have forgotten bytes only in a boot of this
+    // node.
     txn.delete(&keys::member(request.node));
     Ok(())
 }
@@ -138,7 +140,7 @@ fn check_name(name: &str) -> Result<(), NsError> {
     }
 }
 
-/// A number that no node ever had.
+/// Takes a number that no node ever had.
 fn next_node(txn: &mut dyn Txn) -> Result<NodeId, NsError> {
     let key = keys::mark(MARK);
     let next = get(txn, &key, |value| {

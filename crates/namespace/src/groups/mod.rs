@@ -1,4 +1,4 @@
-//! Where contents are in a cluster: nodes, stores and groups of stores, what is dealt out or missing, and what is to be deleted.
+//! Locations of objects in a cluster: nodes, stores and groups of stores; stripes, missing replicas and queued deletions.
 
 pub(crate) mod backfill;
 pub(crate) mod deletion;

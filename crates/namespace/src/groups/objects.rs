@@ -1,4 +1,4 @@
-//! Which objects are there (`B`), by the groups of stores that hold them.
+//! The records of existing objects (`B`), by the groups of stores that hold them.
 
 use kv::Txn;
 use types::{GroupId, Ino, ObjectId};
@@ -7,14 +7,14 @@ use crate::codec::{BadValue, Decoder, Encoder};
 use crate::scan::collect;
 use crate::{Content, NsError, Read, keys};
 
-/// `B`: a committed (or interrupted and visible) object; by these a group's objects are enumerated.
+/// `B`: a committed object, or an interrupted one that is visible. These records list a group's objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectRecord {
     /// The group of stores.
     pub group: GroupId,
     /// The object.
     pub object: ObjectId,
-    /// The inode whose content it is.
+    /// The inode that points to it.
     pub ino: Ino,
     /// Length in bytes.
     pub len: u64,
@@ -54,7 +54,7 @@ pub(crate) fn object_of(ino: Ino, content: &Content, epoch: u32) -> ObjectRecord
     }
 }
 
-/// The objects of `group` in order after `after`, at most `limit`: for audits of stores.
+/// The objects of `group` in order after `after`, at most `limit`. Audits of stores use it.
 pub fn objects(
     read: &dyn Read,
     group: GroupId,

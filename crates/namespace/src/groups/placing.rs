@@ -1,4 +1,4 @@
-//! Where contents are, in a cluster: groups of stores (`G`), copies that are owed (`O`), nodes (`N`), and who takes part in a writing (in `W`).
+//! Locations of objects in a cluster: groups of stores (`G`), missing replicas (`O`), nodes (`N`), and the in-sync replicas of open writes (in `W`).
 
 use std::collections::BTreeSet;
 
@@ -25,96 +25,97 @@ const WHOLE_OBJECT: ReplicaIndex = ReplicaIndex(0);
 /// Store u64, shard u16.
 const MISSING_REPLICA_BYTES: usize = 10;
 
-/// Makes a group, or changes its members: the epoch is one more than that of the group as it is (0: there is none).
+/// Makes a group, or changes its members. The epoch must be one above the group's current epoch (0 if it does not exist).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PutGroup {
-    /// As it shall be.
+    /// The new record of the group.
     pub group: Group,
 }
 
-/// Keeps what is known of a node.
+/// Stores the record of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PutNode {
-    /// All of it.
+    /// The whole record.
     pub record: NodeRecord,
 }
 
-/// Changes who takes part in a writing. Nobody can be added that way: it would not have what was written before.
+/// Changes the in-sync replicas of an open write. The request cannot add a replica, because a new one would lack the earlier bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetInSyncReplicas {
     /// The writer.
     pub writer: WriterToken,
-    /// Those who go on, its primary first; each is one of those before. Unless another one takes over the primary stays the same, and is the store that
-    /// says so: whoever hands this in has compared that.
+    /// The remaining in-sync replicas, the primary first. Each of them must be in sync already. Unless `takes_over` is set, the primary stays the
+    /// same and must be the store that made the request: the caller has checked that.
     pub in_sync: Vec<InSyncReplica>,
-    /// Another primary takes over: the epoch is raised, and whoever has the lower one is fenced.
+    /// Another primary takes over. The request raises the epoch, which fences every handle with a lower one.
     pub takes_over: bool,
 }
 
-/// [`Commit`] in a cluster: those that take part in the group and do not hold it yet are owed a copy. Asked for twice, it is answered twice.
+/// [`Commit`] in a cluster. Members of the group that do not hold the object yet get a missing replica. A repeated request gets the same answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CommitPlaced {
-    /// What became of the content.
+    /// The result for the object.
     pub commit: Commit,
-    /// The group that the writer was opened in: where a content is looked for whose writing has ended already. As long as it has not, its record says so.
+    /// The group in which the writer was opened. An object whose open write has ended is looked up there. Before that, the writer's record names the
+    /// group.
     pub group: GroupId,
-    /// The store that says so: the writing's primary.
+    /// The store that makes the request: the primary of the open write.
     pub by: StoreId,
-    /// The stores that hold it durably. Of those who do not take part it does not count.
+    /// The stores that hold the object durably. Stores that are not in sync do not count.
     pub holders: Vec<StoreId>,
 }
 
 /// [`Interrupt`] in a cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InterruptPlaced {
-    /// Which writer, and what is kept.
+    /// The writer, and the kept length.
     pub interrupt: Interrupt,
-    /// The store that says so: the writing's primary, or where all who took part have begun anew one of these. `None`: the manager.
+    /// The store that makes the request: the primary. If all in-sync replicas have a new boot generation, any of them. `None`: the manager.
     pub by: Option<StoreId>,
-    /// The stores that hold what is kept. Of those who do not take part it does not count.
+    /// The stores that hold the kept bytes. Stores that are not in sync do not count.
     pub holders: Vec<StoreId>,
 }
 
-/// A store has been given a copy that was owed to it.
+/// A store has received a replica that it missed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CopyDone {
     /// The group.
     pub group: GroupId,
-    /// The content.
+    /// The object.
     pub object: ObjectId,
-    /// Of which state the copy is ([`AtRest::state`]): one of a content that was changed meanwhile pays nothing.
+    /// The state of the copied object ([`AtRest::state`]). A copy of an object that has changed meanwhile does not count.
     pub state: u32,
-    /// Who has it now.
+    /// The store that has it now.
     pub store: StoreId,
 }
 
-/// A content that nobody writes, for those who copy it.
+/// An object without an open write, for repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtRest {
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub len: u64,
-    /// Checksums of the whole; `None`: its writer went away, and nothing is known of it but its length.
+    /// Checksums of the whole object. `None`: its writer went away, and only the length is known.
     pub sums: Option<Sums>,
-    /// It is whole, or was before somebody began to change it in place.
+    /// It is complete, or was complete before an in-place change began.
     pub is_whole: bool,
     /// The epoch of its last writer.
     pub epoch: u32,
-    /// Another one whenever somebody has written it.
+    /// A number that changes with every write to the object.
     pub state: u32,
 }
 
-/// All nodes that were ever heard of, those that were removed as well.
+/// The records of all nodes, including removed ones.
 pub fn nodes(read: &dyn Read) -> Result<Vec<NodeRecord>, NsError> {
     scan_numbers(read, b"N", &keys::end_of(b"N"), usize::MAX, |number, _, value| decode_node(NodeId(number), value))
 }
 
-/// What is known of a node; `None`: it was never heard of.
+/// The record of a node. `None`: it has none yet.
 fn node(read: &dyn Read, node: NodeId) -> Result<Option<NodeRecord>, NsError> {
     let key = keys::node(node);
     read.get(&key)?.map(|value| decode_node(node, &value).map_err(|bad| bad.at(&key))).transpose()
 }
 
-/// The stores that hold a content: members of its group that were given it and are not owed it. Empty if there is no such group.
+/// The stores that hold an object: members of its group that have received it and do not miss it. Empty if the group does not exist.
 pub fn holders(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Vec<StoreId>, NsError> {
     let Some(group) = self::group(read, group)? else { return Ok(Vec::new()) };
     let missing = missing_of(read, group.group, object)?;
@@ -122,12 +123,12 @@ pub fn holders(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Vec<
     Ok(members.map(|member| member.store).collect())
 }
 
-/// Whether a member holds a content: it was given it, and is not among those that are `missing` it.
+/// Whether a member holds an object: the member has received it and is not in `missing`.
 pub(crate) fn holds(member: &Member, object: ObjectId, missing: &[StoreId]) -> bool {
     member.has(object) && !missing.contains(&member.store)
 }
 
-/// A content as it can be copied, one that is kept hidden too; `None`: somebody writes it, or it is not there.
+/// An object that can be copied, also a hidden one that is kept. `None`: it has an open write, or does not exist.
 pub fn at_rest(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Option<AtRest>, NsError> {
     if let Some(record) = object_record(read, group, object)? {
         let content = stat_ino(read, record.ino)?.content().copied();
@@ -151,14 +152,14 @@ pub fn at_rest(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Opti
     }))
 }
 
-/// The stores of a group that are owed a copy of a content.
+/// The stores of a group that miss a replica of the object.
 pub fn missing_of(read: &dyn Read, group: GroupId, object: ObjectId) -> Result<Vec<StoreId>, NsError> {
     let key = keys::missing(group, object);
     let value = read.get(&key)?;
     Ok(value.map(|value| decode_stores(&value).map_err(|bad| bad.at(&key))).transpose()?.unwrap_or_default())
 }
 
-/// Contents after `after` of which a store of the group is owed a copy, and those stores; at most `limit`.
+/// Objects after `after` with a missing replica on a store of the group, and those stores; at most `limit`.
 pub fn missing(
     read: &dyn Read,
     group: GroupId,
@@ -170,7 +171,7 @@ pub fn missing(
     scan_numbers(read, &start, &end, limit, |_, second, value| Ok((ObjectId(second), decode_stores(value)?)))
 }
 
-/// Contents after `after`, in the order of their groups, of which some store is owed a copy, and those stores; at most `limit`.
+/// Objects after `after`, in the order of their groups, with a missing replica on any store, and those stores; at most `limit`.
 pub fn missing_in_all_groups(
     read: &dyn Read,
     after: Option<(GroupId, ObjectId)>,
@@ -186,7 +187,7 @@ pub fn missing_in_all_groups(
     })
 }
 
-/// See [`PutGroup`]. [`NsError::Stale`] if it has been changed meanwhile, or nothing new is to be put on a store of it.
+/// See [`PutGroup`]. [`NsError::Stale`] if the group has changed meanwhile, or if one of its stores may not get new objects.
 pub fn put_group(txn: &mut dyn Txn, _ctx: &Context, request: &PutGroup) -> Result<(), NsError> {
     let group = &request.group;
     let what = || format!("group {}", group.group);
@@ -199,7 +200,7 @@ pub fn put_group(txn: &mut dyn Txn, _ctx: &Context, request: &PutGroup) -> Resul
     }
     let is_out = |entry: StoreEntry| entry.state != WantedState::Online;
     for member in &group.members {
-        // One that is not on the list any more, as well.
+        // A store that is no longer listed counts as out too.
         if store(txn, member.store)?.is_none_or(is_out) {
             return Err(NsError::Stale { what: what(), why: "a store of it must not be used for new files any more" });
         }
@@ -208,7 +209,7 @@ pub fn put_group(txn: &mut dyn Txn, _ctx: &Context, request: &PutGroup) -> Resul
     Ok(())
 }
 
-/// See [`PutNode`]. [`NsError::NotFound`] if it is not in the cluster.
+/// See [`PutNode`]. [`NsError::NotFound`] if the node is not in the cluster.
 pub fn put_node(txn: &mut dyn Txn, _ctx: &Context, request: &PutNode) -> Result<(), NsError> {
     must_be_member(txn, request.record.node)?;
     let mut out = Encoder::new(21);
@@ -218,8 +219,8 @@ pub fn put_node(txn: &mut dyn Txn, _ctx: &Context, request: &PutNode) -> Result<
     Ok(())
 }
 
-/// See [`SetInSyncReplicas`]. [`NsError::Stale`] if the writer was fenced or has ended, somebody is to take part who does not, or its primary is to be
-/// another one that does not take over; [`NsError::Invalid`] if somebody is to take part twice.
+/// See [`SetInSyncReplicas`]. [`NsError::Stale`] if the writer was fenced or has ended, or if a replica is not in sync. Also if the primary would
+/// change without `takes_over`. [`NsError::Invalid`] if a store is named twice.
 pub fn set_in_sync_replicas(
     txn: &mut dyn Txn,
     _ctx: &Context,
@@ -259,7 +260,8 @@ fn must_be_primary(writer: &WriterRecord, store: Option<StoreId>) -> Result<(), 
     Err(NsError::Stale { what: format!("object {:016x}", writer.object.0), why })
 }
 
-/// Whether all who took part have begun anew since, or were given up: nobody has surely kept all that was acknowledged, and each of them has what was synced.
+/// Whether every in-sync replica has a new boot generation or is removed as lost. Then no store is certain to have all acknowledged bytes, and each
+/// one has the synced bytes.
 fn have_all_begun_anew(read: &dyn Read, writer: &WriterRecord) -> Result<bool, NsError> {
     for one in &writer.placement.in_sync {
         let entry = store(read, one.store)?.filter(|entry| entry.state != WantedState::Lost);
@@ -272,18 +274,18 @@ fn have_all_begun_anew(read: &dyn Read, writer: &WriterRecord) -> Result<bool, N
     Ok(true)
 }
 
-/// Those of `holders` that took part: nobody else has been given anything of it.
+/// The in-sync replicas among `holders`. No other store received any of the bytes.
 fn who_took_part(writer: &WriterRecord, holders: &[StoreId]) -> Vec<StoreId> {
     let in_sync = writer.placement.in_sync.iter().map(|one| one.store);
     in_sync.filter(|store| holders.contains(store)).collect()
 }
 
-/// See [`CommitPlaced`]. [`NsError::Stale`] if the writer was fenced or has ended, or who says so is not its primary.
+/// See [`CommitPlaced`]. [`NsError::Stale`] if the writer was fenced or has ended, or if the requesting store is not its primary.
 pub fn commit_placed(txn: &mut dyn Txn, ctx: &Context, request: &CommitPlaced) -> Result<CommitReply, NsError> {
     let token = &request.commit.writer;
     let writer = match current_writer(txn, token) {
         Err(error @ NsError::Stale { .. }) => {
-            // The answer may have been lost.
+            // The first answer may have been lost.
             let record = object_record(txn, request.group, token.object)?;
             let done = record.filter(|done| done.epoch == token.epoch && done.len == request.commit.content.len);
             let done = done.map(|done| CommitReply::Complete { ino: done.ino, replaced: None, upload: None });
@@ -296,7 +298,7 @@ pub fn commit_placed(txn: &mut dyn Txn, ctx: &Context, request: &CommitPlaced) -
     let is_kept = match &reply {
         Ok(CommitReply::Complete { .. }) => true,
         Ok(CommitReply::Unlinked) => false,
-        // Refused, and kept: those who hold it have to be known.
+        // The commit failed but the upload is kept, so its holders must be on record.
         Err(error) => error.keeps_changes(),
     };
     if is_kept {
@@ -305,7 +307,7 @@ pub fn commit_placed(txn: &mut dyn Txn, ctx: &Context, request: &CommitPlaced) -
     reply
 }
 
-/// See [`InterruptPlaced`]. [`NsError::Stale`] if the writer was fenced or has ended, or who says so may not end it.
+/// See [`InterruptPlaced`]. [`NsError::Stale`] if the writer was fenced or has ended, or if the requesting store may not end it.
 pub fn interrupt_placed(
     txn: &mut dyn Txn,
     ctx: &Context,
@@ -339,7 +341,7 @@ pub fn copy_done(txn: &mut dyn Txn, _ctx: &Context, request: &CopyDone) -> Resul
     Ok(())
 }
 
-/// All members are owed a copy that do not hold it.
+/// Records a missing replica for each member that does not hold the object.
 fn owe(txn: &mut dyn Txn, group: GroupId, object: ObjectId, holders: &[StoreId]) -> Result<(), NsError> {
     let members = self::group(txn, group)?.map(|group| group.members).unwrap_or_default();
     let missing: Vec<StoreId> =
@@ -398,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beside_each_missing_replica_its_shard_is_written_and_another_one_than_the_whole_is_refused() {
+    fn missing_replica_records_the_whole_object_shard_and_refuses_others() {
         let kv = kv::MemoryKv::new();
         let stores = [StoreId(0x0102_0304_0506_0708), StoreId(9)];
         kv::transact(&kv, kv::Durability::Synced, move |txn| {

@@ -1,4 +1,4 @@
-//! What the lists of a cluster's nodes, stores and tokens have in common.
+//! What the registries of a cluster's nodes, stores and tokens have in common.
 
 use types::PrincipalId;
 

@@ -1,4 +1,4 @@
-//! The stores of a cluster (`S`), and what the administrator wants of each.
+//! The stores of a cluster (`S`), and the state that the administrator has set for each.
 
 use std::ops::ControlFlow;
 
@@ -11,24 +11,24 @@ use crate::groups::members::must_be_member;
 use crate::groups::registry::{administrator, all, get, text};
 use crate::{Context, NsError, Read, groups, keys, member};
 
-/// Stores of one node, those that it has not brought for long among them.
+/// The most stores of one node, including those that it has not reported for a long time.
 pub const STORES_OF_NODE_MAX: usize = 1024;
 
 const TAG_CLASS: u8 = 0x01;
 
-/// Groups that are read at a time.
+/// Groups read at a time.
 const PAGE: usize = 1024;
 
-/// What the administrator wants of a store.
+/// The state that the administrator has set for a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WantedState {
-    /// It is used.
+    /// The store is in use.
     Online,
-    /// It gives, and takes nothing.
+    /// The store serves reads and gets no new objects.
     ReadOnly,
-    /// It is being emptied.
+    /// The store is draining.
     Draining,
-    /// It is gone for good.
+    /// The store is removed as lost.
     Lost,
 }
 
@@ -43,49 +43,49 @@ impl WantedState {
 /// `S`: a store of the cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreEntry {
-    /// Which.
+    /// The store.
     pub store: StoreId,
     /// The node that has it.
     pub node: NodeId,
-    /// Where it stands.
+    /// Its location.
     pub location: Location,
-    /// What its administrator calls its kind.
+    /// Its class, as the administrator named it.
     pub class: Option<StoreClass>,
-    /// What is wanted of it.
+    /// The state that the administrator has set.
     pub state: WantedState,
 }
 
-/// A node says that it has a store. What is wanted of the store stays as it was. Refused if another node of the cluster has it; whoever has had it
-/// and was removed does not count: the disk has come to another machine, or its machine has joined anew.
+/// A node reports a store. The state set by the administrator stays. The request fails if another member of the cluster has the store. A removed node
+/// does not count: the disk has moved to another machine, or its machine has joined again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PutStore {
-    /// Which.
+    /// The store.
     pub store: StoreId,
     /// The node.
     pub node: NodeId,
-    /// Where it stands.
+    /// Its location.
     pub location: Location,
-    /// What its administrator calls its kind.
+    /// Its class, as the administrator named it.
     pub class: Option<StoreClass>,
 }
 
-/// The administrator wants something else of a store.
+/// The administrator sets another state for a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SetStoreState {
-    /// Which.
+    /// The store.
     pub store: StoreId,
-    /// What.
+    /// The new state.
     pub state: WantedState,
 }
 
-/// Forgets a store. Refused as long as a group counts on it.
+/// Removes a store. The request fails while the store is a member of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoveStore {
-    /// Which.
+    /// The store.
     pub store: StoreId,
 }
 
-/// A store of the cluster.
+/// The record of a store.
 pub fn store(read: &dyn Read, store: StoreId) -> Result<Option<StoreEntry>, NsError> {
     get(read, &keys::store(store), |value| decode_store(store, value))
 }
@@ -152,7 +152,7 @@ pub fn remove_store(txn: &mut dyn Txn, ctx: &Context, request: &RemoveStore) -> 
     Ok(())
 }
 
-/// How many stores a node has. Of all that there are no more is looked at than whose they are: there may be thousands.
+/// How many stores a node has. Reads only the node of each record, because there may be thousands.
 pub(crate) fn stores_of(read: &dyn Read, node: NodeId) -> Result<usize, NsError> {
     let mut count = 0;
     read.scan(b"S", &keys::end_of(b"S"), ScanOrder::Ascending, &mut |_, value| {
@@ -177,7 +177,7 @@ fn put_store_entry(txn: &mut dyn Txn, entry: &StoreEntry) {
     txn.put(&keys::store(entry.store), &out.0);
 }
 
-/// Three names and what is between them.
+/// Three names and their separators.
 const LOCATION_BYTES_MAX: usize = 3 * types::LOCATION_NAME_MAX + 2;
 
 pub(crate) fn decode_store(store: StoreId, value: &[u8]) -> Result<StoreEntry, BadValue> {

@@ -1,8 +1,8 @@
-//! Files that are dealt out in chunks over several units (`K`).
+//! Files whose chunks are spread over several units (`K`).
 //!
-//! Each unit is a content like any other: it has an inode (without a name, held by the file), a group, a writer, a place among what is copied,
-//! repaired and deleted. The file itself has a object of no bytes, in a group of no stores ([`GroupId::STRIPED`]), whose record names the units.
-//! What makes it a file is that it becomes complete only when all units are, in a transaction that looks at them, and that they go when it goes.
+//! Each unit is an ordinary object. It has a group, a writer, and an inode without a name, which the file holds. It is copied, repaired and deleted
+//! like any other. The file itself has an empty object in a group without stores ([`GroupId::STRIPED`]); the record of that object names the units.
+//! The file becomes complete only in a transaction that finds all its units complete. The units are deleted together with the file.
 
 use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{ClientIdentity, GroupId, Ino, ObjectId, Placement, PrincipalId, Stripe};
@@ -11,25 +11,25 @@ use crate::codec::{BadValue, Decoder, Encoder};
 use crate::tree::node::locate;
 use crate::{Committed, Content, FileState, Inode, NsError, Read, WriterRecord, keys};
 
-/// How a new content is to be dealt out, and where its units go: as many as the stripe is wide.
+/// The stripe of a new object, and the placement of its units: as many as the stripe is wide.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewStripe {
     /// Width and chunk.
     pub stripe: Stripe,
-    /// Of each unit.
+    /// The placement of each unit.
     pub units: Vec<Placement>,
-    /// Random. Who writes has to know it.
+    /// A random secret that the writer must present.
     pub secret: WriteSecret,
 }
 
-/// `K`: how a content is dealt out.
+/// `K`: the stripe of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StripeRecord {
     /// Width and chunk.
     pub stripe: Stripe,
     /// The inodes of its units, in their order.
     pub units: Vec<Ino>,
-    /// What who writes it, as long as somebody does, has to know.
+    /// The secret that the writer must present, while there is one.
     pub secret: WriteSecret,
 }
 
@@ -54,13 +54,13 @@ impl StripeRecord {
     }
 }
 
-/// How a content is dealt out; `None`: it is not.
+/// The stripe of an object. `None`: the object is not striped.
 pub fn stripe_of(read: &dyn Read, object: ObjectId) -> Result<Option<StripeRecord>, NsError> {
     let key = keys::stripe(object);
     read.get(&key)?.map(|value| StripeRecord::decode(&value).map_err(|bad| bad.at(&key))).transpose()
 }
 
-/// The units of a striped content, in their order, and how it is dealt out.
+/// The units of a striped object in their order, and its stripe.
 pub fn units_of(read: &dyn Read, object: ObjectId) -> Result<(Stripe, Vec<Inode>), NsError> {
     let damaged = |why| NsError::Damaged { key: keys::stripe(object).escape_ascii().to_string(), why };
     let record =
@@ -73,19 +73,20 @@ pub fn units_of(read: &dyn Read, object: ObjectId) -> Result<(Stripe, Vec<Inode>
     Ok((record.stripe, units))
 }
 
-/// Who writes a unit of the file that `principal` writes, as far as the key of the unit's writer is concerned. No client can log in under this name: it is longer than a login has room for.
+/// The principal in the writer key of a unit, when `principal` writes the file. No client can log in under this name: it is longer than a login
+/// allows.
 #[must_use]
 pub fn unit_writer(principal: PrincipalId, object: ObjectId, unit: u8) -> ClientIdentity {
     ClientIdentity { principal, user: format!("stripe {:016x}", object.0), pid: u32::from(unit), host: String::new() }
 }
 
-/// What the units of a content say about it.
+/// What the units of an object say about it.
 pub(crate) struct Units {
     stripe: Stripe,
     lens: Vec<u64>,
-    /// All are complete, and nobody has gone away from one while it was changed.
+    /// All are complete, and no in-place change of one was interrupted.
     are_complete: bool,
-    /// Somebody writes one.
+    /// A unit has an open write.
     pub(crate) are_written: bool,
 }
 
@@ -94,7 +95,7 @@ impl Units {
         let (stripe, units) = units_of(read, object)?;
         let contents: Vec<Content> = units.iter().filter_map(Inode::content).copied().collect();
         let is_written = |content: &Content| matches!(content.state, FileState::Open(_) | FileState::Updating(_));
-        // What was complete stays so when a change of it is interrupted, whatever is missing then: only an end that somebody answers for has checksums.
+        // An interrupted in-place change leaves the state complete, even with missing bytes. Only a proper close records checksums.
         let is_whole = |content: &Content| content.state == FileState::Complete && content.sums.is_some();
         Ok(Self {
             stripe,
@@ -104,14 +105,14 @@ impl Units {
         })
     }
 
-    /// How long the file is, if it is whole.
+    /// The length of the file if it is complete.
     pub(crate) fn whole(&self) -> Option<u64> {
         let len = self.stripe.end_of(&self.lens);
         (self.are_complete && self.stripe.whole_prefix(&self.lens) == len).then_some(len)
     }
 }
 
-/// What is committed of a striped content is what its units have, whatever whoever asks says.
+/// The length of a striped object comes from its units, whatever the request says.
 pub(crate) fn committed(read: &dyn Read, writer: &WriterRecord, asked: Committed) -> Result<Committed, NsError> {
     if writer.placement.group != GroupId::STRIPED {
         return Ok(asked);
@@ -120,11 +121,11 @@ pub(crate) fn committed(read: &dyn Read, writer: &WriterRecord, asked: Committed
         what: format!("object {:016x}", writer.object.0),
         why: "a stripe unit of this file is not complete",
     })?;
-    // Those of the units say nothing about bytes in another order; those of a file of another length nothing about this one.
+    // The units' checksums say nothing about the file's byte order. Checksums for another length do not apply to this file.
     Ok(Committed { len, sums: asked.sums.filter(|_| asked.len == len), ..asked })
 }
 
-/// What is kept of a striped content: all before the first byte that is missing.
+/// The kept length of a striped object: everything before the first missing byte.
 pub(crate) fn kept(read: &dyn Read, writer: &WriterRecord, asked: u64) -> Result<u64, NsError> {
     if writer.placement.group != GroupId::STRIPED {
         return Ok(asked);
@@ -133,18 +134,18 @@ pub(crate) fn kept(read: &dyn Read, writer: &WriterRecord, asked: u64) -> Result
     Ok(units.stripe.whole_prefix(&units.lens))
 }
 
-/// How far the writing of units has come.
+/// How far the units of an object are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnitsWritten {
-    /// Somebody still writes one.
+    /// A unit still has an open write.
     Still,
-    /// All are complete: whoever has written them may be about to say that the file is.
+    /// All are complete. Their writer may be about to complete the file.
     All,
-    /// Nobody writes one any more, and one is not complete: so nobody can make the file complete.
+    /// No unit has an open write and one is not complete, so nobody can complete the file.
     NotAll,
 }
 
-/// How far the writing of the units of this content has come.
+/// How far the units of this object are written.
 pub fn units_written(read: &dyn Read, object: ObjectId) -> Result<UnitsWritten, NsError> {
     let Units { are_complete, are_written, .. } = Units::of(read, object)?;
     Ok(match (are_written, are_complete) {
@@ -154,7 +155,7 @@ pub fn units_written(read: &dyn Read, object: ObjectId) -> Result<UnitsWritten, 
     })
 }
 
-/// Whoever asks for something about a writing knows what its writer was told.
+/// Requires that the caller knows the secret that the writer of the file received.
 pub fn permit_writing(read: &dyn Read, writing: &StripedOpenWrite) -> Result<(), NsError> {
     let object = writing.writer.object;
     match stripe_of(read, object)? {
@@ -162,7 +163,7 @@ pub fn permit_writing(read: &dyn Read, writing: &StripedOpenWrite) -> Result<(),
             let rule = "only the client that has the capability to write it may do this".to_owned();
             Err(NsError::Denied { path: format!("the open write of object {:016x}", object.0), rule })
         }
-        // What is not there can be asked for by anybody.
+        // An object without a stripe record has no secret to check.
         Some(_) | None => Ok(()),
     }
 }

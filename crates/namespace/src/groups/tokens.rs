@@ -1,5 +1,5 @@
-//! Tokens to join a cluster with (`J`). Whether a token is good is judged by who knows, on the record as it was read; the transaction compares that it
-//! still is so.
+//! Tokens with which a node joins a cluster (`J`). The caller verifies a token on the record that it has read. The transaction checks that the record
+//! is unchanged.
 
 use kv::Txn;
 use types::{NodeId, Timestamp};
@@ -10,28 +10,28 @@ use crate::groups::registry::{administrator, bytes_of, get};
 use crate::scan::collect;
 use crate::{Context, NsError, Read, keys};
 
-/// Tokens that are kept at a time.
+/// The most tokens kept at a time.
 pub const TOKENS_MAX: usize = 10_000;
 
-/// A token is forgotten so long after its end: until then who comes with it is told that it has expired.
+/// How long an expired token is kept. Until then, a node that presents it learns that it has expired.
 const TOKENS_KEPT_NANOS: i64 = 30 * 86_400 * 1_000_000_000;
 
 const TAG_USED: u8 = 0x80;
 
-/// `J`: what is kept of a token to join with.
+/// `J`: the record of a join token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenEntry {
-    /// Which it is.
+    /// Its id.
     pub id: [u8; 16],
     /// A hash of its secret.
     pub hash: [u8; 32],
-    /// What a node may become with it, as bits.
+    /// The roles that a node may get with it, as bits.
     pub roles: u8,
     /// When it was made.
     pub made: Timestamp,
-    /// Until when it is good.
+    /// The time when it expires.
     pub expires: Timestamp,
-    /// The node that has joined with it, and its public key.
+    /// The node that joined with it, and its public key.
     pub used: Option<(NodeId, [u8; 32])>,
 }
 
@@ -44,17 +44,17 @@ impl std::fmt::Debug for TokenEntry {
     }
 }
 
-/// Keeps a new token.
+/// Stores a new token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MakeToken {
-    /// What is kept of it.
+    /// Its record.
     pub token: TokenEntry,
 }
 
-/// Forgets a token that nobody has joined with: nobody does any more.
+/// Deletes an unused token, so that no node can join with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoveToken {
-    /// Which.
+    /// The token's id.
     pub id: [u8; 16],
 }
 
@@ -72,7 +72,7 @@ pub fn tokens(read: &dyn Read) -> Result<Vec<TokenEntry>, NsError> {
     })
 }
 
-/// See [`MakeToken`]. Tokens whose end is long over are forgotten with it.
+/// See [`MakeToken`]. The request also deletes tokens that expired long ago.
 pub fn make_token(txn: &mut dyn Txn, ctx: &Context, request: &MakeToken) -> Result<(), NsError> {
     administrator(ctx)?;
     let there = tokens(txn)?;

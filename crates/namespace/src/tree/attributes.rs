@@ -28,7 +28,7 @@ pub struct Chown {
     pub group: Option<PrincipalId>,
 }
 
-/// Sets times explicitly. The owner may.
+/// Sets explicit times. The owner may.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Utimes {
     /// The path.
@@ -49,7 +49,7 @@ fn find_own(txn: &dyn Txn, ctx: &Context, path: &NsPath) -> Result<Located, NsEr
 fn store(txn: &mut dyn Txn, ctx: &Context, mut located: Located) {
     located.inode.ctime = ctx.now;
     match &located.inode.kind {
-        // The entry that points to a directory repeats owner, group and mode.
+        // A directory's entry repeats the owner, group and mode.
         Kind::Directory(dir) => put_directory(txn, ctx, &located.inode, dir),
         _ => located.store(txn, ctx),
     }

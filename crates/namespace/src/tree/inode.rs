@@ -1,4 +1,4 @@
-//! The inode: what a name means.
+//! The inode: the record of a file, directory or link.
 
 use types::{Adler32, Crc32c, GroupId, Ino, ObjectId, PrincipalId, SnapshotEpoch, Timestamp, TreeId};
 
@@ -6,31 +6,30 @@ pub use types::WriterKey;
 
 use crate::Access;
 
-/// The object behind a name.
+/// The record to which a name points.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inode {
     /// Its number.
     pub ino: Ino,
     /// Owner, group and mode.
     pub access: Access,
-    /// Names that it has; 1 for a directory; 0 when it is unlinked and held.
+    /// The number of its names; 1 for a directory; 0 if it is unlinked and held.
     pub nlink: u32,
-    /// When its content changed (of a directory: its entries).
+    /// When its object (of a directory: its entries) changed.
     pub mtime: Timestamp,
     /// When the record changed.
     pub ctime: Timestamp,
     /// When it was made.
     pub btime: Timestamp,
-    /// When it was last read, if somebody set that explicitly; weir does not track reads.
+    /// When it was last read, if somebody set that explicitly. weir does not track reads.
     pub atime: Option<Timestamp>,
-    /// The snapshot epoch in which the record was written last: a snapshot that is older than that needs the record as
-    /// it was before.
+    /// The snapshot epoch of the last write of this record. An older snapshot needs the record as it was before that write.
     pub changed_epoch: SnapshotEpoch,
-    /// Extended attributes that it has.
+    /// The number of its extended attributes.
     pub xattrs: u32,
-    /// Sessions that hold it (mounts), see [`crate::Hold`].
+    /// The number of sessions that hold it (mounts), see [`crate::Hold`].
     pub holders: u32,
-    /// Fields of a later version that may be ignored and are kept as they are.
+    /// Fields of a later version that may be ignored. They are kept as they are.
     pub(crate) extra: Vec<u8>,
     /// What kind of thing it is.
     pub kind: Kind,
@@ -54,43 +53,43 @@ pub struct DirectoryRecord {
     pub parent: Ino,
     /// Its name there; empty for the root.
     pub name: Vec<u8>,
-    /// The tree that it and the files in it belong to.
+    /// The tree to which it and its files belong.
     pub tree: TreeId,
 }
 
-/// A file's content as the namespace knows it.
+/// The object of a file as the namespace knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Content {
     /// The current object.
     pub object: ObjectId,
     /// The group of stores that holds it.
     pub group: GroupId,
-    /// Committed length in bytes; 0 while it is written for the first time; the kept length when interrupted.
+    /// Committed length in bytes. 0 during the first write, the kept length if interrupted.
     pub len: u64,
-    /// Where it is in its life.
+    /// The state of the file.
     pub state: FileState,
     /// Checksums of the whole file, when known.
     pub sums: Option<Sums>,
     /// Counts commits of this inode.
     pub generation: u32,
-    /// Others than this inode need the object (`F` keys say who).
+    /// Other referrers than this inode need the object (`F` keys name them).
     pub shared: bool,
 }
 
-/// Where a file is in its life.
+/// The state of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileState {
-    /// Whole, as closed by its writer.
+    /// Complete: its writer has closed it.
     Complete,
-    /// Being written for the first time.
+    /// Open for its first write.
     Open(WriterKey),
-    /// Whole, and being changed in place.
+    /// Complete, with an in-place change under way.
     Updating(WriterKey),
-    /// Its first writer went away. Who that was lets the same client begin again.
+    /// Its first writer went away. The key lets the same client start again.
     Interrupted(WriterKey),
 }
 
-/// Checksums of a whole file.
+/// Checksums of a complete file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sums {
     /// adler32.
@@ -100,7 +99,7 @@ pub struct Sums {
 }
 
 impl Inode {
-    /// The content, if it is a file.
+    /// The object, if this is a file.
     #[must_use]
     pub fn content(&self) -> Option<&Content> {
         match &self.kind {

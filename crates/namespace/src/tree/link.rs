@@ -13,7 +13,7 @@ use crate::{Context, NsError, OpTag, Operation, Want, keys, permit};
 pub struct Link {
     /// The file.
     pub existing: NsPath,
-    /// Its further name.
+    /// The additional name.
     pub new: NsPath,
 }
 
@@ -41,7 +41,7 @@ pub fn link(txn: &mut dyn Txn, ctx: &Context, request: &Link) -> Result<Ino, NsE
     let ino = file.inode.ino;
     let pointer = encode_pointer(ino);
     if let Place::Entry(parent, name) = &file.place {
-        // The first further name moves the record under `I`; from now on all names are pointers.
+        // The second name moves the record under `I`. From now on all names are pointers.
         txn.put(&keys::dentry(*parent, name), &pointer);
         txn.put(&keys::link(ino, *parent, name), LINK_VALUE);
     }

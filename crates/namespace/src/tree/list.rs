@@ -9,12 +9,12 @@ use crate::tree::node::{Dentry, Dir, decode_dentry, get_record};
 use crate::trees::totals::with_latest_change;
 use crate::{Inode, NsError, keys};
 
-/// One entry.
+/// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListEntry {
     /// Its name.
     pub name: FileName,
-    /// What it is, as [`crate::stat_no_follow`] would say.
+    /// Its inode, as [`crate::stat_no_follow`] returns it.
     pub inode: Inode,
 }
 
@@ -32,10 +32,10 @@ const PAGE_MAX: usize = 65_536;
 /// Entries that [`list_visit`] reads at a time.
 const CHUNK: usize = 1_024;
 
-/// Takes each entry; breaks to end.
+/// Receives each entry; breaks to end.
 type Taking<'a> = &'a mut dyn FnMut(&[u8], Inode) -> Result<ControlFlow<()>, NsError>;
 
-/// Entries as they were read: the names one after the other, and what they mean.
+/// Entries as read: their names in one buffer, and their values.
 #[derive(Default)]
 struct Chunk {
     names: Vec<u8>,
@@ -43,14 +43,14 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Reads up to `limit` entries of `dir` after `after`. Says whether there are more.
+    /// Reads up to `limit` entries of `dir` after `after`. Returns whether more follow.
     fn fill(&mut self, read: &dyn Read, dir: Ino, after: Option<&[u8]>, limit: usize) -> Result<bool, NsError> {
         self.names.clear();
         self.entries.clear();
         let prefix = keys::dentry(dir, b"");
         let mut start = keys::dentry(dir, after.unwrap_or(b"")).to_vec();
         if after.is_some() {
-            start.push(0); // the first key after that one
+            start.push(0); // the first key after `after`
         }
         let (mut more, mut bad) = (false, None);
         read.scan(&start, &keys::end_of(&prefix), ScanOrder::Ascending, &mut |key, value| {
@@ -73,7 +73,7 @@ impl Chunk {
         bad.map_or(Ok(more), Err)
     }
 
-    /// Hands out each entry. Pointers are followed here, outside the scan.
+    /// Passes each entry to `visit`. Follows pointers here, outside the scan.
     fn visit(&mut self, read: &dyn Read, visit: Taking<'_>) -> Result<ControlFlow<()>, NsError> {
         let mut begin = 0;
         for (end, dentry) in self.entries.drain(..) {
@@ -92,8 +92,8 @@ impl Chunk {
     }
 }
 
-/// The entries of directory `dir` after the name `after` (which need not exist any more), at most `limit` (and at most
-/// 65,536). The caller has checked `r` on the directory ([`crate::permit`]).
+/// The entries of directory `dir` after the name `after`, at most `limit` (and at most 65,536). The name `after` need not exist any more. The caller
+/// has checked `r` on the directory ([`crate::permit`]).
 pub fn list(read: &dyn Read, dir: Ino, after: Option<&FileName>, limit: usize) -> Result<ListPage, NsError> {
     let mut chunk = Chunk::default();
     let more = chunk.fill(read, dir, after.map(FileName::as_bytes), limit.min(PAGE_MAX))?;
@@ -105,8 +105,8 @@ pub fn list(read: &dyn Read, dir: Ino, after: Option<&FileName>, limit: usize) -
     Ok(ListPage { entries, more })
 }
 
-/// As [`list`] without building a page: `visit` gets each name and inode in order until it breaks or `limit` is
-/// reached. Says whether there are more.
+/// Like [`list`] without building a page. `visit` gets each name and inode in order until it breaks or `limit` is reached. Returns whether more
+/// follow.
 pub fn list_visit(
     read: &dyn Read,
     dir: Ino,

@@ -1,4 +1,4 @@
-//! Finding and describing what is at a path.
+//! Lookup of the inode at a path.
 
 use kv::Read;
 use types::{Ino, NsPath};
@@ -16,23 +16,23 @@ fn find(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Ino
     }
 }
 
-/// What is at `path`, symbolic links followed (at most 40), with every directory on the way checked for passage.
+/// The inode at `path`. Follows symbolic links (at most 40), and checks `x` on every directory on the way.
 pub fn lookup(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Inode, NsError> {
     find(read, actor, path, Last::Follow)
 }
 
-/// As [`lookup`]; a directory with the times of its entries' latest change.
+/// Like [`lookup`]. For a directory, the times include the latest change of its entries.
 pub fn stat(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Inode, NsError> {
     with_latest_change(read, find(read, actor, path, Last::Follow)?)
 }
 
-/// As [`stat`], but of a symbolic link itself.
+/// Like [`stat`], but does not follow a symbolic link at the end of the path.
 pub fn stat_no_follow(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Inode, NsError> {
     with_latest_change(read, find(read, actor, path, Last::Keep)?)
 }
 
-/// As [`stat`], by number; also of what is unlinked and held. No permission is needed: whoever has the number passed
-/// a check to get it.
+/// Like [`stat`], by number. It also finds an inode that is unlinked and held. It checks no permission: a caller with the number has passed a check
+/// to get it.
 pub fn stat_ino(read: &dyn Read, ino: Ino) -> Result<Inode, NsError> {
     match locate(read, ino)? {
         Some(located) => with_latest_change(read, located.inode),
@@ -40,8 +40,8 @@ pub fn stat_ino(read: &dyn Read, ino: Ino) -> Result<Inode, NsError> {
     }
 }
 
-/// As [`lookup`], of a file that is to be read: `r` is checked, directories are refused, and so is an interrupted file
-/// unless `partial`. A file that is being written is given; its length is the store's to say.
+/// Like [`lookup`], for a file that the caller wants to read. Checks `r`, refuses directories, and refuses an interrupted file unless `partial`. For
+/// a file with an open write, ask the store for the length.
 pub fn open_read(read: &dyn Read, actor: &Actor, path: &NsPath, partial: bool) -> Result<Inode, NsError> {
     let inode = lookup(read, actor, path)?;
     match &inode.kind {

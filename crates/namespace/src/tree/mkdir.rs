@@ -14,7 +14,7 @@ use crate::{Context, NsError, OpTag, Operation, Want, permit};
 pub struct Made {
     /// The directory.
     pub ino: Ino,
-    /// Directories that were made; 0 if all were there (with `parents` only).
+    /// The number of created directories; 0 if all existed (only with `parents`).
     pub made: u32,
 }
 
@@ -23,13 +23,13 @@ pub struct Made {
 pub struct Mkdir {
     /// The path.
     pub path: NsPath,
-    /// Permission bits of what is made.
+    /// Permission bits of the new directories.
     pub mode: u16,
-    /// Make those on the way too, and be content if all are there.
+    /// Also create the missing parents. Succeed if all exist.
     pub parents: bool,
 }
 
-/// Makes one directory; the caller has checked that the name is free.
+/// Creates a directory. The caller has checked that the name is free.
 fn make(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, parent: &Dir, name: &[u8], mode: u16) -> Result<Dir, NsError> {
     permit(&ctx.actor, &parent.access, Want::Write, &|| path.to_string())?;
     permit(&ctx.actor, &parent.access, Want::Pass, &|| path.to_string())?;
@@ -43,7 +43,7 @@ fn make(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, parent: &Dir, name: &[u
     Ok(Dir { ino, access, tree: parent.tree })
 }
 
-/// Makes the missing directories of a way. Names of a link's target may not contain `..` behind what is missing.
+/// Creates the missing directories of a path. A link's target may not contain `..` after a missing name.
 fn make_way<'a>(
     txn: &mut dyn Txn,
     ctx: &Context,
@@ -63,12 +63,12 @@ fn make_way<'a>(
     Ok((dir, made))
 }
 
-/// Walks `path`, making the directories that are missing before its last name.
+/// Walks `path` and creates the missing directories before its last name.
 pub(crate) fn resolve_making(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, last: Last) -> Result<Resolved, NsError> {
     match walk(txn, &ctx.actor, path, last)? {
         Walk::Resolved(resolved) => Ok(resolved),
         Walk::Missing(Missing { dir, name, mut rest }) => {
-            // At least the last name is still to come.
+            // `rest` still has at least the last name.
             let last_name = rest.pop().unwrap_or_default();
             if last_name.is_empty() || last_name == b".." {
                 return Err(NsError::NotFound(path.to_string(), "directory on the way"));
@@ -83,7 +83,7 @@ pub(crate) fn resolve_making(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, la
 /// See [`Mkdir`].
 pub fn mkdir(txn: &mut dyn Txn, ctx: &Context, request: &Mkdir) -> Result<Made, NsError> {
     let path = &request.path;
-    // With `parents` a last symbolic link that leads to a directory counts as one, as with `mkdir -p`.
+    // With `parents`, a symbolic link to a directory at the end of the path counts as a directory, as for `mkdir -p`.
     let last = if request.parents { Last::Follow } else { Last::Keep };
     match walk(txn, &ctx.actor, path, last)? {
         Walk::Missing(missing) if request.parents => {

@@ -1,4 +1,4 @@
-//! The tree of names: directories, files, symbolic links, their attributes, and who may do what.
+//! The tree of names: directories, files, symbolic links, their attributes and permissions.
 
 pub(crate) mod attributes;
 pub(crate) mod inode;

@@ -1,4 +1,4 @@
-//! Reading and writing inodes wherever their records lie: in the entry (one link), or under `I`.
+//! Reading and writing inodes, wherever their records are stored: in the entry (one link), or under `I`.
 
 use std::ops::ControlFlow;
 
@@ -31,18 +31,18 @@ const TAG_HOLDERS: u8 = 0x84;
 const TAG_XATTRS: u8 = 0x85;
 const TAG_ATIME: u8 = 0x01;
 
-/// What an entry (`D`) holds.
+/// The value of an entry (`D`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Dentry {
     /// The record of a file or symbolic link with one link.
     Record(Inode),
-    /// A file or symbolic link whose record lies under `I`.
+    /// A file or symbolic link with its record under `I`.
     Pointer(Ino),
-    /// A directory, with what a walk needs to know of it.
+    /// A directory, with the fields that a walk needs.
     Directory(Dir),
 }
 
-/// A directory as a walk knows it.
+/// The fields of a directory that a walk needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Dir {
     pub ino: Ino,
@@ -59,10 +59,10 @@ impl Dentry {
     }
 }
 
-/// What `I` holds.
+/// The value of an `I` key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum InodeValue {
-    /// The record: a directory, a file with (or once with) several links, or one without any.
+    /// The record: of a directory, of a file that has or had several links, or of an inode without links.
     Record(Inode),
     /// The entry that holds the record.
     Back { parent: Ino, name: Vec<u8> },
@@ -78,7 +78,7 @@ fn decode_access(from: &mut Decoder<'_>) -> Result<Access, BadValue> {
     Ok(Access { mode: from.u16()?, owner: PrincipalId(from.u32()?), group: PrincipalId(from.u32()?) })
 }
 
-/// The record as it is written in `epoch`, whatever epoch it was read with.
+/// Encodes the record as written in `epoch`, whatever its own epoch says.
 pub(crate) fn encode_record(inode: &Inode, epoch: SnapshotEpoch) -> Vec<u8> {
     let mut out = Encoder::new(128);
     out.u8(FORM_RECORD);
@@ -210,7 +210,7 @@ fn decode_record(mut from: Decoder<'_>) -> Result<Inode, BadValue> {
     Ok(Inode { ino, access, nlink, mtime, ctime, btime, atime, changed_epoch, xattrs, holders, extra, kind })
 }
 
-/// The entry of a file or symbolic link whose record lies under `I`.
+/// The entry of a file or symbolic link with its record under `I`.
 pub(crate) fn encode_pointer(ino: Ino) -> Vec<u8> {
     let mut out = Encoder::new(10);
     out.u8(FORM_POINTER);
@@ -278,7 +278,7 @@ pub(crate) fn get_inode_value(read: &dyn Read, ino: Ino) -> Result<Option<InodeV
     read.get(&key)?.map(|value| decode_inode_value(&value).map_err(|bad| bad.at(&key))).transpose()
 }
 
-/// The record that must lie under `I`: a directory's, or that of a file whose entries are pointers.
+/// The record under `I`. It must exist: the inode is a directory, or a file whose entries are pointers.
 pub(crate) fn get_record(read: &dyn Read, ino: Ino) -> Result<Inode, NsError> {
     match get_inode_value(read, ino)? {
         Some(InodeValue::Record(inode)) => Ok(inode),
@@ -298,7 +298,7 @@ pub(crate) fn get_directory(read: &dyn Read, ino: Ino) -> Result<(Inode, Directo
     }
 }
 
-/// Where an inode's record lies.
+/// Where an inode's record is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// In this entry.
@@ -307,7 +307,7 @@ pub(crate) enum Place {
     Own,
 }
 
-/// An inode and where its record lies.
+/// An inode, and where its record is stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Located {
     pub inode: Inode,
@@ -315,7 +315,7 @@ pub(crate) struct Located {
 }
 
 impl Located {
-    /// Writes the record back to where it lies, as changed in this epoch.
+    /// Writes the record back to where it is stored, as changed in this epoch.
     pub(crate) fn store(&self, txn: &mut dyn Txn, ctx: &Context) {
         let record = encode_record(&self.inode, ctx.epoch);
         match &self.place {
@@ -325,7 +325,7 @@ impl Located {
     }
 }
 
-/// Finds an inode by number. `None`: there is none, or no more.
+/// Finds an inode by number. `None`: it does not exist.
 pub(crate) fn locate(read: &dyn Read, ino: Ino) -> Result<Option<Located>, NsError> {
     match get_inode_value(read, ino)? {
         None => Ok(None),
@@ -339,7 +339,7 @@ pub(crate) fn locate(read: &dyn Read, ino: Ino) -> Result<Option<Located>, NsErr
     }
 }
 
-/// The inode that an entry means.
+/// The inode to which an entry points.
 pub(crate) fn locate_entry(read: &dyn Read, dir: Ino, name: &[u8], dentry: Dentry) -> Result<Located, NsError> {
     match dentry {
         Dentry::Record(inode) => Ok(Located { inode, place: Place::Entry(dir, name.to_vec()) }),
@@ -349,7 +349,7 @@ pub(crate) fn locate_entry(read: &dyn Read, dir: Ino, name: &[u8], dentry: Dentr
     }
 }
 
-/// An inode with one link, made now.
+/// A new inode with one link.
 pub(crate) fn new_inode(ctx: &Context, ino: Ino, access: Access, kind: Kind) -> Inode {
     Inode {
         ino,
@@ -367,7 +367,7 @@ pub(crate) fn new_inode(ctx: &Context, ino: Ino, access: Access, kind: Kind) -> 
     }
 }
 
-/// Writes a file's or symbolic link's entry, a new one or one that moves here, and the way back to it.
+/// Writes a file's or symbolic link's entry (new or moved) and the pointer back to it.
 pub(crate) fn put_new(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8], inode: &Inode) {
     txn.put(&keys::dentry(dir, name), &encode_record(inode, ctx.epoch));
     txn.put(&keys::inode(inode.ino), &encode_back(dir, name));
@@ -382,7 +382,7 @@ pub(crate) fn put_directory(txn: &mut dyn Txn, ctx: &Context, inode: &Inode, dir
     }
 }
 
-/// All names of a file whose record lies under `I`.
+/// All names of a file with its record under `I`.
 pub(crate) fn links_of(read: &dyn Read, ino: Ino) -> Result<Vec<(Ino, Vec<u8>)>, NsError> {
     let start = keys::links(ino);
     let (mut found, mut bad) = (Vec::new(), None);

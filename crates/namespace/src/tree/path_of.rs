@@ -6,12 +6,12 @@ use types::Ino;
 use crate::tree::node::{InodeValue, get_directory, get_inode_value};
 use crate::{Kind, NsError};
 
-/// Deepest directory that is shown, and longest way up to a policy. Moving directories below others can make ways longer than any path that can be
-/// asked for.
+/// The deepest directory that has a path, and the longest search for a policy. Moving directories can produce paths longer than a request may
+/// contain.
 pub(crate) const DEPTH_MAX: usize = 65_536;
 
-/// A path of `ino`, starting with `/` (of a file with several names the first by key). It may be longer than
-/// [`types::PATH_MAX`]: directories can be moved below others. Not found if it is unlinked.
+/// A path of `ino`, starting with `/`. A file with several names gives the first by key. The path may be longer than [`types::PATH_MAX`], because
+/// directories can be moved below others. Returns not found if the inode is unlinked.
 pub fn path_of(read: &dyn Read, ino: Ino) -> Result<Vec<u8>, NsError> {
     let gone = || NsError::NotFound(format!("inode {ino}"), "name of that inode");
     if ino == Ino::ROOT {

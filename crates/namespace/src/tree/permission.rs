@@ -1,4 +1,4 @@
-//! The one permission check: owner, group, mode. The administrator (principal 0) passes.
+//! The only permission check: owner, group, mode. The administrator (principal 0) passes.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use types::{ClientIdentity, PrincipalId};
 
 use crate::NsError;
 
-/// Who asks.
+/// The principal that makes a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Actor {
     /// The principal that the credentials were mapped to; 0 is the administrator.
     pub principal: PrincipalId,
-    /// Its groups (also numeric principals); the first one becomes the group of what it makes.
+    /// Its groups (also numeric principals). The first one becomes the group of new inodes.
     pub groups: Arc<[PrincipalId]>,
 }
 
 impl Actor {
-    /// The administrator, whom no rule stops.
+    /// The administrator, whom no rule denies anything.
     #[must_use]
     pub fn admin() -> Self {
         Self { principal: PrincipalId(0), groups: Arc::from([PrincipalId(0)]) }
@@ -28,14 +28,14 @@ impl Actor {
         self.principal == PrincipalId(0)
     }
 
-    /// The group of what this actor makes.
+    /// The group of the inodes that this actor creates.
     #[must_use]
     pub fn primary_group(&self) -> PrincipalId {
         self.groups.first().copied().unwrap_or(self.principal)
     }
 }
 
-/// What a check needs to know of an inode.
+/// The fields of an inode that a check needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// The owner.
@@ -46,7 +46,7 @@ pub struct Access {
     pub mode: u16,
 }
 
-/// What somebody wants to do.
+/// The kind of access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want {
     /// Read a file or list a directory (`r`).
@@ -59,10 +59,10 @@ pub enum Want {
     Own,
 }
 
-/// Refuses who acts as the client of another principal; the administrator may, who ends what others have left. `what` is
-/// for the message.
+/// Denies an actor that names another principal's client. The administrator may, to end abandoned writes. `what` is for the message.
 ///
 /// # Errors
+///
 /// [`NsError::Denied`].
 pub fn permit_client(actor: &Actor, client: &ClientIdentity, what: &dyn Fn() -> String) -> Result<(), NsError> {
     if client.principal == actor.principal || actor.is_admin() {
@@ -72,7 +72,7 @@ pub fn permit_client(actor: &Actor, client: &ClientIdentity, what: &dyn Fn() -> 
     Err(NsError::Denied { path: what(), rule })
 }
 
-/// Refuses with the rule's name unless `actor` may do `want` to something with `access`. `what` is for the message.
+/// Denies the request, and names the rule, unless `actor` may do `want` to an inode with `access`. `what` is for the message.
 pub fn permit(actor: &Actor, access: &Access, want: Want, what: &dyn Fn() -> String) -> Result<(), NsError> {
     if actor.is_admin() {
         return Ok(());
@@ -113,7 +113,7 @@ pub fn permit(actor: &Actor, access: &Access, want: Want, what: &dyn Fn() -> Str
     Err(NsError::Denied { path: what(), rule })
 }
 
-/// Refuses when the directory is sticky and `actor` owns neither it nor the entry.
+/// Denies the removal from a sticky directory, unless `actor` owns the directory or the entry.
 pub(crate) fn permit_unlink(
     actor: &Actor,
     dir: &Access,

@@ -9,16 +9,16 @@ use crate::tree::walk::{Last, resolve_existing};
 use crate::trees::totals::{Touch, adjust, difference};
 use crate::{Context, Inode, NsError, OpTag, Operation, Want, keys, permit};
 
-/// What was removed.
+/// The removed inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Removed {
     /// The inode.
     pub ino: Ino,
-    /// Its object, if its deletion was queued. `None` while other links, holders or a writer need it.
+    /// Its object, if the removal queued its deletion. `None` while other links, holders or a writer need it.
     pub object: Option<ObjectId>,
 }
 
-/// Removes a file's or symbolic link's name. The object goes to the deletion queue when nothing needs it any more.
+/// Removes the name of a file or symbolic link. The object goes to the deletion queue when nothing else needs it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remove {
     /// The path.
@@ -39,7 +39,7 @@ pub fn remove(txn: &mut dyn Txn, ctx: &Context, request: &Remove) -> Result<Remo
     unlink(txn, ctx, parent.ino, &name)
 }
 
-/// `w` on the directory, and what a sticky one asks for.
+/// Checks `w` on the directory, and the sticky rule.
 pub(crate) fn permit_removal(
     ctx: &Context,
     dir: &Dir,
@@ -50,7 +50,7 @@ pub(crate) fn permit_removal(
     crate::tree::permission::permit_unlink(&ctx.actor, &dir.access, entry_owner, &|| path.to_string())
 }
 
-/// Takes away a name that is not a directory's, and with the last name the inode.
+/// Removes a name that is not a directory's. With the last name the inode goes.
 pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8]) -> Result<Removed, NsError> {
     let key = keys::dentry(dir, name);
     let mut inode = match crate::tree::node::get_dentry(txn, dir, name)? {

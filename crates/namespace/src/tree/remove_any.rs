@@ -1,4 +1,4 @@
-//! Removing whatever has a name, as the protocol's `rm` does it.
+//! Removing a file, link or directory, as the protocol's `rm` does.
 
 use kv::Txn;
 use types::NsPath;
@@ -7,7 +7,7 @@ use crate::tree::remove::remove;
 use crate::tree::rmdir::rmdir;
 use crate::{Context, NsError, OpTag, Operation, Remove, Rmdir};
 
-/// Removes a file, a symbolic link or an empty directory. Of one with entries it says that it is a directory.
+/// Removes a file, a symbolic link or an empty directory. For a directory with entries, the error says that it is a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemoveAny {
     /// The path.
@@ -18,7 +18,7 @@ pub struct RemoveAny {
 pub fn remove_any(txn: &mut dyn Txn, ctx: &Context, request: &RemoveAny) -> Result<(), NsError> {
     let path = request.path.clone();
     match remove(txn, ctx, &Remove { path: path.clone() }) {
-        // Nothing has been changed yet.
+        // The failed removal has changed nothing.
         Err(is_directory @ NsError::IsDirectory(_)) => match rmdir(txn, ctx, &Rmdir { path }) {
             Err(NsError::NotEmpty(_)) => Err(is_directory),
             result => result.map(|_| ()),

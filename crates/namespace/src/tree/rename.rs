@@ -14,24 +14,26 @@ use crate::tree::walk::{Last, Resolved, resolve, resolve_existing};
 use crate::trees::totals::{Touch, adjust, difference};
 use crate::{Context, Kind, NsError, OpTag, Operation, Want, keys, permit};
 
-/// What was renamed.
+/// The renamed inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Renamed {
     /// The inode that moved.
     pub ino: Ino,
-    /// The inode that had the new name.
+    /// The inode that it replaced.
     pub replaced: Option<Ino>,
 }
 
-/// Gives something another name. A file may take the place of a file or link, a directory that of an empty directory;
-/// nothing goes into itself; directories and files with several links stay in their tree.
+/// Renames an inode.
+/// - A file can replace a file or link, and a directory an empty directory.
+/// - A directory cannot move below itself.
+/// - Directories and files with several links stay in their tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rename {
-    /// The name now; a symbolic link itself is moved.
+    /// The current name. A symbolic link itself is moved.
     pub from: NsPath,
-    /// The name then.
+    /// The new name.
     pub to: NsPath,
-    /// Whether something at the new name may be replaced.
+    /// Whether the rename may replace an inode at the new name.
     pub replace: bool,
 }
 
@@ -61,7 +63,7 @@ pub fn rename(txn: &mut dyn Txn, ctx: &Context, request: &Rename) -> Result<Rena
     let replaced = match &to.entry {
         None => None,
         Some(_) if !request.replace => return Err(NsError::Exists(to_path.to_string())),
-        // Two names of one file: nothing to do, as POSIX has it.
+        // Both are names of one file. As in POSIX, nothing happens.
         Some(there) if there.ino() == ino => return Ok(Renamed { ino, replaced: None }),
         Some(there) => Some(make_room(txn, ctx, &entry, &to, there, to_path)?),
     };
@@ -69,7 +71,7 @@ pub fn rename(txn: &mut dyn Txn, ctx: &Context, request: &Rename) -> Result<Rena
     Ok(Renamed { ino, replaced })
 }
 
-/// Walks from the new parent up to the root: the directory that moves must not be on that way.
+/// Walks from the new parent up to the root. The moving directory must not be on that path.
 fn refuse_into_itself(read: &dyn Read, moving: Ino, mut dir: Ino, path: &NsPath) -> Result<(), NsError> {
     loop {
         if dir == moving {
@@ -84,7 +86,7 @@ fn refuse_into_itself(read: &dyn Read, moving: Ino, mut dir: Ino, path: &NsPath)
 
 fn check_trees(read: &dyn Read, from: &Dir, to: &Dir, entry: &Dentry, path: &NsPath) -> Result<(), NsError> {
     let stays = match entry {
-        // The root of a tree keeps its own tree, and may be moved only within the tree around it.
+        // The root of a tree keeps its own tree. It may move only within the surrounding tree.
         Dentry::Record(_) => true,
         Dentry::Directory(_) => from.tree == to.tree,
         Dentry::Pointer(ino) => from.tree == to.tree || get_record(read, *ino)?.nlink == 1,
@@ -92,7 +94,7 @@ fn check_trees(read: &dyn Read, from: &Dir, to: &Dir, entry: &Dentry, path: &NsP
     if stays { Ok(()) } else { Err(NsError::CrossTree(path.to_string())) }
 }
 
-/// Takes away what has the new name, if what moves may take its place.
+/// Removes the inode at the new name, if the moving inode may replace it.
 fn make_room(
     txn: &mut dyn Txn,
     ctx: &Context,
@@ -129,7 +131,7 @@ fn make_room(
     Ok(there.ino())
 }
 
-/// Moves the entry and the way back to it.
+/// Moves the entry, and updates the pointer back to it.
 fn move_entry(
     txn: &mut dyn Txn,
     ctx: &Context,

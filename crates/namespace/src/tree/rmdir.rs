@@ -36,7 +36,7 @@ pub fn rmdir(txn: &mut dyn Txn, ctx: &Context, request: &Rmdir) -> Result<Ino, N
     Ok(dir.ino)
 }
 
-/// Whether a directory has no entries. Uploads that want to appear in it do not count: their commit will find it gone.
+/// Whether a directory has no entries. Uploads that will appear in it do not count: their commit finds the directory gone.
 pub(crate) fn is_empty(read: &dyn Read, dir: Ino) -> Result<bool, NsError> {
     let prefix = keys::dentry(dir, b"");
     let mut empty = true;
@@ -47,7 +47,7 @@ pub(crate) fn is_empty(read: &dyn Read, dir: Ino) -> Result<bool, NsError> {
     Ok(empty)
 }
 
-/// Takes away an empty directory and its name.
+/// Removes an empty directory and its name.
 pub(crate) fn drop_directory(
     txn: &mut dyn Txn,
     ctx: &Context,

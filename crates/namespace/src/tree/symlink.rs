@@ -8,7 +8,7 @@ use crate::tree::walk::{Last, new_access, resolve, resolve_existing};
 use crate::trees::totals::{Touch, adjust};
 use crate::{Actor, Context, Kind, NsError, OpTag, Operation, Want, permit};
 
-/// The target of the symbolic link at `path`.
+/// Returns the target of the symbolic link at `path`.
 pub fn readlink(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<u8>, NsError> {
     let (parent, name, entry) = resolve_existing(read, actor, path, Last::Keep)?;
     match locate_entry(read, parent.ino, &name, entry)?.inode.kind {
@@ -22,7 +22,7 @@ pub fn readlink(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Vec<u8>
 pub struct Symlink {
     /// The path.
     pub path: NsPath,
-    /// Where it leads: 1 to 4096 bytes, any but NUL; not resolved now.
+    /// The target: 1 to 4096 bytes without NUL. It is not resolved now.
     pub target: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Walking a path: one get for each name, passage checked in each directory, symbolic links followed.
+//! Walks a path: one get for each name, with `x` checked in each directory. Follows symbolic links.
 
 use kv::Read;
 use types::{Ino, NAME_MAX, NameError, NsPath, PATH_MAX, PrincipalId};
@@ -6,28 +6,28 @@ use types::{Ino, NAME_MAX, NameError, NsPath, PATH_MAX, PrincipalId};
 use crate::tree::node::{Dentry, Dir, get_dentry, get_directory, get_record};
 use crate::{Actor, Inode, Kind, NsError, Want, permit};
 
-/// Most symbolic links on one way.
+/// The most symbolic links on one path.
 const LINKS_MAX: u32 = 40;
 
-/// Where a path leads.
+/// The end of a path.
 #[derive(Debug)]
 pub(crate) struct Resolved {
-    /// The directory that holds the last name; of the root, the root.
+    /// The directory that holds the last name. For the root, the root itself.
     pub parent: Dir,
-    /// The last name, links followed; empty for the root.
+    /// The last name after following links; empty for the root.
     pub name: Vec<u8>,
-    /// What is there.
+    /// The entry of that name.
     pub entry: Option<Dentry>,
 }
 
-/// Whether a symbolic link in the last place is followed.
+/// Whether to follow a symbolic link at the end of the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Last {
     Follow,
     Keep,
 }
 
-/// A way that ended early: this name is missing in this directory, and `rest` was still to come.
+/// A walk that ended early: this name is missing in this directory, and `rest` follows.
 pub(crate) struct Missing {
     pub dir: Dir,
     pub name: Vec<u8>,
@@ -53,7 +53,7 @@ fn shown(path: &NsPath) -> String {
 pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Walk, NsError> {
     let mut dir = root(read)?;
     let root = dir;
-    // The common way has no links and borrows its names from the path; a link puts owned names in front of the rest.
+    // Most paths have no links, so the walk borrows the names from the path. A link puts owned names in front of the rest.
     let mut from_path = path.components().peekable();
     let mut from_links: Vec<Vec<u8>> = Vec::new(); // reversed: the next name is at the end
     let mut links = 0;
@@ -66,13 +66,13 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
             }
             None => match from_path.next() {
                 Some(name) => name,
-                // Only the root, or a last link to `/` or `..`: it is a directory itself.
+                // The path is the root, or ends in a link to `/` or `..`, so it names a directory itself.
                 None => return Ok(Walk::Resolved(itself(read, root, dir)?)),
             },
         };
         let is_last = from_links.is_empty() && from_path.peek().is_none();
         if name == b".." {
-            // Only a link's target can hold it.
+            // Only the target of a link can contain `..`.
             permit(actor, &dir.access, Want::Pass, &|| shown(path))?;
             let (_, record) = get_directory(read, dir.ino)?;
             let (inode, parent) = get_directory(read, record.parent)?;
@@ -118,7 +118,7 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
     }
 }
 
-/// A path that ended in a directory itself and not in a name: the entry by which its parent knows it.
+/// For a path that ended in a directory and not in a name: the entry of that directory in its parent.
 fn itself(read: &dyn Read, root: Dir, dir: Dir) -> Result<Resolved, NsError> {
     if dir.ino == Ino::ROOT {
         return Ok(Resolved { parent: root, name: Vec::new(), entry: Some(Dentry::Directory(root)) });
@@ -143,7 +143,7 @@ fn push_target(names: &mut Vec<Vec<u8>>, target: &[u8]) -> Result<(), NsError> {
     Ok(())
 }
 
-/// Walks, and takes a missing directory on the way as not found.
+/// Walks the path. A missing directory on the way counts as not found.
 pub(crate) fn resolve(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Resolved, NsError> {
     match walk(read, actor, path, last)? {
         Walk::Resolved(resolved) => Ok(resolved),
@@ -153,7 +153,7 @@ pub(crate) fn resolve(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last)
     }
 }
 
-/// Resolves what must be there.
+/// Resolves a path that must exist.
 pub(crate) fn resolve_existing(
     read: &dyn Read,
     actor: &Actor,
@@ -167,7 +167,7 @@ pub(crate) fn resolve_existing(
     }
 }
 
-/// The owner and mode of what is made in `dir` by `actor`: its own group, or the directory's if that is set-group-id.
+/// The owner and mode of a new inode that `actor` creates in `dir`. Its group is the actor's, or the directory's if that is set-group-id.
 pub(crate) fn new_access(actor: &Actor, dir: &Dir, mode: u16) -> crate::Access {
     let inherits = dir.access.mode & 0o2000 != 0;
     let group: PrincipalId = if inherits { dir.access.group } else { actor.primary_group() };

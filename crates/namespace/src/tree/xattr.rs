@@ -1,6 +1,6 @@
-//! Extended attributes: of what has a name, of an open file wherever it is, and of a file that nobody sees yet. The last are those of an
-//! upload under a free name: they stand under the number that the file will get, and appear with it. An upload that replaces a file has
-//! none of its own: the attributes are the file's.
+//! Extended attributes: of a named inode, of an open file wherever it is, and of a file that is not visible yet. The last are those of an upload
+//! under a free name. They are stored under the file's future number, and appear with it. An upload that replaces a file has no attributes of its
+//! own: it uses those of the file.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -17,14 +17,14 @@ use crate::{
     WriterRecord, WriterToken, keys, permit,
 };
 
-/// Whose attributes are meant.
+/// The owner of the attributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum XattrOf {
-    /// Of what has this path, for who is permitted.
+    /// The inode at this path, subject to permissions.
     Path(NsPath),
-    /// Of an open file, whatever names it has now; the open was what had to be permitted.
+    /// An open file, whatever names it has now. The open has checked the permission.
     Inode(Ino),
-    /// Of what this writer uploads under a free name. [`NsError::Stale`] if it was fenced or has ended.
+    /// The upload of this writer under a free name. [`NsError::Stale`] if the writer was fenced or has ended.
     Upload(WriterToken),
 }
 
@@ -44,34 +44,34 @@ impl fmt::Display for XattrOf {
     }
 }
 
-/// Whether the attribute may, must or must not be there.
+/// Whether the attribute may, must or must not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum XattrMode {
-    /// Set in any case.
+    /// Set it in any case.
     Set,
-    /// Only if it is not there.
+    /// Only if it does not exist.
     Create,
-    /// Only if it is there.
+    /// Only if it exists.
     Replace,
 }
 
 /// Sets an extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetXattr {
-    /// Of what.
+    /// The owner of the attribute.
     pub of: XattrOf,
     /// Its name: 1 to 255 bytes, no NUL.
     pub name: Vec<u8>,
     /// Its value, bounded by [`crate::Limits::xattr_value_max`].
     pub value: Vec<u8>,
-    /// Whether it may be there.
+    /// Whether it may exist already.
     pub mode: XattrMode,
 }
 
 /// Removes an extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemoveXattr {
-    /// Of what.
+    /// The owner of the attribute.
     pub of: XattrOf,
     /// Its name.
     pub name: Vec<u8>,
@@ -80,7 +80,7 @@ pub struct RemoveXattr {
 /// An attribute's name and value.
 pub type NamedValue = (Vec<u8>, Vec<u8>);
 
-/// Longest value in any configuration, in bytes.
+/// The longest value that any configuration allows, in bytes.
 const VALUE_MAX: u32 = 65_536;
 
 fn check_name(name: &[u8]) -> Result<(), NsError> {
@@ -98,7 +98,7 @@ fn missing(of: &XattrOf, name: &[u8]) -> NsError {
     NsError::NotFound(format!("{of}: attribute {}", name.escape_ascii()), "attribute")
 }
 
-/// What has attributes.
+/// The resolved owner of attributes.
 #[allow(clippy::large_enum_variant)] // lives for one call
 enum Owner {
     Inode(Located),
@@ -106,7 +106,7 @@ enum Owner {
 }
 
 impl Owner {
-    /// Under which number they stand.
+    /// The inode number that holds the attributes.
     fn ino(&self) -> Ino {
         match self {
             Self::Inode(located) => located.inode.ino,
@@ -167,9 +167,10 @@ fn hidden(read: &dyn Read, token: &WriterToken) -> Result<Option<(WriterRecord, 
     Ok(upload.map(|upload| (writer, upload)))
 }
 
-/// Whether nobody sees yet what `writer` writes, so that its attributes are those of an [`XattrOf::Upload`].
+/// Whether the object of `writer` is not visible yet, so that its attributes are those of an [`XattrOf::Upload`].
 ///
 /// # Errors
+///
 /// [`NsError::Stale`] if the writer was fenced or has ended.
 pub fn is_hidden_upload(read: &dyn Read, writer: &WriterToken) -> Result<bool, NsError> {
     Ok(hidden(read, writer)?.is_some())
@@ -199,30 +200,30 @@ fn all(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> {
     bad.map_or(Ok(found), Err)
 }
 
-/// The value of attribute `name`. Whoever may read the file may.
+/// The value of attribute `name`. An actor that may read the file may read it.
 pub fn get_xattr(read: &dyn Read, actor: &Actor, of: &XattrOf, name: &[u8]) -> Result<Vec<u8>, NsError> {
     check_name(name)?;
     let ino = find(read, actor, of, Want::Read)?.ino();
     xattr_of(read, ino, name)?.ok_or_else(|| missing(of, name))
 }
 
-/// An attribute of an inode, whoever asks; for the server's own marks. `None`: it has no such one.
+/// An attribute of an inode, without a permission check. For the server's own marks. `None`: the inode has no such attribute.
 pub fn xattr_of(read: &dyn Read, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>, NsError> {
     let key = keys::xattr(ino, name);
     read.get(&key)?.map(|value| payload(&key, &value).map(<[u8]>::to_vec)).transpose()
 }
 
-/// As [`list_xattrs`], by number and whoever asks: for who takes everything out.
+/// Like [`list_xattrs`], by number and without a permission check. For exports.
 pub fn xattrs_of(read: &dyn Read, ino: Ino) -> Result<Vec<NamedValue>, NsError> {
     all(read, ino)
 }
 
-/// Names and values of all attributes; at most [`crate::Limits::xattrs_max`]. Whoever may read the file may.
+/// Names and values of all attributes; at most [`crate::Limits::xattrs_max`]. An actor that may read the file may list them.
 pub fn list_xattrs(read: &dyn Read, actor: &Actor, of: &XattrOf) -> Result<Vec<NamedValue>, NsError> {
     all(read, find(read, actor, of, Want::Read)?.ino())
 }
 
-/// How many there are, by their keys; for the check.
+/// Counts the attributes by their keys. For the check of the namespace.
 pub(crate) fn count(read: &dyn Read, ino: Ino) -> Result<u32, NsError> {
     let prefix = keys::xattr(ino, b"");
     let mut count = 0;
@@ -233,7 +234,7 @@ pub(crate) fn count(read: &dyn Read, ino: Ino) -> Result<u32, NsError> {
     Ok(count)
 }
 
-/// See [`SetXattr`]. Whoever may write the file may.
+/// See [`SetXattr`]. Needs the permission to write the file.
 pub fn set_xattr(txn: &mut dyn Txn, ctx: &Context, request: &SetXattr) -> Result<(), NsError> {
     check_name(&request.name)?;
     let bound = ctx.limits.xattr_value_max.min(VALUE_MAX);
@@ -264,7 +265,7 @@ pub fn set_xattr(txn: &mut dyn Txn, ctx: &Context, request: &SetXattr) -> Result
     Ok(())
 }
 
-/// See [`RemoveXattr`]. Whoever may write the file may.
+/// See [`RemoveXattr`]. Needs the permission to write the file.
 pub fn remove_xattr(txn: &mut dyn Txn, ctx: &Context, request: &RemoveXattr) -> Result<(), NsError> {
     check_name(&request.name)?;
     let owner = find(txn, &ctx.actor, &request.of, Want::Write)?;

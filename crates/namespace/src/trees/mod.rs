@@ -1,4 +1,4 @@
-//! What belongs to whole trees and directories: their totals and their policies.
+//! The totals and policies of trees and directories.
 
 pub(crate) mod policy;
 pub(crate) mod recount_totals;

@@ -1,4 +1,4 @@
-//! Policies of directories: what files below them ask of placement. What the words mean: docs/how-to/policies.md.
+//! Policies of directories: the placement of new files below them. docs/how-to/policies.md explains the words.
 
 use kv::{Read, Txn};
 use types::{Ino, Layout, NsPath, Policy, PrincipalId, Spread, Stripe};
@@ -11,35 +11,35 @@ use crate::tree::path_of::DEPTH_MAX;
 use crate::tree::walk::{Last, Walk, resolve_existing, walk};
 use crate::{Access, Actor, Context, NsError, OpTag, Operation, Want, keys, permit};
 
-// Who does not know one of these must not place anything by the rest.
+// A reader that does not know one of these must not place a file by the other fields.
 const TAG_STRIPE: u8 = 0x81;
 const TAG_PREFER: u8 = 0x82;
 const TAG_CLASSES: u8 = 0x83;
 
 const NEAR_CLIENT: u8 = 1;
 
-/// Gives a directory a policy, in the place of the one that it had. The administrator may.
+/// Sets the policy of a directory, in place of its previous one. Only the administrator may.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetPolicy {
     /// The directory; a symbolic link to one is followed.
     pub path: NsPath,
-    /// What it asks for from now on. Files that are there stay as they are.
+    /// The policy for new files. Existing files stay as they are.
     pub policy: Policy,
 }
 
-/// Takes a directory's own policy away: it inherits again. Not found if it has none. The administrator may.
+/// Removes a directory's own policy, so that it inherits again. Returns not found if it has none. Only the administrator may.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemovePolicy {
     /// The directory; a symbolic link to one is followed.
     pub path: NsPath,
 }
 
-/// A policy and where it comes from.
+/// A policy, and its origin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InheritedPolicy {
-    /// What is asked for.
+    /// The policy.
     pub policy: Policy,
-    /// The directory that it was set on.
+    /// The directory on which it was set.
     pub from: Ino,
 }
 
@@ -53,7 +53,7 @@ pub fn set_policy(txn: &mut dyn Txn, ctx: &Context, request: &SetPolicy) -> Resu
 /// See [`RemovePolicy`].
 pub fn remove_policy(txn: &mut dyn Txn, ctx: &Context, request: &RemovePolicy) -> Result<(), NsError> {
     let key = keys::policy(directory(txn, ctx, &request.path)?);
-    // Also one that does not read back can be taken away.
+    // A policy that cannot be decoded can be removed too.
     if txn.get(&key)?.is_none() {
         return Err(NsError::NotFound(request.path.to_string(), "policy set on this directory itself"));
     }
@@ -61,8 +61,8 @@ pub fn remove_policy(txn: &mut dyn Txn, ctx: &Context, request: &RemovePolicy) -
     Ok(())
 }
 
-/// The policy of files made in directory `dir`: that of the nearest directory upwards that has one, `dir` itself
-/// first. `None`: none has one up to the root, so [`Policy::default`] counts. Two gets for each directory on the way.
+/// The policy for new files in directory `dir`. It is set on `dir` or its nearest ancestor with a policy. `None`: no directory up to the root has
+/// one, so [`Policy::default`] applies. Needs two gets for each directory on the way.
 pub fn policy_of(read: &dyn Read, dir: Ino) -> Result<Option<InheritedPolicy>, NsError> {
     let mut from = dir;
     for _ in 0..DEPTH_MAX {
@@ -78,8 +78,7 @@ pub fn policy_of(read: &dyn Read, dir: Ino) -> Result<Option<InheritedPolicy>, N
     Err(NsError::TooMany { what: "directories above each other", bound: DEPTH_MAX as u64 })
 }
 
-/// The policy of a file that is to be made at `path`: that of the directory that it goes into, or, where directories on the way are still to be
-/// made, of the last that is there. `None`: [`Policy::default`] counts.
+/// The policy for a new file at `path`: that of its directory, or of the last existing directory on the way. `None`: [`Policy::default`] applies.
 pub fn policy_for(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Option<Policy>, NsError> {
     let dir = match walk(read, actor, path, Last::Follow)? {
         Walk::Resolved(resolved) => resolved.parent.ino,
@@ -88,7 +87,7 @@ pub fn policy_for(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Optio
     Ok(policy_of(read, dir)?.map(|inherited| inherited.policy))
 }
 
-/// The policies that were set on directories after `after`, by number; at most `limit`.
+/// The policies of directories after `after`, by number; at most `limit`.
 pub fn policies(read: &dyn Read, after: Option<Ino>, limit: usize) -> Result<Vec<InheritedPolicy>, NsError> {
     let mut start = after.map_or_else(|| b"P".to_vec(), |after| keys::policy(after).to_vec());
     if after.is_some() {
@@ -102,13 +101,13 @@ pub fn policies(read: &dyn Read, after: Option<Ino>, limit: usize) -> Result<Vec
     })
 }
 
-/// The policy that was set on a directory itself.
+/// The policy set on the directory itself.
 pub fn own_policy(read: &dyn Read, dir: Ino) -> Result<Option<Policy>, NsError> {
     let key = keys::policy(dir);
     read.get(&key)?.map(|value| decode(&value).map_err(|bad| bad.at(&key))).transpose()
 }
 
-/// Takes away the policy of a directory that goes.
+/// Deletes the policy of a directory that is being removed.
 pub(crate) fn drop_policy(txn: &mut dyn Txn, dir: Ino) -> Result<(), NsError> {
     let key = keys::policy(dir);
     if txn.get(&key)?.is_some() && !planted::is(Bug::RmdirLeavesThePolicy) {
@@ -250,9 +249,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_damage_and_what_is_newer_is_refused() {
+    fn impossible_values_are_damage_and_newer_ones_are_refused() {
         let whole = value("stripe(4, 1MiB) replica(2) prefer=a class=t1:1");
-        // Cut between two fields, a value still means something.
+        // A value that is cut between two fields is still valid.
         let cuts = (0..whole.len()).filter(|len| decode(&whole[..*len]).is_ok()).count();
         assert_eq!(cuts, 3);
         let with = |at: usize, byte: u8| {

@@ -1,4 +1,4 @@
-//! A directory's totals, counted anew from its entries.
+//! Recounts a directory's totals from its entries.
 
 use std::ops::ControlFlow;
 
@@ -9,19 +9,19 @@ use crate::tree::node::{Dentry, InodeValue, decode_dentry, get_inode_value, get_
 use crate::trees::totals::set_all;
 use crate::{Access, Context, NsError, OpTag, Operation, Want, keys, permit};
 
-/// Entries read at a time: whatever the directory holds, memory holds this many.
+/// Entries read at a time. It limits the memory for directories of any size.
 const PAGE: usize = 1_024;
 
-/// Sets a directory's totals to what its entries say. For `weir fsck` alone, on a node that serves nobody: the
-/// transaction reads all entries, and nobody else commits meanwhile. The administrator may.
+/// Sets a directory's totals to the sums of its entries. Only for `weir fsck` on a stopped node: the transaction reads all entries, and nothing else
+/// may commit meanwhile. Only the administrator may.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecountTotals {
     /// The directory.
     pub dir: Ino,
 }
 
-/// See [`RecountTotals`]. The time of the entries' latest change stays as far as it can be read. Refused where an entry
-/// cannot be read, because then nobody knows the right totals.
+/// See [`RecountTotals`]. Keeps the time of the entries' latest change as far as it can be read. Fails if an entry cannot be read, because then the
+/// right totals are unknown.
 pub fn recount_totals(txn: &mut dyn Txn, ctx: &Context, request: &RecountTotals) -> Result<(), NsError> {
     let dir = request.dir;
     let root = Access { owner: PrincipalId(0), group: PrincipalId(0), mode: 0 };
@@ -34,13 +34,13 @@ pub fn recount_totals(txn: &mut dyn Txn, ctx: &Context, request: &RecountTotals)
     set_all(txn, dir, entries, bytes)
 }
 
-/// The number of entries, and the bytes of the files that they mean.
+/// The number of entries, and the bytes of their files.
 fn count(read: &dyn Read, dir: Ino) -> Result<(i64, i64), NsError> {
     let prefix = keys::dentry(dir, b"");
     let (mut start, end) = (prefix.to_vec(), keys::end_of(&prefix));
     let (mut entries, mut bytes) = (0_i64, 0_i64);
     loop {
-        // A page first and the files of its pointers afterwards: no engine is asked while it scans.
+        // Reads a page first, and follows its pointers afterwards: the engine gets no other request during a scan.
         let mut page = Vec::with_capacity(PAGE);
         read.scan(&start, &end, ScanOrder::Ascending, &mut |key, value| {
             page.push((key.to_vec(), value.to_vec()));
@@ -53,7 +53,7 @@ fn count(read: &dyn Read, dir: Ino) -> Result<(i64, i64), NsError> {
                 Dentry::Directory(_) => 0,
             };
             entries += 1;
-            // As they are added up one by one: only the sum means something.
+            // Wraps like the single additions do: only the sum has a meaning.
             bytes = bytes.wrapping_add(len.cast_signed());
         }
         match page.pop() {

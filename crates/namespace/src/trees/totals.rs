@@ -1,4 +1,4 @@
-//! A directory's own totals (`A`): entries, bytes and latest change, in shards so that nobody rewrites the parent.
+//! A directory's own totals (`A`): entries, bytes and latest change. They are in shards, so that a change does not rewrite the parent's record.
 
 use std::ops::ControlFlow;
 
@@ -9,18 +9,18 @@ use crate::codec::{BadValue, Decoder, Encoder};
 use crate::tree::node::{Located, Place};
 use crate::{Context, Inode, NsError, keys};
 
-/// Of one directory, not of those below it.
+/// The totals of one directory, without the directories below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Names in it.
+    /// The number of names in it.
     pub entries: u64,
-    /// Committed (or kept) bytes of the files that these names mean; a file counts once per name.
+    /// Committed (or kept) bytes of its files. A file counts once for each name.
     pub bytes: u64,
-    /// When its entries changed last, if that was after its times were set explicitly.
+    /// When its entries last changed, if that was after its times were set explicitly.
     pub changed: Option<Timestamp>,
 }
 
-/// One shard. Its numbers may be negative: only the sum means something.
+/// One shard. Its numbers may be negative: only the sum has a meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Shard {
     pub entries: i64,
@@ -85,12 +85,12 @@ pub(crate) fn adjust(
     Ok(())
 }
 
-/// The difference that a change of length makes.
+/// The change of the totals for a new length.
 pub(crate) fn difference(new: u64, old: u64) -> i64 {
     new.wrapping_sub(old).cast_signed()
 }
 
-/// Adds `bytes` in every directory that has a name of this file.
+/// Adds `bytes` in every directory with a name of this file.
 pub(crate) fn adjust_bytes(txn: &mut dyn Txn, ctx: &Context, file: &Located, bytes: i64) -> Result<(), NsError> {
     if bytes == 0 || crate::planted::is(crate::planted::Bug::TotalsDrift) {
         return Ok(());
@@ -138,19 +138,19 @@ pub fn totals(read: &dyn Read, dir: Ino) -> Result<Totals, NsError> {
     }
 }
 
-/// A directory's record with the times of its entries' latest change; anything else as it is.
+/// For a directory, its record with the times of its entries' latest change. Other inodes are unchanged.
 pub(crate) fn with_latest_change(read: &dyn Read, mut inode: Inode) -> Result<Inode, NsError> {
     if inode.is_dir()
         && let Some(changed) = totals(read, inode.ino)?.changed
     {
-        // Explicitly set times clear the shards' marks, so a mark that is there is later than the record's time.
+        // Setting times explicitly clears the marks of the shards, so an existing mark is later than the record's time.
         inode.mtime = changed;
         inode.ctime = inode.ctime.max(changed);
     }
     Ok(inode)
 }
 
-/// Forgets the latest change in all shards: the record's own time counts until the next one.
+/// Clears the latest change in all shards. The record's own time applies until the next change.
 pub(crate) fn forget_latest_change(txn: &mut dyn Txn, dir: Ino) -> Result<(), NsError> {
     for (key, shard) in shards(txn, dir)? {
         if shard.changed.is_some() {
@@ -160,7 +160,7 @@ pub(crate) fn forget_latest_change(txn: &mut dyn Txn, dir: Ino) -> Result<(), Ns
     Ok(())
 }
 
-/// Replaces all shards, also damaged ones, by one with these sums. What a newer weir wrote stays, and is refused.
+/// Replaces all shards, damaged ones too, by one with these sums. Fails on the shard of a newer version, and leaves it.
 pub(crate) fn set_all(txn: &mut dyn Txn, dir: Ino, entries: i64, bytes: i64) -> Result<(), NsError> {
     let start = keys::totals(dir);
     let (mut old, mut changed, mut newer) = (Vec::new(), None, None);
@@ -183,7 +183,7 @@ pub(crate) fn set_all(txn: &mut dyn Txn, dir: Ino, entries: i64, bytes: i64) -> 
     Ok(())
 }
 
-/// Takes all shards away, with the directory.
+/// Deletes all shards together with the directory.
 pub(crate) fn delete_all(txn: &mut dyn Txn, dir: Ino) -> Result<(), NsError> {
     for (key, _) in shards(txn, dir)? {
         txn.delete(&key);

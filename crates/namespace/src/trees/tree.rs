@@ -41,7 +41,7 @@ impl TreeRecord {
     }
 }
 
-/// Makes an empty directory the root of a new tree, which gets the directory's inode number. The administrator may.
+/// Makes an empty directory the root of a new tree. The tree gets the directory's inode number. Only the administrator may.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MakeTree {
     /// The path.
@@ -66,7 +66,7 @@ pub fn make_tree(txn: &mut dyn Txn, ctx: &Context, request: &MakeTree) -> Result
     if dir.tree != parent.tree {
         return Err(NsError::Exists(path.to_string()));
     }
-    // Inode numbers are never reused and start above the numbers given by hand, so they number trees as well.
+    // Inode numbers are never reused and start above the fixed numbers, so they can number trees too.
     let tree = TreeId(dir.ino.0);
     let (mut inode, mut record) = get_directory(txn, dir.ino)?;
     record.tree = tree;

@@ -1,4 +1,4 @@
-//! An open that came to nothing: the store could not begin.
+//! Takes back an open that failed, because the store could not begin.
 
 use kv::Txn;
 
@@ -9,11 +9,11 @@ use crate::writers::located::located_writing;
 use crate::writers::record::current_writer;
 use crate::{Context, Interrupt, InterruptReply, NsError, WriterKind, WriterToken};
 
-/// Takes back an open of which nothing was written. A name that it made goes with it, unless somebody counts on the file meanwhile: then it stays,
-/// marked as [`Interrupt`] marks it, as does a file that was there before.
+/// Takes back an open with no written bytes. Removes the name that the open created, unless another session or name refers to the file meanwhile.
+/// Then the file stays, marked as [`Interrupt`] marks it. A file that existed before stays too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Abandon {
-    /// Whose open it was.
+    /// The writer of the open.
     pub writer: WriterToken,
 }
 

@@ -1,4 +1,4 @@
-//! How writing begins, whichever way it was opened: the records that are made, and the refusal where somebody writes already.
+//! The start of every open write: the records that it creates, and the error if another writer has the file open.
 
 use kv::Txn;
 use types::{GroupId, Ino, NsPath, ObjectId};
@@ -9,7 +9,7 @@ use crate::{
     StripeRecord, WriterKey, WriterKind, WriterRecord, keys, unit_writer,
 };
 
-/// A writer that begins now.
+/// Starts a writer.
 pub(crate) fn begin_writer(
     ctx: &Context,
     request: &OpenWrite,
@@ -54,7 +54,7 @@ pub(crate) fn opened(writer: &WriterRecord, kind: OpenKind, len: u64) -> OpenedW
     }
 }
 
-/// The refusal that names who writes.
+/// The error that names the other writer.
 pub(crate) fn busy(read: &dyn Read, path: &NsPath, key: WriterKey, object: ObjectId) -> NsError {
     match WriterRecord::get(read, key, object) {
         Ok(Some(writer)) => {
@@ -69,7 +69,7 @@ pub(crate) fn busy(read: &dyn Read, path: &NsPath, key: WriterKey, object: Objec
     }
 }
 
-/// The units of a content that begins, and their writers. Nothing of them is visible.
+/// Creates the units of a new object, and their writers. The units are not visible.
 pub(crate) fn make_units(
     txn: &mut dyn Txn,
     ctx: &Context,
@@ -88,7 +88,8 @@ pub(crate) fn make_units(
         let client = unit_writer(parent.client.principal, parent.object, number);
         let key = keys::writer_key(&client, &parent.path);
         let content = new_content(object, placement.group, key);
-        // Held by the file, so that it stays without a name. Its writer opens it again before its first byte, whatever the file's mode is.
+        // The file holds the unit, so it needs no name. The writer opens it again before its first byte, whatever the mode of the file is, so its
+        // owner needs `w`.
         let access = Access { mode: access.mode | 0o200, ..access };
         let inode = Inode { nlink: 0, holders: 1, ..new_inode(ctx, ino, access, Kind::File(content)) };
         Located { inode, place: Place::Own }.store(txn, ctx);

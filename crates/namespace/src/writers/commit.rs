@@ -1,4 +1,4 @@
-//! Commit: what was written becomes the file.
+//! Commit: the written object becomes the object of the file.
 
 use kv::Txn;
 use types::{ErrorCode, Ino, ObjectId, UploadId};
@@ -15,42 +15,41 @@ use crate::{
     Want, WriterEnd, WriterKind, WriterRecord, WriterToken, keys, permit,
 };
 
-/// Who completes.
+/// The party that completes the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completion {
-    /// The client closed.
+    /// The client closed the file.
     ByClient,
-    /// The server, at the end of the grace period ([`crate::at_grace_end`]); the client may come back not knowing.
-    /// Nobody decides at that moment, so that nothing that was acknowledged since the upload began is undone: the name
-    /// must have exactly the content, or be as free, as it was then. Otherwise the upload is kept.
+    /// The server, at the end of the grace period ([`crate::at_grace_end`]). The client may come back without knowing. Nobody decides at that moment,
+    /// so the commit must not undo anything acknowledged since the upload began. The name must have exactly its object of that time, or still be
+    /// free. Otherwise the upload is kept.
     AtGraceEnd,
 }
 
-/// Makes what `writer` wrote the file's content.
+/// Makes the object of `writer` the object of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Commit {
-    /// From the open.
+    /// The writer, from the open.
     pub writer: WriterToken,
-    /// From the store.
+    /// The object, as the store reports it.
     pub content: Committed,
-    /// Who completes.
+    /// The party that completes the file.
     pub completion: Completion,
 }
 
-/// What became of it.
+/// The result of a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CommitReply {
     /// The file is complete.
     Complete {
         /// The inode.
         ino: Ino,
-        /// The object that it had before and that nothing needs any more; its deletion is queued.
+        /// The previous object, if nothing needs it any more. Its deletion is queued.
         replaced: Option<ObjectId>,
-        /// The upload that this was.
+        /// The upload, if this was one.
         upload: Option<UploadId>,
     },
-    /// The file was removed, or another content took its place, while it was written; the deletion of the object is
-    /// queued.
+    /// The file was removed, or another object replaced this one, during the write. The deletion of this object is queued.
     Unlinked,
 }
 
@@ -136,7 +135,7 @@ fn commit_upload(
         Ok(place) => place,
         Err(refusal) => return Err(keep(txn, ctx, request, writer, upload, &refusal)),
     };
-    // The record alone: its attributes are the file's now.
+    // Deletes only the record: its attributes now belong to the file.
     txn.delete(&keys::upload(id));
     let (ino, replaced) = match place {
         Place::Taken(mut located, old) => {
@@ -163,12 +162,12 @@ fn commit_upload(
     Ok(CommitReply::Complete { ino, replaced, upload: Some(id) })
 }
 
-/// Where an upload's content goes.
+/// Where an upload's object goes.
 #[allow(clippy::large_enum_variant)] // lives for one call
 enum Place {
-    /// Into this file, instead of this content.
+    /// To this file, in place of this object.
     Taken(Located, Content),
-    /// Under the name, which is free.
+    /// To the name, which is free.
     Free,
 }
 
@@ -194,7 +193,7 @@ fn find_place(
     match (entry, upload.replaces) {
         (None, Some(_)) if late => refuse(ErrorCode::NotFound, "the file has been removed or moved meanwhile"),
         (None, replaces) => {
-            // Nobody asked for this permission yet if the file that was to be replaced is gone.
+            // If the file to replace is gone, the open has not checked this permission.
             let denied = permit(&ctx.actor, &parent.access, Want::Write, &String::new).is_err();
             if replaces.is_some() && denied {
                 return refuse(
@@ -228,7 +227,7 @@ fn find_place(
     }
 }
 
-/// Keeps what cannot become visible. The writer has ended all the same.
+/// Keeps an upload that cannot become visible. Its writer ends all the same.
 fn keep(
     txn: &mut dyn Txn,
     ctx: &Context,

@@ -1,4 +1,4 @@
-//! The end of an update in place that changed nothing.
+//! The end of an in-place update that changed nothing.
 
 use kv::Txn;
 
@@ -9,23 +9,23 @@ use crate::writers::located::located_writing;
 use crate::writers::record::current_writer;
 use crate::{Completion, Context, NsError, OpTag, Operation, Sums, WriterEnd, WriterKind, WriterToken};
 
-/// Ends an update in place, if the file has the same bytes as before: it keeps its checksums, its generation and its modification time.
+/// Ends an in-place update if the file has the same bytes as before. The file keeps its checksums, its generation and its modification time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndUnchanged {
-    /// Which.
+    /// The writer.
     pub writer: WriterToken,
-    /// The length that the store has now, in bytes.
+    /// The store's present length of the object, in bytes.
     pub len: u64,
-    /// The checksums of what the store has now.
+    /// The checksums of the object on the store.
     pub sums: Sums,
-    /// The server has seen all of the update and knows that it changed nothing. Otherwise the checksums must tell.
+    /// The server has seen the whole update and knows that it changed nothing. Otherwise the checksums must prove it.
     pub certain: bool,
-    /// Who ends it.
+    /// The party that ends it.
     pub completion: Completion,
 }
 
-/// See [`EndUnchanged`]. `false`: it is no such update, nothing was done, and [`crate::Commit`] or [`crate::Interrupt`] is to end it.
-/// [`NsError::Stale`] if the writer was fenced or has ended.
+/// See [`EndUnchanged`]. `false`: the update changed something or is no such update. Nothing was done; end it with [`crate::Commit`] or
+/// [`crate::Interrupt`]. [`NsError::Stale`] if the writer was fenced or has ended.
 pub fn end_unchanged(txn: &mut dyn Txn, ctx: &Context, request: &EndUnchanged) -> Result<bool, NsError> {
     let writer = current_writer(txn, &request.writer)?;
     if writer.kind != WriterKind::Update {

@@ -1,33 +1,33 @@
-//! What to do with a writer whose connection is gone when its grace period ends: a pure decision.
+//! Decides about a disconnected writer at the end of its grace period, without I/O.
 
 use types::BootId;
 
-/// What is known of the writer at the end of its grace period.
+/// The facts about the writer at the end of its grace period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GraceFacts {
-    /// The acknowledged bytes leave a gap.
+    /// The acknowledged bytes have a gap.
     pub gaps: bool,
     /// End of the highest acknowledged byte.
     pub len: u64,
-    /// What the client announced.
+    /// The length that the client announced.
     pub expected_len: Option<u64>,
-    /// The boot in which it wrote.
+    /// The boot in which the client wrote.
     pub wrote_in: BootId,
-    /// The boot now.
+    /// The present boot.
     pub boot: BootId,
 }
 
 /// The decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GraceEnd {
-    /// All that was announced is there: complete it, as the client believes already.
+    /// All announced bytes are there. Complete the file, because the client believes that already.
     Complete,
     /// Mark it interrupted.
     Interrupt,
 }
 
-/// A stock client that finds its connection broken at close reports success without having sent it. So what has no
-/// gaps and is as long as announced, in the same boot, is completed; everything else is interrupted.
+/// A stock client that loses its connection at close reports success without having sent the close. So a file is completed if it has no gaps, has the
+/// announced length, and was written in the same boot. Every other file is interrupted.
 #[must_use]
 pub fn at_grace_end(facts: &GraceFacts) -> GraceEnd {
     let whole = !facts.gaps && facts.expected_len == Some(facts.len) && facts.wrote_in == facts.boot;
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_whole_as_announced_in_the_same_boot_is_completed() {
+    fn only_a_file_of_announced_length_without_gaps_from_the_same_boot_is_completed() {
         let whole = GraceFacts { gaps: false, len: 7, expected_len: Some(7), wrote_in: BootId(1), boot: BootId(1) };
         assert_eq!(at_grace_end(&whole), GraceEnd::Complete);
         for broken in [

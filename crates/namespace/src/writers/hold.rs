@@ -1,4 +1,4 @@
-//! Holds of sessions on inodes (`H`): what is held stays when its last name goes.
+//! Holds of sessions on inodes (`H`): a held inode stays when its last name goes.
 
 use std::ops::ControlFlow;
 
@@ -23,12 +23,12 @@ pub fn holds(read: &dyn Read, session: SessionId, after: Option<Ino>, limit: usi
     Ok(found)
 }
 
-/// A session (a mount) holds a file open. Doing it twice is the same as once.
+/// A session (a mount) holds a file open. Repeating the request changes nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hold {
-    /// Who.
+    /// The session.
     pub session: SessionId,
-    /// What.
+    /// The inode.
     pub ino: Ino,
 }
 
@@ -51,12 +51,12 @@ pub fn hold(txn: &mut dyn Txn, ctx: &Context, request: &Hold) -> Result<(), NsEr
     Ok(())
 }
 
-/// Ends a hold; the last one of an inode without names lets it go. Answers the object whose deletion was queued.
+/// Ends a hold. The last hold of an inode without names deletes the inode. Returns the object whose deletion was queued.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReleaseHold {
-    /// Who.
+    /// The session.
     pub session: SessionId,
-    /// What.
+    /// The inode.
     pub ino: Ino,
 }
 

@@ -1,4 +1,4 @@
-//! The interrupted mark: the writer went away, what it wrote is kept.
+//! The interrupted mark: the writer went away, and its bytes are kept.
 
 use kv::Txn;
 
@@ -13,20 +13,20 @@ use crate::{Context, NsError, OpTag, Operation, UploadRecord, UploadState, Write
 /// Ends a writer that went away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interrupt {
-    /// Which.
+    /// The writer.
     pub writer: WriterToken,
-    /// Bytes kept (of an update in place: the file's length now).
+    /// Kept bytes. For an in-place update, the file's present length.
     pub kept_len: u64,
 }
 
-/// What became of it.
+/// The result of an interruption.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InterruptReply {
-    /// A new file: marked interrupted. An update in place: complete, without whole-file checksums until verified.
+    /// A new file: marked interrupted. An in-place update: complete, without whole-file checksums until they are verified.
     Marked,
-    /// An upload: kept, hidden, listable.
+    /// An upload: kept, hidden, and listed.
     UploadKept,
-    /// It was removed meanwhile, or it is an upload of which nothing is kept; the deletion of its object is queued.
+    /// The file was removed meanwhile, or it is an upload without kept bytes. The deletion of its object is queued.
     Unlinked,
 }
 
@@ -42,7 +42,7 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
             why: "a writer says that it writes this upload, but there is none",
         };
         let mut upload = UploadRecord::get(txn, upload)?.ok_or_else(missing)?;
-        // Nobody goes on with nothing; and while the disk is full, each refused overwriting would leave a record.
+        // An empty upload cannot be resumed. And on a full disk, each failed overwrite would leave a record.
         if request.kept_len == 0 {
             upload.delete(txn)?;
             queue(txn, ctx, writer.placement.group, writer.object)?;
@@ -61,9 +61,9 @@ pub fn interrupt(txn: &mut dyn Txn, ctx: &Context, request: &Interrupt) -> Resul
     };
     let state = match writer.kind {
         WriterKind::New => FileState::Interrupted(writer.key),
-        _ => FileState::Complete, // what was complete before stays readable
+        _ => FileState::Complete, // a file that was complete before stays readable
     };
-    let generation = old.generation.wrapping_add(1); // its bytes are others than before
+    let generation = old.generation.wrapping_add(1); // its bytes differ from before
     let content = Content { len: request.kept_len, state, sums: None, generation, ..old };
     located.inode.kind = Kind::File(content);
     located.inode.ctime = ctx.now;

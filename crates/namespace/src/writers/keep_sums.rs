@@ -1,4 +1,4 @@
-//! Whole-file checksums that were found by reading a file through.
+//! Whole-file checksums that a complete read has found.
 
 use kv::Txn;
 use types::{Ino, ObjectId};
@@ -7,21 +7,20 @@ use crate::tree::inode::{FileState, Kind};
 use crate::tree::node::locate;
 use crate::{Context, NsError, OpTag, Operation, Sums};
 
-/// Gives a complete file that has no checksums (an update in place had ended without a close) those that a reading of
-/// all its bytes has brought.
+/// Sets the checksums of a complete file that has none, because an in-place update ended without a close. They come from a read of all its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeepSums {
     /// The inode.
     pub ino: Ino,
-    /// The content that was read.
+    /// The object that was read.
     pub object: ObjectId,
-    /// Its generation before the reading began.
+    /// Its generation before the read.
     pub generation: u32,
-    /// What was found.
+    /// The checksums.
     pub sums: Sums,
 }
 
-/// See [`KeepSums`]. Nothing is changed if the file has gone or has other bytes since.
+/// See [`KeepSums`]. Changes nothing if the file is gone or its bytes have changed since.
 pub fn keep_sums(txn: &mut dyn Txn, ctx: &Context, request: &KeepSums) -> Result<(), NsError> {
     let Some(mut located) = locate(txn, request.ino)? else { return Ok(()) };
     if let Kind::File(content) = &mut located.inode.kind

@@ -1,11 +1,11 @@
-//! The file that a writer writes, wherever it has gone meanwhile.
+//! The file of an open write, wherever it has moved meanwhile.
 
 use types::Ino;
 
 use crate::tree::node::{self, Dentry, Located, get_dentry, locate};
 use crate::{Content, NsError, Read, WriterKind, WriterRecord};
 
-/// The file that a writer of a visible object writes; `None` if it was removed or got another content meanwhile.
+/// The file of an open write to a visible object. `None` if it was removed or got another object meanwhile.
 pub(crate) fn located_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<(Located, Content)>, NsError> {
     let Some(located) = locate_writing(read, writer)? else {
         return Ok(None);
@@ -18,12 +18,12 @@ pub(crate) fn located_writing(read: &dyn Read, writer: &WriterRecord) -> Result<
         .map(|content| (located, content)))
 }
 
-/// Whether what is written was removed, or got another content: its end changes no file. Of an upload that is not asked.
+/// Whether the file of an open write was removed or got another object, so that its end changes no file. False for an upload.
 pub fn is_unlinked(read: &dyn Read, writer: &WriterRecord) -> Result<bool, NsError> {
     Ok(!matches!(writer.kind, WriterKind::Upload(_)) && located_writing(read, writer)?.is_none())
 }
 
-/// The usual file is still where it was opened: one get. Otherwise its number tells.
+/// Usually the file is still where it was opened: one get. Otherwise the inode number finds it.
 fn locate_writing(read: &dyn Read, writer: &WriterRecord) -> Result<Option<Located>, NsError> {
     let name = writer.path.rsplit(|&byte| byte == b'/').next().unwrap_or(b"");
     if writer.parent != Ino(0)

@@ -1,4 +1,4 @@
-//! Those who write: an open for writing, its recovery, and how it ends; the uploads that are kept, and the sessions of clients.
+//! Open writes, their recovery, and how they end; the kept uploads, and the sessions of clients.
 
 pub(crate) mod abandon;
 pub(crate) mod begin;

@@ -1,4 +1,4 @@
-//! Opening what is new: a file, an upload that takes the place of one, or again what the same client has left unfinished.
+//! Opens a new file, an upload that replaces a file, or again the unfinished file of the same client.
 
 use kv::Txn;
 use types::{Ino, ObjectId, UploadId};
@@ -19,7 +19,7 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
     let key = keys::writer_key(&request.client, path.as_bytes());
     let uploads_dropped = if request.restarted { drop_own_uploads(txn, ctx, request)? } else { Vec::new() };
     if EndedWriter::get(txn, key)?.is_some_and(|ended| ended.is_of(&request.client, path)) {
-        // Whoever begins anew has given up what it wrote before.
+        // A client that starts again has abandoned its earlier write.
         txn.delete(&keys::ended(key));
     }
     let last = if request.how == How::NewOnly { Last::Keep } else { Last::Follow };
@@ -48,7 +48,7 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
     Ok(opened)
 }
 
-/// There is a file: take its place, or refuse.
+/// The name exists: replace the file, or refuse.
 fn open_over(
     txn: &mut dyn Txn,
     ctx: &Context,
@@ -63,7 +63,7 @@ fn open_over(
         return exists(); // a symbolic link: NewOnly does not follow it
     };
     let own_unfinished = match content.state {
-        // The key is a hash, which others can meet on purpose: who writes is told by the record.
+        // The key is a hash, and others can forge a collision. The record tells who the writer is.
         FileState::Open(by) if request.restarted && by == key => {
             WriterRecord::get(txn, by, content.object)?.is_some_and(|writer| writer.is_of(&request.client, path))
         }
@@ -108,13 +108,13 @@ fn new_file(
     Ok(opened(&writer, OpenKind::New, 0))
 }
 
-/// Where an upload is to appear.
+/// Where an upload will appear.
 struct Target<'a> {
     parent: &'a Dir,
     name: Vec<u8>,
-    /// The file that it replaces, and what that has now.
+    /// The file that it replaces, and the present object of that file.
     replaces: Option<(Ino, Content)>,
-    /// Of the file that it replaces.
+    /// Owner and mode of the file that it replaces.
     access: Option<Access>,
 }
 
@@ -161,7 +161,7 @@ fn new_upload(
     Ok(opened(&writer, OpenKind::Upload(upload), 0))
 }
 
-/// The client's own unfinished file begins again: same inode, new object; the old handle is fenced.
+/// The client's own unfinished file starts again: the same inode with a new object. The old handle is fenced.
 fn restart(
     txn: &mut dyn Txn,
     ctx: &Context,
@@ -189,7 +189,7 @@ fn restart(
     Ok(OpenedWrite { dropped: vec![old.object], ..opened(&writer, OpenKind::New, 0) })
 }
 
-/// A restart gives up the uploads that the same client has in the making for this path.
+/// A restart drops the unfinished uploads of the same client for this path.
 fn drop_own_uploads(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<Vec<ObjectId>, NsError> {
     let mut dropped = Vec::new();
     for writer in crate::find_writer(txn, &request.client, &request.path)? {

@@ -8,8 +8,8 @@ use types::{InSyncReplica, Placement};
 use crate::writers::open_new::open_new;
 use crate::{Context, How, NsError, OpTag, OpenWrite, OpenedWrite, Operation, permit_client};
 
-/// See [`OpenWrite`]. [`NsError::Stale`] if a store is to take part that is not in the group any more; [`NsError::TooMany`] and [`NsError::Invalid`] if
-/// more are to take part than a record has room for, or one twice.
+/// See [`OpenWrite`]. [`NsError::Stale`] if a requested in-sync replica has left the group. [`NsError::TooMany`] or [`NsError::Invalid`] if a record
+/// has no room for all of them, or if one is named twice.
 pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
     let units = request.stripe.iter().flat_map(|stripe| &stripe.units);
     for Placement { group, in_sync } in std::iter::once(&request.placement).chain(units) {
@@ -23,7 +23,7 @@ pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Resu
             let why = "a store that should be in sync has left it meanwhile";
             return Err(NsError::Stale { what: what(), why });
         }
-        // All who stay get it. Where those that leave are counted as well it would have fewer copies in the end than it was to have.
+        // All members that stay get the object. If leaving members counted too, the object would end up with too few replicas.
         let stay = group.members.iter().filter(|member| !member.is_leaving()).count();
         if request.how != How::Update && stay < in_sync.len() {
             let why = "a store that should be in sync is about to leave it";
@@ -43,7 +43,7 @@ pub fn open_write(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Resu
     }
 }
 
-/// What does not fit into a writer's record could not be read again.
+/// A record with too many in-sync replicas could not be decoded again.
 fn can_be_kept(in_sync: &[InSyncReplica]) -> Result<(), NsError> {
     const MAX: usize = Placement::IN_SYNC_MAX;
     if in_sync.len() > MAX {

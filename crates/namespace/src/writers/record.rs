@@ -1,4 +1,4 @@
-//! `W` and `Y`: what is kept of a client that writes, and of one whose writing has ended.
+//! `W` and `Y`: the records of a client that writes, and of one whose open write has ended.
 
 use kv::Txn;
 use types::{
@@ -10,59 +10,58 @@ use crate::codec::{BadValue, Decoder, Encoder, field_u64};
 use crate::planted::{self, Bug};
 use crate::{NsError, Read, Sums, WriterKey, WriterToken, keys};
 
-/// What somebody who writes is doing.
+/// The kind of an open write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriterKind {
     /// Writes a new file, visible as it grows.
     New,
     /// Changes a complete file in place.
     Update,
-    /// Writes a content that is not visible yet.
+    /// Writes an object that is not visible yet.
     Upload(UploadId),
 }
 
-/// `W`: open for writing. Goes with the commit or the interrupted mark.
+/// `W`: an open write. The commit or the interrupted mark deletes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WriterRecord {
     /// The first half of the key.
     pub key: WriterKey,
-    /// The content being written.
+    /// The object being written.
     pub object: ObjectId,
-    /// Raised by each re-open; a handle with a lower one is fenced.
+    /// Each re-open raises it. A handle with a lower epoch is fenced.
     pub epoch: u32,
-    /// What it does.
+    /// The kind of the open write.
     pub kind: WriterKind,
-    /// The inode; of an upload the one that it will replace or make.
+    /// The inode. For an upload, the one that it will replace or create.
     pub ino: Ino,
-    /// The directory that held the file when it was opened, where it is looked for first; its name there is the last
-    /// of `path`. 0: unknown.
+    /// The directory that held the file at the open, where a lookup starts. The file's name there is the last one of `path`. 0: unknown.
     pub parent: Ino,
-    /// The run of the server that it is attached to.
+    /// The run of the server to which it is attached.
     pub session: SessionId,
     /// The boot whose kernel holds its unsynced bytes.
     pub boot: BootId,
-    /// Who writes.
+    /// The client that writes.
     pub client: ClientIdentity,
     /// The path as the client gave it.
     pub path: Vec<u8>,
     /// The length that the client announced, in bytes.
     pub expected_len: Option<u64>,
-    /// When it was opened first.
+    /// When it was first opened.
     pub opened: Timestamp,
-    /// Of an update: the checksums that the file had, for the case that nothing is changed.
+    /// For an update: the earlier checksums of the file, in case nothing is changed.
     pub sums_before: Option<Sums>,
-    /// The group that holds the content, or is to, and the stores that take part in the writing.
+    /// The group of the object, and the in-sync replicas.
     pub placement: Placement,
 }
 
 impl WriterRecord {
-    /// What [`crate::Commit`] and [`crate::Interrupt`] take.
+    /// The token for [`crate::Commit`] and [`crate::Interrupt`].
     #[must_use]
     pub fn token(&self) -> WriterToken {
         WriterToken { key: self.key, object: self.object, epoch: self.epoch }
     }
 
-    /// Whether it is this client's, which opened this path.
+    /// Whether this client opened it under this path.
     #[must_use]
     pub fn is_of(&self, client: &ClientIdentity, path: &NsPath) -> bool {
         self.client == *client && self.path == path.as_bytes()
@@ -74,38 +73,38 @@ impl WriterRecord {
         ReplicaId::first(self.object)
     }
 
-    /// Who orders its changes, in a cluster; of a striped file nobody does.
+    /// The primary, in a cluster. A striped file has none.
     #[must_use]
     pub fn primary(&self) -> Option<InSyncReplica> {
         self.placement.in_sync.first().copied()
     }
 }
 
-/// How a writer ended that its client may not know has ended.
+/// How a writer ended, if its client may not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriterEnd {
     /// Marked interrupted.
     Interrupted,
     /// Completed by the server when the grace period ended.
     Completed,
-    /// Thrown away.
+    /// Dropped.
     Dropped,
-    /// Its commit was refused; it is kept as an upload.
+    /// Its commit was refused, and it is kept as an upload.
     Refused,
 }
 
-/// `Y`: an ended writer, remembered so that its client, recovering late, does not write into what is visible now.
+/// `Y`: an ended writer. The record keeps a client that recovers late from writing into the object that is visible now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndedWriter {
     /// The key.
     pub key: WriterKey,
-    /// The content that it wrote.
+    /// Its object.
     pub object: ObjectId,
     /// How it ended.
     pub how: WriterEnd,
-    /// Until when this is remembered.
+    /// When the record expires.
     pub until: Timestamp,
-    /// Who it was.
+    /// The client.
     pub client: ClientIdentity,
     /// The path as the client gave it.
     pub path: Vec<u8>,
@@ -115,7 +114,7 @@ const TAG_EXPECTED_LEN: u8 = 0x01;
 
 const TAG_SUMS_BEFORE: u8 = 0x02;
 
-/// Who does not know it would not know whom to ask for the bytes.
+/// A reader that does not know it could not tell which stores have the bytes.
 const TAG_PLACEMENT: u8 = 0x80;
 
 impl WriterRecord {
@@ -190,13 +189,13 @@ impl WriterRecord {
         })
     }
 
-    /// From a key and value of a scan.
+    /// Decodes the key and value of a scan.
     pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Self, NsError> {
         let (writer, object) = Self::at(key)?;
         Self::decode(writer, object, value).map_err(|error| error.at(key))
     }
 
-    /// Whose key it is.
+    /// Decodes the key.
     pub(crate) fn at(key: &[u8]) -> Result<(WriterKey, ObjectId), NsError> {
         let bad = || BadValue::Damaged("the key of a writer has a wrong length").at(key);
         let first = keys::number_at(key, 1).ok_or_else(bad)?;
@@ -217,7 +216,7 @@ impl WriterRecord {
         txn.delete(&keys::writer(self.key, self.object));
     }
 
-    /// Remembers that this writer ended in a way that its client may not know of.
+    /// Remembers that this writer ended in a way that its client may not know.
     pub(crate) fn entomb(&self, txn: &mut dyn Txn, how: WriterEnd, until: Timestamp) {
         let ended = EndedWriter {
             key: self.key,
@@ -231,7 +230,7 @@ impl WriterRecord {
     }
 }
 
-/// Group u64, then store u64 and era u32 of each participant.
+/// Group u64, then store u64 and boot generation u32 of each in-sync replica.
 fn encode_placement(placement: &Placement) -> Vec<u8> {
     let mut out = Encoder(Vec::with_capacity(8 + placement.in_sync.len() * 12));
     out.u64(placement.group.0);
@@ -265,7 +264,7 @@ fn field_sums(field: &[u8]) -> Result<Sums, BadValue> {
 }
 
 impl EndedWriter {
-    /// Whether it was this client's, which had opened this path.
+    /// Whether this client had opened it under this path.
     pub(crate) fn is_of(&self, client: &ClientIdentity, path: &NsPath) -> bool {
         self.client == *client && self.path == path.as_bytes()
     }
@@ -308,18 +307,18 @@ impl EndedWriter {
     }
 }
 
-/// What the store says of the finished object.
+/// The store's report about the finished object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Committed {
     /// Length in bytes.
     pub len: u64,
-    /// Whole-file checksums; `None` loses those that the file had.
+    /// Whole-file checksums; `None` drops the earlier ones of the file.
     pub sums: Option<Sums>,
-    /// The modification time; the context's `now` if not given.
+    /// The modification time; if absent, the context's `now`.
     pub mtime: Option<Timestamp>,
 }
 
-/// The writer that a handle means, unless it was fenced or has ended.
+/// The writer of a handle, unless it was fenced or has ended.
 pub(crate) fn current_writer(read: &dyn Read, token: &WriterToken) -> Result<WriterRecord, NsError> {
     let what = || format!("object {:016x}", token.object.0);
     match WriterRecord::get(read, token.key, token.object)? {

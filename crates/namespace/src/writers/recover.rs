@@ -1,5 +1,5 @@
-//! Opening for update: in place of a complete file, or back to a writer that lost its connection. A re-open goes to
-//! what this client was writing, never to what is visible meanwhile under the same path.
+//! Opening for update: in place of a complete file, or back to a writer that lost its connection. A re-open finds the object that this client was
+//! writing. It never finds an object that has become visible under the same path meanwhile.
 
 use kv::Txn;
 use types::{GroupId, NsPath, ObjectId, Placement, UploadId};
@@ -61,7 +61,7 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     begin_update(txn, ctx, request, located, request.resume == Some(Resume::Visible))
 }
 
-/// Opens a unit that has ended, for whoever goes on with its file: one that is complete is changed in place.
+/// Opens a unit that has ended, for a writer that resumes its file. A complete unit is changed in place.
 fn go_on_with_unit(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Result<OpenedWrite, NsError> {
     let nothing = || NsError::NotFound(format!("{}: {}", request.path, request.client.user), "unit");
     let (Some(of), Ok(unit)) = (request.unit_of, u8::try_from(request.client.pid)) else { return Err(nothing()) };
@@ -89,7 +89,7 @@ fn reopen(
     mut writer: WriterRecord,
 ) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
-    // The client's word about itself grants nothing: the way and the file are checked as for anybody.
+    // The client's identity is only its own claim, so it grants nothing: the path and the file are checked as for anybody.
     if let Err(error @ NsError::Denied { .. }) = resolve(txn, &ctx.actor, path, Last::Follow) {
         return Err(error);
     }
@@ -141,7 +141,7 @@ fn reopen(
     Ok(opened(&writer, OpenKind::Resumed(upload), len))
 }
 
-/// Those who are asked to take part in the writing of a content that is there, as far as they hold it.
+/// The requested in-sync replicas of an existing object, as far as they hold it.
 fn take_part(read: &dyn Read, request: &OpenWrite, group: GroupId, object: ObjectId) -> Result<Placement, NsError> {
     let asked = &request.placement.in_sync;
     if asked.is_empty() {
@@ -156,7 +156,7 @@ fn take_part(read: &dyn Read, request: &OpenWrite, group: GroupId, object: Objec
     Ok(Placement { group, in_sync })
 }
 
-/// What has been closed of a striped file stays as it is.
+/// A closed striped file cannot be changed.
 fn must_not_be_striped(path: &NsPath, group: GroupId) -> Result<(), NsError> {
     if group == GroupId::STRIPED {
         let why = "it is striped, and a striped file cannot be changed in place; write it again";
@@ -165,7 +165,7 @@ fn must_not_be_striped(path: &NsPath, group: GroupId) -> Result<(), NsError> {
     Ok(())
 }
 
-/// Opens what is visible for change: in place if it is complete, by wish if it is interrupted.
+/// Opens a visible object for change: in place if it is complete, by explicit wish if it is interrupted.
 pub(crate) fn begin_update(
     txn: &mut dyn Txn,
     ctx: &Context,
@@ -191,19 +191,19 @@ pub(crate) fn begin_update(
         FileState::Complete => (WriterKind::Update, OpenKind::Update),
     };
     let placement = take_part(txn, request, content.group, content.object)?;
-    // Above every epoch that this object's handles had, so that none of them can commit any more.
+    // Above every epoch of this object's earlier handles, so that none of them can commit.
     let epoch = object_record(txn, content.group, content.object)?.map_or(0, |record| record.epoch).saturating_add(1);
     content.state = match kind {
         WriterKind::Update => FileState::Updating(key),
         _ => {
-            txn.delete(&keys::object(content.group, content.object)); // written again when this ends
+            txn.delete(&keys::object(content.group, content.object)); // the end of this write creates it again
             if content.group != GroupId::DEFAULT {
-                txn.delete(&keys::missing(content.group, content.object)); // and so is this
+                txn.delete(&keys::missing(content.group, content.object)); // and this too
             }
             FileState::Open(key)
         }
     };
-    // What is changed in place has no known checksum until it is closed.
+    // During an in-place change the checksum is unknown until the close.
     let sums_before = content.sums.take().filter(|_| kind == WriterKind::Update);
     let (object, len) = (content.object, content.len);
     located.inode.ctime = ctx.now;
@@ -214,7 +214,7 @@ pub(crate) fn begin_update(
     Ok(opened(&writer, open_kind, len))
 }
 
-/// Goes on with a kept upload.
+/// Resumes a kept upload.
 fn resume_upload(
     txn: &mut dyn Txn,
     ctx: &Context,
@@ -232,7 +232,7 @@ fn resume_upload(
         return Err(busy(txn, path, record.writer, record.object));
     }
     let key = keys::writer_key(&request.client, path.as_bytes());
-    // Its attributes, if it has any, stand under the number that the file will get.
+    // Its attributes, if any, are stored under the future number of the file.
     let ino = match record.replaces.or(record.attributes.map(|attributes| attributes.at)) {
         Some(ino) => ino,
         None => ctx.ids.next_ino()?,

@@ -1,22 +1,22 @@
-//! What an open for writing asks for, and what it answers.
+//! The request and the answer of an open for writing.
 
 use types::{BootId, ClientIdentity, GroupId, InSyncReplica, Ino, NsPath, ObjectId, Placement, ReplicaId, UploadId};
 
 use crate::{NewStripe, WriterToken};
 
-/// What the client wants of the name.
+/// How to treat the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
     /// The name must be free (kXR_new).
     NewOnly,
-    /// Take the place of what is there, if anything is (kXR_delete). What is there stands and is served until commit.
+    /// Replace an existing file (kXR_delete). It stays visible and is served until the commit.
     Replace,
-    /// Change what is there, or append to it (kXR_open_updt, kXR_open_apnd without kXR_new); also how stock clients
-    /// come back to a writer that lost its connection.
+    /// Change or append to an existing file (kXR_open_updt, kXR_open_apnd without kXR_new). Stock clients also come back this way to a writer that
+    /// lost its connection.
     Update,
 }
 
-/// The explicit wish to go on with something interrupted.
+/// The explicit wish to resume an interrupted write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resume {
     /// The interrupted file at the path.
@@ -25,58 +25,58 @@ pub enum Resume {
     Upload(UploadId),
 }
 
-/// What the store says of a object that was being written when the machine stopped.
+/// The store's report about an object with an open write when the machine stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Vouched {
-    /// Which.
+    /// The object.
     pub object: ObjectId,
-    /// Every acknowledged byte is there.
+    /// The store has every acknowledged byte.
     pub all_there: bool,
-    /// Length of the prefix that is there, in bytes.
+    /// Length of the intact prefix, in bytes.
     pub kept_len: u64,
 }
 
-/// Opens for writing.
+/// Opens a file for writing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenWrite {
     /// The file.
     pub path: NsPath,
     /// New, replace or update.
     pub how: How,
-    /// Make the directories on the way (kXR_mkpath).
+    /// Create the missing directories of the path (kXR_mkpath).
     pub mkpath: bool,
     /// Permission bits of a new file.
     pub mode: u16,
-    /// Visible only when closed (kXR_posc): always an upload.
+    /// Make the file visible only at the close (kXR_posc): always an upload.
     pub posc: bool,
-    /// Who writes.
+    /// The client that writes.
     pub client: ClientIdentity,
     /// This kernel's boot.
     pub boot: BootId,
     /// The announced length (`oss.asize`), in bytes.
     pub expected_len: Option<u64>,
-    /// The client starts its copy again (`tried=`), or repeats an open whose answer it did not get (the server sees its
-    /// own client open the same name anew while the first handle is detached): it may take the place of its own
-    /// unfinished file or upload, whose handle is fenced.
+    /// The client restarts its copy (`tried=`), or repeats an open whose answer it did not get. In the second case the server sees the same client
+    /// open the name again while the first handle is detached. The open may replace the client's own unfinished file or upload, and fences its
+    /// handle.
     pub restarted: bool,
-    /// After a boot: what the store says of the writer's object ([`crate::find_writer`] tells which to ask about).
+    /// After a boot: the store's report about the writer's object ([`crate::find_writer`] tells which to ask about).
     pub vouched: Option<Vouched>,
     /// The wish to resume; with [`How::Update`] only.
     pub resume: Option<Resume>,
-    /// Where a new content goes. Of one that is there already, those of its holders that are to take part in the writing: others are left out. A
-    /// writer that is there keeps its own.
+    /// The placement of a new object. For an existing object, the holders that should become in-sync replicas; the others are left out. An existing
+    /// writer keeps its placement.
     pub placement: Placement,
-    /// A new content is dealt out over units; `placement` is in [`GroupId::STRIPED`] then.
+    /// The stripe of a new striped object; `placement` is then in [`GroupId::STRIPED`].
     pub stripe: Option<NewStripe>,
-    /// A unit of what this one writes is to be opened again, with [`How::Update`]: only as long as it does, and the unit has a writer.
+    /// Re-opens a unit of this writer's file, with [`How::Update`]. Works only while this writer exists and the unit has a writer.
     pub unit_of: Option<WriterToken>,
-    /// With [`How::Update`]: back to this writer of the client and to no other. It may have several under one path, as a file that is being written can
-    /// be renamed, and another one be made in its place.
+    /// With [`How::Update`]: back to this writer of the client and to no other. A client can have several under one path: a file with an open write
+    /// can be renamed, and another one created in its place.
     pub only: Option<WriterToken>,
 }
 
 impl OpenWrite {
-    /// Opens `path` for `client`, in this boot of the kernel, and wants nothing more: on a single node, with permission bits 0644 where it is made.
+    /// Opens `path` for `client` in this boot, without other wishes: on a single node, with permission bits 0644 for a new file.
     #[must_use]
     pub fn new(path: NsPath, how: How, client: ClientIdentity, boot: BootId) -> Self {
         Self {
@@ -99,39 +99,38 @@ impl OpenWrite {
     }
 }
 
-/// What was opened.
+/// The kind of the opened object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenKind {
-    /// A new file, visible at once; make the replica.
+    /// A new file, visible at once. The caller creates the replica.
     New,
-    /// An upload with a new object; make the replica.
+    /// An upload with a new object. The caller creates the replica.
     Upload(UploadId),
-    /// A complete file's own object, to be changed in place.
+    /// A complete file's own object, for an in-place change.
     Update,
-    /// The object that this client was writing (its old handle is fenced), or one resumed by wish. If it is an upload,
-    /// which.
+    /// The object that this client was writing (its old handle is fenced), or one resumed by wish. The upload, if it is one.
     Resumed(Option<UploadId>),
 }
 
 /// The writer that [`open_write`] made or found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenedWrite {
-    /// Names the writer; hand it to commit and interrupt.
+    /// Identifies the writer for commit and interrupt.
     pub writer: WriterToken,
-    /// The inode: the new one, or the one that is replaced or updated.
+    /// The inode: new, replaced or updated.
     pub ino: Ino,
-    /// The content to write.
+    /// The object to write.
     pub object: ObjectId,
     /// Its replica on a single store.
     pub replica: ReplicaId,
-    /// The group of stores that is to hold it.
+    /// The group of stores for the object.
     pub group: GroupId,
-    /// What it is.
+    /// The kind of the object.
     pub kind: OpenKind,
-    /// Committed length so far (0 for a new object or one in the making), in bytes.
+    /// Committed length so far, in bytes. 0 for a new or unfinished object.
     pub len: u64,
-    /// Bodies that a restart gave up; their writers' handles are fenced and their deletion queued.
+    /// Objects that a restart dropped. Their writers' handles are fenced, and their deletion is queued.
     pub dropped: Vec<ObjectId>,
-    /// Those that take part in the writing, its primary first; none on a single node.
+    /// The in-sync replicas, the primary first; empty on a single node.
     pub in_sync: Vec<InSyncReplica>,
 }

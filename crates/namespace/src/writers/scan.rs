@@ -1,11 +1,11 @@
-//! Who is writing (`W`).
+//! Scans of the open writes (`W`).
 
 use types::{ClientIdentity, NsPath, ObjectId};
 
 use crate::scan::collect;
 use crate::{NsError, Read, WriterKey, WriterRecord, keys};
 
-/// Those who write, in key order after `after`, at most `limit`.
+/// The open writes, in key order after `after`, at most `limit`.
 pub fn writers(
     read: &dyn Read,
     after: Option<(WriterKey, ObjectId)>,
@@ -21,18 +21,18 @@ fn after_writer(after: Option<(WriterKey, ObjectId)>) -> Vec<u8> {
     start
 }
 
-/// Some of those who write.
+/// A page of open writes.
 #[derive(Debug, Default)]
 pub struct WritersPage {
     /// In key order.
     pub writers: Vec<WriterRecord>,
-    /// Those between them whose records do not read, and why.
+    /// The keys of damaged records in this page, and why each cannot be decoded.
     pub damaged: Vec<((WriterKey, ObjectId), NsError)>,
-    /// Behind which it goes on; `None`: there are no others.
+    /// Where the next page starts; `None`: this is the last one.
     pub next: Option<(WriterKey, ObjectId)>,
 }
 
-/// As [`writers`], for who looks after all of them: one whose record does not read keeps nobody from those behind it.
+/// Like [`writers`], for a caller that handles all of them: a damaged record does not hide the records after it.
 pub fn writers_page(
     read: &dyn Read,
     after: Option<(WriterKey, ObjectId)>,
@@ -53,16 +53,16 @@ pub fn writers_page(
     Ok(page)
 }
 
-/// The writer of a content, as its state names it.
+/// The writer of an object, as the state of its file names it.
 pub fn writer_of(read: &dyn Read, key: WriterKey, object: ObjectId) -> Result<Option<WriterRecord>, NsError> {
     WriterRecord::get(read, key, object)
 }
 
-/// Most writers of one client and path that are looked at.
+/// The most writers of one client and path that a re-open examines.
 const SAME_MAX: usize = 64;
 
-/// The writers that a re-open of `path` by `client` would match. A server asks before it opens when the machine has
-/// booted since, to learn from the store whether bytes were lost ([`crate::OpenWrite::vouched`]).
+/// The writers that a re-open of `path` by `client` would match. After a restart of the machine, a server calls this before the open. It then asks
+/// the store whether bytes were lost ([`crate::OpenWrite::vouched`]).
 pub fn find_writer(read: &dyn Read, client: &ClientIdentity, path: &NsPath) -> Result<Vec<WriterRecord>, NsError> {
     let prefix = keys::writers_of(keys::writer_key(client, path.as_bytes()));
     collect(read, &prefix, &keys::end_of(&prefix), SAME_MAX, |key, value| {

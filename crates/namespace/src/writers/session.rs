@@ -8,17 +8,17 @@ use crate::planted::{self, Bug};
 use crate::writers::session_record::own_window;
 use crate::{Answer, Context, NsError, OpTag, Operation, RequestNumber, keys, permit_client};
 
-/// Begins a session that numbers its requests.
+/// Starts a session that numbers its requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenSession {
-    /// Whose.
+    /// The client.
     pub client: ClientIdentity,
 }
 
-/// Ends a session: forgets its answers. Its holds must have been released before.
+/// Ends a session and forgets its answers. Its holds must be released before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CloseSession {
-    /// Which.
+    /// The session.
     pub session: SessionId,
 }
 
@@ -41,11 +41,11 @@ pub fn close_session(txn: &mut dyn Txn, ctx: &Context, request: &CloseSession) -
         let what = format!("session {}", request.session);
         return Err(NsError::Invalid { what, why: "it holds inodes still; release them first" });
     }
-    // Bounded: a session's own record and one key for each slot of its window.
+    // A session has a limited number of keys: its own record, and one for each slot of its window.
     crate::scan::delete_all(txn, &keys::session(request.session))
 }
 
-/// The numbers of error codes in remembered answers. Part of the format: new ones go to the end.
+/// The numbers of error codes in remembered answers. They are part of the format: append new ones.
 const CODES: [ErrorCode; 23] = [
     ErrorCode::NotFound,
     ErrorCode::Exists,
@@ -117,9 +117,9 @@ fn decode_answer<T: Answer>(stored: &Stored<'_>) -> Result<Result<T, NsError>, B
     Ok(Err(NsError::Remembered { code, text, kept: stored.status == REFUSED_KEPT }))
 }
 
-/// Runs `op` as it must be run: a numbered request that was answered before gets the same answer; a refusal is rolled
-/// back unless it [keeps its changes](NsError::keeps_changes); a numbered request's answer is remembered, refusals
-/// included. Says whether the transaction is to be committed.
+/// Runs `op`. A numbered request with a remembered answer gets that answer. A failed request is rolled back unless it [keeps its
+/// changes](NsError::keeps_changes). The answer of a numbered request is remembered, also an error. Returns whether the caller must commit the
+/// transaction.
 pub(crate) fn perform<O: Operation>(
     txn: &mut dyn Txn,
     ctx: &Context,
@@ -143,7 +143,7 @@ pub(crate) fn perform<O: Operation>(
     let start = txn.savepoint();
     let result = op.run(txn, ctx);
     match &result {
-        // The engine's failures and passing shortages are no answer: the retry is to be tried again.
+        // Failures of the engine and passing shortages are not remembered: a retry runs again.
         Err(NsError::Kv(_) | NsError::OutOfNumbers | NsError::Damaged { .. }) => return (OpOutcome::Abort, result),
         Err(error) if !error.keeps_changes() => txn.rollback_to(start),
         _ => {}
@@ -152,7 +152,7 @@ pub(crate) fn perform<O: Operation>(
     (OpOutcome::Commit, result)
 }
 
-/// The answer that this number was given before.
+/// The remembered answer to this request number.
 fn remembered<O: Operation>(
     read: &dyn Read,
     request: RequestNumber,
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_read_back_with_code_and_text() {
+    fn errors_read_back_with_code_and_text() {
         let refusal: Result<(), NsError> = Err(NsError::NotEmpty("/d".into()));
         let value = encode_answer(7, OpTag::Rmdir, &refusal);
         let stored = decode_stored(&value).unwrap();

@@ -1,4 +1,4 @@
-//! `R`: what is kept of a session of a client that numbers its requests, and whose it is.
+//! `R`: the record of a client's session with numbered requests, and its owner.
 
 use kv::Read;
 use types::{ClientIdentity, SessionId};
@@ -6,7 +6,7 @@ use types::{ClientIdentity, SessionId};
 use crate::codec::{BadValue, Decoder};
 use crate::{Context, NsError, keys, permit_client};
 
-/// How many answers a session is remembered with, and whose it is; `None`: it is not known (any more).
+/// The number of answers that a session remembers, and its owner. `None`: the session is unknown.
 pub(crate) fn session_record(read: &dyn Read, session: SessionId) -> Result<Option<(u16, ClientIdentity)>, NsError> {
     let key = keys::session(session);
     let decode = |value: &[u8]| -> Result<(u16, ClientIdentity), BadValue> {
@@ -20,7 +20,7 @@ pub(crate) fn session_record(read: &dyn Read, session: SessionId) -> Result<Opti
     read.get(&key)?.map(|value| decode(&value).map_err(|bad| bad.at(&key))).transpose()
 }
 
-/// How many answers `session` is remembered with. [`NsError::Denied`] if it is another principal's.
+/// How many answers `session` remembers. [`NsError::Denied`] if it belongs to another principal.
 pub(crate) fn own_window(read: &dyn Read, ctx: &Context, session: SessionId) -> Result<u16, NsError> {
     let Some((window, client)) = session_record(read, session)? else {
         let what = format!("session {session}");
@@ -30,7 +30,7 @@ pub(crate) fn own_window(read: &dyn Read, ctx: &Context, session: SessionId) -> 
     Ok(window)
 }
 
-/// Refuses what is asked in the name of another principal's session. One that is not known is nobody's.
+/// Denies a request in another principal's session. An unknown session belongs to nobody.
 pub(crate) fn permit_session(read: &dyn Read, ctx: &Context, session: SessionId) -> Result<(), NsError> {
     match session_record(read, session)? {
         Some((_, client)) => permit_client(&ctx.actor, &client, &|| format!("session {session}")),

@@ -1,4 +1,4 @@
-//! How the writing of a striped file ends, once that of all its units has.
+//! How the open write of a striped file ends, after those of all its units.
 
 use kv::Txn;
 use types::striping::StripedOpenWrite;
@@ -14,33 +14,33 @@ use crate::{
     WriterRecord, WriterToken, object_record, permit_writing, units_of,
 };
 
-/// Ends the writing of a striped file, when those of all its units have ended. Asked for twice, it is answered twice.
+/// Completes a striped file after the open writes of all its units have ended. A repeated request gets the same answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CommitStriped {
-    /// The writing of the file itself.
+    /// The open write of the file itself.
     pub writing: StripedOpenWrite,
-    /// The modification time; the context's `now` if not given.
+    /// The modification time; if absent, the context's `now`.
     pub mtime: Option<types::Timestamp>,
-    /// Of how many bytes whoever has written it knows the checksums, and which these are: those of the file, if it is as long.
+    /// A length, and the writer's checksums for that length. They apply to the file if it has this length.
     pub sums: Option<(u64, Sums)>,
-    /// The CRC32C of each unit, as whoever has written it has sent it: a unit that its server has otherwise is none of this file.
+    /// The CRC32C of each unit as its writer sent it. A unit with another checksum on its server does not belong to this file.
     pub unit_sums: Option<Vec<Crc32c>>,
 }
 
-/// Ends the writing of a striped file whose client has not come back: as whole if it surely is, otherwise as interrupted.
+/// Ends the open write of a striped file whose client has not come back: as complete if that is certain, otherwise as interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndStriped {
     /// The writer of the file itself.
     pub writer: WriterToken,
 }
 
-/// See [`CommitStriped`]. [`NsError::Stale`] if a unit is not complete, or the writer was fenced or has ended otherwise. What is not as it was sent
-/// ([`NsError::NotAsSent`], [`NsError::NotAsLong`]) is interrupted at once: whoever ends the writing later would not know it any more.
+/// See [`CommitStriped`]. [`NsError::Stale`] if a unit is not complete, or if the writer was fenced or has ended otherwise. If the bytes differ from
+/// the sent ones ([`NsError::NotAsSent`], [`NsError::NotAsLong`]), the file is interrupted at once: a later request would not know of it.
 pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped) -> Result<CommitReply, NsError> {
     permit_writing(txn, &request.writing)?;
     let token = request.writing.writer;
     if WriterRecord::get(txn, token.key, token.object)?.is_none() {
-        // The answer may have been lost.
+        // The first answer may have been lost.
         let done = object_record(txn, GroupId::STRIPED, token.object)?.filter(|done| done.epoch == token.epoch);
         if let Some(done) = done {
             let content = crate::stat_ino(txn, done.ino)?.content().copied();
@@ -56,16 +56,16 @@ pub fn commit_striped(txn: &mut dyn Txn, ctx: &Context, request: &CommitStriped)
         interrupt(txn, ctx, &Interrupt { writer: token, kept_len: 0 })?;
         return Err(other);
     }
-    // The length is what the units have, whatever is said.
+    // The length comes from the units, whatever the request says.
     let (len, sums) = request.sums.map_or((0, None), |(len, sums)| (len, Some(sums)));
     end(txn, ctx, token, Committed { len, sums, mtime: request.mtime }, Completion::ByClient)
 }
 
-/// Whether the units, which make a file of `len` bytes, are what was announced and sent.
+/// Compares the units, which make a file of `len` bytes, with the announced length and the sent checksums.
 fn compare(read: &dyn Read, writer: &WriterRecord, len: u64, request: &CommitStriped) -> Result<(), NsError> {
     let object = writer.object;
     let said = request.sums.map(|(len, _)| len);
-    // Of what is fetched from another server, or made from another file, nobody has announced how long it is.
+    // A file fetched from another server, or made from another file, has no announced length.
     let announced = writer.expected_len.filter(|len| *len != u64::MAX);
     if let Some(sent) = [announced, said].into_iter().flatten().find(|sent| *sent != len) {
         return Err(NsError::NotAsLong { object, found: len, sent });
@@ -100,7 +100,8 @@ fn end(
     commit(txn, ctx, &Commit { writer, content, completion })
 }
 
-/// See [`EndStriped`]. Answers whether it is whole. [`NsError::Stale`] if a unit is written still, or the writer was fenced or has ended.
+/// See [`EndStriped`]. Returns whether the file is complete. [`NsError::Stale`] if a unit still has an open write, or if the writer was fenced or has
+/// ended.
 pub fn end_striped(txn: &mut dyn Txn, ctx: &Context, request: &EndStriped) -> Result<bool, NsError> {
     let writer = current_writer(txn, &request.writer)?;
     let units = Units::of(txn, writer.object)?;

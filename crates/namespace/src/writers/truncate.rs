@@ -1,4 +1,4 @@
-//! Truncating by path.
+//! Truncation by path.
 
 use kv::Txn;
 use types::{BootId, ClientIdentity, NsPath};
@@ -8,20 +8,21 @@ use crate::tree::walk::{Last, resolve_existing};
 use crate::writers::recover::begin_update;
 use crate::{Context, FileState, How, NsError, OpTag, OpenWrite, OpenedWrite, Operation, Want, permit, permit_client};
 
-/// Begins to cut or extend a complete file: an update in place. The server then truncates the replica, completes it and commits. `None`: it has that length already.
+/// Starts to cut or extend a complete file as an in-place update. The server then truncates the replica, completes it and commits. `None`: the file
+/// has that length already.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Truncate {
     /// The path.
     pub path: NsPath,
     /// The new length in bytes.
     pub len: u64,
-    /// Who asks.
+    /// The client.
     pub client: ClientIdentity,
     /// This kernel's boot.
     pub boot: BootId,
 }
 
-/// See [`Truncate`]. What is being written is busy, also for its own writer, who truncates by its handle.
+/// See [`Truncate`]. A file with an open write is busy, also for its own writer: that one truncates by its handle.
 pub fn truncate(txn: &mut dyn Txn, ctx: &Context, request: &Truncate) -> Result<Option<OpenedWrite>, NsError> {
     let path = &request.path;
     permit_client(&ctx.actor, &request.client, &|| path.to_string())?;

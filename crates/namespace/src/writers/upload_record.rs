@@ -1,4 +1,4 @@
-//! `U`: what is kept of a content in the making, or of one that could not become visible.
+//! `U`: the record of an unfinished object, or of one that could not become visible.
 
 use kv::Txn;
 use types::{ClientIdentity, ErrorCode, GroupId, Ino, ObjectId, PrincipalId, Timestamp, UploadId};
@@ -10,7 +10,7 @@ use crate::{NsError, Read, Sums, WriterKey, keys};
 /// State of an upload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UploadState {
-    /// Somebody writes it.
+    /// It has a writer.
     InMaking,
     /// Its writer went away.
     Interrupted,
@@ -18,27 +18,27 @@ pub enum UploadState {
     Refused(ErrorCode),
 }
 
-/// `U`: a content in the making, or kept after it could not become visible.
+/// `U`: an unfinished object, or one kept because it could not become visible.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UploadRecord {
     /// Its number; the same as its object's.
     pub upload: UploadId,
-    /// The content.
+    /// The object.
     pub object: ObjectId,
     /// State.
     pub state: UploadState,
-    /// The directory that it shall appear in.
+    /// The directory in which it will appear.
     pub parent: Ino,
-    /// The name that it shall get.
+    /// Its future name.
     pub name: Vec<u8>,
     /// The inode that it replaces; `None` if the name was free.
     pub replaces: Option<Ino>,
-    /// That inode's content when the upload began: its object and generation. At the end of a grace period the upload
-    /// takes the place of exactly this and of nothing else. `None` if the name was free.
+    /// The object and generation of that inode when the upload began. At the end of a grace period the upload may replace only this object. `None` if
+    /// the name was free.
     pub replaces_content: Option<(ObjectId, u32)>,
     /// The first half of its writer's key.
     pub writer: WriterKey,
-    /// Who writes or wrote it.
+    /// The client that writes or wrote it.
     pub client: ClientIdentity,
     /// The path as the client gave it.
     pub path: Vec<u8>,
@@ -50,26 +50,26 @@ pub struct UploadRecord {
     pub mode: u16,
     /// When it began.
     pub created: Timestamp,
-    /// When it may be forgotten; `None` while it is in the making.
+    /// When it expires; `None` while it has a writer.
     pub deadline: Option<Timestamp>,
-    /// The epoch of its last writer, once it is not in the making any more.
+    /// The epoch of its last writer, once it has none.
     pub epoch: u32,
-    /// Bytes kept, once it is not in the making any more.
+    /// Kept bytes, once it has no writer.
     pub kept_len: u64,
     /// Checksums, if it was complete.
     pub sums: Option<Sums>,
-    /// Its attributes, where the name was free; `None`: it never had any.
+    /// Its attributes, if the name was free; `None`: it never had any.
     pub attributes: Option<HiddenAttributes>,
-    /// The group of stores that holds the content.
+    /// The group of stores that holds the object.
     pub placed: GroupId,
 }
 
-/// Attributes of a file that nobody sees yet.
+/// Attributes of a file that is not visible yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HiddenAttributes {
-    /// Under which number they stand: the one that the file will get.
+    /// The inode number that holds them: the future number of the file.
     pub at: Ino,
-    /// How many there are.
+    /// The number of attributes.
     pub count: u32,
 }
 
@@ -77,13 +77,13 @@ const TAG_DEADLINE: u8 = 0x01;
 
 const TAG_REPLACES_CONTENT: u8 = 0x02;
 
-/// Who does not know it would leave the attributes behind.
+/// A reader that does not know it would leave the attributes behind.
 const TAG_ATTRIBUTES: u8 = 0x80;
 
-/// The same of the group.
+/// A reader that does not know it would look in the wrong group.
 const TAG_PLACED: u8 = 0x81;
 
-/// Codes of a refused upload. Part of the format.
+/// Codes of a refused upload. They are part of the format.
 const REFUSALS: [(u8, ErrorCode); 5] = [
     (1, ErrorCode::NotFound),
     (2, ErrorCode::Exists),
@@ -222,7 +222,7 @@ impl UploadRecord {
         txn.put(&keys::upload(self.upload), &self.encode());
     }
 
-    /// Takes it away for good, with its attributes.
+    /// Deletes the record and its attributes for good.
     pub(crate) fn delete(&self, txn: &mut dyn Txn) -> Result<(), NsError> {
         txn.delete(&keys::upload(self.upload));
         self.attributes.map_or(Ok(()), |attributes| crate::scan::delete_all(txn, &keys::xattr(attributes.at, b"")))

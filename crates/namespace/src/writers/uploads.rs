@@ -1,4 +1,4 @@
-//! Uploads that are kept (`U`), and the memory of ended writers (`Y`).
+//! Kept uploads (`U`), and the memory of ended writers (`Y`).
 
 use kv::{Read, Txn};
 use types::{ObjectId, Timestamp, UploadId};
@@ -22,7 +22,7 @@ fn scan_from(after: Option<UploadId>) -> Vec<u8> {
     }
 }
 
-/// All uploads after `after`, at most `limit`: those in the making, interrupted, refused.
+/// All uploads after `after`, at most `limit`: unfinished, interrupted or refused.
 pub fn uploads(read: &dyn Read, after: Option<UploadId>, limit: usize) -> Result<Vec<UploadRecord>, NsError> {
     collect(read, &scan_from(after), b"V", limit, |key, value| {
         let bad = || BadValue::Damaged("the key of an upload has a wrong length").at(key);
@@ -31,7 +31,7 @@ pub fn uploads(read: &dyn Read, after: Option<UploadId>, limit: usize) -> Result
     })
 }
 
-/// Of the next `limit` uploads after `after` those whose deadline has passed, and where to go on (`None`: at the end).
+/// The expired uploads among the next `limit` after `after`, and where to continue (`None`: this was the end).
 pub fn due_uploads(
     read: &dyn Read,
     now: Timestamp,
@@ -44,11 +44,10 @@ pub fn due_uploads(
     Ok((found, next))
 }
 
-/// Throws an upload away; its writer, if it has one, is fenced. Its owner may. Answers the object, whose deletion is
-/// queued.
+/// Deletes an upload, and fences its writer if it has one. The owner of the upload may. Returns the object, whose deletion is queued.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ForgetUpload {
-    /// Which.
+    /// The upload.
     pub upload: UploadId,
 }
 
@@ -69,19 +68,18 @@ pub fn forget_upload(txn: &mut dyn Txn, ctx: &Context, request: &ForgetUpload) -
     Ok(upload.object)
 }
 
-/// An upload is its owner's.
+/// Only the owner of an upload may change it.
 pub(crate) fn permit_own(ctx: &Context, upload: &UploadRecord) -> Result<(), NsError> {
     let access = Access { owner: upload.owner, group: upload.group, mode: upload.mode };
     permit(&ctx.actor, &access, Want::Own, &|| format!("upload {}", upload.upload))
 }
 
-/// Forgets ended writers whose time has passed: looks at `limit` of them after `after`. Answers where to go on, or
-/// `None` at the end.
+/// Forgets expired records of ended writers. Examines `limit` of them after `after`. Returns where to continue, or `None` at the end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DropTombstones {
-    /// Where to go on.
+    /// Where to continue.
     pub after: Option<u64>,
-    /// How many to look at, at most 4,096.
+    /// How many to examine, at most 4,096.
     pub limit: u32,
 }
 

@@ -26,7 +26,7 @@ enum About {
     File,
 }
 
-/// A handle as a server holds it, beside the model's.
+/// A handle as a server holds it, and the model's handle.
 #[derive(Clone, Debug)]
 pub struct Both {
     pub token: ns::WriterToken,
@@ -42,7 +42,7 @@ pub struct World {
     pub handles: Vec<Both>,
     pub boot: u128,
     pub durability: Durability,
-    /// Requests are numbered, in a session of each principal; some are repeated.
+    /// Requests are numbered, in a session for each principal. Some are repeated.
     pub numbered: Option<std::collections::BTreeMap<u32, (SessionId, u64)>>,
     pub steps: u64,
     pub oks: u64,
@@ -64,7 +64,7 @@ pub fn test_config() -> NamespaceConfig {
     config
 }
 
-/// Opens, trying again while the engine says that it may have committed.
+/// Opens the namespace, and retries while the engine says that it may have committed.
 pub fn open_namespace(kv: &Arc<dyn Kv>, now: i64, config: NamespaceConfig) -> Arc<Namespace> {
     loop {
         match Namespace::open(Arc::clone(kv), Timestamp(now), config) {
@@ -102,9 +102,9 @@ impl World {
             log: Vec::new(),
             config,
         };
-        // Opening again may have found a root made by an open whose answer was lost: the times are the same.
+        // An open whose answer was lost may have made the root already, with the same times.
         world.model.now = now;
-        // Everybody may write in the root, so that more than refusals happens.
+        // Everybody may write in the root. Otherwise most operations would be denied.
         let open_root = ns::Chmod { path: NsPath::root(), mode: 0o777 };
         while world.ns.change_wait(Durability::Synced, world.ctx(&admin()), open_root.clone()).is_err() {}
         world.model.chmod(&admin(), b"/", 0o777).unwrap();
@@ -133,7 +133,7 @@ impl World {
         self.ns.context(Timestamp(self.model.now), &actor, None)
     }
 
-    /// Makes a change; lost answers are asked for again with the same number, and some answers are asked for twice.
+    /// Makes a change. Repeats it with the same number if the answer was lost, and sometimes without need.
     fn change<O>(&mut self, who: &Who, op: O) -> Result<Result<O::Reply, ErrorCode>, String>
     where
         O: Operation + Clone + Send + 'static,
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// Compares all that can be seen, and runs the namespace's own check.
+    /// Compares all visible state, and runs the namespace's own check.
     pub fn compare(&mut self) -> Checked {
         let snapshot = self.kv.snapshot();
         let page = self.rng.random_range(1..6);
@@ -220,14 +220,14 @@ impl World {
         }
     }
 
-    /// One of `user`, or of anybody if that is the administrator.
+    /// A client of `user`, or of anybody if `user` is the administrator.
     fn client(&mut self, user: &Who) -> ClientIdentity {
         let n = self.rng.random_range(0..3);
         let id = if user.id == 0 { [0, 0, 5, 6][self.rng.random_range(0..4)] } else { user.id };
         ClientIdentity { principal: PrincipalId(id), user: "u".into(), pid: n, host: "[::1]".into() }
     }
 
-    /// A path that mostly leads to what an operation of this kind is about.
+    /// A path that usually leads to the right kind of file for the operation.
     fn path(&mut self, about: About) -> Vec<u8> {
         if self.rng.random_ratio(1, 100) {
             return b"/".to_vec();
@@ -272,7 +272,7 @@ impl World {
         result
     }
 
-    /// The server runs again: new numbers, new session; handles and request numbers of clients live on.
+    /// Restarts the server: new numbers and a new session. Handles and request numbers of clients stay.
     pub fn restart(&mut self, boots: bool) {
         self.log.push(format!("{}: restart, boots {boots}", self.steps));
         self.ns = open_namespace(&self.kv, self.model.now, self.config);
@@ -474,13 +474,13 @@ impl World {
         let how = [0, 0, 1, 1, 2, 2, 2][self.rng.random_range(0..7)];
         let mut client = self.client(user);
         if how == 2 && !self.model.writers.is_empty() && self.rng.random_ratio(2, 3) {
-            // A client that comes back.
+            // A client comes back.
             let at = self.rng.random_range(0..self.model.writers.len());
             let who = self.model.writers.values().nth(at).unwrap().who;
             (client, path) = self.model.who[who].clone();
             p = NsPath::parse(&path).unwrap();
             if user.id != 0 {
-                // Or one of another principal that says the same of itself.
+                // Or a client of another principal claims the same identity.
                 client.principal = PrincipalId(user.id);
             }
         }
@@ -552,11 +552,11 @@ impl World {
             return None;
         }
         let at = self.rng.random_range(0..self.handles.len());
-        // Old handles are kept for a while and tried again: they must be found stale.
+        // Old handles are kept for a while and tried again: they must be stale.
         if self.rng.random_ratio(2, 3) { Some(self.handles.remove(at)) } else { Some(self.handles[at].clone()) }
     }
 
-    /// Attributes of what a writer uploads, whether nobody sees it or not.
+    /// Attributes of a writer's upload, hidden or not.
     fn hidden_attributes(&mut self, user: &Who, name: Vec<u8>) -> Checked {
         if self.handles.is_empty() {
             return Ok(());
@@ -581,7 +581,7 @@ impl World {
         let value = vec![self.rng.random(); self.rng.random_range(0..5)];
         let op = ns::SetXattr { of, name: name.clone(), value: value.clone(), mode: how };
         let real = self.change(user, op)?;
-        // Tried on a copy: a refusal leaves nothing, not even the number that was taken.
+        // The change is tried on a copy: a refused one changes nothing, and takes no number.
         let put = |all: &mut BTreeMap<_, _>| put_xattr(all, &name, &value, mode, 3);
         let model = self.model.clone().hidden_xattrs(&both.handle).and_then(put);
         if self.agree(real, model)?.is_some() {
@@ -665,7 +665,7 @@ impl World {
         Ok(())
     }
 
-    /// Reads by somebody for whom permissions count.
+    /// Reads by an actor to whom permissions apply.
     fn reads(&mut self, user: &Who, path: &[u8], p: &NsPath) -> Checked {
         let ctx = self.ctx(user);
         let kv = Arc::clone(&self.kv);
@@ -728,7 +728,7 @@ impl World {
         self.change(&admin(), ns::DeletionDone { done: snapshot_due })?.map_err(|e| format!("{e:?}"))
     }
 
-    /// Totals that are right stay as they are, the time of the latest change included.
+    /// Recounting correct totals changes nothing, also not the time of the latest change.
     fn recount(&mut self, user: &Who) -> Checked {
         let inos: Vec<u64> = self.model.nodes.keys().copied().collect();
         let ino = inos[self.rng.random_range(0..inos.len())];
@@ -744,7 +744,7 @@ impl World {
     }
 
     fn policies(&mut self, user: &Who, mut path: Vec<u8>) -> Checked {
-        // Where there is one already, or over a symbolic link, more often than by chance.
+        // Chooses an existing policy, or a symbolic link, more often than chance would.
         let better = match self.rng.random_range(0..4) {
             0 => self.model.paths(|model, ino| model.node(ino).policy.is_some()),
             1 => self.model.paths(|model, ino| matches!(model.node(ino).kind, Kind::Link(_))),
@@ -754,7 +754,7 @@ impl World {
             path = better[self.rng.random_range(0..better.len())].clone();
         }
         let p = NsPath::parse(&path).unwrap();
-        // In canonical form, as they are shown.
+        // In canonical form, as the namespace shows them.
         let texts = [
             "replica(1) spread=host near=client prefer=cern",
             "replica(2) sync=1 spread=site",
@@ -802,7 +802,7 @@ pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, real: T, model: T) -> Ch
     if real == model { Ok(()) } else { Err(format!("{what}: real {real:?}, model {model:?}")) }
 }
 
-/// Runs `steps`, comparing after each; a difference names the seed and the last steps.
+/// Runs `steps`, comparing after each. A difference names the seed and the last steps.
 pub fn run(world: &mut World, seed: u64, steps: u64) -> Checked {
     for _ in 0..steps {
         world.step().and_then(|()| world.compare()).map_err(|error| {
@@ -813,7 +813,7 @@ pub fn run(world: &mut World, seed: u64, steps: u64) -> Checked {
     Ok(())
 }
 
-/// Seeds to run: `WEIR_SEEDS=n` for more.
+/// The number of seeds: `WEIR_SEEDS=n` for more.
 pub fn seeds(usual: u64) -> u64 {
     std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }

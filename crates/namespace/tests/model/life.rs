@@ -1,4 +1,4 @@
-//! The model's life of a file.
+//! The life of a file in the model.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub struct Open {
 #[derive(Clone, Debug)]
 pub struct OpenReply {
     pub handle: Handle,
-    pub ino: Option<u64>, // an upload's future inode has no number that can be compared
+    pub ino: Option<u64>, // an upload's future inode has no comparable number
     pub kind: Opened,
     pub len: u64,
     pub dropped: Vec<u64>,
@@ -59,7 +59,7 @@ impl Model {
             self.open_new(user, open)
         };
         match reply {
-            // Losing bytes is marked; every other refusal leaves nothing.
+            // A lost-bytes error keeps its mark; every other error changes nothing.
             Err((code, true)) => Err(code),
             Err((code, false)) => {
                 let next = self.next;
@@ -345,7 +345,7 @@ impl Model {
         found.cloned().ok_or(ErrorCode::Stale)
     }
 
-    /// The attributes of a file that nobody sees yet, for a change of `name`.
+    /// The attributes of an invisible file, for a change of `name`.
     pub fn hidden_xattrs(&mut self, handle: &Handle) -> Res<&mut BTreeMap<Vec<u8>, Vec<u8>>> {
         let writer = self.current(handle)?;
         match self.uploads.get_mut(&writer.object).filter(|upload| upload.replaces.is_none()) {
@@ -357,7 +357,7 @@ impl Model {
         }
     }
 
-    /// Gives the inode, the object that went, and whether it was still linked.
+    /// Returns the inode, the dropped object, and whether the file was still linked.
     pub fn commit(
         &mut self,
         user: &Who,
@@ -439,7 +439,7 @@ impl Model {
             let file = File { object, len, state: State::Complete, sums, generation: 0, last_epoch: epoch };
             let mut ino = self.new_node(user, upload.parent, upload.mode, Kind::File(file));
             if upload.replaces.is_none() {
-                // The open gave its future inode a number already.
+                // The open has numbered its future inode already.
                 let node = self.nodes.remove(&ino).unwrap();
                 ino = reserved;
                 self.nodes.insert(ino, node);
@@ -474,7 +474,7 @@ impl Model {
         Ok((ino, gone))
     }
 
-    /// Whether it has ended so.
+    /// Returns whether the update ended unchanged.
     pub fn end_unchanged(
         &mut self,
         handle: &Handle,

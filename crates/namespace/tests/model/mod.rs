@@ -1,5 +1,5 @@
-//! A plain model of the namespace: maps in memory, written from the rules and not from the code. Its inode and object
-//! numbers are its own; [`Pairs`] checks that they and the real ones stay one to one for ever.
+//! A plain model of the namespace: maps in memory, written from the rules and not from the code. It has its own inode and object numbers. [`Pairs`]
+//! checks that they match the real ones one to one, for ever.
 
 #![allow(dead_code)] // each test binary uses a part of it
 
@@ -56,7 +56,7 @@ pub struct Node {
     pub btime: i64,
     pub atime: Option<i64>,
     pub xattrs: BTreeMap<Name, Vec<u8>>,
-    /// What was set on this directory, as text.
+    /// The policy set on this directory, as text.
     pub policy: Option<String>,
     pub holders: BTreeSet<u64>,
     pub kind: Kind,
@@ -96,7 +96,7 @@ pub struct Upload {
     pub parent: u64,
     pub name: Name,
     pub replaces: Option<u64>,
-    /// Body and generation at the open.
+    /// Object and generation at the open.
     pub replaces_content: Option<(u64, u32)>,
     pub owner: u32,
     pub group: u32,
@@ -105,7 +105,7 @@ pub struct Upload {
     pub kept: u64,
     pub epoch: u32,
     pub xattrs: BTreeMap<Name, Vec<u8>>,
-    /// The number that the file will get, once it has had attributes.
+    /// The future number of the file, once it has had attributes.
     pub attributes_at: Option<u64>,
 }
 
@@ -126,7 +126,7 @@ pub const ROOT: u64 = 1;
 pub const KEEP: i64 = 86_400_000_000_000;
 pub const TOMB: i64 = 3_600_000_000_000;
 
-/// Where a path leads.
+/// The end of a path.
 #[derive(Debug)]
 pub struct At {
     pub dir: u64,
@@ -136,7 +136,7 @@ pub struct At {
 
 pub enum Way {
     At(At),
-    /// Missing on the way: in this directory, these names.
+    /// A directory is missing on the way: the directory above it, and the remaining names.
     Missing(u64, VecDeque<Name>),
 }
 
@@ -242,7 +242,7 @@ impl Model {
         names
     }
 
-    /// Paths (not over links) of everything but the root that `wanted` says.
+    /// Paths (not over links) of all nodes that `wanted` accepts, except the root.
     pub fn paths(&self, wanted: impl Fn(&Self, u64) -> bool) -> Vec<Name> {
         let mut found = Vec::new();
         let mut stack = vec![(Vec::new(), ROOT)];
@@ -277,7 +277,7 @@ impl Model {
         if who.id == 0 || who.id == self.node(ino).owner { Ok(()) } else { Err(ErrorCode::Denied) }
     }
 
-    /// w on the directory, and the sticky rule.
+    /// `w` on the directory, and the sticky rule.
     pub fn may_take_away(&self, who: &Who, dir: u64, ino: u64) -> Res<()> {
         self.may(who, dir, 2)?;
         let sticky = self.node(dir).mode & 0o1000 != 0;
@@ -325,7 +325,7 @@ impl Model {
                 _ => return Err(ErrorCode::NotDirectory),
             }
         }
-        // A way that ends in a directory without naming it: the root, or a link to `/` or over `..`.
+        // A path that ends in a directory without naming it: the root, or a link to `/` or over `..`.
         let up = self.parent(dir);
         let name = self.entries(up).iter().find(|(_, i)| **i == dir).map(|(n, _)| n.clone()).unwrap_or_default();
         Ok(Way::At(At { dir: up, name, there: Some(dir) }))
@@ -368,7 +368,7 @@ impl Model {
         ino
     }
 
-    /// An inode that lost a name, or a holder: goes if that was the last.
+    /// An inode lost a name or a holder. It is deleted if that was the last.
     pub fn maybe_drop(&mut self, ino: u64) -> Option<u64> {
         if !self.node(ino).holders.is_empty() || !self.names_of(ino).is_empty() {
             return None;
@@ -380,7 +380,7 @@ impl Model {
         }
     }
 
-    /// A object that an inode gives up: queued unless somebody writes it.
+    /// An inode drops its object. The object is queued unless it has a writer.
     pub fn release(&mut self, object: u64) -> Option<u64> {
         if self.writers.contains_key(&object) {
             return None;

@@ -278,7 +278,7 @@ impl Model {
         Ok(())
     }
 
-    /// The policy that counts in a directory, and which one it comes from.
+    /// The policy that applies in a directory, and the directory on which it was set.
     pub fn policy_of(&self, dir: u64) -> Option<(&str, u64)> {
         match &self.node(dir).policy {
             Some(policy) => Some((policy, dir)),
@@ -307,7 +307,7 @@ impl Model {
     }
 }
 
-/// Puts an attribute among those of a file. `mode`: 0 in any case, 1 only a new one, 2 only one that is there.
+/// Sets an attribute of a file. `mode`: 0 in any case, 1 only a new one, 2 only an existing one.
 pub fn put_xattr(all: &mut BTreeMap<Vec<u8>, Vec<u8>>, name: &[u8], value: &[u8], mode: u8, max: usize) -> Res<()> {
     let there = all.contains_key(name);
     match (mode, there) {

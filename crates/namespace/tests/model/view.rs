@@ -1,4 +1,4 @@
-//! All that can be seen, from the real namespace and from the model, without the numbers, which are paired.
+//! All visible state, from the real namespace and from the model. Numbers are kept apart and paired.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,12 +41,12 @@ type SeenUpload = (Vec<u8>, String, Option<i64>, u64, Vec<u8>, (u32, u32, u16), 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct View {
     pub names: BTreeMap<Vec<u8>, Seen>,
-    /// By a path or by nothing: unlinked and held. Keyed by their order.
+    /// Unlinked and held inodes, which have no path. In the order of their numbers.
     pub unlinked: Vec<Seen>,
     pub writers: BTreeMap<u64, SeenWriter>,
     pub uploads: BTreeMap<u64, SeenUpload>,
     pub queue: usize,
-    /// Numbers in a fixed order of places, to be paired.
+    /// Numbers in a fixed order, for pairing.
     pub numbers: Vec<u64>,
 }
 
@@ -96,7 +96,7 @@ fn real_node(read: &dyn Read, inode: &Inode, numbers: &mut Vec<u64>, xattrs: BTr
     }
 }
 
-/// What the real namespace shows. Listings are read in pages of `page`, to exercise resumption.
+/// The visible state of the real namespace. Listings are read in pages of `page`, to exercise resumption.
 pub fn real(read: &dyn Read, page: usize, sessions: &[u64]) -> View {
     let admin = namespace::Actor::admin();
     let mut view = View::default();
@@ -107,7 +107,7 @@ pub fn real(read: &dyn Read, page: usize, sessions: &[u64]) -> View {
         let shown = if path.is_empty() { b"/".to_vec() } else { path.clone() };
         let mut xattrs = BTreeMap::new();
         if inode.xattrs > 0 && !matches!(inode.kind, RealKind::Symlink(_)) {
-            // By path, which for this walk never goes over links.
+            // By path. This walk never goes over links.
             if let Ok(p) = types::NsPath::parse(&shown) {
                 xattrs = namespace::list_xattrs(read, &admin, &p.clone().into()).unwrap().into_iter().collect();
             }
@@ -223,7 +223,7 @@ impl Model {
         }
     }
 
-    /// What the model shows.
+    /// The visible state of the model.
     pub fn view(&self) -> View {
         let mut view = View::default();
         let mut stack = vec![(Vec::new(), ROOT)];
@@ -238,7 +238,7 @@ impl Model {
         for (ino, node) in &self.nodes {
             if !node.holders.is_empty() && self.names_of(*ino).is_empty() {
                 let mut seen = self.seen(*ino, &mut view.numbers);
-                seen.xattrs.clear(); // attributes are asked for by path
+                seen.xattrs.clear(); // attributes are requested by path
                 view.unlinked.push(seen);
             }
         }
@@ -269,8 +269,7 @@ impl Model {
     }
 }
 
-/// Compares; pairs the numbers. Unlinked inodes come in the order of their numbers, which is that of their making on
-/// both sides.
+/// Compares the views and pairs the numbers. Unlinked inodes come in the order of their numbers, which is their order of creation on both sides.
 pub fn compare(real: &View, model: &View, pairs: &mut Pairs) -> Result<(), String> {
     for (path, seen) in &real.names {
         let other = model.names.get(path);
