@@ -1,4 +1,4 @@
-//! What a disk server does: as its front door counts it, for the manager and for monitoring.
+//! A disk server's activity, as its front end counts it. The manager and monitoring read it.
 
 use std::time::Duration;
 
@@ -11,34 +11,34 @@ use types::StoreId;
 use super::DiskServer;
 use node::{Activity, FromDisk, NotSummed, SumRequest};
 
-/// What the front door says of itself. What only grows is counted from its start.
+/// The front end's figures. Counters start at zero when it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FrontEndFigures {
     /// Clients that are logged in.
     pub sessions: u64,
     /// Files that they have open.
     pub open_files: u64,
-    /// Files that are written, or wait for their writer.
+    /// Files that are being written or wait for their writer.
     pub writing: u64,
     /// Bytes that clients have read.
     pub read_bytes: u64,
     /// Bytes that clients have sent to be written.
     pub written_bytes: u64,
-    /// Bytes that the files which are written for clients may hold in memory.
+    /// Bytes of memory that its open writes may use.
     pub writers_memory: u64,
-    /// The most that it should be.
+    /// The limit of that memory.
     pub writers_memory_max: u64,
-    /// How much of what it can do at a time it does, in thousandths.
+    /// Its load, in thousandths of what it can do at a time.
     pub load_permille: u16,
 }
 
-/// Asks the front door. Must not wait.
+/// Asks the front end for its figures. Must not wait.
 pub type FrontEndProbe = dyn Fn() -> FrontEndFigures + Send + Sync;
 
-/// Has the front door read a content through, and tell [`DiskServer::summed`] what it found. Must not wait.
+/// Has the front end read an object through and report to [`DiskServer::summed`]. Must not wait.
 pub type Summer = dyn Fn(SumRequest) + Send + Sync;
 
-/// The door, and how busy it was lately.
+/// The front end and its recent load.
 #[derive(Default)]
 pub(super) struct Busy {
     front_end: RwLock<Option<Box<FrontEndProbe>>>,
@@ -46,12 +46,12 @@ pub(super) struct Busy {
     load: Mutex<MeanLoad>,
 }
 
-/// The mean of what was seen since it was taken last: a moment says little of a second.
+/// The mean load since the last call of `take`. A single sample says little about a second.
 #[derive(Clone, Copy, Default, Debug)]
 struct MeanLoad {
     sum: u64,
     seen: u64,
-    /// The mean that was taken last.
+    /// The last mean.
     last: u16,
 }
 
@@ -62,7 +62,7 @@ impl MeanLoad {
     }
 
     fn take(&mut self) -> u16 {
-        // Nothing was seen since: asked twice in a moment, it is as busy as it was.
+        // Without new samples, the load is unchanged.
         if let Some(mean) = self.sum.checked_div(self.seen) {
             *self = Self { last: u16::try_from(mean).unwrap_or(1000), ..Self::default() };
         }
@@ -73,49 +73,49 @@ impl MeanLoad {
 /// A disk server at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskFigures {
-    /// It has a session with the manager, and the lease to answer.
+    /// Whether it has a session with the manager and a valid lease.
     pub is_in_session: bool,
-    /// How busy it was in the last second, in thousandths: as the manager is told.
+    /// Its load in the last second, in thousandths, as the manager is told.
     pub load_permille: u16,
     /// Its stores.
     pub stores: Vec<StoreFigures>,
 }
 
-/// A store of it.
+/// A store of a disk server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreFigures {
-    /// Which.
+    /// The store's number.
     pub store: StoreId,
-    /// Its file system; `None`: it could not be asked.
+    /// The space of its file system. `None` if it cannot be determined.
     pub space: Option<Space>,
-    /// Contents that are written there, by who orders it or for who does.
+    /// Replicas that are being written there, as primary or not.
     pub open_replicas: usize,
 }
 
 impl DiskServer {
-    /// From now on `front_end` is asked what is done for clients; `None`: nobody is.
+    /// Sets the front end that is asked for figures. `None` for no front end.
     pub fn set_front_end(&self, front_end: Option<Box<FrontEndProbe>>) {
         *self.busy.front_end.write() = front_end;
     }
 
-    /// From now on contents whose checksums are asked for are read by `summer`; `None`: by nobody.
+    /// Sets the front end's reader of objects for checksums. `None` for no reader.
     pub fn set_summer(&self, summer: Option<Box<Summer>>) {
         *self.busy.summer.write() = summer;
     }
 
-    /// A content is to be read through.
+    /// Handles a request to read an object through.
     pub(super) fn sum(&self, request: SumRequest) {
         if let Some(summer) = &*self.busy.summer.read() {
             summer(request);
         }
     }
 
-    /// The manager is told what a reading for it has found.
+    /// Tells the manager the checksums of an object, or why it was not read.
     pub fn summed(&self, number: u64, found: Result<ObjectDigest, NotSummed>) {
         self.world.to_manager(FromDisk::Summed { number, found });
     }
 
-    /// For monitoring. Looks at the file systems.
+    /// The figures for monitoring. Asks the file systems.
     #[must_use]
     pub fn figures(&self) -> DiskFigures {
         let store = |shell: &super::StoreShell| StoreFigures {
@@ -130,7 +130,7 @@ impl DiskServer {
         }
     }
 
-    /// To be called some times a second.
+    /// Samples the load. Call it several times a second.
     pub(super) fn look_how_busy(&self) {
         if let Some(front_end) = &*self.busy.front_end.read() {
             self.busy.load.lock().see(front_end().load_permille);
@@ -141,7 +141,7 @@ impl DiskServer {
         self.busy.load.lock().take()
     }
 
-    /// What the manager is told; `None`: there is no front door to ask.
+    /// The activity for the manager. `None` without a front end.
     pub(super) fn activity(&self, now: Time) -> Option<Activity> {
         let front_end = self.busy.front_end.read().as_ref().map(|front_end| front_end())?;
         let FrontEndFigures { sessions, open_files, writing, read_bytes, written_bytes, .. } = front_end;
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_load_is_the_mean_of_what_was_seen() {
+    fn the_load_is_the_mean_of_its_samples() {
         let mut load = MeanLoad::default();
         assert_eq!(load.take(), 0);
         [0, 1000, 500].into_iter().for_each(|permille| load.see(permille));

@@ -1,4 +1,4 @@
-//! Who serves which store, as the manager says it: in pages, which count when all of them are there.
+//! The addresses of all stores' servers, from the manager. They come in pages and take effect when all pages are there.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use types::{NodeId, StoreId};
 
 use node::{StoreAddress, StoreAddressPage};
 
-/// As it was said last.
+/// The last complete list.
 #[derive(Default)]
 pub(super) struct StoreAddresses {
     stores: BTreeMap<StoreId, NodeId>,
-    /// Where the servers of these are reached.
+    /// The addresses of servers.
     nodes: BTreeMap<NodeId, String>,
     coming: Option<Coming>,
 }
 
-/// Pages that have come, and after which others are to come.
+/// The pages received so far of a list.
 struct Coming {
     number: u64,
     next: u32,
@@ -23,8 +23,8 @@ struct Coming {
 }
 
 impl StoreAddresses {
-    /// Takes a page. With the last one, what it said before is replaced: these nodes are not among those that there are any more. Pages of which one was
-    /// lost come to nothing, and are told again.
+    /// Takes a page. The last page replaces the previous list; returns the nodes that are no longer in it. If a page was lost, the list has no
+    /// effect, and the manager sends it again.
     pub(super) fn take(&mut self, page: StoreAddressPage) -> Option<Vec<NodeId>> {
         let StoreAddressPage { number, page, is_last, addresses } = page;
         let before = self.coming.take();
@@ -45,17 +45,17 @@ impl StoreAddresses {
         Some(before.nodes.into_keys().filter(|node| !self.knows(*node)).collect())
     }
 
-    /// Whether this is one of the cluster's disk servers.
+    /// Whether the node is a disk server of the cluster.
     pub(super) fn knows(&self, node: NodeId) -> bool {
         self.nodes.contains_key(&node)
     }
 
-    /// Who serves a store.
+    /// The server of a store.
     pub(super) fn node_of(&self, store: StoreId) -> Option<NodeId> {
         self.stores.get(&store).copied()
     }
 
-    /// All disk servers, and where other nodes reach them.
+    /// All disk servers with their addresses for other nodes.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (&NodeId, &String)> {
         self.nodes.iter()
     }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_count_together_and_say_who_is_gone() {
+    fn pages_take_effect_together_and_name_removed_nodes() {
         let mut addresses = StoreAddresses::default();
         assert_eq!(addresses.take(page(1, 0, false, &[(1, 2), (2, 2)])), None);
         assert!(!addresses.knows(NodeId(2)), "there is more to come");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_which_one_is_missing_change_nothing() {
+    fn an_incomplete_set_of_pages_changes_nothing() {
         let mut addresses = StoreAddresses::default();
         addresses.take(page(1, 0, true, &[(1, 2)]));
         for lost in [

@@ -1,5 +1,5 @@
-//! For front ends whose threads wait. The thread that asks does the work on this server's own store, and then waits for the other stores. Nothing else in
-//! this crate waits for an answer.
+//! Blocking calls, for front ends that give each request a thread. The calling thread does the work on this server's own store and then waits for the
+//! other stores. Nothing else in this crate waits for an answer.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -10,14 +10,14 @@ use types::ErrorCode;
 use super::store_shell::Waiter;
 use super::{DiskServer, Placed, PlacedError, WriteGrant};
 
-/// The answer to a request, which a thread waits for.
+/// The answer to a request for which a thread waits.
 struct Answer(Receiver<Result<(), ErrorCode>>);
 
 impl Answer {
     fn new() -> (Waiter, Self) {
         let (sender, receiver) = sync_channel(1);
         let waiter: Waiter = Box::new(move |result| {
-            // Whoever waits is there as long as its thread is.
+            // The receiver is there as long as its thread is.
             let _ = sender.send(result);
         });
         (waiter, Self(receiver))
@@ -28,31 +28,31 @@ impl Answer {
     }
 }
 
-/// A write that others have not answered yet.
+/// A write that the other stores have not answered yet.
 pub struct PendingWrite {
     placed: Arc<Placed>,
     answer: Answer,
 }
 
 impl PendingWrite {
-    /// Waits until they have.
+    /// Waits for the other stores.
     ///
     /// # Errors
-    /// Nobody knows whether it is written.
+    /// It is unknown whether the bytes are written.
     pub fn wait(self) -> Result<(), PlacedError> {
         self.answer.wait(&self.placed.server)
     }
 }
 
 impl WriteGrant {
-    /// [`WriteGrant::attach_then`], and waits.
+    /// Calls [`WriteGrant::attach_then`] and waits.
     ///
     /// # Errors
-    /// Somebody else orders them by now, or the store cannot.
+    /// Another store is the primary by now, or the store failed.
     pub fn attach(self, path: &[u8], expected_len: Option<u64>) -> Result<Arc<Placed>, PlacedError> {
         let (sender, receiver) = sync_channel(1);
         self.attach_then(path, expected_len, move |attached| {
-            // As above.
+            // The receiver is there as long as its thread is.
             let _ = sender.send(attached);
         });
         receiver.recv().unwrap_or(Err(PlacedError::Refused(ErrorCode::Unavailable)))
@@ -66,10 +66,10 @@ impl Placed {
         answer.wait(&self.server)
     }
 
-    /// [`Placed::write_then`], and waits.
+    /// Calls [`Placed::write_then`] and waits.
     ///
     /// # Errors
-    /// After one nobody knows whether it is written.
+    /// After an error it is unknown whether the bytes are written.
     pub fn write(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), PlacedError> {
         if data.is_empty() {
             return Ok(());
@@ -77,8 +77,8 @@ impl Placed {
         self.wait_for(|waiter| self.begin_write(self.at_hand(data, sums, false), offset, waiter))
     }
 
-    /// Writes all of a new content, and does not wait for the others that take part: what is asked next is done behind it. A close that succeeds says
-    /// that it is written. What comes back is to be waited for where too much would be on its way.
+    /// Writes a whole new object without waiting for the other in-sync replicas. Later requests are executed after it, and a successful close
+    /// confirms it. Wait for the returned value if too much is in transit.
     ///
     /// # Errors
     /// Nothing is written.
@@ -91,25 +91,25 @@ impl Placed {
         if !self.is_shared {
             return answer.wait(&self.server).map(|()| None);
         }
-        // What went wrong here is known already.
+        // An error on the own store is known already.
         match answer.0.try_recv() {
             Ok(result) => result.map(|()| None).map_err(|code| self.server.refused(code)),
             Err(_) => Ok(Some(PendingWrite { placed: Arc::clone(self), answer })),
         }
     }
 
-    /// Cuts or extends on all stores that take part.
+    /// Shortens or extends all in-sync replicas.
     ///
     /// # Errors
-    /// After one nobody knows whether it is done.
+    /// After an error it is unknown whether the length has changed.
     pub fn truncate(&self, len: u64) -> Result<(), PlacedError> {
         self.wait_for(|waiter| self.begin_truncate(len, waiter))
     }
 
-    /// [`Placed::sync_then`], and waits: all that was acknowledged is durable, on all stores that take part, when this returns.
+    /// Calls [`Placed::sync_then`] and waits. Then all acknowledged bytes are durable on all in-sync replicas.
     ///
     /// # Errors
-    /// It may be lost.
+    /// Acknowledged bytes may be lost.
     pub fn sync(&self) -> Result<(), PlacedError> {
         self.wait_for(|waiter| self.begin_sync(waiter))
     }

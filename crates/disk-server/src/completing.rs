@@ -1,5 +1,4 @@
-//! Contents that are complete as soon as the log is synced: those that come to that at one time share one sync, however many they are, and no thread
-//! waits for it but one.
+//! Replicas that are complete once the journal is synced. All that are ready at one time share one sync, and a single thread waits for it.
 
 use std::sync::Arc;
 
@@ -12,14 +11,14 @@ use super::DiskServer;
 use super::replica::{Replica, told};
 use super::store_shell::StoreShell;
 
-/// Those of one store.
+/// The waiting replicas of one store.
 #[derive(Default)]
 pub(super) struct Completing(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     waiting: Vec<One>,
-    /// Somebody syncs, and looks again afterwards.
+    /// A job syncs, and looks for more afterwards.
     is_synced: bool,
 }
 
@@ -30,7 +29,8 @@ struct One {
 }
 
 impl DiskServer {
-    /// The machine is told that the replica is complete when that is durable. Nothing else is done with it until then. For who has its turn.
+    /// Tells the machine that the replica is complete as soon as that is durable. No other work on the replica starts before then. The caller must
+    /// hold the replica's turn.
     pub(super) fn complete_when_synced(
         self: &Arc<Self>,
         shell: &Arc<StoreShell>,
@@ -71,7 +71,7 @@ impl DiskServer {
         state.is_synced = !state.waiting.is_empty();
         let goes_on = state.is_synced;
         drop(state);
-        // Behind what else is to be done: a store that always has something to sync must not keep a thread from the others.
+        // Queue this behind other jobs. A store that always has something to sync must not keep a thread from the other stores.
         if goes_on {
             self.sync_soon(shell);
         }

@@ -18,14 +18,14 @@ use node::sending::Sending;
 use node::ticker::{Clock, TICK, Ticker};
 use node::{FromDisk, Message, PeerMessage};
 
-/// Threads that do disk work for other nodes.
+/// Threads for disk work on behalf of other nodes.
 const WORKERS: usize = 8;
-/// How often the manager is told how the stores are.
+/// How often the server reports on its stores.
 const REPORT: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Jobs for some threads.
+/// A queue of jobs for several threads.
 #[derive(Default)]
 struct Jobs {
     queue: Mutex<(VecDeque<Job>, bool)>,
@@ -73,7 +73,7 @@ struct Outside {
     sending: Sending,
     clock: Clock,
     jobs: Jobs,
-    /// What stores of this server tell each other, in order.
+    /// Messages between stores of this server, in order.
     own: Jobs,
     server: RwLock<Option<Arc<DiskServer>>>,
     manager: RwLock<Option<NodeId>>,
@@ -149,8 +149,8 @@ impl Receiver for Inbox {
         self.server().map(|server| server.room_for(arriving.header.bulk_len as usize))
     }
 
-    /// A certificate says who somebody is, and not that it still belongs to the cluster: of disk servers the manager says which do. One that has
-    /// just joined may come before it has said so; it dials again and again.
+    /// A certificate proves a node's identity, not its membership. The manager names the present disk servers. A node that has just joined may come
+    /// before the manager has named it; it keeps dialing.
     fn admit(&self, peer: &PeerIdentity) -> Result<(), String> {
         let node = peer.name.node;
         if peer.name.roles.contain(Role::Manager) || self.server().is_some_and(|server| server.knows(node)) {
@@ -171,7 +171,7 @@ impl Receiver for Inbox {
     }
 
     fn received(&self, node: NodeId, received: Received) {
-        // Nobody asks a disk server for an answer.
+        // A disk server answers no requests of nodes.
         let Received::OneWay { message, bulk } = received else { return };
         let bulk = match bulk {
             Bulk::Here { mut buffer, length } => {
@@ -199,10 +199,10 @@ impl Receiver for Inbox {
 }
 
 impl DiskNode {
-    /// Begins. Its [`DiskNode::receiver`] is to be given to `links`, which the caller has keep the managers.
+    /// Starts a disk server. Give [`DiskNode::receiver`] to `links`. The caller makes `links` keep the managers.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// When no thread can be started.
     pub fn start(settings: DiskSettings, stores: Vec<StoreAt>, links: &Arc<Links>) -> io::Result<Self> {
         let outside = Arc::new(Outside {
             sending: Sending::new(links),
@@ -233,19 +233,19 @@ impl DiskNode {
         Ok(Self { server, ticker: Mutex::new(Some(ticker)), outside, threads: Mutex::new(threads) })
     }
 
-    /// What decides.
+    /// The server itself.
     #[must_use]
     pub fn server(&self) -> &Arc<DiskServer> {
         &self.server
     }
 
-    /// Who is to be told what comes from other nodes.
+    /// The receiver for messages of other nodes.
     #[must_use]
     pub fn receiver(&self) -> Arc<dyn Receiver> {
         Arc::new(Inbox(Arc::clone(&self.outside)))
     }
 
-    /// Nothing is done by itself any more. Connections are the caller's to end, before this.
+    /// Stops the periodic work. The caller closes the connections first.
     pub fn stop(&self) {
         drop(self.ticker.lock().take());
         self.outside.jobs.stop();

@@ -1,4 +1,4 @@
-//! What the simulator's checks look at.
+//! State for the simulator's checks.
 
 use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights, ReadView, View};
@@ -11,13 +11,13 @@ impl DiskServer {
         self.planted == Some(planted)
     }
 
-    /// What it may do now.
+    /// The server's rights at this moment.
     #[must_use]
     pub fn view_now(&self) -> View {
         self.view(self.world.now())
     }
 
-    /// The session that it has; `None`: it has none.
+    /// Its session, if it has one.
     #[must_use]
     pub fn session_now(&self) -> Option<SessionId> {
         self.session()
@@ -29,17 +29,17 @@ impl DiskServer {
         self.stores.get(&store)?.machine.lock().leads(replica)
     }
 
-    /// What a reader is shown of a replica now who was given this.
+    /// What a reader with this grant may see of a replica now.
     ///
     /// # Errors
-    /// Nothing; as [`cluster::server::StorePart::may_read`].
+    /// If the reader may see nothing, as in [`cluster::server::StorePart::may_read`].
     pub fn may_read(&self, store: StoreId, replica: ReplicaId, grant: &Grant) -> Result<ReadView, ErrorCode> {
         let view = self.view_now();
         let shell = self.stores.get(&store).ok_or(ErrorCode::Stale)?;
         shell.machine.lock().may_read(view, replica, grant)
     }
 
-    /// With which epoch this store answers as the primary of a replica; `None`: it does not.
+    /// The epoch with which this store answers as a replica's primary, if it does.
     #[must_use]
     pub fn answers(&self, store: StoreId, replica: ReplicaId) -> Option<Epoch> {
         let epoch = self.leads(store, replica)?;

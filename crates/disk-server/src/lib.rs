@@ -1,7 +1,8 @@
-//! A disk server: its session with the manager, its stores with their machines, and what is done on their disks. It knows no names and no users' protocol.
+//! A disk server: its session with the manager, its stores with their state machines, and the work on their disks. It knows no namespace and no
+//! client protocol.
 //!
-//! A machine is stepped under the lock of its store; what it wants to be told to others is handed to the connections under that lock, so that it goes
-//! out in the order in which it was decided; answers and disk work come after it.
+//! A machine is stepped under the lock of its store. Its messages are passed to the connections under the same lock, so they leave in the order of
+//! the decisions. Answers and disk work follow after the lock is released.
 
 mod activity;
 mod addresses;
@@ -49,33 +50,33 @@ pub use verified::{ReadGrant, StripedGrant, VerifiedCapability, WriteGrant};
 pub trait DiskWorld: Send + Sync {
     /// The server's own clock.
     fn now(&self) -> Time;
-    /// Tells the manager something; whether it arrives is not told.
+    /// Sends a message to the manager. Nobody reports whether it arrives.
     fn to_manager(&self, message: FromDisk);
-    /// Tells another disk server something, with bytes behind it; whether it arrives is not told.
+    /// Sends a message to another disk server, with bytes behind it. Nobody reports whether it arrives.
     fn to_node(&self, node: NodeId, message: PeerMessage, bulk: Option<Arc<BulkBytes>>);
-    /// From now on there is to be a connection with this disk server.
+    /// Keeps a connection with this disk server.
     fn keep(&self, node: NodeId, address: &str);
-    /// From now on there is to be none with it, whoever dialed it: it is no disk server of this cluster any more.
+    /// Closes any connection with this node and keeps none: it is no longer a disk server of this cluster.
     fn forget(&self, node: NodeId);
-    /// Ends all connections with other disk servers: what is on its way on them must not arrive any more.
+    /// Closes all connections with other disk servers. Messages in transit on them must not arrive any more.
     fn cut_others(&self);
-    /// Has `job` done later, in a thread that may wait for disks. Jobs may run side by side and in any order.
+    /// Runs `job` later, in a thread that may wait for disks. Jobs may run side by side and in any order.
     fn run(&self, job: Box<dyn FnOnce() + Send>);
-    /// Whether a job that does the works of a replica hands the rest to another job. The shell asks after each work. A simulation answers yes now and then,
-    /// so that messages arrive between two works, as they do where jobs run side by side.
+    /// Whether a job that works on a replica leaves the rest to another job. The server asks after each piece of work. A simulation answers yes at
+    /// times. Then messages arrive between two pieces of work, as they do when jobs run side by side.
     fn pauses(&self) -> bool {
         false
     }
-    /// Something happened to a replica on a store of this server that monitoring or a test counts.
+    /// Reports an event on a replica that monitoring or a test counts.
     fn notice(&self, _store: StoreId, _replica: ReplicaId, _notice: Notice) {}
 }
 
 /// See [`DiskWorld::notice`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// The store is about to delete the replica, or to write it again from the beginning.
+    /// The store is about to delete the replica or to start it again as empty.
     Emptied,
-    /// This many stores did not answer, and no longer take part in the write.
+    /// This many stores did not answer, and are no longer in-sync replicas of the open write.
     LeftOut(usize),
     /// The copy on this store differs from its primary's, and does not count.
     Differs(StoreId),
@@ -83,18 +84,18 @@ pub enum Notice {
     Ended,
 }
 
-/// What a disk server begins with.
+/// The settings of a disk server.
 #[derive(Clone, Debug)]
 pub struct DiskSettings {
-    /// Which node it is.
+    /// Its node number.
     pub node: NodeId,
     /// This run of its process.
     pub process_epoch: ProcessEpoch,
-    /// What stands for its kernel's boot: another one as soon as any of its stores may have lost what was written and not synced.
+    /// Its boot generation. It changes as soon as any of its stores may have lost unsynced bytes.
     pub boot: BootId,
 }
 
-/// What is known of the cluster beside one's own stores.
+/// What the server knows of the cluster beyond its own stores.
 #[derive(Default)]
 struct ClusterKnowledge {
     addresses: StoreAddresses,
@@ -106,27 +107,27 @@ pub struct DiskServer {
     settings: DiskSettings,
     #[cfg(any(test, feature = "planted"))]
     planted: Option<Planted>,
-    /// When it began.
+    /// When it started.
     began: Time,
     world: Arc<dyn DiskWorld>,
     member: Mutex<Member>,
     stores: BTreeMap<StoreId, Arc<StoreShell>>,
     keys: RwLock<Option<CapabilityKeys>>,
     others: RwLock<ClusterKnowledge>,
-    /// Where clients find the names, once the manager has said so.
+    /// The manager's address for clients, once the manager has sent it.
     manager: RwLock<Option<(String, u16)>>,
     arrivals: RwLock<Arrivals>,
     busy: activity::Busy,
-    /// For bytes that come from other servers and go to them.
+    /// Buffers for bytes from and to other servers.
     bulk: BulkPool,
 }
 
-/// Which connections of other disk servers count: those that have come up in this server's present session.
+/// Tells which connections of other disk servers are valid: those made in this server's present session.
 #[derive(Default)]
 struct Arrivals {
-    /// Raised with each session.
+    /// Rises with each session.
     generation: u64,
-    /// That in which a node has connected.
+    /// The session number in which each node connected.
     of: BTreeMap<NodeId, u64>,
 }
 
@@ -137,13 +138,13 @@ impl fmt::Debug for DiskServer {
 }
 
 impl DiskServer {
-    /// With these stores.
+    /// Makes a disk server with these stores.
     #[must_use]
     pub fn new(settings: DiskSettings, stores: Vec<StoreAt>, world: Arc<dyn DiskWorld>) -> Arc<Self> {
         Self::with_terms(settings, DiskTerms::default(), stores, world)
     }
 
-    /// The same, with other than the usual terms.
+    /// The same, with other terms than the default.
     #[must_use]
     pub fn with_terms(
         settings: DiskSettings,
@@ -177,7 +178,7 @@ impl DiskServer {
         self.stores.values().map(|shell| Arc::clone(&shell.at.store)).collect()
     }
 
-    /// Where clients find the names; `None`: the manager was not heard of yet.
+    /// The manager's address for clients. `None` until the manager has sent it.
     #[must_use]
     pub fn manager(&self) -> Option<(String, u16)> {
         self.manager.read().clone()
@@ -191,7 +192,7 @@ impl DiskServer {
         self.member.lock().session()
     }
 
-    /// A connection with the manager is up: it is told who this is.
+    /// A connection with the manager is up. Sends the greeting.
     pub fn manager_connected(&self) {
         let key = self.keys.read().as_ref().map_or(0, |keys| keys.newest().id);
         let hello = Hello { key, stores: self.reports(), newest: self.newest() };
@@ -212,7 +213,7 @@ impl DiskServer {
         self.stores.values().map(|shell| shell.report(load)).collect()
     }
 
-    /// Tells the manager how the stores are, and what is done for clients. To be called about once a second.
+    /// Reports the state of the stores and the activity to the manager. Call it about once a second.
     pub fn report(&self) {
         self.world.to_manager(FromDisk::Report(self.reports()));
         if let Some(activity) = self.activity(self.world.now()) {
@@ -220,7 +221,7 @@ impl DiskServer {
         }
     }
 
-    /// To be called some times a second.
+    /// Runs the periodic work. Call it several times a second.
     pub fn tick(self: &Arc<Self>) {
         let now = self.world.now();
         let message = self.member.lock().tick(now);
@@ -238,7 +239,7 @@ impl DiskServer {
         }
     }
 
-    /// The manager has said something.
+    /// Handles a message of the manager.
     pub fn receive(self: &Arc<Self>, message: FromManager) {
         match message {
             FromManager::Keys(keys) => {
@@ -288,7 +289,7 @@ impl DiskServer {
                         self.report();
                         return self.tick_stores();
                     }
-                    // What is on its way from others in the session before must not arrive in this one.
+                    // Messages of other servers from the previous session must not arrive in this one.
                     let mut arrivals = self.arrivals.write();
                     arrivals.generation += 1;
                     self.world.cut_others();
@@ -309,7 +310,7 @@ impl DiskServer {
             FromManager::Cluster(ToServer::ToStore { store, message }) => {
                 match (self.stores.get(&store), message) {
                     (Some(shell), message) => self.step(shell, Input::OfManager(message), None),
-                    // Its disk was taken out: nobody answers for it here.
+                    // The disk was taken out, so no store answers for it here.
                     (None, ToStore::Fence(fence))
                         if fence.session.is_none_or(|session| self.session() == Some(session)) =>
                     {
@@ -321,7 +322,7 @@ impl DiskServer {
         }
     }
 
-    /// The manager says who serves which store.
+    /// Takes over a page of store addresses.
     fn hear_ways(&self, page: StoreAddressPage) {
         let Some(gone) = self.others.write().addresses.take(page) else { return };
         for node in gone {
@@ -334,7 +335,7 @@ impl DiskServer {
         }
     }
 
-    /// Whether the manager has said that this is a disk server of the cluster.
+    /// Whether the manager has named this node as a disk server of the cluster.
     #[must_use]
     pub fn knows(&self, node: NodeId) -> bool {
         self.others.read().addresses.knows(node)
@@ -344,7 +345,7 @@ impl DiskServer {
     pub fn node_connected(&self, node: NodeId) {
         {
             let mut arrivals = self.arrivals.write();
-            // The manager may have said otherwise since it was let in.
+            // The manager may have removed the node since it was admitted.
             if self.knows(node) {
                 let generation = arrivals.generation;
                 arrivals.of.insert(node, generation);
@@ -354,12 +355,12 @@ impl DiskServer {
         self.world.forget(node);
     }
 
-    /// In which session of this server something is said, for [`DiskServer::receive_own`].
+    /// The number of this server's session, for [`DiskServer::receive_own`].
     pub fn generation(&self) -> u64 {
         self.arrivals.read_recursive().generation
     }
 
-    /// A store of this server has said something to another one of it, in the session of this number.
+    /// Handles a message between two stores of this server. `generation` is the session in which it was sent.
     pub fn receive_own(self: &Arc<Self>, generation: u64, between: PeerMessage, bulk: Option<Arc<BulkBytes>>) {
         let arrivals = self.arrivals.read();
         if arrivals.generation == generation {
@@ -367,13 +368,13 @@ impl DiskServer {
         }
     }
 
-    /// Room for `len` bytes that another disk server sends.
+    /// A buffer for `len` bytes from another disk server.
     #[must_use]
     pub fn room_for(&self, len: usize) -> BulkBytes {
         self.bulk.take(len)
     }
 
-    /// Another disk server has said something; `bulk`: the bytes behind it.
+    /// Handles a message of another disk server. `bulk` is the bytes behind it.
     pub fn receive_of_node(self: &Arc<Self>, node: NodeId, between: PeerMessage, bulk: Option<Arc<BulkBytes>>) {
         let arrivals = self.arrivals.read();
         if arrivals.of.get(&node) == Some(&arrivals.generation) {
@@ -389,7 +390,7 @@ impl DiskServer {
             BetweenStores::Fetch { to, .. } => Some(*to),
             BetweenStores::Fetched { .. } => None,
         };
-        // Who speaks for a store has to serve it.
+        // A node may speak only for stores that it serves.
         if from.is_some_and(|from| self.others.read().addresses.node_of(from) != Some(node)) {
             tracing::debug!(%node, ?from, "a node reports about a store that it does not serve, as far as this node knows");
             return;
@@ -401,7 +402,7 @@ impl DiskServer {
         self.step(shell, Input::OfStore(message, change), None);
     }
 
-    /// Ends a writing whose client does not come back. It may wait for the disk.
+    /// Ends an open write whose client does not return. May wait for the disk.
     fn end_writer(self: &Arc<Self>, end: &EndWriter) {
         let Ok(path) = NsPath::parse(&end.path) else { return };
         match self.verified(end.capability.as_bytes(), &path, None) {
@@ -417,7 +418,7 @@ impl DiskServer {
         }
     }
 
-    /// As a whole content, if all is there that was announced.
+    /// Closes the object as complete if all announced bytes are there.
     fn end_placed(self: &Arc<Self>, path: &NsPath, expected_len: Option<u64>, placed: &Placed) {
         let is_whole = placed.is_new() && !placed.gaps() && expected_len == Some(placed.len());
         let (this, store, replica, path) = (Arc::clone(self), placed.store(), placed.replica(), path.clone());
@@ -442,7 +443,7 @@ impl DiskServer {
     fn to_store(&self, to: StoreId, between: PeerMessage, bulk: Option<Arc<BulkBytes>>) {
         let node = self.others.read().addresses.node_of(to);
         match node {
-            // Two stores of one server speak through it as well.
+            // Two stores of one server also exchange messages this way.
             Some(node) => self.world.to_node(node, between, bulk),
             None => tracing::debug!(store = %to, "it is not known which node serves a store"),
         }

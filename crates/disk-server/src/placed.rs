@@ -1,4 +1,4 @@
-//! A content that a client writes at this disk server, which orders its changes for all stores that take part; and what allows a reader to be shown one.
+//! An object that a client writes at this disk server, where its primary is. Also the permit to show a reader what it has read.
 
 use std::sync::Arc;
 
@@ -16,45 +16,45 @@ use super::store_shell::{StoreShell, Waiter};
 use node::BulkBytes;
 use node::ChangeHead;
 
-/// Why a disk server of a cluster did not do something.
+/// Why a disk server did not carry out a request.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PlacedError {
-    /// The store says no.
+    /// The store failed.
     #[error("{1}")]
     Store(ErrorCode, String),
-    /// Another server has to be asked for: the manager says whom.
+    /// Another server is responsible. The client must ask the manager.
     #[error("ask the manager, at {host}:{port}, which server has it")]
     Moved {
-        /// Where the manager is.
+        /// The manager's host.
         host: String,
-        /// The same.
+        /// The manager's port.
         port: u16,
     },
-    /// The store has not what the client's permission is for. The manager is to be asked for another one that has.
+    /// The store does not have the replica that the capability is for. The client must ask the manager for a capability for another store.
     #[error("store {:016x} does not have the object any more for which the manager sends readers to it", .stale_replicas.store.0)]
     StaleReplica {
-        /// Where the manager is.
+        /// The manager's host.
         host: String,
-        /// The same.
+        /// The manager's port.
         port: u16,
-        /// What it is to be told.
+        /// The stale replica that the client must report.
         stale_replicas: StaleReplica,
     },
-    /// The client's permission is none.
+    /// The capability is invalid.
     #[error(transparent)]
     Permission(CapabilityError),
-    /// It may work in a while.
+    /// The request may succeed later.
     #[error("{why}")]
     Wait {
         /// At least 1.
         seconds: u32,
-        /// What is waited for.
+        /// The reason.
         why: &'static str,
     },
-    /// Not in a cluster.
+    /// Checkpoints are not available in a cluster.
     #[error("checkpoints are not kept of files in a cluster")]
     NoCheckpoints,
-    /// One of those who take part, or the manager, says no.
+    /// An in-sync replica or the manager refused.
     #[error("the in-sync stores, or the manager, refuse it: {}", in_words(*.0))]
     Refused(ErrorCode),
 }
@@ -71,7 +71,7 @@ fn in_words(code: ErrorCode) -> &'static str {
 }
 
 impl PlacedError {
-    /// For protocols.
+    /// The error code for protocols.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
@@ -92,7 +92,7 @@ impl From<StoreError> for PlacedError {
 }
 
 impl DiskServer {
-    /// The client is to ask the manager.
+    /// The error that sends the client to the manager.
     pub(super) fn moved(&self) -> PlacedError {
         match self.manager() {
             Some((host, port)) => PlacedError::Moved { host, port },
@@ -100,7 +100,7 @@ impl DiskServer {
         }
     }
 
-    /// The client is to ask the manager, and to tell it what is not here.
+    /// The error that sends the client to the manager with a stale replica to report.
     pub(super) fn lacks(&self, stale_replicas: StaleReplica) -> PlacedError {
         match self.moved() {
             PlacedError::Moved { host, port } => PlacedError::StaleReplica { host, port, stale_replicas },
@@ -120,7 +120,7 @@ impl DiskServer {
     }
 }
 
-/// That a reader may be shown a content.
+/// The right to show an object to a reader.
 pub struct Permit {
     server: Arc<DiskServer>,
     shell: Arc<StoreShell>,
@@ -140,16 +140,16 @@ impl Permit {
         shows.map_err(|code| self.server.refused(code))
     }
 
-    /// Whether what was read may be shown now.
+    /// Checks whether the bytes just read may still be shown.
     ///
     /// # Errors
-    /// It may not: somebody else has to be asked.
+    /// If they may not; the client must ask elsewhere.
     pub fn check(&self) -> Result<(), PlacedError> {
         self.shows().map(drop)
     }
 }
 
-/// A content in the making. See the module.
+/// An open write of an object. See the module.
 pub struct Placed {
     pub(super) server: Arc<DiskServer>,
     pub(super) shell: Arc<StoreShell>,
@@ -157,7 +157,7 @@ pub struct Placed {
     writer: WriterToken,
     ino: Ino,
     is_new: bool,
-    /// Others take part.
+    /// Other stores have in-sync replicas.
     pub(super) is_shared: bool,
 }
 
@@ -173,31 +173,31 @@ impl Placed {
         Self { server, shell, state, writer, ino, is_new, is_shared }
     }
 
-    /// Which replica it is.
+    /// The replica.
     #[must_use]
     pub fn replica(&self) -> ReplicaId {
         self.state.replica
     }
 
-    /// Which store it is on.
+    /// Its store.
     #[must_use]
     pub fn store(&self) -> StoreId {
         self.shell.at.store_id
     }
 
-    /// The object that it is, or will be, the content of.
+    /// The inode of the file.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.ino
     }
 
-    /// What the namespace calls the writer.
+    /// The open write, as the namespace names it.
     #[must_use]
     pub fn writer(&self) -> WriterToken {
         self.writer
     }
 
-    /// Whether it is a new content, and no file that is changed in place.
+    /// Whether the object is new. False for a change in place.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
@@ -207,23 +207,23 @@ impl Placed {
         Epoch(self.writer.epoch)
     }
 
-    /// Asks the machine for something; `waiter` is told the answer.
+    /// Passes an input to the machine; `waiter` gets the answer.
     pub(super) fn then(&self, input: impl FnOnce(u64) -> Input<u64, Change>, waiter: Waiter) {
         let number = self.shell.number();
         self.shell.wait_for(number, waiter);
-        // Whatever there is to be done for it is done here.
+        // This call does the resulting work itself.
         self.server.step(&self.shell, input(number), Some(&self.state));
         self.server.work_off(&self.shell, &self.state);
     }
 
-    /// Hands an answer on in the words of front ends.
+    /// Passes an answer on, with the errors of front ends.
     fn waiter(&self, then: impl FnOnce(Result<(), PlacedError>) + Send + 'static) -> Waiter {
         let server = Arc::clone(&self.server);
         Box::new(move |result| then(result.map_err(|code| server.refused(code))))
     }
 
-    /// Writes on all stores that take part; `sums`: of each page, if they are known. This call writes on this server's own store; `then` is called once,
-    /// perhaps in another thread, when all stores have it, or with why not. After an error nobody knows whether it is written.
+    /// Writes to all in-sync replicas. `sums` are the checksums of the pages, if known. This call writes to this server's own store. It calls `then`
+    /// once, perhaps in another thread, when all stores have the bytes, or with an error. After an error it is unknown whether the bytes are written.
     pub fn write_then(
         &self,
         offset: u64,
@@ -247,7 +247,7 @@ impl Placed {
         self.change(ChangeHead::Write { offset, len }, bytes, at_hand, waiter);
     }
 
-    /// Cuts or extends on all stores that take part.
+    /// Shortens or extends all in-sync replicas.
     pub(super) fn begin_truncate(&self, len: u64, waiter: Waiter) {
         self.change(ChangeHead::Truncate { len }, None, self.at_hand(&[], None, false), waiter);
     }
@@ -266,10 +266,10 @@ impl Placed {
         self.server.work_off(&self.shell, &self.state);
     }
 
-    /// Reads what was written here.
+    /// Reads from the replica on this server.
     ///
     /// # Errors
-    /// As the store says.
+    /// Those of the store.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, PlacedError> {
         match self.state.writer() {
             Some(writer) => Ok(writer.read(offset, into)?),
@@ -277,7 +277,7 @@ impl Placed {
         }
     }
 
-    /// All that was acknowledged is durable, on all stores that take part, when `then` is called with success. After an error it may be lost.
+    /// Calls `then` with success when all acknowledged bytes are durable on all in-sync replicas. After an error they may be lost.
     pub fn sync_then(&self, then: impl FnOnce(Result<(), PlacedError>) + Send + 'static) {
         self.begin_sync(self.waiter(then));
     }
@@ -286,7 +286,8 @@ impl Placed {
         self.then(|by| Input::Sync { by, replica: self.replica(), epoch: self.epoch() }, waiter);
     }
 
-    /// The client has written all; `then` is called once, perhaps in another thread, when the file is what was written, or why not.
+    /// Closes a file that the client has written completely. Calls `then` once, perhaps in another thread, when the file is complete, or with an
+    /// error.
     pub fn close(
         &self,
         mtime: Option<Timestamp>,
@@ -300,7 +301,7 @@ impl Placed {
         );
     }
 
-    /// What there is is kept, and marked; `then` is called once, with how much that is.
+    /// Keeps the bytes written so far and marks the file as interrupted. Calls `then` once with their number.
     pub fn interrupt(&self, then: impl FnOnce(Result<u64, PlacedError>) + Send + 'static) {
         let (server, shell, replica) = (Arc::clone(&self.server), Arc::clone(&self.shell), self.replica());
         self.then(
@@ -334,7 +335,7 @@ impl Placed {
         self.of_writer(|writer| writer.len(), |status| status.len, 0)
     }
 
-    /// Whether there are gaps below that.
+    /// Whether there are unwritten ranges below its length.
     #[must_use]
     pub fn gaps(&self) -> bool {
         let in_status = |status: &store::ReplicaStatus| match status.state {
@@ -345,7 +346,7 @@ impl Placed {
         self.of_writer(|writer| writer.gaps(), in_status, true)
     }
 
-    /// What a power failure cannot undo.
+    /// The number of bytes that a power failure cannot undo.
     #[must_use]
     pub fn durable_prefix(&self) -> u64 {
         let in_status = |status: &store::ReplicaStatus| match status.state {

@@ -1,4 +1,4 @@
-//! What is done on a replica's disk, one work after the other, and what a change is made of.
+//! The work on a replica's disk, one piece after the other, and the changes that it applies.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use node::{ChangeHead, ReplicaOrigin};
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) head: ChangeHead,
-    /// The bytes that are written; `None`: whoever makes the change has them at hand, and nobody else needs them.
+    /// The bytes to write. `None` if the caller of the change has them and nobody else needs them.
     pub(super) bytes: Option<Arc<BulkBytes>>,
-    /// Tells those changes apart of which the bytes are at hand; 0: of none.
+    /// Identifies a change whose bytes the caller has; 0 for other changes.
     pub(super) number: u64,
 }
 
-/// The machine compares nothing of it.
+/// The machine does not compare the bytes.
 impl PartialEq for Change {
     fn eq(&self, other: &Self) -> bool {
         self.head == other.head && self.number == other.number
@@ -32,7 +32,7 @@ impl PartialEq for Change {
 }
 
 impl Change {
-    /// One that another server has sent; `None`: what came does not belong together.
+    /// A change from another server. `None` if the bytes do not fit the head.
     pub(super) fn received(head: ChangeHead, bulk: Option<Arc<BulkBytes>>) -> Option<Self> {
         let len = bulk.as_ref().map_or(0, |bulk| (**bulk).as_ref().len()) as u64;
         let is_right = match head {
@@ -43,21 +43,21 @@ impl Change {
     }
 }
 
-/// The bytes of a change that the caller has at hand.
+/// The bytes of a change that its caller has.
 #[derive(Clone, Copy)]
 pub(super) struct AtHand<'a> {
     pub(super) number: u64,
     pub(super) bytes: &'a [u8],
     pub(super) sums: Option<&'a [PageSum]>,
-    /// Its client is told nothing of it before the replica is complete.
+    /// The client learns of this change only when the replica is complete.
     pub(super) is_ahead: bool,
 }
 
-/// A replica that something is done with.
+/// A replica in use.
 pub(super) struct Replica {
     pub(super) replica: ReplicaId,
     queue: Mutex<Queue>,
-    /// Held by who does the works.
+    /// Held by the thread that does the replica's work.
     turn: Mutex<()>,
     writer: Mutex<Option<Arc<Writer>>>,
     about: Mutex<ReplicaOrigin>,
@@ -66,19 +66,19 @@ pub(super) struct Replica {
 #[derive(Default)]
 struct Queue {
     works: VecDeque<(WorkPurpose, Work<Change>)>,
-    /// The work before them is done when the log is synced, and nothing else is done until then.
+    /// The previous work ends when the journal is synced. Nothing else is done until then.
     is_held: bool,
 }
 
-/// What a work has come to.
+/// The result of a piece of work.
 pub(super) enum Done {
-    /// This.
+    /// A finished result.
     Now(WorkResult<Change>),
-    /// It is complete as soon as the log is synced up to there, which those that are complete at one time share.
+    /// The replica is complete once the journal is synced up to this point. Replicas that are complete at one time share the sync.
     WhenSynced(Completed),
 }
 
-/// The right to do the works.
+/// The right to do a replica's work.
 pub(super) type Turn<'a> = MutexGuard<'a, ()>;
 
 impl Replica {
@@ -92,7 +92,7 @@ impl Replica {
         }
     }
 
-    /// What a new replica is made with.
+    /// Sets the origin with which a new replica is made.
     pub(super) fn set_about(&self, about: ReplicaOrigin) {
         *self.about.lock() = about;
     }
@@ -110,7 +110,7 @@ impl Replica {
         if queue.is_held { None } else { queue.works.pop_front() }
     }
 
-    /// A bug on purpose: two jobs make two changes at the same time, and the second is made first.
+    /// A planted bug: two jobs apply two changes at the same time, and the second is applied first.
     #[cfg(any(test, feature = "planted"))]
     pub(super) fn skip_turn(&self) {
         let mut queue = self.queue.lock();
@@ -122,13 +122,13 @@ impl Replica {
         }
     }
 
-    /// Is there something that can be done now?
+    /// Whether work can be done now.
     pub(super) fn has_work(&self) -> bool {
         let queue = self.queue.lock();
         !queue.is_held && !queue.works.is_empty()
     }
 
-    /// From now on nothing is done until [`Replica::go_on`]. For who has the turn.
+    /// Stops the work until [`Replica::go_on`]. The caller must hold the turn.
     pub(super) fn hold(&self) {
         self.queue.lock().is_held = true;
     }
@@ -142,22 +142,22 @@ impl Replica {
         self.turn.lock()
     }
 
-    /// The turn, if nobody has it.
+    /// The turn, if it is free.
     pub(super) fn try_turn(&self) -> Option<Turn<'_>> {
         self.turn.try_lock()
     }
 
-    /// The store's side, while it is open for writing.
+    /// The store's writer, while the replica is open for writing.
     pub(super) fn writer(&self) -> Option<Arc<Writer>> {
         self.writer.lock().clone()
     }
 
-    /// The store has it open for writing.
+    /// Whether the store has it open for writing.
     pub(super) fn is_open(&self) -> bool {
         self.writer.lock().is_some()
     }
 
-    /// Nothing is to be remembered of it.
+    /// Whether it can be forgotten.
     pub(super) fn is_idle(&self) -> bool {
         let queue = self.queue.lock();
         let is_done = !queue.is_held && queue.works.is_empty();
@@ -165,7 +165,7 @@ impl Replica {
         is_done && self.writer.lock().is_none()
     }
 
-    /// Does a work. It may wait for the disk.
+    /// Does a piece of work. May wait for the disk.
     pub(super) fn work(
         &self,
         at: &StoreAt,
@@ -241,14 +241,14 @@ impl Replica {
                     (Some(AtHand { bytes, sums: Some(sums), .. }), _) => writer.write_summed(offset, bytes, sums),
                     (Some(AtHand { bytes, sums: None, .. }), _) => writer.write(offset, bytes),
                     (None, Some(bytes)) => writer.write(offset, (**bytes).as_ref()),
-                    // Its bytes have gone with who had them.
+                    // The thread that had the bytes is gone.
                     (None, None) => Err(StoreError::NotFound { replica: self.replica }),
                 }
             }
         })
     }
 
-    /// What it is, if it was complete already; otherwise what it is once the log is synced.
+    /// The digest, if the replica was complete already. Otherwise what it will be once the journal is synced.
     fn complete(&self, at: &StoreAt) -> Result<Result<ObjectDigest, Completed>, StoreError> {
         if let Some(whole) = whole_of(at, self.replica)? {
             *self.writer.lock() = None;
@@ -289,7 +289,7 @@ impl Replica {
     }
 }
 
-/// What the replica is, if it is whole.
+/// The digest of a replica, if it is complete.
 pub(super) fn whole_of(at: &StoreAt, replica: ReplicaId) -> Result<Option<ObjectDigest>, StoreError> {
     let status = at.store.status(replica)?;
     Ok(status.and_then(|status| match status.state {
@@ -298,11 +298,11 @@ pub(super) fn whole_of(at: &StoreAt, replica: ReplicaId) -> Result<Option<Object
     }))
 }
 
-/// Whether the replica is the original that somebody else wants a copy of.
+/// Whether the replica equals the original that another store wants to copy.
 fn is_it(at: &StoreAt, replica: ReplicaId, original: Original) -> Result<bool, StoreError> {
     match original {
         Original::Whole(whole) => Ok(whole_of(at, replica)? == Some(whole)),
-        // Nothing else is known of it.
+        // Only the length is known.
         Original::Kept { len, .. } => {
             let has =
                 |status: ReplicaStatus| !matches!(status.state, ReplicaState::InMaking { .. }) && status.len >= len;
@@ -311,7 +311,7 @@ fn is_it(at: &StoreAt, replica: ReplicaId, original: Original) -> Result<bool, S
     }
 }
 
-/// Others get a code; the words stay here.
+/// Other nodes get a code. The text stays in this server's log.
 pub(super) fn told(at: &StoreAt, error: &StoreError) -> ErrorCode {
     let code = error.code();
     if !matches!(code, ErrorCode::NotFound | ErrorCode::Stale) {

@@ -1,4 +1,4 @@
-//! One store of a disk server: its machine, the replicas that something is done with, and who waits for answers.
+//! One store of a disk server: its machine, its replicas in use, and the callers that wait for answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use super::replica::{AtHand, Change, Done, Replica, Turn};
 use super::{DiskServer, Notice};
 use node::{PeerMessage, StoreReport};
 
-/// A store, and what is said of it.
+/// A store and its number.
 #[derive(Clone)]
 pub struct StoreAt {
-    /// Which.
+    /// Its number.
     pub store_id: StoreId,
-    /// The bytes.
+    /// The store.
     pub store: Arc<Store>,
 }
 
-/// Who waits for an answer.
+/// Called with an answer.
 pub(super) type Waiter = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
 
 #[derive(Default)]
 struct Waiters {
     by_number: BTreeMap<u64, Waiter>,
-    /// Nobody waits any more.
+    /// Waiting has ended for good.
     are_let_go: bool,
 }
 
@@ -65,7 +65,7 @@ impl StoreShell {
         Arc::clone(self.replicas.lock().entry(replica).or_insert_with(|| Arc::new(Replica::new(replica))))
     }
 
-    /// `waiter` is told what is answered to the request `number`.
+    /// Calls `waiter` with the answer to the request `number`.
     pub(super) fn wait_for(&self, number: u64, waiter: Waiter) {
         let mut waiters = self.waiters.lock();
         if waiters.are_let_go {
@@ -86,17 +86,17 @@ impl StoreShell {
         }
     }
 
-    /// Forgets replicas that nothing is done with.
+    /// Forgets replicas that are not in use.
     pub(super) fn forget_idle(&self) {
         self.replicas.lock().retain(|_, replica| Arc::strong_count(replica) > 1 || !replica.is_idle());
     }
 
-    /// Pieces that are open for writing.
+    /// Replicas that are open for writing.
     pub(super) fn open_replicas(&self) -> usize {
         self.replicas.lock().values().filter(|replica| replica.is_open()).count()
     }
 
-    /// Those of them whose changes another server orders.
+    /// Those of them whose primary is on another server.
     pub(super) fn replicas_written_elsewhere(&self) -> usize {
         let open: Vec<ReplicaId> =
             self.replicas.lock().iter().filter(|(_, replica)| replica.is_open()).map(|(replica, _)| *replica).collect();
@@ -104,8 +104,7 @@ impl StoreShell {
         open.iter().filter(|replica| machine.leads(**replica).is_none()).count()
     }
 
-    /// `load_permille`: how busy its server is.
-    /// One whose space cannot be looked at takes nothing, and is there all the same.
+    /// Reports on the store. `load_permille` is the load of its server. If its space is unknown, the store reports no space but stays online.
     pub(super) fn report(&self, load_permille: u16) -> StoreReport {
         let space = self.at.store.space().inspect_err(|error| {
             tracing::error!(store = %self.at.store_id, %error, "cannot look at the space of a store");
@@ -116,13 +115,13 @@ impl StoreShell {
 }
 
 impl DiskServer {
-    /// Whoever waits for something is told that nobody knows what becomes of it, now and from now on: the connections with the other nodes have ended, and
-    /// what only they can answer is answered no more.
+    /// Fails all callers that wait, now and later: the outcome of their requests stays unknown. The connections with other nodes have ended, and only
+    /// those nodes could answer.
     pub fn let_go(&self) {
         self.stores.values().for_each(|shell| shell.let_go());
     }
 
-    /// Steps the machine of a store and does what it says; `turn`: the replica whose works the caller does itself.
+    /// Steps the machine of a store and carries out its effects. `turn`: the replica whose work the caller does itself.
     pub(super) fn step(self: &Arc<Self>, shell: &Arc<StoreShell>, input: Input<u64, Change>, turn: Option<&Replica>) {
         let mut answers = Vec::new();
         let mut kick = Vec::new();
@@ -171,7 +170,7 @@ impl DiskServer {
 
     fn tell_store(&self, shell: &StoreShell, to: StoreId, message: BetweenStores, change: Option<Change>) {
         let about = match &message {
-            // It may have to make the replica.
+            // The receiving store may have to make the replica.
             BetweenStores::ToReplica { replica, told: cluster::replication::ToReplica::Begin { .. }, .. } => {
                 Some(shell.replica(*replica).about())
             }
@@ -184,7 +183,7 @@ impl DiskServer {
         self.to_store(to, PeerMessage { to, message, change, about }, bytes);
     }
 
-    /// Does the works of a replica until there are none, unless somebody does already.
+    /// Does the work of a replica until none is left, unless another thread is doing so.
     pub(super) fn work_off(self: &Arc<Self>, shell: &Arc<StoreShell>, replica: &Arc<Replica>) {
         while replica.has_work() {
             let Some(turn) = replica.try_turn() else { return };
@@ -196,8 +195,8 @@ impl DiskServer {
         }
     }
 
-    /// The same, by who has the turn. Works that come afterwards are done by whoever brings them, or finds them when it gives its turn back.
-    /// `true`: it pauses, and works may be left ([`DiskWorld::pauses`](super::DiskWorld::pauses)); not where bytes are at hand.
+    /// The same, for a caller that holds the turn. Work that is added later is done by the thread that adds it, or when the turn ends. Returns `true`
+    /// if it pauses and may leave work ([`DiskWorld::pauses`](super::DiskWorld::pauses)). It never pauses if `at_hand` is given.
     pub(super) fn work_in_turn(
         self: &Arc<Self>,
         shell: &Arc<StoreShell>,

@@ -1,16 +1,16 @@
-//! What a disk server goes by: the terms of its machines, and bugs on purpose.
+//! The terms of a disk server's machines, and planted bugs.
 
 use cluster::LeaseTerms;
 use cluster::server::PartTerms;
 
-/// What a disk server goes by. The default is what every real one has.
+/// The terms of a disk server. The default is what every real one has.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct DiskTerms {
-    /// What leases are, until the manager says it.
+    /// The terms of leases until the manager sends its own.
     pub leases: LeaseTerms,
-    /// Of each of its stores.
+    /// The terms of each store.
     pub part: PartTerms,
-    /// A bug on purpose.
+    /// A planted bug.
     #[cfg(any(test, feature = "planted"))]
     pub planted: Option<Planted>,
 }
@@ -19,12 +19,12 @@ pub struct DiskTerms {
 #[cfg(any(test, feature = "planted"))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
-    /// The server says that it has made a copy, whatever its disk has.
+    /// The server confirms a copy, whatever its disk has.
     CopyNotMade,
-    /// The server says that a content is complete before the log is synced.
+    /// The server says that an object is complete before the journal is synced.
     CompleteBeforeSync,
-    /// Connections with other disk servers outlive the session, so that messages of the session before arrive in the next.
+    /// Connections with other disk servers outlive the session, so messages of the previous session arrive in the next.
     OldSessionHeard,
-    /// A job does not wait for its turn on a replica: of two changes, the second is made first.
+    /// A job does not wait for its turn on a replica: of two changes, the second is applied first.
     TurnSkipped,
 }

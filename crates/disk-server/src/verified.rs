@@ -1,4 +1,4 @@
-//! What a client's permission is good for here.
+//! Checks a client's capability.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use super::{DiskServer, Permit, Placed, PlacedError};
 use node::ReplicaOrigin;
 use node::{Layout, StripedRights, To};
 
-/// How long after its beginning a server's session may still be on its way; longer than the manager can take it for its own predecessor.
+/// How long after its start a server may still wait for its session. It is longer than the manager can take the server for its predecessor.
 const EARLY: Duration = Duration::from_secs(10);
 
-/// A permission that was found good.
+/// A valid capability.
 #[derive(Clone)]
 pub enum VerifiedCapability {
-    /// To read.
+    /// To read an object.
     Read(ReadGrant),
-    /// To write.
+    /// To write an object.
     Write(WriteGrant),
-    /// A striped file, to be put together here.
+    /// To read or write a striped file whose units this server combines.
     Striped(StripedGrant),
 }
 
 impl VerifiedCapability {
-    /// Whether it is to write.
+    /// Whether it allows writing.
     #[must_use]
     pub fn is_to_write(&self) -> bool {
         match self {
@@ -41,20 +41,20 @@ impl VerifiedCapability {
     }
 }
 
-/// A striped file, and what may be done with it.
+/// The rights to a striped file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StripedGrant {
-    /// The content.
+    /// The object.
     pub object: ObjectId,
-    /// The object that it is the content of, or will be.
+    /// The inode of the file.
     pub ino: Ino,
-    /// Its permission bits.
+    /// The permission bits of the file.
     pub mode: u16,
-    /// When it was changed last.
+    /// The time of its last change.
     pub mtime: Timestamp,
-    /// How it is dealt out.
+    /// The stripe layout.
     pub stripe: Stripe,
-    /// To do what.
+    /// The rights of the client.
     pub rights: StripedRights,
 }
 
@@ -66,16 +66,16 @@ struct Good {
     ino: Ino,
     mode: u16,
     mtime: Timestamp,
-    /// Whom it was given to.
+    /// The identity that it was given to.
     principal: PrincipalId,
     grant: Grant,
 }
 
-/// To read a content.
+/// The right to read an object.
 #[derive(Clone)]
 pub struct ReadGrant(Good);
 
-/// To write one.
+/// The right to write an object.
 #[derive(Clone)]
 pub struct WriteGrant {
     good: Good,
@@ -84,10 +84,11 @@ pub struct WriteGrant {
 }
 
 impl DiskServer {
-    /// Reads the permission that a client of principal `shown_by` shows with `path`. `None`: the manager sent it, for the one that it names.
+    /// Verifies the capability that a client of principal `shown_by` shows with `path`. With `None` the manager has sent it, and the principal in the
+    /// capability counts.
     ///
     /// # Errors
-    /// It is good for nothing here (any more): the client is sent to the manager where that helps.
+    /// If the capability is not valid here, or not any more. The error sends the client to the manager if that helps.
     pub fn verified(
         self: &Arc<Self>,
         capability: &[u8],
@@ -98,7 +99,7 @@ impl DiskServer {
             let (member, now) = (self.member.lock(), self.world.now());
             (member.manager_time(now), member.session())
         };
-        // Its end is by the manager's time of day. What this machine takes for that says nothing.
+        // Expiry goes by the manager's clock, whatever this machine's clock shows.
         let now = now.ok_or_else(|| self.moved_or_early())?;
         let keys = self.keys.read();
         let keys = keys.as_ref().ok_or_else(|| self.moved_or_early())?;
@@ -144,8 +145,8 @@ impl DiskServer {
 }
 
 impl DiskServer {
-    /// The client is to ask the manager; but not one that has not heard yet that this server has begun anew: it would send the client back at once, and
-    /// again, until that has enough of it.
+    /// The error that sends the client to the manager. Just after this server's start, the client must wait instead. A manager that has not noticed
+    /// the restart would send the client back at once, again and again.
     fn moved_or_early(&self) -> PlacedError {
         if self.world.now().since(self.began) < EARLY {
             return PlacedError::Wait {
@@ -158,16 +159,16 @@ impl DiskServer {
 }
 
 impl ReadGrant {
-    /// The object that is read, its permission bits, and when it was changed last, as the manager has said.
+    /// The inode, its permission bits and the time of its last change, from the manager.
     #[must_use]
     pub fn attributes(&self) -> (Ino, u16, Timestamp) {
         (self.0.ino, self.0.mode, self.0.mtime)
     }
 
-    /// Opens what is to be read.
+    /// Opens the object for reading.
     ///
     /// # Errors
-    /// It may not be shown here any more, or cannot be read.
+    /// If it may not be shown here any more, or cannot be read.
     pub fn open(self) -> Result<(Arc<Reader>, Permit), PlacedError> {
         let Good { server, shell, replica, grant, .. } = self.0;
         let stale_replicas = stale_replicas(replica, &grant);
@@ -184,10 +185,10 @@ impl ReadGrant {
         Ok((reader, permit))
     }
 
-    /// Reads it through, as [`store::Store::verify`] does: what it finds is of what might be shown before and after.
+    /// Reads the object through like [`store::Store::verify`]. The object may be shown both before and after the read.
     ///
     /// # Errors
-    /// As there, and those of [`ReadGrant::open`].
+    /// Those of [`store::Store::verify`] and [`ReadGrant::open`].
     pub fn verify(self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Verified, PlacedError> {
         let (store, replica) = (Arc::clone(&self.0.shell.at.store), self.0.replica);
         let (_, permit) = self.open()?;
@@ -196,7 +197,7 @@ impl ReadGrant {
     }
 }
 
-/// What is to be said where the store has not what is to be read. Nothing of what is being written: who has that, only its writer shows.
+/// The stale replica to report if the store does not have the object. `None` for an object that is being written: only its primary can show it.
 fn stale_replicas(replica: ReplicaId, grant: &Grant) -> Option<StaleReplica> {
     match grant.rights {
         GrantRights::Read { epoch, .. } | GrantRights::Kept { epoch } => {
@@ -207,27 +208,27 @@ fn stale_replicas(replica: ReplicaId, grant: &Grant) -> Option<StaleReplica> {
 }
 
 impl WriteGrant {
-    /// Which replica is written.
+    /// The replica to write.
     #[must_use]
     pub fn replica(&self) -> ReplicaId {
         self.good.replica
     }
 
-    /// What the namespace calls the writer.
+    /// The open write, as the namespace names it.
     #[must_use]
     pub fn writer(&self) -> WriterToken {
         self.writer
     }
 
-    /// Whether it is a new content, and no file that is changed in place.
+    /// Whether the object is new. False for a change in place.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Becomes the one who orders the changes of the content, or goes on with that. `path` and `expected_len`: what a new replica is made with. This call
-    /// does the work on the disk, unless another job has its turn there. `then` is called once, perhaps in another thread; with an error if somebody
-    /// else orders the changes by now, or the store cannot.
+    /// Makes this store the object's primary, or continues as such. A new replica is made with `path` and `expected_len`. This call does the work on
+    /// the disk, unless another job has the replica's turn. It calls `then` once, perhaps in another thread. It passes an error if another store is
+    /// the primary by now or this store failed.
     pub fn attach_then(
         self,
         path: &[u8],
@@ -246,7 +247,7 @@ impl WriteGrant {
         placed.then(|by| Input::Attach { by, replica, grant }, Box::new(waiter));
     }
 
-    /// The same, for who ends it: where something else is in its place, the manager is told that nothing of it is kept.
+    /// The same, to end the open write. If another object is in its place, the manager learns that nothing of the write is kept.
     pub(super) fn attach_to_end(
         self,
         path: &[u8],
@@ -282,7 +283,7 @@ mod tests {
     const SESSION: SessionId = SessionId(40);
     const SECRET: [u8; 32] = [9; 32];
     const PRINCIPAL: PrincipalId = PrincipalId(5);
-    /// By the manager's clock: years away from what this machine takes for the time of day.
+    /// The manager's clock, years away from this machine's clock.
     const WALL: Timestamp = Timestamp(2_500_000_000_000_000_000);
 
     #[derive(Default)]
@@ -307,7 +308,7 @@ mod tests {
         fn run(&self, _: Box<dyn FnOnce() + Send>) {}
     }
 
-    /// A disk server, and the manager that it speaks with.
+    /// A disk server and the manager that it talks to.
     struct Story {
         world: Arc<World>,
         server: Arc<DiskServer>,
@@ -324,7 +325,7 @@ mod tests {
             Self { world, server }
         }
 
-        /// The manager says what time it is, in its answer to what it is asked now.
+        /// The manager answers the pending request with this time.
         fn in_session(&self, session: SessionId, wall: Timestamp) {
             *self.world.now.lock() = self.world.now() + Duration::from_secs(1);
             self.server.tick();
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permission_ends_by_the_managers_clock_wherever_the_servers_own_stands() {
+    fn a_capability_expires_by_the_managers_clock_whatever_the_servers_shows() {
         let story = Story::begin();
         let fresh = until(WALL.plus(seconds(60)));
         assert!(matches!(story.is_shown(&fresh, "/a/file"), Err(PlacedError::Wait { .. })), "no session yet");
@@ -384,7 +385,7 @@ mod tests {
         story.is_shown(&fresh, "/a/file").unwrap();
         *story.world.now.lock() = story.world.now() + seconds(1);
         assert!(matches!(story.is_shown(&fresh, "/a/file"), Err(PlacedError::Moved { .. })));
-        // The manager's clock is put right by ten minutes, in either direction.
+        // The manager's clock is corrected by ten minutes in either direction.
         for set in [WALL.plus(seconds(600)), Timestamp(WALL.0 - 600_000_000_000)] {
             story.in_session(SESSION, set);
             story.is_shown(&until(set.plus(seconds(60))), "/a/file").unwrap();
@@ -393,13 +394,13 @@ mod tests {
     }
 
     #[test]
-    fn what_another_manager_gave_is_good_no_more() {
+    fn a_capability_of_an_earlier_manager_is_refused() {
         let story = Story::begin();
         story.in_session(SESSION, WALL);
         let before = until(WALL.plus(seconds(60)));
         story.server.receive(FromManager::Cluster(ToServer::NoSession { session: SESSION }));
         let now = SessionId(SESSION.0 + 1);
-        // Its clock is behind: by that, what was given before is good for minutes.
+        // The new manager's clock is ten minutes behind, so by its time the earlier capabilities are still valid.
         let wall = Timestamp(WALL.0 - 600_000_000_000);
         story.in_session(now, wall);
         assert!(matches!(story.is_shown(&before, "/a/file"), Err(PlacedError::Moved { .. })));
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permission_that_another_principal_shows_is_refused_in_words() {
+    fn a_capability_shown_by_another_principal_is_refused_with_a_reason() {
         let story = Story::begin();
         story.in_session(SESSION, WALL);
         let text = until(WALL.plus(seconds(60))).seal(&CapabilityKey::new(1, &SECRET)).unwrap();
@@ -418,12 +419,12 @@ mod tests {
             assert!(refused.to_string().contains("given to principal 5"), "{refused}");
         }
         shown_by(Some(PRINCIPAL)).unwrap();
-        // The manager sends it to end a writing whose client has gone.
+        // The manager sends it to end an open write whose client has gone.
         shown_by(None).unwrap();
     }
 
     #[test]
-    fn a_permission_that_is_shown_with_another_path_is_refused_in_words() {
+    fn a_capability_shown_with_another_path_is_refused_with_a_reason() {
         let story = Story::begin();
         story.in_session(SESSION, WALL);
         let good = until(WALL.plus(seconds(60)));

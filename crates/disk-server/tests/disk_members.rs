@@ -1,4 +1,4 @@
-//! A disk server lets those in that its manager has told it of, and those alone: over real sockets.
+//! A disk server admits only nodes that its manager has named. The tests use real sockets.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
@@ -56,7 +56,7 @@ impl Disk {
         Self { links, node, address: listener.address() }
     }
 
-    /// Its manager says which disk servers there are. Nobody answers where they are.
+    /// Its manager names the disk servers. No node answers at their addresses.
     fn hears_of(&self, number: u64, nodes: &[u64]) {
         let way =
             |node: &u64| StoreAddress { store: StoreId(*node), node: NodeId(*node), nodes_at: "127.0.0.1:1".into() };
@@ -69,7 +69,7 @@ impl Disk {
         }));
     }
 
-    /// Somebody connects.
+    /// A node connects.
     fn met_by(&self, us: &LocalNode) -> Result<Peer, LinkError> {
         let ready = link::connect(us, self.address, link::Expect::default())?;
         let peer = ready.peer().clone();
@@ -104,7 +104,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn nobody_comes_in_whom_the_manager_has_not_named() {
+fn only_nodes_named_by_the_manager_are_admitted() {
     let cluster = Cluster::new();
     let (disk, other) = (Disk::new(&cluster), cluster.us(NodeId(5), Roles::DISK));
     let refused = disk.met_by(&other).unwrap_err();
@@ -112,13 +112,13 @@ fn nobody_comes_in_whom_the_manager_has_not_named() {
     disk.met_by(&cluster.us(NodeId(1), Roles::MANAGER)).unwrap();
     disk.hears_of(1, &[2, 4]);
     assert!(disk.met_by(&other).is_err());
-    // It has just joined.
+    // The node has just joined.
     disk.hears_of(2, &[2, 4, 5]);
     disk.met_by(&other).unwrap();
 }
 
 #[test]
-fn who_was_removed_is_cut_off_by_the_others_too() {
+fn the_other_servers_also_disconnect_a_removed_node() {
     let cluster = Cluster::new();
     let (disk, other) = (Disk::new(&cluster), cluster.us(NodeId(5), Roles::DISK));
     disk.hears_of(1, &[2, 5]);

@@ -1,16 +1,16 @@
-//! The manager: it has the names, knows the disk servers, and decides who does what. Data never passes through it.
+//! The manager: it owns the namespace, knows the disk servers, and decides who does what. No file data passes through it.
 //!
-//! It is three things:
-//! - The **open service** (`open`) keeps no state. It reads an immutable, versioned view of the cluster and a snapshot of the namespace, decides, and signs a
-//!   capability. A disk server that has another session than the view says refuses that, and sends the client back.
-//! - The **coordinator** (`coordinator`) has the disk servers' sessions, the fences, the groups in the making and the keys of capabilities, and publishes
-//!   what others decide by as a view.
-//! - The **maintenance jobs** (`jobs`) make missing copies, bring others in the place of stores that leave, empty stores, delete, end open writes that
-//!   nobody leads, and have checksums computed. Each has its own state and lock, and nothing that the namespace does not have.
+//! It has three parts:
+//! - The **open service** (`open`) keeps no state. It reads an immutable, versioned view of the cluster and a snapshot of the namespace, decides, and
+//!   signs a capability. A disk server whose session differs from the view refuses the capability, and sends the client back.
+//! - The **coordinator** (`coordinator`) owns the sessions of disk servers, the fences, the groups being made and the capability keys. It publishes
+//!   the view by which the other parts decide.
+//! - The **maintenance jobs** (`jobs`) repair files, replace and drain stores, and delete objects. They also end open writes without a primary and
+//!   have checksums computed. Each job has its own state and lock, and can restore its state from the namespace.
 //!
-//! **No lock is held while the namespace is read or changed**: all reads go through `names`, where debug builds check it. So whatever was read may have
-//! changed when it is decided on; each change of the namespace checks in its own transaction what it was decided on, and `open/reading.rs` says why a
-//! reader's redirect is right all the same.
+//! **No lock is held while the namespace is read or changed.** All access goes through `names`, where debug builds check this rule. So the data may
+//! have changed by the time of the decision. Each change of the namespace therefore checks its assumptions in its own transaction. `open/reading.rs`
+//! explains why a reader's redirect is correct all the same.
 
 mod coordinator;
 mod jobs;
@@ -52,35 +52,35 @@ pub use views::{
     MissingPage, NodeView, Shortage, StatusView, StoreView, TopView, WriterView,
 };
 
-/// What a manager is handed from outside: clocks, randomness, the way to its servers. None of it may wait.
+/// What a manager needs from outside: clocks, randomness, and connections to its servers. No method may wait.
 pub trait World: Send + Sync {
     /// The manager's own clock.
     fn now(&self) -> Time;
     /// The time of day.
     fn wall(&self) -> Timestamp;
-    /// Any number.
+    /// A random number.
     fn random(&self) -> u64;
-    /// Bytes that nobody can guess; `None`: there are none to be had.
+    /// Bytes that nobody can guess. `None` if the system has none.
     fn secret(&self) -> Option<[u8; 32]>;
-    /// Whether the connection with a disk server is up at this moment. When a server dies, its clients notice it as soon as this manager does, and
-    /// come here at once; whoever is sent to a dead server again waits there for minutes, as stock clients do.
+    /// Whether the connection with a disk server is up at this moment. When a server dies, its clients notice as soon as this manager does, and come
+    /// here at once. A stock client that is sent to a dead server again waits there for minutes.
     fn is_up(&self, node: NodeId) -> bool;
-    /// Tells a disk server something: whether it is on its way. Whether it arrives is not told.
+    /// Sends a message to a disk server. Returns whether it was sent; nobody reports whether it arrives.
     fn send(&self, to: NodeId, message: FromManager) -> bool;
-    /// Ends the connection with a disk server at once, if there is one.
+    /// Closes the connection with a disk server at once, if there is one.
     fn cut(&self, node: NodeId, why: &str);
 }
 
-/// How a manager works.
+/// The settings of a manager.
 #[derive(Clone, Copy, Debug)]
 pub struct ManagerSettings {
-    /// Of leases.
+    /// The terms of leases.
     pub terms: LeaseTerms,
-    /// How long a redirect may be used, at most 60 s.
+    /// How long a redirect is valid, at most 60 s.
     pub capability_lifetime: std::time::Duration,
-    /// How long a writer that nobody leads is waited for.
+    /// How long the manager waits for a writer without a primary.
     pub grace: std::time::Duration,
-    /// Of copies that are owed.
+    /// The rate at which missing replicas are copied.
     pub copies: CopyRate,
 }
 
@@ -108,9 +108,9 @@ pub struct Manager {
     graces: Tracked<Graces>,
     summing: Tracked<Summing>,
     activities: Activities,
-    /// An estimate, by which clients are told to wait in time: nothing hangs on it that has to be right.
+    /// An estimate, used to tell clients in time that they must wait. Nothing depends on its accuracy.
     rooms: WritersRooms,
-    /// When it began, and what the time of day was then.
+    /// When the manager started, by both clocks.
     began: (Time, Timestamp),
 }
 
@@ -121,7 +121,7 @@ impl fmt::Debug for Manager {
 }
 
 impl Manager {
-    /// Begins, on a namespace that a manager may have had before.
+    /// Starts a manager on a namespace, which an earlier manager may have used.
     ///
     /// # Errors
     /// When the namespace cannot be read.
@@ -152,41 +152,41 @@ impl Manager {
         Ok(Arc::new(this))
     }
 
-    /// The cluster as it is known now: nothing is waited for.
+    /// The present view of the cluster. Does not wait.
     fn view(&self) -> Arc<ClusterView> {
         self.coordinator.view()
     }
 
-    /// The time by which permissions end, which disk servers are told with their sessions: what the time of day was when this manager began, and what has
-    /// passed since. Were its clock set back meanwhile, what had ended would be good again.
+    /// The clock by which capabilities expire. Disk servers get it with their sessions. It is the time of day when this manager started plus the time
+    /// since then. If the system clock were set back, expired capabilities would become valid again.
     fn capabilities_time(&self, now: Time) -> Timestamp {
         let (began, wall) = self.began;
         wall.plus(now.since(began))
     }
 
-    /// The names.
+    /// The namespace.
     #[must_use]
     pub fn namespace(&self) -> &Arc<Namespace> {
         self.names.namespace()
     }
 
-    /// Clients reach it there, `host:port`: disk servers send them to it.
+    /// Sets the manager's address for clients, `host:port`. Disk servers send clients there.
     pub fn set_clients_at(&self, address: &str) {
         self.coordinator.set_clients_at(coordinator::split(address));
     }
 
-    /// Where clients stand that do not say so themselves, from now on.
+    /// Sets the locations of clients that do not state their own.
     pub fn set_client_locations(&self, ranges: LocationRanges) {
         self.coordinator.set_client_locations(ranges);
     }
 
-    /// Takes over what can be while it runs: how long a writer that nobody leads is waited for, and how fast copies that are owed are made.
+    /// Applies settings that may change at run time: the grace period of writers without a primary, and the rate of repair.
     pub fn adjust(&self, grace: std::time::Duration, copied_bytes_per_second: u64) {
         self.coordinator.set_grace(grace);
         self.copies.lock().set_bytes_per_second(copied_bytes_per_second);
     }
 
-    /// Sizes of all stores together.
+    /// The space of all stores together.
     #[must_use]
     pub fn space(&self) -> Space {
         self.view().servers.space()
@@ -219,7 +219,7 @@ impl Manager {
         self.tell(node, ToServer::ToStore { store, message });
     }
 
-    /// To be called some times a second.
+    /// Runs the periodic work. Call it several times a second.
     pub fn tick(self: &Arc<Self>) {
         let now = self.world.now();
         self.coordinator.publish_what_is_left();
@@ -233,7 +233,7 @@ impl Manager {
         self.look_at_sums(now);
     }
 
-    /// A disk server has said something. `node`: who it has proved to be.
+    /// Handles a message of a disk server. `node` is its proven identity.
     pub fn receive(self: &Arc<Self>, node: NodeId, message: FromDisk) {
         if !self.has_member(node) {
             return;
@@ -259,7 +259,7 @@ impl Manager {
             ToManager::OfStore { store, message } if self.view().node_of(store) == Some(node) => {
                 self.receive_of_store(node, store, message);
             }
-            // Said in the name of somebody else.
+            // The node speaks for another one.
             ToManager::Register(_) | ToManager::Renew { .. } | ToManager::OfStore { .. } => {}
         }
     }
@@ -297,7 +297,7 @@ impl Manager {
         }
     }
 
-    /// A writing has come to its end, and the namespace is to say so. Nothing of what is decided here hangs on the manager's state.
+    /// Records the end of an open write in the namespace. This decision does not depend on the manager's state.
     fn end<O>(
         self: &Arc<Self>,
         node: NodeId,
@@ -311,7 +311,7 @@ impl Manager {
         let (replica, writer, request) = what;
         let this = Arc::clone(self);
         self.change(Durability::Synced, op, move |result| {
-            // Who may not end it has ended nothing.
+            // A server that may not end the write has ended nothing.
             if result.is_ok() {
                 this.end_writing(&holders);
             }
@@ -327,7 +327,7 @@ fn sums_of(whole: ObjectDigest) -> Sums {
     Sums { adler32: whole.adler32, crc32c: whole.crc32c }
 }
 
-/// What a server is told of a change; `None`: nobody knows what became of it, and it asks again.
+/// The answer to a server's change. `None` if the outcome is unknown; the server asks again.
 fn told<T>(result: Result<T, NsError>) -> Option<Result<T, ErrorCode>> {
     match result {
         Ok(done) => Some(Ok(done)),

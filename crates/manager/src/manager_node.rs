@@ -18,13 +18,13 @@ use node::sending::Sending;
 use node::ticker::{Clock, Ticker, wall_clock};
 use node::{FromManager, Message};
 
-/// Why a manager does not start.
+/// Why a manager did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerError {
     /// The namespace cannot be read.
     #[error("the namespace cannot be read: {0}")]
     Namespace(#[from] NsError),
-    /// No thread can be had.
+    /// A thread could not be started.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
 }
@@ -76,7 +76,7 @@ impl World for Outside {
 struct Inbox(Arc<Manager>);
 
 impl Receiver for Inbox {
-    /// Nothing that a manager is told has any, so no room is made for it.
+    /// No message to a manager has bulk bytes, so it needs no room for them.
     fn buffer(&self, _from: NodeId, _arriving: &Arriving<'_>) -> Option<Buffer> {
         None
     }
@@ -88,7 +88,7 @@ impl Receiver for Inbox {
     }
 
     fn received(&self, node: NodeId, received: Received) {
-        // Whoever asks for an answer asks somebody else.
+        // A manager answers no requests here.
         let Received::OneWay { message, .. } = received else { return };
         match link::decode::<Message>(&message) {
             Ok(Message::FromDisk(message)) => self.0.receive(node, message),
@@ -104,7 +104,7 @@ impl Receiver for Inbox {
 }
 
 impl ManagerNode {
-    /// Begins. Its [`ManagerNode::receiver`] is to be given to `links`.
+    /// Starts a manager. Give [`ManagerNode::receiver`] to `links`.
     ///
     /// # Errors
     /// [`ManagerError`].
@@ -120,19 +120,19 @@ impl ManagerNode {
         Ok(Self { manager, ticker: Mutex::new(Some(ticker)) })
     }
 
-    /// What decides.
+    /// The manager's decisions.
     #[must_use]
     pub fn manager(&self) -> &Arc<Manager> {
         &self.manager
     }
 
-    /// Who is to be told what comes from other nodes.
+    /// The receiver for messages of other nodes.
     #[must_use]
     pub fn receiver(&self) -> Arc<dyn Receiver> {
         Arc::new(Inbox(Arc::clone(&self.manager)))
     }
 
-    /// Nothing is done by itself any more. Connections are the caller's to end.
+    /// Stops the periodic work. The caller closes the connections.
     pub fn stop(&self) {
         drop(self.ticker.lock().take());
     }

@@ -1,5 +1,5 @@
-//! The way of all parts of the manager to the namespace. **No lock of the manager is held while it is read or changed**; debug builds check that here, so that
-//! every test of a manager is a test of it.
+//! All parts of the manager reach the namespace through this module. **No lock of the manager is held while the namespace is read or changed.** Debug
+//! builds check that here, so every test of a manager also tests this rule.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Names {
         Self(namespace)
     }
 
-    /// For those outside the manager.
+    /// The namespace, for callers outside the manager.
     pub(crate) fn namespace(&self) -> &Arc<Namespace> {
         &self.0
     }
@@ -36,7 +36,7 @@ impl Names {
         op: O,
         done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
     ) {
-        // The queue is bounded, so that this may wait; and `done` may be called at once.
+        // The queue is bounded, so this may wait, and `done` may be called at once.
         assert_none_held("the namespace is changed");
         self.0.change(durability, self.0.context(now, actor, None), op, done);
     }
@@ -58,23 +58,23 @@ impl Names {
         self.0.is_older_than(object, passed_over)
     }
 
-    /// Whether a object's number is one that could have been given.
+    /// Whether the namespace could have assigned this object number.
     pub(crate) fn is_plausible(&self, object: ObjectId) -> bool {
         self.0.ids().is_plausible(object)
     }
 
-    /// This life of the namespace.
+    /// The namespace's incarnation.
     pub(crate) fn incarnation(&self) -> Incarnation {
         self.0.incarnation()
     }
 
-    /// This run of the manager.
+    /// This manager's session.
     pub(crate) fn session(&self) -> SessionId {
         self.0.session()
     }
 }
 
-// Releases do not count.
+// Release builds do not count locks.
 #[cfg(all(test, debug_assertions))]
 mod tests {
     use kv::MemoryKv;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::tracked::Tracked;
 
-    /// The planted violation: whoever reads the namespace under a lock is found out.
+    /// A deliberate violation: reading the namespace under a lock panics.
     #[test]
     fn a_read_under_a_lock_is_noticed() {
         let namespace = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), NamespaceConfig::default()).unwrap();

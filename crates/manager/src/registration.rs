@@ -1,4 +1,4 @@
-//! The manager's side of [`node::registration`]: it looks a node up, takes its registration into the namespace, and has its next certificate signed.
+//! The manager's side of [`node::registration`]. It looks a node up, records its registration in the namespace, and has its next certificate signed.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::Ipv6Addr;
@@ -14,10 +14,10 @@ use types::{Location, NodeId, StoreClass, Timestamp};
 use crate::names::Names;
 use crate::tracked::Tracked;
 
-/// Runs of a node that are remembered.
+/// How many runs of a node to remember.
 const RUNS_KEPT: usize = 16;
 
-/// A manager's side.
+/// The manager's side of registration.
 pub struct ManagerRegistration {
     names: Names,
     authority: Arc<Authority>,
@@ -27,17 +27,17 @@ pub struct ManagerRegistration {
     runs: Tracked<HashMap<NodeId, VecDeque<u64>>>,
 }
 
-/// A registration was not taken.
+/// Why a registration was not accepted.
 enum NotTaken {
-    /// And will not be as it is.
+    /// The registration is wrong; repeating it does not help.
     Refused(String),
-    /// The manager cannot do it now.
+    /// The manager cannot record it now.
     Failed(NsError),
 }
 
 impl From<NsError> for NotTaken {
     fn from(error: NsError) -> Self {
-        // A disk server that is refused stops: not for a manager whose disk is full, for example.
+        // A refused disk server stops. It must not stop because the manager's disk is full, for example.
         match error {
             NsError::StoreElsewhere { .. }
             | NsError::NotFound(..)
@@ -55,7 +55,7 @@ impl std::fmt::Debug for ManagerRegistration {
 }
 
 impl ManagerRegistration {
-    /// On the names and the authority of a cluster. Certificates are good for `validity`; `clock` is the time of day.
+    /// Makes a registration service for a cluster's namespace and authority. Certificates are valid for `validity`; `clock` gives the time of day.
     #[must_use]
     pub fn new(
         namespace: Arc<Namespace>,
@@ -70,7 +70,7 @@ impl ManagerRegistration {
         self.names.change_wait(((self.clock)(), &Actor::admin()), Durability::Synced, op)
     }
 
-    /// Whether `run` is the present run of a node, or one that follows it. A run that another has followed does not come back, unless both are there.
+    /// Whether `run` is the present run of a node, or follows it. A replaced run does not come back, unless two processes use the same identity.
     fn is_alone(&self, node: NodeId, run: u64) -> bool {
         let mut runs = self.runs.lock();
         let runs = runs.entry(node).or_default();
@@ -115,7 +115,7 @@ impl ManagerRegistration {
     }
 }
 
-/// `host:port`: a name, an address, or an address in brackets. It is shown to people, and sent to clients.
+/// Whether this is `host:port`, with a name, an address, or an address in brackets. It is shown to people and sent to clients.
 fn is_address(address: &str) -> bool {
     let Some((host, port)) = address.rsplit_once(':') else { return false };
     let is_port = port.parse::<u16>().is_ok_and(|port| port != 0) && port.bytes().all(|byte| byte.is_ascii_digit());
@@ -140,7 +140,7 @@ impl RegistrationHandler for ManagerRegistration {
 
     fn answer(&self, from: &PeerIdentity, request: &[u8]) -> Option<Vec<u8>> {
         let reply = match link::decode(request) {
-            // It was a member when it connected.
+            // The node was a member when it connected.
             Ok(Request::Renew(request)) => match self.admit(from) {
                 Err(reason) => Reply::Refused(reason),
                 Ok(()) => match self.authority.renew(&from.name, &request, (self.clock)(), self.validity) {

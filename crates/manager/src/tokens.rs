@@ -1,5 +1,5 @@
-//! Tokens to join with, where a manager keeps them: in the namespace. Whether one is good is judged by [`link::token::check`]; that nothing has changed
-//! since is what the transaction looks at, so of two nodes with one token one wins.
+//! Keeps join tokens in the namespace. [`link::token::check`] judges whether a token is valid. The transaction checks that it has not changed since,
+//! so of two nodes with one token only one joins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,52 +15,52 @@ use types::{ErrorCode, NodeId, Timestamp};
 
 use crate::names::Names;
 
-/// As often a token that was changed meanwhile is looked at again.
+/// How often to read a token again that has changed meanwhile.
 const TRIES: usize = 8;
 
-/// A token cannot be made.
+/// Why a token was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeTokenError {
-    /// No randomness.
+    /// The system has no randomness.
     #[error(transparent)]
     Random(#[from] RandomError),
-    /// It would not be one.
+    /// The token would not be valid.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// It cannot be kept.
+    /// The namespace cannot record it.
     #[error("the token cannot be kept: {0}")]
     Namespace(#[from] NsError),
 }
 
-/// A token cannot be revoked.
+/// Why a token was not revoked.
 #[derive(Debug, thiserror::Error)]
 pub enum RevokeTokenError {
-    /// Nobody knows it.
+    /// No such token exists.
     #[error("there is no token {0}; `weir token list` shows all tokens")]
     Unknown(String),
-    /// More than one is meant.
+    /// More than one token matches.
     #[error("several tokens begin with {0}; give more of it")]
     Several(String),
-    /// It has done what it can.
+    /// A node has already joined with it.
     #[error("the token was used by node {0} already; `weir node remove` removes a node from the cluster")]
     Used(NodeId),
-    /// It cannot be read or removed.
+    /// The namespace cannot be read or changed.
     #[error("the token cannot be removed: {0}")]
     Namespace(#[from] NsError),
 }
 
-/// A token, without what makes it one.
+/// A token without its secret.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TokenView {
-    /// Which: hexadecimal digits, which the token's text does not show.
+    /// Its id: hexadecimal digits. The token's text does not contain them.
     pub id: String,
-    /// What a node may become with it.
+    /// The roles of a node that joins with it.
     pub roles: String,
     /// When it was made, in seconds since 1970.
     pub made: i64,
-    /// Until when it is good.
+    /// When it expires, in seconds since 1970.
     pub expires: i64,
-    /// That is over.
+    /// Whether it has expired.
     pub has_expired: bool,
     /// The node that has joined with it.
     pub used_by: Option<NodeId>,
@@ -79,13 +79,13 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Those that `namespace` keeps.
+    /// The tokens in `namespace`.
     #[must_use]
     pub fn new(namespace: Arc<Namespace>) -> Self {
         Self { names: Names::new(namespace) }
     }
 
-    /// Makes one that is good for `valid` from `now` on; its text is for the screen of who asked for it. Durable when it returns.
+    /// Makes a token that is valid for `valid` from `now`. Show its text only to the person who asked. The token is durable when this returns.
     ///
     /// # Errors
     /// [`MakeTokenError`].
@@ -111,7 +111,7 @@ impl Tokens {
         Ok(text)
     }
 
-    /// All that are kept, the one made last at the end. Those whose end is long over are forgotten at some time.
+    /// All tokens, the newest last. Tokens that expired long ago are removed eventually.
     ///
     /// # Errors
     /// When the namespace cannot be read.
@@ -121,7 +121,7 @@ impl Tokens {
         Ok(entries.iter().map(|entry| shown(entry, now)).collect())
     }
 
-    /// Forgets one that nobody has used, by its id or the beginning of that. Durable when it returns.
+    /// Revokes an unused token, given by its id or the beginning of its id. Durable when it returns.
     ///
     /// # Errors
     /// [`RevokeTokenError`].
@@ -138,7 +138,7 @@ impl Tokens {
             return Err(RevokeTokenError::Used(node));
         }
         match self.names.change_wait((now, &Actor::admin()), Durability::Synced, RemoveToken { id: entry.id }) {
-            // Somebody has just joined with it.
+            // A node has just joined with it.
             Err(error) if error.code() == ErrorCode::Stale => {
                 let now = self.names.read(|read| namespace::token(read, &entry.id))?;
                 Err(now.and_then(|now| now.used).map_or(error.into(), |(node, _)| RevokeTokenError::Used(node)))
@@ -149,7 +149,7 @@ impl Tokens {
 }
 
 impl Tokens {
-    /// As what a node has joined, that asks again.
+    /// The answer to a node that has already joined and asks again.
     fn again(&self, id: TokenId, node: NodeId) -> Result<Joined, TakeError> {
         let member = self.names.read(|read| namespace::member(read, node));
         let member = member.map_err(|error| TakeError::Failed(error.to_string()))?;
@@ -172,7 +172,7 @@ fn shown(entry: &TokenEntry, now: Timestamp) -> TokenView {
     }
 }
 
-/// `None`: for a role that this version does not know.
+/// The token as `link` knows it. `None` for a role that this version does not know.
 fn record_of(entry: &TokenEntry) -> Option<TokenRecord> {
     Some(TokenRecord {
         id: TokenId(entry.id),
@@ -190,7 +190,7 @@ impl TokenStore for Tokens {
             let entry = self.names.read(|read| namespace::token(read, &presented.id.0)).map_err(failed)?;
             let record = entry.as_ref().and_then(record_of);
             let token = match (check(record.as_ref(), presented, wish, now)?, entry) {
-                // It has joined already, and its answer was lost.
+                // The node has joined already, and its answer was lost.
                 (Admission::Again(node), _) => return self.again(presented.id, node),
                 (Admission::New, Some(entry)) => entry,
                 (Admission::New, None) => return Err(TokenError::Unknown { id: presented.id }.into()),

@@ -1,6 +1,6 @@
-//! Locks that know whether their thread holds one, so that a test fails where the namespace is read under a lock.
+//! Locks that count how many of them the thread holds. A test fails if the namespace is read under a lock.
 //!
-//! A read of the namespace may take milliseconds once it is a database on another machine. Under a lock it would hold up all other opens for as long.
+//! A read of the namespace may take milliseconds once it is a database on another machine. Under a lock it would delay all other opens for as long.
 
 #[cfg(debug_assertions)]
 use std::cell::Cell;
@@ -18,7 +18,7 @@ thread_local! {
 /// A mutex. Debug builds count how many of them each thread holds.
 pub(crate) struct Tracked<T>(Mutex<T>);
 
-/// What [`Tracked::lock`] gives. Like the guard in it, it does not go to another thread.
+/// The guard of [`Tracked::lock`]. Like the guard in it, it stays in its thread.
 pub(crate) struct TrackedGuard<'a, T>(MutexGuard<'a, T>);
 
 impl<T> Tracked<T> {
@@ -68,7 +68,7 @@ impl<T> DerefMut for TrackedGuard<'_, T> {
     }
 }
 
-/// Panics in debug builds if this thread holds one of the manager's locks. `what`: what it is about to do.
+/// Panics in debug builds if this thread holds one of the manager's locks. `what` describes the operation.
 #[inline]
 #[track_caller]
 pub(crate) fn assert_none_held(what: &str) {
@@ -78,7 +78,7 @@ pub(crate) fn assert_none_held(what: &str) {
     let _ = what;
 }
 
-// Releases do not count.
+// Release builds do not count locks.
 #[cfg(all(test, debug_assertions))]
 mod tests {
     use super::*;
@@ -90,7 +90,7 @@ mod tests {
         let one = first.lock();
         let two = second.lock();
         assert!(std::panic::catch_unwind(|| assert_none_held("something is done")).is_err());
-        // Another thread's locks are not this one's business.
+        // The locks of another thread do not count.
         std::thread::scope(|scope| scope.spawn(|| assert_none_held("something is done elsewhere")).join().unwrap());
         drop(one);
         assert!(std::panic::catch_unwind(|| assert_none_held("something is done")).is_err());

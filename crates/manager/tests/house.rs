@@ -1,4 +1,4 @@
-//! Rules below crate level that a compiler does not check: by which locks and by which way to the namespace the manager goes.
+//! Rules that a compiler does not check: which locks the manager uses, and how it reaches the namespace.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -15,7 +15,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Files under `src` whose library code has `what` in it, comments left out.
+/// Files under `src` whose library code contains `what`, without comments.
 fn files_with(what: &str) -> Vec<String> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut paths = Vec::new();
@@ -31,18 +31,18 @@ fn files_with(what: &str) -> Vec<String> {
     files
 }
 
-/// Only locks that are counted are found out when the namespace is read under them.
+/// Only counted locks reveal a read of the namespace under a lock.
 #[test]
 fn all_locks_are_counted() {
-    // That of the published view is held for as long as a reference is copied; that of a ticker by whoever starts and stops a manager.
+    // The published view's lock is held only while a reference is copied. The ticker's lock is held by the code that starts and stops a manager.
     assert_eq!(files_with("parking_lot"), ["coordinator/mod.rs", "manager_node.rs", "tracked.rs"]);
     assert_eq!(files_with("Mutex"), ["manager_node.rs", "tracked.rs"]);
     assert_eq!(files_with("RwLock::new"), ["coordinator/mod.rs"]);
 }
 
-/// That is `Names`, which asks whether a lock is held.
+/// `Names` checks whether a lock is held.
 #[test]
-fn the_namespace_is_read_by_one_way() {
+fn the_namespace_is_read_only_through_names() {
     for other in ["namespace.read", "namespace().read"] {
         assert_eq!(files_with(other), Vec::<String>::new());
     }

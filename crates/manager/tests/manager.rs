@@ -1,4 +1,4 @@
-//! What a manager does with what disk servers tell it, without connections: its clock and its ways to them are the test's.
+//! How a manager handles messages of disk servers, without connections. The test supplies its clock and its connections.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
@@ -23,15 +23,15 @@ use types::{
 
 const GROUP: GroupId = GroupId(7);
 
-/// What the manager is handed, and what it has said.
+/// What the manager gets from outside, and the messages it has sent.
 #[derive(Default)]
 struct Told {
     now: Mutex<Time>,
-    /// By how many seconds the clock was set back.
+    /// The seconds by which the clock was set back.
     set_back: Mutex<i64>,
     sent: Mutex<Vec<(NodeId, FromManager)>>,
     cut: Mutex<Vec<NodeId>>,
-    /// Messages for these do not go out.
+    /// Nodes to which messages cannot be sent.
     full: Mutex<BTreeSet<NodeId>>,
 }
 
@@ -72,7 +72,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// With a manager and no disk server.
+    /// A cluster with a manager and no disk server.
     fn new() -> Self {
         let config = NamespaceConfig::default();
         let namespace = Namespace::open(Arc::new(MemoryKv::new()), Timestamp(0), config).unwrap();
@@ -83,7 +83,7 @@ impl Cluster {
         Self { namespace, told, manager }
     }
 
-    /// A node joins, and registers a store of its number.
+    /// A node joins, and registers a store with the same number.
     fn joins(&self, number: u8) -> NodeId {
         let (id, key, expires) = ([number; 16], [number; 32], Timestamp(i64::MAX));
         let token = TokenEntry { id, hash: key, roles: 2, made: Timestamp(1), expires, used: None };
@@ -100,12 +100,12 @@ impl Cluster {
         change(&self.namespace, PutStore { store: StoreId(store), node, location, class: None });
     }
 
-    /// A connection with it is up.
+    /// A node connects.
     fn comes(&self, node: NodeId) {
         self.comes_with(node, ObjectId(0));
     }
 
-    /// The highest number of what is on its stores is this.
+    /// A node connects, and reports this highest object number.
     fn comes_with(&self, node: NodeId, newest: ObjectId) {
         self.manager.connected(node, std::net::Ipv4Addr::LOCALHOST.into());
         self.manager.receive(node, FromDisk::Hello(Hello { key: 0, stores: Vec::new(), newest }));
@@ -115,14 +115,14 @@ impl Cluster {
         self.boots(node, 1)
     }
 
-    /// A run of a node's process, which is that of its kernel.
+    /// A node starts; its process and its kernel both have this run number.
     fn boots(&self, node: NodeId, run: u8) -> Option<SessionId> {
         let request = Register { node, process_epoch: ProcessEpoch(run.into()), boot: BootId(run.into()), number: 1 };
         self.manager.receive(node, FromDisk::Cluster(ToManager::Register(request)));
         session_in(&self.sent(node))
     }
 
-    /// A node says what it has: stores with room.
+    /// A node reports stores with free space.
     fn reports(&self, node: NodeId, stores: &[u64]) {
         let report = |store: &u64| StoreReport {
             store: StoreId(*store),
@@ -134,7 +134,7 @@ impl Cluster {
         self.manager.receive(node, FromDisk::Report(stores.iter().map(report).collect()));
     }
 
-    /// The manager is killed, and started again.
+    /// The manager is killed and starts again.
     fn begins_anew(&mut self) {
         let world = Box::new(World(Arc::clone(&self.told)));
         self.manager = Manager::start(Arc::clone(&self.namespace), ManagerSettings::default(), world).unwrap();
@@ -146,13 +146,13 @@ impl Cluster {
         (node, self.registers(node).unwrap())
     }
 
-    /// What was said to a node since this was asked last.
+    /// Messages to a node since the last call.
     fn sent(&self, to: NodeId) -> Vec<FromManager> {
         let mut sent = self.told.sent.lock();
         sent.extract_if(.., |(node, _)| *node == to).map(|(_, message)| message).collect()
     }
 
-    /// The nodes that a node was told of last.
+    /// The nodes in the last address list of a node.
     fn addresses(&self, to: NodeId) -> Option<Vec<u64>> {
         let page = |message: FromManager| match message {
             FromManager::StoreAddresses(page) => Some(page),
@@ -168,7 +168,7 @@ impl Cluster {
         *now = *now + Duration::from_secs(secs);
     }
 
-    /// Somebody writes a file on these stores of a group of three, the first the primary.
+    /// A client writes a file on these stores of a group of three. The first is the primary.
     fn writes(&self, stores: &[u64]) -> OpenedWrite {
         self.groups(&[1, 2, 3]);
         self.opens("/f", stores)
@@ -187,12 +187,12 @@ impl Cluster {
         change(&self.namespace, OpenWrite { placement, ..open })
     }
 
-    /// Somebody opens a file to change it in place: who is told where.
+    /// A client opens a file for a change in place. The receiver gets the node of the redirect.
     fn updates(&self, path: &str) -> std::sync::mpsc::Receiver<Result<NodeId, OpeningError>> {
         self.updates_as(path, None)
     }
 
-    /// The same, and as this writer alone.
+    /// The same, for this open write alone.
     fn updates_as(
         &self,
         path: &str,
@@ -204,12 +204,12 @@ impl Cluster {
         let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
         let op = OpenWrite { only, ..OpenWrite::new(path, How::Update, client, BootId(1)) };
         let (sender, receiver) = std::sync::mpsc::channel();
-        // Nobody may be there any more to hear it.
+        // The receiver may be gone.
         self.manager.open_write(open_request, op, move |result| drop(sender.send(result.map(|to| to.node))));
         receiver
     }
 
-    /// A file of stores 1 and 2 is written, and these have all of it.
+    /// A file of stores 1 and 2 is written, and `holders` have all of it.
     fn has_file(&self, path: &str, holders: &[u64]) {
         let content = namespace::Committed { len: 1, sums: None, mtime: None };
         let writer = self.opens(path, &[1, 2]).writer;
@@ -231,7 +231,7 @@ impl Cluster {
     }
 }
 
-/// Of nodes that were the first to come, in the order of these numbers.
+/// In-sync replicas on the nodes that came first, in this order.
 fn in_sync(stores: &[u64]) -> Vec<InSyncReplica> {
     let boot_generation = |store: u64| BootGeneration(u32::try_from(store).unwrap());
     stores
@@ -263,7 +263,7 @@ fn refusal(sent: &[FromManager]) -> Option<ErrorCode> {
 }
 
 #[test]
-fn what_a_disk_server_has_of_another_life_is_told_and_gets_no_name_of_ours() {
+fn objects_newer_than_the_namespace_are_reported_and_their_numbers_not_reused() {
     let cluster = Cluster::new();
     let [first, second, damaged] = [1, 2, 3].map(|number| cluster.joins(number));
     let is_older = || cluster.manager.status_view().unwrap().is_older_than_stores;
@@ -272,7 +272,7 @@ fn what_a_disk_server_has_of_another_life_is_told_and_gets_no_name_of_ours() {
     cluster.comes_with(first, ours);
     cluster.comes_with(damaged, ObjectId(u64::MAX));
     assert!(!is_older());
-    // All that it could have been given is of a range of 2^20.
+    // All numbers that it could have been given are in a range of 2^20.
     let of_others = ObjectId(1 << 30);
     cluster.comes_with(first, of_others);
     assert!(is_older());
@@ -283,7 +283,7 @@ fn what_a_disk_server_has_of_another_life_is_told_and_gets_no_name_of_ours() {
 }
 
 #[test]
-fn a_node_that_was_removed_is_cut_off_and_comes_back_as_nothing() {
+fn a_removed_node_is_disconnected_and_cannot_return() {
     let cluster = Cluster::new();
     let (gone, _) = cluster.disk(1);
     let (stays, _) = cluster.disk(2);
@@ -291,7 +291,7 @@ fn a_node_that_was_removed_is_cut_off_and_comes_back_as_nothing() {
     cluster.manager.remove_node("disk1").unwrap();
     assert_eq!(*cluster.told.cut.lock(), [gone]);
     assert_eq!(cluster.addresses(stays), Some(vec![stays.0]), "the others are told at once");
-    // Its connection was let in before.
+    // Its connection was accepted before.
     cluster.comes(gone);
     assert_eq!(cluster.registers(gone), None);
     assert!(cluster.sent(gone).is_empty() && cluster.told.cut.lock().len() > 1);
@@ -302,7 +302,7 @@ fn a_node_that_was_removed_is_cut_off_and_comes_back_as_nothing() {
 }
 
 #[test]
-fn a_node_is_removed_or_it_is_there_and_never_both() {
+fn a_node_is_never_both_removed_and_online() {
     let cluster = Cluster::new();
     let (node, _) = cluster.disk(1);
     for _ in 0..20 {
@@ -322,7 +322,7 @@ fn a_node_is_removed_or_it_is_there_and_never_both() {
 }
 
 #[test]
-fn who_is_not_a_member_is_not_heard() {
+fn messages_of_nonmembers_are_ignored() {
     let cluster = Cluster::new();
     let stranger = NodeId(77);
     cluster.comes(stranger);
@@ -331,14 +331,14 @@ fn who_is_not_a_member_is_not_heard() {
 }
 
 #[test]
-fn who_joins_is_heard_at_once_and_told_to_the_others() {
+fn a_joining_node_is_heard_at_once_and_announced_to_the_others() {
     let cluster = Cluster::new();
     let (first, _) = cluster.disk(1);
     let (second, _) = cluster.disk(2);
     cluster.passes(2);
     cluster.manager.tick();
     assert_eq!(cluster.addresses(first), Some(vec![first.0, second.0]));
-    // What could not be told is told later.
+    // A message that could not be sent is sent later.
     cluster.told.full.lock().insert(first);
     let third = cluster.joins(3);
     cluster.passes(2);
@@ -354,7 +354,7 @@ fn who_joins_is_heard_at_once_and_told_to_the_others() {
 }
 
 #[test]
-fn ten_thousand_stores_are_told_in_pages_that_fit() {
+fn addresses_of_ten_thousand_stores_are_sent_in_pages_that_fit() {
     let cluster = Cluster::new();
     let mut nodes = Vec::new();
     for number in 1..=11 {
@@ -383,7 +383,7 @@ fn ten_thousand_stores_are_told_in_pages_that_fit() {
 }
 
 #[test]
-fn a_store_speaks_for_writings_of_its_own_alone() {
+fn a_store_speaks_only_for_its_own_open_writes() {
     let cluster = Cluster::new();
     let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
     let opened = cluster.writes(&[1, 2]);
@@ -405,7 +405,8 @@ fn a_store_speaks_for_writings_of_its_own_alone() {
     }
     assert_eq!(cluster.writers(), [writer]);
     (1..).zip(&disks).for_each(|(number, (node, _))| cluster.reports(*node, &[number]));
-    // Said again after longer than the grace of somebody whom nobody leads, it is gone on with, to be ended.
+    // These nodes say that they do not lead the open write, and say so again after more than a grace period. True if the manager
+    // then ends it.
     let is_taken_on_by = |those: &[(NodeId, SessionId)]| {
         let say = || {
             for (node, _) in those {
@@ -422,9 +423,9 @@ fn a_store_speaks_for_writings_of_its_own_alone() {
             cluster.manager.tick();
         }
         say();
-        // Names are changed by a thread of their own.
+        // A thread of its own changes the namespace.
         std::thread::sleep(Duration::from_millis(200));
-        // The third one holds it as far as anybody knows, and is to show nothing of it meanwhile.
+        // The third store holds the file as far as is known, and must not show it meanwhile.
         cluster.sent(disks[2].0).iter().any(is_fence)
     };
     assert!(!is_taken_on_by(&disks[1..]), "nobody is believed about what he does not lead");
@@ -443,7 +444,7 @@ fn a_store_speaks_for_writings_of_its_own_alone() {
 }
 
 #[test]
-fn nobody_is_fenced_for_who_does_not_order_the_changes() {
+fn only_the_primary_can_have_stores_fenced() {
     let cluster = Cluster::new();
     let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
     let opened = cluster.writes(&[1, 2]);
@@ -452,7 +453,7 @@ fn nobody_is_fenced_for_who_does_not_order_the_changes() {
     let (replica, writer) = (opened.replica, opened.writer);
     let commit = FromStore::Commit { replica, group: GROUP, writer, whole, holders, mtime, by, request: 2 };
     assert_eq!(refusal(&cluster.says(disks[0].0, 1, commit)), None);
-    // It is changed in place: who is left out of that is fenced.
+    // The file is changed in place, so a store that is left out is fenced.
     let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() };
     let open = OpenWrite::new(NsPath::parse(b"/f").unwrap(), How::Update, client, BootId(1));
     let placement = Placement { group: GROUP, in_sync: in_sync(&[1, 2]) };
@@ -479,7 +480,7 @@ fn is_fence(message: &FromManager) -> bool {
     matches!(message, FromManager::Cluster(ToServer::ToStore { message: ToStore::Fence(_), .. }))
 }
 
-/// The copies that a node was told to make.
+/// The copies that a node was ordered to make.
 fn copies(sent: &[FromManager]) -> Vec<(StoreId, cluster::CopyId)> {
     let copy = |message: &FromManager| match message {
         FromManager::Cluster(ToServer::ToStore { store, message: ToStore::Copy { copy, .. }, .. }) => {
@@ -491,11 +492,11 @@ fn copies(sent: &[FromManager]) -> Vec<(StoreId, cluster::CopyId)> {
 }
 
 #[test]
-fn copies_that_were_ordered_before_a_server_began_anew_keep_no_others_waiting() {
+fn copies_ordered_before_a_restart_do_not_block_other_copies() {
     let mut cluster = Cluster::new();
     let nodes: Vec<NodeId> = (1..=3).map(|number| cluster.joins(number)).collect();
     let opened = cluster.writes(&[1]);
-    // Groups that others have made are read when it begins.
+    // A new manager reads the groups that an earlier one made.
     cluster.begins_anew();
     nodes.iter().for_each(|node| cluster.comes(*node));
     let mut disks: Vec<(NodeId, SessionId)> =
@@ -521,10 +522,10 @@ fn copies_that_were_ordered_before_a_server_began_anew_keep_no_others_waiting() 
     pass(&disks, 1);
     let ordered = copies(&cluster.sent(disks[1].0));
     assert_eq!(ordered.len(), 1);
-    // Should the answer have been lost, it is said again. It is no other copy.
+    // If the answer was lost, the order is repeated. It is not a new copy.
     pass(&disks, 11);
     assert_eq!(copies(&cluster.sent(disks[1].0)), ordered);
-    // Who has begun anew knows of no copy.
+    // A restarted server knows of no copy.
     let request = Register { node: disks[1].0, process_epoch: ProcessEpoch(2), boot: BootId(1), number: 3 };
     cluster.manager.receive(disks[1].0, FromDisk::Cluster(ToManager::Register(request)));
     disks[1].1 = session_in(&cluster.sent(disks[1].0)).unwrap();
@@ -534,7 +535,7 @@ fn copies_that_were_ordered_before_a_server_began_anew_keep_no_others_waiting() 
 }
 
 #[test]
-fn what_permissions_end_by_goes_on_whatever_is_done_to_the_clock() {
+fn capability_time_advances_whatever_is_done_to_the_clock() {
     let cluster = Cluster::new();
     let (node, session) = cluster.disk(1);
     let said = || {
@@ -554,7 +555,7 @@ fn what_permissions_end_by_goes_on_whatever_is_done_to_the_clock() {
 }
 
 #[test]
-fn a_store_that_its_node_is_there_without_is_not_waited_for() {
+fn a_store_missing_from_its_online_node_is_not_waited_for() {
     let cluster = Cluster::new();
     let (node, _) = cluster.disk(1);
     for number in 2..=3 {
@@ -580,7 +581,7 @@ fn a_store_that_its_node_is_there_without_is_not_waited_for() {
 }
 
 #[test]
-fn a_disk_on_its_way_to_another_node_is_waited_for_and_knows_no_more_than_it_has_on_itself() {
+fn a_disk_that_moves_between_nodes_is_waited_for_and_keeps_only_durable_bytes() {
     let cluster = Cluster::new();
     let disks: Vec<(NodeId, SessionId)> = (1..=3).map(|number| cluster.disk(number)).collect();
     let opened = cluster.writes(&[1, 2]);
@@ -596,13 +597,13 @@ fn a_disk_on_its_way_to_another_node_is_waited_for_and_knows_no_more_than_it_has
         };
         refusal(&cluster.says(node, store, interrupt))
     };
-    // All that was acknowledged is on the first one's disk or in its memory: the second one's has begun anew.
+    // The first store has all acknowledged bytes on disk or in memory. The second one's server has restarted.
     cluster.passes(100);
     assert!(cluster.boots(disks[1].0, 2).is_some());
     cluster.manager.remove_node("disk1").unwrap();
     assert!(matches!(reopened(), Err(OpeningError::Wait { .. })), "{:?}", reopened());
     assert_eq!(interrupted(), Some(ErrorCode::Stale), "it would be ended with what was synced");
-    // The disk comes back in another machine, which is there for the first time as the one before was.
+    // The disk comes back in another machine, which comes for the first time, as the earlier one did.
     let node = cluster.joins(4);
     cluster.comes(node);
     cluster.has_store(node, 1);
@@ -615,7 +616,7 @@ fn a_disk_on_its_way_to_another_node_is_waited_for_and_knows_no_more_than_it_has
 }
 
 #[test]
-fn nothing_is_changed_on_a_store_alone_that_was_given_up() {
+fn no_change_in_place_only_on_a_store_removed_as_lost() {
     let mut cluster = Cluster::new();
     let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.disk(number).0).collect();
     cluster.groups(&[1, 2]);
@@ -630,7 +631,8 @@ fn nothing_is_changed_on_a_store_alone_that_was_given_up() {
     let opens = || cluster.updates("/f");
     is_there(1);
     cluster.manager.give_up_store(StoreId(1), true).unwrap();
-    // The other one, which is away just now, has all of it as well; it would be owed what was changed, by a store that is about to go.
+    // The other store is away, and has the whole file too. After the change its replica would be missing, with a store that is about to go as the
+    // only source.
     let refused = opens().try_recv().unwrap();
     assert!(matches!(&refused, Err(OpeningError::Wait { .. })), "{refused:?}");
     assert!(refused.unwrap_err().to_string().contains("host2"), "that one is waited for");
@@ -640,7 +642,7 @@ fn nothing_is_changed_on_a_store_alone_that_was_given_up() {
     let opened = opens();
     assert!(opened.try_recv().is_err(), "who does not take part stops to show it first");
     assert!(cluster.sent(nodes[0]).iter().any(is_fence));
-    // Where there is nobody else, there is nobody to wait for.
+    // If no other store has the file, there is nothing to wait for.
     let mut alone = Cluster::new();
     let (node, _) = alone.disk(1);
     alone.joins(2);
@@ -655,7 +657,7 @@ fn nothing_is_changed_on_a_store_alone_that_was_given_up() {
 }
 
 #[test]
-fn who_has_left_a_group_stops_to_show_what_is_changed_whoever_has_seen_it_leave() {
+fn a_store_that_left_a_group_is_fenced_before_a_change_even_after_a_manager_restart() {
     for drains in [true, false] {
         let mut cluster = Cluster::new();
         let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.disk(number).0).collect();
@@ -666,7 +668,7 @@ fn who_has_left_a_group_stops_to_show_what_is_changed_whoever_has_seen_it_leave(
         } else {
             cluster.manager.give_up_store(StoreId(2), true).unwrap();
         }
-        // It leaves, and the manager that has seen it is killed. Somebody may read there by a permission of that one.
+        // The store leaves, and the manager that saw this is killed. A client may still read there with a capability of that manager.
         let stays = Member { store: StoreId(1), since: ObjectId(1), through: ObjectId(0) };
         change(&cluster.namespace, PutGroup { group: Group { group: GROUP, epoch: 2, members: vec![stays] } });
         cluster.begins_anew();
@@ -682,11 +684,11 @@ fn who_has_left_a_group_stops_to_show_what_is_changed_whoever_has_seen_it_leave(
 }
 
 #[test]
-fn what_was_lost_holds_up_nothing_of_what_is_left() {
+fn lost_files_do_not_delay_repair_of_the_others() {
     let mut cluster = Cluster::new();
     let nodes: Vec<NodeId> = (1..=3).map(|number| cluster.disk(number).0).collect();
     cluster.groups(&[1, 2]);
-    // More than is owed at a time.
+    // More missing replicas than one step handles.
     (0..2 * cluster::backfill::MISSING_AT_A_TIME).for_each(|number| cluster.has_file(&format!("/lost{number}"), &[1]));
     cluster.has_file("/both", &[1, 2]);
     cluster.begins_anew();
@@ -707,7 +709,7 @@ fn what_was_lost_holds_up_nothing_of_what_is_left() {
             cluster.boots(*node, 1);
         }
         cluster.manager.tick();
-        // Names are changed by a thread of their own.
+        // A thread of its own changes the namespace.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -726,7 +728,7 @@ fn a_copy_is_followed_by_the_next_one_at_once() {
         session
     };
     let sessions: Vec<SessionId> = (1..).zip(&nodes).map(session).collect();
-    // One look finds them, and the next one begins to copy.
+    // One step finds them, and the next one starts to copy.
     cluster.passes(1);
     cluster.manager.tick();
     cluster.manager.tick();
@@ -743,7 +745,7 @@ fn a_copy_is_followed_by_the_next_one_at_once() {
 }
 
 #[test]
-fn nobody_is_sent_to_what_another_principal_writes_by_repeating_its_words() {
+fn a_repeated_request_of_another_principal_gets_no_redirect_to_an_open_write() {
     let cluster = Cluster::new();
     let (disk, _) = cluster.disk(1);
     cluster.groups(&[1]);
@@ -766,10 +768,10 @@ fn nobody_is_sent_to_what_another_principal_writes_by_repeating_its_words() {
     for restarted in [false, true] {
         assert_eq!(ask(6, client(5), restarted).unwrap_err().code(), ErrorCode::Denied, "{restarted}");
     }
-    // Nobody was fenced for that, and the writer is what it was.
+    // No store was fenced for that, and the open write is unchanged.
     assert!(!cluster.sent(disk).iter().any(is_fence));
     assert_eq!(cluster.writers(), [opened.writer]);
-    // Its own client is recognised: it waits for the store that has what it wrote.
+    // The file's own client is recognised: it waits for the store that has its bytes.
     let waits = ask(5, client(5), false).unwrap_err().to_string();
     assert!(waits.contains("those that know all that was written"), "{waits}");
 }

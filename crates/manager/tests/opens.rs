@@ -1,4 +1,4 @@
-//! Opens do not wait for each other where the names are slow, and what changes while the names are read makes no redirect wrong.
+//! Opens do not wait for each other when the namespace is slow. Changes during a read of the namespace make no redirect wrong.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 #![allow(clippy::print_stderr)] // figures
@@ -26,14 +26,14 @@ use types::{
 };
 
 const GROUP: GroupId = GroupId(7);
-/// What a read of the names takes where they are slow.
+/// How long a read of a slow namespace takes.
 const SLOW: Duration = Duration::from_millis(5);
 const CLIENTS: usize = 8;
 const WALL: Timestamp = Timestamp(1_800_000_000_000_000_000);
 
 type Hook = Box<dyn FnMut() + Send>;
 
-/// An engine in memory whose views take time, and during whose reads something may happen: after what is read was settled, before it is there.
+/// An in-memory engine whose views take time. A hook can run during a read: after its snapshot is taken, before the read returns.
 #[derive(Default)]
 struct SlowKv {
     kv: MemoryKv,
@@ -47,9 +47,9 @@ impl Kv for SlowKv {
         if pause > 0 {
             std::thread::sleep(Duration::from_micros(pause));
         }
-        // After the pause: as long as there is a view of it, this engine copies all that it has for each change.
+        // After the pause: while a view exists, this engine copies all its data for each change.
         let snapshot = self.kv.snapshot();
-        // What happens meanwhile reads, too.
+        // The hook reads, too.
         let during = self.during.lock().take();
         if let Some(mut during) = during {
             during();
@@ -63,7 +63,7 @@ impl Kv for SlowKv {
     }
 }
 
-/// What the manager is handed, and what it has said.
+/// What the manager gets from outside, and the messages it has sent.
 #[derive(Default)]
 struct Told {
     now: Mutex<Time>,
@@ -95,7 +95,7 @@ impl World for Outside {
     fn cut(&self, _: NodeId, _: &str) {}
 }
 
-/// A manager and two disk servers with a store each.
+/// A manager and two disk servers with one store each.
 struct Cluster {
     kv: Arc<SlowKv>,
     namespace: Arc<Namespace>,
@@ -149,7 +149,7 @@ impl Cluster {
         self.manager.receive(node, FromDisk::Report(vec![report]));
     }
 
-    /// A file that both stores have.
+    /// Makes a file that both stores have.
     fn has_file(&self, path: &str) {
         let in_sync = [1, 2]
             .map(|store: u32| InSyncReplica { store: StoreId(store.into()), boot_generation: BootGeneration(store) })
@@ -177,7 +177,7 @@ impl Cluster {
         receiver
     }
 
-    /// The session that a permission to read is for.
+    /// The session that a capability to read is for.
     fn session_of(&self, path: &str, to: &Redirect) -> SessionId {
         let key = |(node, message): &(NodeId, FromManager)| match message {
             FromManager::Keys(Keys { id, secret, .. }) if *node == to.node => Some(CapabilityKey::new(*id, secret)),
@@ -229,7 +229,7 @@ fn open_request(path: &str) -> OpenRequest {
     OpenRequest::new(Timestamp(1), ns_path(path), std::net::Ipv4Addr::LOCALHOST.into(), Actor::admin())
 }
 
-/// How many opens a second so many clients make, each one after the other.
+/// The opens per second that this many clients make, each one after the other.
 fn rate(clients: usize, open: impl Fn(usize, usize) + Sync) -> f64 {
     const EACH: usize = 100;
     let began = Instant::now();
@@ -243,7 +243,7 @@ fn rate(clients: usize, open: impl Fn(usize, usize) + Sync) -> f64 {
     opens / began.elapsed().as_secs_f64()
 }
 
-/// By the best of three times of each: others use the machine as well.
+/// Compares the best of three times: other processes use the machine as well.
 fn times_as_many(what: &str, open: impl Fn(usize, usize) + Sync) {
     let best = |clients| (0..3).map(|_| rate(clients, &open)).fold(0.0, f64::max);
     let (one, all) = (best(1), best(CLIENTS));
@@ -253,7 +253,7 @@ fn times_as_many(what: &str, open: impl Fn(usize, usize) + Sync) {
 }
 
 #[test]
-fn opens_of_many_clients_do_not_wait_for_each_others_reads() {
+fn opens_do_not_wait_for_each_others_namespace_reads() {
     let cluster = Cluster::new();
     (0..CLIENTS).for_each(|client| cluster.has_file(&format!("/read{client}")));
     cluster.kv.pause_micros.store(u64::try_from(SLOW.as_micros()).unwrap(), Ordering::Relaxed);
@@ -265,7 +265,7 @@ fn opens_of_many_clients_do_not_wait_for_each_others_reads() {
     });
 }
 
-/// Nanoseconds that this thread has had a processor.
+/// The processor time of this thread, in nanoseconds.
 fn processor_time() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     stat.split_whitespace().next().unwrap().parse().unwrap()
@@ -280,17 +280,17 @@ fn an_open_costs_little() {
     (0..OPENS).for_each(|_| drop(cluster.reads("/f", &[]).unwrap()));
     let nanos = (processor_time() - before) / OPENS;
     eprintln!("an open for reading: {} us of a processor", nanos as f64 / 1000.0);
-    // A debug build has the checks of one.
+    // A debug build runs more checks.
     let bound = if cfg!(debug_assertions) { 100_000 } else { 25_000 };
     assert!(nanos <= bound, "{nanos} ns");
 }
 
 #[test]
-fn a_permission_is_never_for_a_session_that_began_after_the_names_were_looked_at() {
+fn a_capability_never_names_a_session_newer_than_the_namespace_read() {
     let cluster = Cluster::new();
     cluster.has_file("/f");
     let (node, last) = (cluster.nodes[1], Arc::new(Mutex::new(SessionId(0))));
-    // Each time that the names are read the server of the second store begins anew meanwhile.
+    // During each read of the namespace the second store's server restarts.
     let hook: Hook = Box::new({
         let (cluster, last, mut run) = (Arc::downgrade(&cluster), Arc::clone(&last), 1);
         move || {
@@ -304,13 +304,13 @@ fn a_permission_is_never_for_a_session_that_began_after_the_names_were_looked_at
     assert_eq!(to.node, node, "the other one was tried");
     let (session, last) = (cluster.session_of("/f", &to), *last.lock());
     assert!(session < last, "{session} of {last}: a fence may have ended between the names and that session");
-    // Where it was so once, the client is spared the way.
+    // If that happened once, the manager spares the client the detour.
     let again = cluster.reads("/f", &["disk1"]).unwrap();
     assert_eq!(cluster.session_of("/f", &again), last);
 }
 
 #[test]
-fn a_reader_whose_names_are_overtaken_by_a_change_in_place_is_not_sent_to_who_was_left_out() {
+fn a_reader_with_an_outdated_snapshot_is_not_sent_to_a_store_left_out_of_a_change() {
     let cluster = Cluster::new();
     cluster.has_file("/f");
     let [first, second] = [cluster.nodes[0], cluster.nodes[1]];
@@ -321,26 +321,26 @@ fn a_reader_whose_names_are_overtaken_by_a_change_in_place_is_not_sent_to_who_wa
                 return;
             }
             let cluster = cluster.upgrade().unwrap();
-            // The second server is away. The file is opened to be changed at the first, as soon as the session of the second has surely ended.
+            // The second server is away. The file is opened for change at the first, once the second one's session has surely ended.
             cluster.passes(100);
             cluster.runs(first, 2);
             let opened = cluster.begins_to_write("/f", How::Update);
             cluster.manager.tick();
             assert_eq!(opened.recv().unwrap().unwrap().node, first);
-            // It comes back, in a session of which no fence speaks.
+            // The server comes back in a session that no fence covers.
             cluster.runs(second, 2);
             cluster.manager.tick();
         }
     });
     *cluster.kv.during.lock() = Some(hook);
     let to = cluster.reads("/f", &["disk1"]);
-    // The names that were read first say that both have all of it.
+    // The snapshot that was read first says that both stores have the whole file.
     assert!(!to.as_ref().is_ok_and(|to| to.node == second), "{to:?}");
     assert_eq!(to.unwrap().node, first, "who writes it knows all of it");
 }
 
 #[test]
-fn what_an_administrator_says_while_the_names_are_looked_at_stays_said() {
+fn an_administrators_change_during_a_namespace_read_is_kept() {
     let cluster = Cluster::new();
     let hook: Hook = Box::new({
         let (cluster, mut is_done) = (Arc::downgrade(&cluster), false);
@@ -351,7 +351,7 @@ fn what_an_administrator_says_while_the_names_are_looked_at_stays_said() {
         }
     });
     *cluster.kv.during.lock() = Some(hook);
-    // It looks which stores there are, and has an old answer: that another look has a newer one counts.
+    // The manager reads the list of stores and gets an old answer. Another read with a newer answer must win.
     cluster.manager.tick();
     *cluster.kv.during.lock() = None;
     let states: Vec<StoreState> = cluster.manager.stores_view().unwrap().iter().map(|view| view.state).collect();
@@ -359,7 +359,7 @@ fn what_an_administrator_says_while_the_names_are_looked_at_stays_said() {
 }
 
 #[test]
-fn leases_that_are_renewed_are_seen_by_who_decides_also_where_nothing_else_happens() {
+fn lease_renewals_reach_the_view_without_other_events() {
     let cluster = Cluster::new();
     let sessions: Vec<SessionId> = cluster.nodes.iter().map(|node| cluster.runs(*node, 2)).collect();
     let renew = |number: u64| {
@@ -372,7 +372,7 @@ fn leases_that_are_renewed_are_seen_by_who_decides_also_where_nothing_else_happe
         let nodes = cluster.manager.status_view().unwrap().nodes;
         nodes.into_iter().filter_map(|node| node.presence).collect::<Vec<_>>()
     };
-    // For many terms, without a tick.
+    // For many lease terms, without a tick.
     for number in 2..40 {
         cluster.passes(1);
         renew(number);
@@ -380,7 +380,7 @@ fn leases_that_are_renewed_are_seen_by_who_decides_also_where_nothing_else_happe
     }
     cluster.passes(3);
     assert_eq!(presences(), [Presence::Suspect; 2]);
-    // Of one that was missed it is seen at once.
+    // A lapsed lease is noticed at once.
     renew(40);
     assert_eq!(presences(), [Presence::Online; 2]);
 }

@@ -1,4 +1,5 @@
-//! What nodes and their manager settle before the roles speak: tokens, registration, certificates, on a real namespace and over real sockets.
+//! What nodes and their manager settle before they exchange other messages: tokens, registration and certificates. The tests use a real namespace and
+//! real sockets.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
@@ -36,7 +37,7 @@ impl Receiver for Quiet {
     fn ended(&self, _: NodeId, _: &LinkError) {}
 }
 
-/// A cluster with its first manager, which lets nodes in.
+/// A cluster with its first manager, which accepts joining nodes.
 struct Cluster {
     _folder: TempDir,
     authority: Arc<Authority>,
@@ -91,7 +92,7 @@ fn us(identity: &Identity) -> LocalNode {
     LocalNode::new(Arc::new(Credentials::new(identity).unwrap()), Settings::default())
 }
 
-/// A disk server that is connected with its manager.
+/// A disk server that is connected to its manager.
 struct Disk(Arc<Links>);
 
 impl Disk {
@@ -136,7 +137,7 @@ fn nodes_join_with_tokens_that_the_namespace_keeps() {
     assert_eq!((identity.name().node, identity.name().roles), (NodeId(2), Roles::DISK));
     let member = cluster.namespace.read(|read| namespace::member(read, NodeId(2))).unwrap().unwrap();
     assert_eq!((member.name.as_str(), member.roles), ("disk1", Roles::DISK.bits()));
-    // A second node with a token that was used, and one that wants to be more than it may.
+    // A second node uses a spent token, and another node wants a role that its token does not allow.
     let (token, key) = (cluster.token(Roles::DISK), NewKey::draw().unwrap());
     let wish = |key: &NewKey, roles| TokenRequest { roles, name: "disk2".into(), key: key.public() };
     let take =
@@ -151,7 +152,7 @@ fn nodes_join_with_tokens_that_the_namespace_keeps() {
 }
 
 #[test]
-fn who_asks_again_is_what_it_has_joined_as_and_nothing_once_it_was_removed() {
+fn a_repeated_join_gets_the_same_node_until_that_is_removed() {
     let cluster = Cluster::new();
     let (token, key) = (cluster.token(Roles::BOTH), NewKey::draw().unwrap());
     let take = |roles| {
@@ -167,7 +168,7 @@ fn who_asks_again_is_what_it_has_joined_as_and_nothing_once_it_was_removed() {
 }
 
 #[test]
-fn a_token_is_not_revoked_under_a_node_that_joins_with_it() {
+fn a_token_in_use_by_a_joining_node_is_not_revoked() {
     let cluster = Cluster::new();
     for number in 0..20 {
         let token = cluster.token(Roles::DISK);
@@ -184,7 +185,7 @@ fn a_token_is_not_revoked_under_a_node_that_joins_with_it() {
 }
 
 #[test]
-fn of_many_machines_with_one_token_one_gets_in() {
+fn one_token_admits_one_of_many_machines() {
     let cluster = Cluster::new();
     let token = cluster.token(Roles::DISK);
     let results: Vec<_> = std::thread::scope(|scope| {
@@ -206,7 +207,7 @@ fn of_many_machines_with_one_token_one_gets_in() {
 }
 
 #[test]
-fn a_disk_server_says_where_it_is_and_what_it_has() {
+fn a_disk_server_registers_its_addresses_and_stores() {
     let cluster = Cluster::new();
     let disk = Disk::new(&cluster, us(&cluster.disk("disk1")));
     disk.register(&with_store(77, "cern/r1/d1")).unwrap();
@@ -223,7 +224,7 @@ fn a_disk_server_says_where_it_is_and_what_it_has() {
 }
 
 #[test]
-fn where_a_node_is_reached_has_to_be_an_address() {
+fn a_registered_address_must_be_valid() {
     let cluster = Cluster::new();
     let disk = Disk::new(&cluster, us(&cluster.disk("disk1")));
     for good in ["ds1.example.org:1095", "[2001:db8::1]:1", "10.0.0.1:65535"] {
@@ -268,11 +269,11 @@ fn a_store_that_another_node_has_is_refused_with_its_name() {
 }
 
 #[test]
-fn two_processes_with_one_identity_do_not_both_stay() {
+fn of_two_processes_with_one_identity_only_one_stays() {
     let cluster = Cluster::new();
     let disk = Disk::new(&cluster, us(&cluster.disk("disk1")));
     let of_run = |run| disk.register(&Registration { run, ..with_store(77, "cern/r1/d1") });
-    // Started again and again, and connected again in each run.
+    // The server restarts again and again, and reconnects in each run.
     for run in [1, 1, 2, 2, 2, 3] {
         of_run(run).unwrap();
     }
@@ -282,7 +283,7 @@ fn two_processes_with_one_identity_do_not_both_stay() {
 }
 
 #[test]
-fn who_was_removed_is_told_so_and_stays_out() {
+fn a_removed_node_is_told_so_and_stays_out() {
     let cluster = Cluster::new();
     let identity = cluster.disk("disk1");
     drop(Disk::new(&cluster, us(&identity)));
@@ -292,7 +293,7 @@ fn who_was_removed_is_told_so_and_stays_out() {
 }
 
 #[test]
-fn who_was_removed_while_it_is_connected_gets_nothing_more_at_the_desk() {
+fn a_node_removed_while_connected_can_no_longer_register() {
     let cluster = Cluster::new();
     let identity = cluster.disk("disk1");
     let disk = Disk::new(&cluster, us(&identity));
@@ -305,7 +306,7 @@ fn who_was_removed_while_it_is_connected_gets_nothing_more_at_the_desk() {
 }
 
 #[test]
-fn a_certificate_is_renewed_by_the_manager_and_kept() {
+fn the_manager_renews_a_certificate_and_the_node_keeps_it() {
     let cluster = Cluster::new();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("identity");
@@ -324,12 +325,12 @@ fn a_certificate_is_renewed_by_the_manager_and_kept() {
     assert_eq!(renewing.look(), Ok(true));
     let kept = Identity::read(&path).unwrap();
     assert!(kept.expires() > before && *kept.name() == name);
-    // Nobody signs: it goes on with what it has.
+    // Nobody signs, so the node keeps its certificate.
     renewing.clock = Box::new(|| now().plus(47 * HOUR));
     renewing.sign = Box::new(|_| Err("no manager is connected".into()));
     assert_eq!(renewing.look(), Err("no manager is connected".into()));
     assert_eq!(Identity::read(&path).unwrap().expires(), kept.expires());
-    // What was renewed is what connections are made with.
+    // New connections use the renewed certificate.
     disk.0.peer(NodeId(1)).unwrap().cut("for a new one");
     let until = Instant::now() + SOON;
     while disk.0.peer(NodeId(1)).is_none() {

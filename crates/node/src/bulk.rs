@@ -1,4 +1,4 @@
-//! Bytes on their way between nodes and disks: aligned, so that a direct write needs no other copy of them, and used again, so that nobody clears them for
+//! Buffers for bytes between nodes and disks. They are aligned, so a direct write needs no other copy. They are reused, so nobody clears them for
 //! each message.
 
 use std::fmt;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use store::AlignedBuf;
 
-/// What lies in memory of its own, which is not kept.
+/// Buffers up to this size have memory of their own and are not kept.
 const SMALL: usize = 64 << 10;
-/// Sizes of what is kept, and how many of each at most: what a client's bytes are stored from in one step, or in a short one.
+/// The sizes of kept buffers, and how many of each to keep at most. A client's bytes are stored in steps of these sizes.
 const KEPT: [(usize, usize); 3] = [(256 << 10, 32), (1 << 20, 16), (4 << 20, 8)];
 
-/// Some bytes.
+/// Bytes in such a buffer.
 pub struct BulkBytes {
     memory: Memory,
     len: usize,
@@ -20,11 +20,11 @@ pub struct BulkBytes {
 
 enum Memory {
     Small(Vec<u8>),
-    /// `None`: it has been given back.
+    /// `None` once the buffer has been given back.
     Large(Option<AlignedBuf>, Option<Arc<Kept>>),
 }
 
-/// Memory that is used again.
+/// A pool of reusable buffers.
 #[derive(Clone, Default)]
 pub struct BulkPool(Arc<Kept>);
 
@@ -32,7 +32,7 @@ pub struct BulkPool(Arc<Kept>);
 struct Kept([Mutex<Vec<AlignedBuf>>; KEPT.len()]);
 
 impl BulkPool {
-    /// `len` bytes. What is in them is anything: bytes of others before.
+    /// A buffer of `len` bytes. It may contain bytes of an earlier use.
     #[must_use]
     pub fn take(&self, len: usize) -> BulkBytes {
         let class = KEPT.iter().position(|(size, _)| len <= *size);
@@ -42,7 +42,7 @@ impl BulkPool {
         BulkBytes { memory: Memory::Large(Some(buffer), Some(Arc::clone(&self.0))), len }
     }
 
-    /// These, once more.
+    /// A copy of these bytes.
     #[must_use]
     pub fn copy(&self, bytes: &[u8]) -> BulkBytes {
         let mut copy = self.take(bytes.len());
@@ -66,7 +66,7 @@ impl BulkBytes {
         Self { memory, len }
     }
 
-    /// Only so many stay.
+    /// Shortens to at most `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_long_as_asked_and_used_again() {
+    fn buffers_have_the_requested_length_and_are_reused() {
         let pool = BulkPool::default();
         for len in [0, 1, SMALL, SMALL + 1, 1 << 20, (1 << 20) + 1, 4 << 20, (4 << 20) + 1] {
             let mut bytes = pool.take(len);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_was_said() {
+    fn the_pool_keeps_no_more_than_its_limits() {
         let pool = BulkPool::default();
         let all: Vec<BulkBytes> = (0..100).map(|_| pool.take(1 << 20)).collect();
         drop(all);

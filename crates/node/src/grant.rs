@@ -1,4 +1,4 @@
-//! The part of a permission that managers write and disk servers read.
+//! The part of a capability that managers write and disk servers read.
 
 use cluster::server::Grant;
 use serde::{Deserialize, Serialize};
@@ -6,77 +6,77 @@ use types::capability::Capability;
 use types::striping::StripedOpenWrite;
 use types::{Ino, ReplicaIndex, Timestamp};
 
-/// The form of `types::Capability::layout`.
+/// The contents of `types::Capability::layout`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Layout {
-    /// What for.
+    /// The purpose of the capability.
     pub to: To,
-    /// Which shard of the content it is about: 0, as long as each store has the whole of what it has.
+    /// The shard that the capability is for: 0, as long as each replica is a whole copy.
     pub shard: ReplicaIndex,
-    /// The object that the content is of: clients are shown its number.
+    /// The inode of the file. Clients are shown its number.
     pub ino: Ino,
-    /// Its permission bits.
+    /// The permission bits of the file.
     pub mode: u16,
-    /// When it was changed last.
+    /// The time of its last change.
     pub mtime: Timestamp,
 }
 
-/// What a permission is for.
+/// The purpose of a capability.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum To {
-    /// A replica on a store of the server.
+    /// Access to a replica on a store of the server.
     Replica(Grant),
-    /// A striped file, which the server puts together from its units, wherever these are.
+    /// Access to a striped file, whose units the server combines, wherever they are.
     Striped(Striped),
 }
 
 /// A striped file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Striped {
-    /// Units side by side.
+    /// The number of units.
     pub width: u8,
     /// Bytes of a chunk.
     pub chunk: u64,
-    /// To do what.
+    /// The rights of the client.
     pub rights: StripedRights,
 }
 
-/// What may be done with a striped file.
+/// The rights to a striped file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum StripedRights {
-    /// To write a new one.
+    /// Write a new file.
     Write {
-        /// Who does, and that he may.
+        /// The open write of the client.
         writing: StripedOpenWrite,
-        /// It was interrupted, and is to be gone on with: so are its units, as far as they have ended.
+        /// Whether to continue an interrupted file, including its units that have ended.
         goes_on: bool,
     },
-    /// To read one that nobody writes.
+    /// Read a file that is not being written.
     Read {
-        /// How long it is; of one whose writer went away, how much is there without a gap.
+        /// Its length. If the file is interrupted, the length up to the first unwritten range.
         len: u64,
-        /// Its writer went away.
+        /// Whether the file is interrupted.
         is_partial: bool,
     },
-    /// To read one that is being written.
+    /// Read a file that is being written.
     Follow,
 }
 
 impl Layout {
-    /// Its bytes. Of what has no form there are none, and what is sealed with it is refused.
+    /// Encodes the layout. The bytes are empty if it cannot be encoded; servers refuse a capability with empty bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         link::encode(self).unwrap_or_default()
     }
 
-    /// The layout of [`Layout::encode`]; `None`: these bytes are none.
+    /// Decodes the bytes of [`Layout::encode`]. `None` if they are invalid.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         link::decode(bytes).ok()
     }
 }
 
-/// What a permission that was found good allows at one store; `None`: it is of another kind.
+/// The rights of a valid capability at one store. `None` if it has another purpose.
 #[must_use]
 pub fn grant_of(permission: &Capability) -> Option<Grant> {
     match Layout::decode(&permission.layout)?.to {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_is_for_fits_into_a_permission_whatever_its_numbers_are() {
+    fn the_layout_fits_into_a_capability_whatever_its_numbers() {
         let writer = WriterToken { key: WriterKey(u64::MAX), object: ObjectId(u64::MAX), epoch: u32::MAX };
         let writing = StripedOpenWrite { writer, secret: WriteSecret(u128::MAX) };
         let in_sync = vec![

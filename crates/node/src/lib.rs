@@ -1,7 +1,7 @@
-//! What nodes of a cluster say to each other, and how their connections are kept. Managers and disk servers are built on it.
+//! The messages between the nodes of a cluster, and their connections. Managers and disk servers are built on it.
 //!
-//! It knows the form of each message and of what a capability holds for a disk server, and keeps one connection for each pair of nodes. It decides nothing:
-//! what a message leads to is the business of `manager` and `disk-server`. It knows no namespace and no users' protocol.
+//! It knows the encoding of each message and the part of a capability that disk servers read. It keeps one connection for each pair of nodes. It
+//! decides nothing: `manager` and `disk-server` handle the messages. It knows no namespace and no client protocol.
 
 mod bulk;
 mod grant;

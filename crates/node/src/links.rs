@@ -1,11 +1,12 @@
-//! Keeps connections between this node and others up: listens, dials who is to be kept, dials again when a connection is lost.
+//! Keeps this node's connections with other nodes up. It listens, dials the nodes that it must keep, and dials again when a connection is lost.
 //!
-//! Two nodes have one connection at a time, whoever dialed it, and a [`Receiver`] sees one story of each node: `connected`, what it sends, `ended`,
-//! and then perhaps `connected` again. If both dial at once, the one dialed by the node with the lower number stays; of two dialed by the same node,
-//! the newer (it would not dial if it had not lost the older). Both sides go by this rule, so they agree without a word.
+//! Two nodes have one connection at a time, whichever of them dialed it. A [`Receiver`] sees one story of each node: `connected`, the messages,
+//! `ended`, and then perhaps `connected` again. If both nodes dial at once, the connection dialed by the node with the lower number stays. If one
+//! node dials twice, the newer connection stays: the node would not dial if it had not lost the older one. Both sides follow this rule, so they agree
+//! without a message.
 //!
-//! Messages told to a node by one thread arrive in their order, as long as a connection lasts; with its end those that were under way may be lost, and
-//! the receivers of both sides are told of it.
+//! Messages from one thread to a node arrive in their order, as long as a connection lasts. When it ends, messages in transit may be lost, and the
+//! receivers on both sides learn of the end.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,35 +25,35 @@ use types::NodeId;
 
 use crate::bulk::BulkBytes;
 
-/// What bulk is received into.
+/// The buffer for bulk bytes.
 pub type Buffer = BulkBytes;
 /// A connection.
 pub type Peer = link::Peer<Buffer>;
-/// What has come through one.
+/// A message received on a connection.
 pub type Received = link::Received<Buffer>;
-/// What is asked through one.
+/// A request received on a connection.
 pub type Call = link::Call<Buffer>;
-/// What was answered.
+/// The answer to a request.
 pub type Answer = link::Answer<Buffer>;
 
-/// Pauses between tries to connect grow from this ..
+/// The first pause between attempts to connect. It grows up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
-/// .. to this.
+/// The longest pause between attempts to connect.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// A connection that has lasted so long was a good one: the next try comes soon.
+/// After a connection that lasted this long, the next attempt comes soon.
 const LASTED: Duration = Duration::from_secs(2);
-/// Address space of the stack of a thread that dials and then reads. What it does not touch costs nothing.
+/// The stack size of a thread that dials and then reads. Untouched pages cost nothing.
 const STACK_BYTES: usize = 512 << 10;
 
-/// Who is told what comes. All of it is called on the reading thread of a connection: as long as it takes nothing else is read from that node, and
-/// whoever waits there for an answer of the same node waits for ever.
+/// Handles the messages of other nodes. All methods run on the reading thread of a connection, so nothing else is read from that node until they
+/// return. A method must not wait for an answer of the same node: it would wait for ever.
 pub trait Receiver: Send + Sync + 'static {
-    /// Room for the bulk behind a message. `None`: it is read away.
+    /// A buffer for the bulk bytes of a message. With `None` the bytes are read and dropped.
     fn buffer(&self, _from: NodeId, arriving: &Arriving<'_>) -> Option<Buffer> {
         Some(BulkBytes::new(arriving.header.bulk_len as usize))
     }
 
-    /// Whether a node may connect; if not, it is told the reason.
+    /// Admits a node or refuses it. A refused node is told the reason.
     ///
     /// # Errors
     /// The reason.
@@ -60,73 +61,74 @@ pub trait Receiver: Send + Sync + 'static {
         Ok(())
     }
 
-    /// A node is connected.
+    /// A node has connected.
     fn connected(&self, node: NodeId, peer: &Peer);
 
-    /// It has sent something.
+    /// A node has sent a message.
     fn received(&self, node: NodeId, received: Received);
 
-    /// It is connected no more. What was under way in either direction may be lost.
+    /// A connection has ended. Messages in either direction may be lost.
     fn ended(&self, node: NodeId, why: &LinkError);
 }
 
-/// What the keepers of connections settle between themselves, without the roles: whether a node is a member, its certificate, its stores. Asked on a
-/// reading thread, too; an answer may take as long as a change of the namespace does.
+/// Handles what nodes settle before other messages: membership, certificates and stores. The methods may run on a reading thread. An answer may take
+/// as long as a change of the namespace.
 pub trait RegistrationHandler: Send + Sync + 'static {
-    /// Whether a node may connect; if not, it is told the reason.
+    /// Admits a node or refuses it. A refused node is told the reason.
     ///
     /// # Errors
     /// The reason.
     fn admit(&self, peer: &PeerIdentity) -> Result<(), String>;
 
-    /// The answer to a request; `None`: there is none.
+    /// The answer to a request; `None` for no answer.
     fn answer(&self, from: &PeerIdentity, request: &[u8]) -> Option<Vec<u8>>;
 }
 
-/// A request for a [`RegistrationHandler`] begins with this. No message of the roles does: they are enums, and no number of a variant is written so.
+/// The first bytes of a request for a [`RegistrationHandler`]. No other message begins with them: other messages are enums, and no variant number has
+/// this encoding.
 pub const REGISTRATION: [u8; 5] = [0xff; 5];
 
-/// What the other side of a connection is told that [`Links::forget`] ends.
+/// The reason that the other side gets when [`Links::forget`] closes a connection.
 const NOT_NEEDED: &str = "it is not needed any more";
 
-/// Nothing was sent.
+/// Why a message was not sent.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotSent {
-    /// There is no connection.
+    /// The node is not connected.
     #[error("node {0} is not connected")]
     NotConnected(NodeId),
-    /// The connection does not take it.
+    /// The connection does not accept the message.
     #[error("node {node}: {error}")]
     Send {
-        /// For whom it was.
+        /// The destination.
         node: NodeId,
-        /// Why.
+        /// The reason.
         error: SendError,
     },
 }
 
-/// Whom to keep a connection with.
+/// A node with which to keep a connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Kept {
-    /// This node, wherever it is.
+    /// This node, at any address.
     Node(NodeId),
-    /// The manager at this address, whichever it is.
+    /// The manager at this address, whatever its number.
     Manager(String),
 }
 
-/// What is known of somebody who is kept.
+/// The state of a kept connection.
 struct Keeping {
     address: String,
-    /// Who was found there.
+    /// The node found at the address.
     node: Option<NodeId>,
-    /// Tells the thread of an earlier `keep` from that of a later one.
+    /// Separates the thread of an earlier `keep` from that of a later one.
     number: u64,
 }
 
 struct Current {
     peer: Peer,
     dialed_here: bool,
-    /// Counts connections: the newer has the higher.
+    /// The connection's number; newer ones have higher numbers.
     arrival: u64,
 }
 
@@ -147,7 +149,7 @@ impl State {
         self.counted
     }
 
-    /// The keeping of this number, if it is still wanted.
+    /// The state of this kept connection, if it is still wanted.
     fn keeping(&mut self, kept: &Kept, number: u64) -> Option<&mut Keeping> {
         self.kept.get_mut(kept).filter(|keeping| keeping.number == number)
     }
@@ -171,13 +173,13 @@ impl std::fmt::Debug for Links {
 }
 
 impl Links {
-    /// Those of `us`: none yet. Nobody is dialed before [`Links::start`].
+    /// Makes the connections of `us`, none at first. No node is dialed before [`Links::start`].
     #[must_use]
     pub fn new(us: LocalNode) -> Arc<Self> {
         Arc::new(Self { us, state: Mutex::new(State::default()), changed: Condvar::new() })
     }
 
-    /// Who this node is.
+    /// This node's identity.
     #[must_use]
     pub fn us(&self) -> &LocalNode {
         &self.us
@@ -189,11 +191,11 @@ impl Links {
         self.us.credentials.name().node
     }
 
-    /// Begins: takes connections in at `listener`, lets nodes join if there is a `door`, dials who is kept, and tells `receiver` what comes. A manager
-    /// has a `registration`.
+    /// Starts: accepts connections at `listener`, dials the kept nodes, and passes messages to `receiver`. With a `door` it lets nodes join. A
+    /// manager has a `registration`.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// When no thread can be started.
     pub fn start(
         self: &Arc<Self>,
         listener: &Arc<Listener>,
@@ -207,7 +209,7 @@ impl Links {
             its.serve(&links.us, &side, door.as_ref());
         };
         let mut state = self.state.lock();
-        // It takes nobody in before there is a receiver.
+        // Accept no connection before the receiver exists.
         let thread = std::thread::Builder::new().name("nodes".into()).spawn(serve)?;
         state.receiver = Some(receiver);
         state.registration = registration;
@@ -217,14 +219,14 @@ impl Links {
         Ok(())
     }
 
-    /// From now on there is to be a connection with `node`, which is at `address` (`host:port`). Said again, it is the address that counts from now on.
+    /// Keeps a connection with `node` at `address` (`host:port`). A later call replaces the address.
     pub fn keep(self: &Arc<Self>, node: NodeId, address: &str) {
         if node != self.node() {
             self.keep_this(Kept::Node(node), address, Some(node));
         }
     }
 
-    /// From now on there is to be a connection with the manager at `address` (`host:port`), whatever its number is.
+    /// Keeps a connection with the manager at `address` (`host:port`), whatever its number.
     pub fn keep_manager(self: &Arc<Self>, address: &str) {
         self.keep_this(Kept::Manager(address.to_owned()), address, None);
     }
@@ -250,7 +252,7 @@ impl Links {
         }
     }
 
-    /// From now on nothing is done to be connected with `node`. A connection that was dialed here is closed.
+    /// Stops keeping a connection with `node`. Closes a connection that this node dialed.
     pub fn forget(&self, node: NodeId) {
         let mut state = self.state.lock();
         state.kept.remove(&Kept::Node(node));
@@ -261,20 +263,20 @@ impl Links {
         self.changed.notify_all();
     }
 
-    /// The connection with `node`, if there is one.
+    /// The connection with `node`, if it is connected.
     #[must_use]
     pub fn peer(&self, node: NodeId) -> Option<Peer> {
         let state = self.state.lock();
         state.current.get(&node).map(|current| current.peer.clone()).filter(|peer| peer.ended().is_none())
     }
 
-    /// Whether a node is connected, and has not closed the connection at its side either, which nobody may have been told yet.
+    /// Whether a node is connected and has not closed its side. The receiver may not have learned of a close yet.
     #[must_use]
     pub fn is_up(&self, node: NodeId) -> bool {
         self.peer(node).is_some_and(|peer| !peer.has_hung_up())
     }
 
-    /// All that are connected, by number.
+    /// All connected nodes, by number.
     #[must_use]
     pub fn connected(&self) -> Vec<PeerIdentity> {
         let state = self.state.lock();
@@ -283,20 +285,20 @@ impl Links {
         peers
     }
 
-    /// Sends a message that has no answer. Whether it arrives is not told; those of one thread arrive in their order.
+    /// Sends a message without an answer. Nobody reports whether it arrives. Messages of one thread arrive in their order.
     ///
     /// # Errors
-    /// When the node is not connected, or with [`Room::Try`] there is no room.
+    /// When the node is not connected, or there is no room with [`Room::Try`].
     pub fn tell(&self, node: NodeId, outgoing: Outgoing, room: Room) -> Result<(), NotSent> {
         let peer = self.peer(node).ok_or(NotSent::NotConnected(node))?;
         peer.tell(outgoing, room).map_err(|error| NotSent::Send { node, error })
     }
 
-    /// Sends a request; `on_answer` is called once, on a reading thread (so it must not wait), with the answer or why there is none. It is not called
-    /// when this fails.
+    /// Sends a request. Calls `on_answer` once with the answer or an error. The call comes on a reading thread, so it must not wait. If this function
+    /// fails, it does not call `on_answer`.
     ///
     /// # Errors
-    /// When the node is not connected, or with [`Room::Try`] there is no room.
+    /// When the node is not connected, or there is no room with [`Room::Try`].
     pub fn request_then(
         &self,
         node: NodeId,
@@ -308,7 +310,7 @@ impl Links {
         peer.request_then(call, room, on_answer).map_err(|error| NotSent::Send { node, error })
     }
 
-    /// Ends all connections after what is queued on them, takes and makes no others. Waits up to `patience` for their ends.
+    /// Closes all connections after sending their queued messages, and opens no others. Waits up to `patience` for the connections to end.
     pub fn stop(&self, reason: &str, patience: Duration) {
         let until = Instant::now() + patience;
         let mut state = self.state.lock();
@@ -339,7 +341,7 @@ impl Links {
         self.state.lock().receiver.clone()
     }
 
-    /// The thread that dials one node, and reads what comes from it.
+    /// The thread that dials one node and reads its messages.
     fn dial_on(self: Arc<Self>, kept: &Kept, number: u64) {
         let mut pause = PAUSE_FIRST;
         let mut said = String::new();
@@ -356,7 +358,7 @@ impl Links {
                     ready.run(&side);
                     said.clear();
                 }
-                // By now the other side may have dialed.
+                // The other side may have dialed by now.
                 Err(error) if self.is_connected(kept, number) => {
                     tracing::debug!(address, %error, "connected meanwhile")
                 }
@@ -371,7 +373,7 @@ impl Links {
                 }
             }
             pause = if began.elapsed() >= LASTED { PAUSE_FIRST } else { (pause * 2).min(PAUSE_MAX) };
-            // Many nodes that lose one do not all come back at the same moment.
+            // A random pause, so that many nodes that lose one do not all return at the same moment.
             let pause = pause.mul_f64(rand::rng().random_range(0.5..1.0));
             let until = Instant::now() + pause;
             let mut state = self.state.lock();
@@ -385,7 +387,7 @@ impl Links {
         state.is_connected(node)
     }
 
-    /// Waits until a connection is needed, and says where to; `None`: not any more.
+    /// Waits until a connection is needed and returns its address. `None` if it is not needed any more.
     fn wait_for_need(&self, kept: &Kept, number: u64) -> Option<String> {
         let mut state = self.state.lock();
         loop {
@@ -418,10 +420,10 @@ impl Links {
         current.is_some_and(|current| current.peer.is_same_connection(peer))
     }
 
-    /// Whether the connection that there is stays, and one dialed `dialed_here` does not take its place.
+    /// Whether the current connection stays and is not replaced by a new one.
     fn outranks(&self, current: &Current, dialed_here: bool) -> bool {
         let node = current.peer.identity().name.node;
-        // Whose dialing counts is whoever has the lower number.
+        // The connection that the node with the lower number dialed wins.
         current.dialed_here != dialed_here && current.dialed_here == (self.node() < node)
     }
 }
@@ -436,10 +438,10 @@ enum DialError {
     Link(LinkError),
 }
 
-/// What [`link`] is told to call: for connections that were dialed here, or for those that came.
+/// The callbacks for [`link`]: for connections that this node dialed, and for those that it accepted.
 struct Side {
     links: Arc<Links>,
-    /// What it was dialed here for.
+    /// The kept connection for which it was dialed.
     dialed_for: Option<(Kept, u64)>,
 }
 
@@ -478,7 +480,8 @@ impl Handler for Side {
             if state.stopping {
                 return peer.close("the node stops");
             }
-            // Whoever says that it is not needed any more closes what there is by then, and this was not. No other one has to go for it, either.
+            // `forget` closes the connection of its time, and this one came later. So it is refused here, and no other connection has to give way to
+            // it.
             if self.dialed_for.as_ref().is_some_and(|(kept, number)| state.keeping(kept, *number).is_none()) {
                 return peer.close(NOT_NEEDED);
             }
@@ -489,9 +492,9 @@ impl Handler for Side {
                 return peer.close("there is another connection between the two nodes");
             }
             let old = current.peer.clone();
-            // Whoever waits for answers of it is told at once, and may want to send something.
+            // Callers that wait for answers on the old connection are told at once, and may want to send something.
             MutexGuard::unlocked(&mut state, || old.cut("another connection between the two nodes replaces it"));
-            // Its own thread says its end; until then its messages are still delivered, and this one's are not.
+            // The old connection's thread reports its end. Until then its messages are still delivered, and those of this one are not.
             while Links::is_current(&state, &old) {
                 links.changed.wait(&mut state);
             }
@@ -510,7 +513,7 @@ impl Handler for Side {
 
     fn received(&self, from: &Peer, received: Received) {
         let state = self.links.state.lock();
-        // What comes through a connection that was not taken is not looked at; who asks is told that there is no answer.
+        // Messages on a refused connection are ignored. A request gets an error.
         if !Links::is_current(&state, from) {
             return;
         }

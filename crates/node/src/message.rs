@@ -1,4 +1,4 @@
-//! What managers and disk servers tell each other, as plain data; the bytes are [`link::encode`]'s.
+//! The messages between managers and disk servers, as plain data. [`link::encode`] encodes them.
 
 use serde::{Deserialize, Serialize};
 use types::{ErrorCode, Incarnation, NodeId, ObjectId, PrincipalId, ReplicaId, StoreId, WriterToken};
@@ -6,79 +6,79 @@ use types::{ErrorCode, Incarnation, NodeId, ObjectId, PrincipalId, ReplicaId, St
 use cluster::message::{BetweenStores, ToManager, ToServer};
 use cluster::replication::ObjectDigest;
 
-/// To a manager.
+/// From a disk server to a manager.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromDisk {
-    /// The first on each connection.
+    /// The first message on each connection.
     Hello(Hello),
-    /// How its stores are; all of them.
+    /// The state of all its stores.
     Report(Vec<StoreReport>),
     /// The answer to [`FromManager::WhoLeads`].
     Leads {
-        /// Those that it was asked about.
+        /// The open writes that were asked about.
         asked: Vec<WriterToken>,
-        /// Those of them that it leads.
+        /// Those of them that this server leads.
         led: Vec<WriterToken>,
     },
     /// The answer to [`FromManager::WhatHas`].
     Has {
         /// The store.
         store: StoreId,
-        /// Behind which it was looked.
+        /// The replica after which the list starts.
         after: Option<ReplicaId>,
-        /// What is there, in their order; fewer than [`REPLICAS_MAX`](cluster::message::PIECES_MAX): there is no more.
+        /// Its replicas in order. If there are fewer than [`REPLICAS_MAX`](cluster::message::REPLICAS_MAX), these are the last.
         replicas: Vec<ReplicaId>,
     },
-    /// Of the machines.
+    /// A message of the state machines.
     Cluster(ToManager),
-    /// What it does: about once a second, with [`FromDisk::Report`].
+    /// Its activity: about once a second, with [`FromDisk::Report`].
     Activity(Activity),
     /// The answer to [`FromManager::Sum`].
     Summed {
-        /// Which was asked.
+        /// The number of the request.
         number: u64,
-        /// What was read, or why it was not.
+        /// The checksums, or why the object was not read.
         found: Result<ObjectDigest, NotSummed>,
     },
 }
 
-/// Why a content was not read through.
+/// Why an object was not read through.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{text}")]
 pub struct NotSummed {
-    /// [`ErrorCode::Overloaded`]: it may be, if it is asked for again.
+    /// The code. [`ErrorCode::Overloaded`] means that the request may succeed later.
     pub code: ErrorCode,
-    /// In words.
+    /// The reason, for people.
     pub text: String,
 }
 
-/// A disk server is there. Where it is reached, and which stores it has, stands in the namespace since it registered.
+/// The greeting of a disk server. Its addresses and stores are in the namespace since it registered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// The number of the last key for permissions that it was given; 0: none yet.
+    /// The number of the last capability key that it was given; 0 for none.
     pub key: u32,
     /// Its stores.
     pub stores: Vec<StoreReport>,
-    /// The highest number of a content that one of them has; 0: none.
+    /// The highest object number on its stores; 0 for none.
     pub newest: ObjectId,
 }
 
-/// How a store is.
+/// The state of a store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StoreReport {
-    /// Which.
+    /// The store's number.
     pub store: StoreId,
-    /// Bytes in all.
+    /// Total bytes.
     pub capacity: u64,
-    /// Bytes that are not to be used.
+    /// Reserved bytes, which stay free.
     pub reserve: u64,
-    /// Bytes free, with those of the reserve.
+    /// Free bytes, including the reserve.
     pub free: u64,
-    /// How busy it is, in thousandths.
+    /// Its load, in thousandths.
     pub load_permille: u16,
 }
 
-/// What a disk server does for its clients, for people to see. What only grows is counted from the beginning of its run.
+/// A disk server's activity for its clients, to show to people. Counters start at zero when the server starts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Activity {
     /// How long it has run, in milliseconds.
@@ -87,55 +87,55 @@ pub struct Activity {
     pub sessions: u64,
     /// Files that they have open.
     pub open_files: u64,
-    /// Files that are written there, or wait for their writer.
+    /// Files that are being written or wait for their writer.
     pub writing: u64,
     /// Bytes that clients have read.
     pub read_bytes: u64,
     /// Bytes that clients have sent to be written.
     pub written_bytes: u64,
-    /// Bytes that what is written there may hold in memory, for clients or for other servers.
+    /// Bytes of memory that open writes may use, for clients or for other servers.
     pub writers_memory: u64,
-    /// The most that it should.
+    /// The limit of that memory.
     pub writers_memory_max: u64,
 }
 
-/// To a disk server.
+/// From a manager to a disk server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromManager {
-    /// With which key the permissions of its clients are made from now on.
+    /// The key of its clients' capabilities from now on.
     Keys(Keys),
-    /// Who serves which store: all of them, in pages.
+    /// The addresses of all stores' servers, in pages.
     StoreAddresses(StoreAddressPage),
-    /// Which of these it leads.
+    /// Asks which of these open writes it leads.
     WhoLeads {
         /// The store.
         store: StoreId,
-        /// Some writers whose primary it is, as far as the manager knows.
+        /// Open writes whose primary it is, as far as the manager knows.
         writers: Vec<WriterToken>,
     },
-    /// A writing whose client does not come back is to be ended.
+    /// Orders it to end an open write whose client does not return.
     End(EndWriter),
-    /// Which replicas it has, at most [`REPLICAS_MAX`](cluster::message::PIECES_MAX).
+    /// Asks which replicas a store has. The answer has at most [`REPLICAS_MAX`](cluster::message::REPLICAS_MAX).
     WhatHas {
         /// The store.
         store: StoreId,
-        /// Behind which; `None`: from the beginning.
+        /// The replica after which the list starts; `None` for the beginning.
         after: Option<ReplicaId>,
     },
-    /// Of the machines.
+    /// A message of the state machines.
     Cluster(ToServer),
-    /// A content is to be read through for its checksums.
+    /// Orders it to read an object through for its checksums.
     Sum(SumRequest),
 }
 
-/// A content that has no checksums is to be read through. The same is said again and again until it is answered: somebody waits for it.
+/// An order to read through an object that has no checksums. A client waits for the result, so the manager repeats the order until it is answered.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct SumRequest {
-    /// The manager's number of this.
+    /// The manager's number of this request.
     pub number: u64,
-    /// The permission to read it. Shown to nobody.
+    /// The capability to read it. Secret.
     pub capability: String,
-    /// Its name.
+    /// The file's path.
     pub path: Vec<u8>,
 }
 
@@ -145,25 +145,25 @@ impl std::fmt::Debug for SumRequest {
     }
 }
 
-/// A key for permissions. Shown to nobody.
+/// A key for capabilities. Secret.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Keys {
-    /// Its number, above that of all before.
+    /// Its number, higher than that of all earlier keys.
     pub id: u32,
     /// Random bytes.
     pub secret: [u8; 32],
-    /// The life of the namespace, which stores keep with each replica.
+    /// The namespace's incarnation, which stores keep with each replica.
     pub incarnation: Incarnation,
-    /// Where clients reach the manager: host and port.
+    /// The manager's address for clients: host and port.
     pub manager: Option<(String, u16)>,
 }
 
-/// A writing that is to be ended: as whole, if all is there that was announced, otherwise as interrupted.
+/// An open write that must end. It ends as complete if all announced bytes are there, otherwise as interrupted.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct EndWriter {
-    /// The permission to go on with it. Shown to nobody.
+    /// The capability to continue it. Secret.
     pub capability: String,
-    /// The path that it was opened by.
+    /// The path with which it was opened.
     pub path: Vec<u8>,
     /// The announced length.
     pub expected_len: Option<u64>,
@@ -175,82 +175,82 @@ impl std::fmt::Debug for EndWriter {
     }
 }
 
-/// Some of all [`StoreAddress`]s: those of thousands of nodes do not fit into one message.
+/// A page of [`StoreAddress`]es. Those of thousands of nodes do not fit into one message.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StoreAddressPage {
-    /// The manager's number of this telling: pages of another one do not go with it.
+    /// The manager's number of this list. Pages of different lists do not belong together.
     pub number: u64,
-    /// Which page of it, from 0.
+    /// The page's number, from 0.
     pub page: u32,
-    /// No other one follows.
+    /// Whether this is the last page.
     pub is_last: bool,
     /// At most [`STORE_ADDRESSES_MAX`].
     pub addresses: Vec<StoreAddress>,
 }
 
-/// Ways on one page: with the longest addresses about half of what a message may have.
+/// The most addresses on one page. With the longest addresses they take about half of a message.
 pub const STORE_ADDRESSES_MAX: usize = 2048;
 
-/// How the server of a store is reached.
+/// The address of a store's server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StoreAddress {
     /// The store.
     pub store: StoreId,
     /// Its server.
     pub node: NodeId,
-    /// Where other nodes reach that, `host:port`.
+    /// The server's address for other nodes, `host:port`.
     pub nodes_at: String,
 }
 
-/// What disk servers tell each other; the bytes of a change go behind it.
+/// A message between disk servers. The bytes of its change follow it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PeerMessage {
-    /// The store that is told.
+    /// The receiving store.
     pub to: StoreId,
-    /// What.
+    /// The message.
     pub message: BetweenStores,
-    /// The change beside it.
+    /// The change that belongs to it.
     pub change: Option<ChangeHead>,
-    /// What a replica is made with, for a store that may have to make it.
+    /// The origin of the replica, for a store that may have to make it.
     pub about: Option<ReplicaOrigin>,
 }
 
 /// A change of a replica, without its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ChangeHead {
-    /// Bytes are written.
+    /// Writes bytes.
     Write {
-        /// From where on.
+        /// Their offset.
         offset: u64,
-        /// How many.
+        /// Their number.
         len: u32,
     },
-    /// It is cut or extended.
+    /// Shortens or extends the replica.
     Truncate {
-        /// To this length in bytes.
+        /// The new length in bytes.
         len: u64,
     },
 }
 
-/// What a replica is made with.
+/// The origin of a replica.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ReplicaOrigin {
-    /// Whom its writer acts as.
+    /// The identity under which its writer acts.
     pub principal: PrincipalId,
-    /// The path that it was opened by: for people who have to find out what it was.
+    /// The path with which it was opened, to show people what the replica belongs to.
     pub path: Vec<u8>,
     /// The announced length.
     pub expected_len: Option<u64>,
 }
 
-/// Everything that goes from node to node.
+/// Any message between nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// A disk server to a manager.
+    /// From a disk server to a manager.
     FromDisk(FromDisk),
-    /// A manager to a disk server.
+    /// From a manager to a disk server.
     FromManager(FromManager),
-    /// A disk server to another.
+    /// From a disk server to another.
     PeerMessage(PeerMessage),
 }
 

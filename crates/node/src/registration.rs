@@ -1,4 +1,4 @@
-//! What a node settles with its manager before the roles speak: who it is, where it is, which stores it has, and its next certificate.
+//! What a node and its manager settle before other messages: the node's identity, addresses, stores and next certificate.
 
 use std::time::Duration;
 
@@ -11,36 +11,36 @@ use crate::links::{Answer, Call, Links, REGISTRATION};
 /// How long a manager may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a disk server says of itself, on each connection with a manager.
+/// A disk server's registration, sent on each connection with a manager.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Registration {
-    /// A random number of this run of the process: by it two processes with one identity are told from one that was started again.
+    /// A random number of this run of the process. It separates two processes with one identity from one process that restarted.
     pub run: u64,
-    /// Where nodes reach it, as `host:port`.
+    /// Its addresses for other nodes, as `host:port`.
     pub for_nodes: Vec<String>,
-    /// Where clients reach it.
+    /// Its addresses for clients.
     pub for_clients: Vec<String>,
-    /// What it has.
+    /// Its stores.
     pub stores: Vec<StoreClaim>,
 }
 
-/// A node says that it has a store.
+/// A node's claim that it has a store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StoreClaim {
-    /// Which.
+    /// The store's number.
     pub store: StoreId,
     /// `site/rack/host`.
     pub location: String,
-    /// What its administrator calls its kind.
+    /// Its class, as its administrator named it.
     pub class: Option<String>,
 }
 
-/// What a node asks its manager for, before the roles speak.
+/// A request of a node to its manager, before other messages.
 #[derive(Serialize, Deserialize)]
 pub enum Request {
-    /// To sign a new certificate: the bytes of [`link::NewKey::renewal`].
+    /// Sign a new certificate: the bytes of [`link::NewKey::renewal`].
     Renew(Vec<u8>),
-    /// To take note of its addresses and stores.
+    /// Record the node's addresses and stores.
     Register(Registration),
 }
 
@@ -51,32 +51,32 @@ pub enum Reply {
     Renewed(Vec<u8>),
     /// The node is registered.
     Registered,
-    /// The manager refuses; the reason.
+    /// The manager refuses, for this reason.
     Refused(String),
 }
 
-/// A manager was not asked, or did not do it.
+/// Why a request to a manager failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrationError {
-    /// It was not to be had. It may be at another time.
+    /// The manager did not answer. It may answer later.
     #[error("the manager, node {manager}, did not answer: {why}")]
     NotAnswered {
-        /// Which.
+        /// The manager.
         manager: NodeId,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It says no.
+    /// The manager refused.
     #[error("the manager, node {manager}, refuses: {reason}")]
     Refused {
-        /// Which.
+        /// The manager.
         manager: NodeId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Tells the manager `manager` what this node has. Waits for the answer: not for a reading thread.
+/// Registers this node with `manager` and waits for the answer. Do not call it on a reading thread.
 ///
 /// # Errors
 /// [`RegistrationError`]; [`RegistrationError::Refused`] says what is wrong with this node or its stores.
@@ -87,8 +87,8 @@ pub fn register(links: &Links, manager: NodeId, registration: &Registration) -> 
     }
 }
 
-/// Has the manager `manager` sign a new certificate: `request` is that of [`link::NewKey::renewal`], the answer is for [`link::Identity::renewed`].
-/// Waits for it: not for a reading thread.
+/// Has `manager` sign a new certificate, and waits for it. `request` comes from [`link::NewKey::renewal`]; the answer goes to
+/// [`link::Identity::renewed`]. Do not call it on a reading thread.
 ///
 /// # Errors
 /// [`RegistrationError`].
@@ -112,7 +112,7 @@ fn ask(links: &Links, manager: NodeId, request: &Request) -> Result<Reply, Regis
     let call = Call::new(Outgoing::new([&REGISTRATION[..], &request].concat()));
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     let then = move |answer: Result<Answer, link::CallError>| {
-        // Nobody waits any more: the answer is of no use.
+        // If the caller has stopped waiting, the answer is of no use.
         let _ = sender.send(answer);
     };
     links.request_then(manager, call, Room::Wait, then).map_err(|error| failed(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! A node's certificate is renewed before it ends: a thread looks once a minute, and asks when a third of the time is left.
+//! Renews a node's certificate before it expires. A thread checks once a minute, and renews when a third of the time is left.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use std::time::Duration;
 use link::{Credentials, Identity, NewKey};
 use types::Timestamp;
 
-/// How often it looks.
+/// How often it checks.
 pub const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// Has a request for a certificate signed, by a manager or by the authority that is here; in words why not.
+/// Has a certificate request signed, by a manager or by the local authority. Returns an error for people.
 pub type Sign = dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send;
 
-/// What a node renews, and how.
+/// A certificate to renew, and how.
 pub struct Renewing {
-    /// Who it is.
+    /// The node's identity.
     pub identity: Identity,
-    /// Where that is kept.
+    /// The file of the identity.
     pub path: PathBuf,
-    /// What its connections show.
+    /// The credentials that its connections use.
     pub credentials: Arc<Credentials>,
-    /// For how long certificates are made.
+    /// The lifetime of new certificates.
     pub validity: Duration,
     /// The time of day.
     pub clock: Box<dyn Fn() -> Timestamp + Send>,
-    /// Has a request signed.
+    /// Signs a request.
     pub sign: Box<Sign>,
 }
 
@@ -38,10 +38,10 @@ impl std::fmt::Debug for Renewing {
 }
 
 impl Renewing {
-    /// Renews the certificate if it is time to. What was renewed is on the disk before it is used.
+    /// Renews the certificate if it is due. Returns whether it did. A new certificate is on disk before it is used.
     ///
     /// # Errors
-    /// In words, why it should have been and was not.
+    /// Why a due certificate was not renewed, for people.
     pub fn look(&mut self) -> Result<bool, String> {
         if !self.identity.wants_renewal((self.clock)(), self.validity) {
             return Ok(false);
@@ -57,10 +57,10 @@ impl Renewing {
         Ok(true)
     }
 
-    /// Looks from now on, at once and then again and again.
+    /// Starts a thread that checks at once and then once per `every`.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// When no thread can be started.
     pub fn start(mut self, every: Duration) -> std::io::Result<Renewal> {
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("renewal".into()).spawn(move || {
@@ -78,7 +78,7 @@ impl Renewing {
     }
 }
 
-/// The thread that looks; it ends with this value.
+/// The checking thread. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Renewal {
     stop: Option<Sender<()>>,

@@ -1,4 +1,4 @@
-//! Messages on their way to other nodes.
+//! Sends messages to other nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,22 +10,22 @@ use crate::bulk::BulkBytes;
 use crate::links::Links;
 use crate::message::Message;
 
-/// Hands messages to connections. It never waits.
+/// Passes messages to connections. It never waits.
 pub struct Sending {
     /// The connections.
     pub links: Arc<Links>,
-    /// It was said that a message is too long.
+    /// Whether an oversized message was already logged.
     has_complained: AtomicBool,
 }
 
 impl Sending {
-    /// Over these connections.
+    /// Sends over these connections.
     #[must_use]
     pub fn new(links: &Arc<Links>) -> Self {
         Self { links: Arc::clone(links), has_complained: AtomicBool::new(false) }
     }
 
-    /// Whether it was handed to a connection, with `bulk` behind it. Whether it arrives nobody knows.
+    /// Sends a message, with `bulk` behind it. Returns whether a connection accepted it. Nobody reports whether it arrives.
     pub fn tell(&self, to: NodeId, message: &Message, bulk: Option<Arc<BulkBytes>>) -> bool {
         let bytes = match link::encode(message) {
             Ok(bytes) => bytes,
@@ -45,7 +45,7 @@ impl Sending {
         sent.is_ok()
     }
 
-    /// That is a mistake of this program and no trouble of the network: the same comes again and again, and once is enough to say so.
+    /// An oversized message is a bug in this program, not a network problem. It would repeat, so it is logged once.
     fn complain(&self, to: NodeId, error: &MessageError) {
         if self.has_complained.swap(true, Ordering::Relaxed) {
             tracing::debug!(node = %to, %error, "a message cannot be sent");

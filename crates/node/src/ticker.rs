@@ -1,4 +1,4 @@
-//! A thread that does something some times a second until it is stopped.
+//! A thread that runs a task several times a second until it is stopped.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,17 +11,17 @@ use types::Timestamp;
 /// How often.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// The thread. Stopped when dropped.
+/// The thread. Dropping it stops it.
 pub struct Ticker {
     shared: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Ticker {
-    /// Does `each` every [`TICK`], in a thread of this name.
+    /// Calls `each` once per [`TICK`], in a thread of this name.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// When no thread can be started.
     pub fn start(name: &str, mut each: impl FnMut() + Send + 'static) -> std::io::Result<Self> {
         let shared = Arc::new((Mutex::new(false), Condvar::new()));
         let inner = Arc::clone(&shared);

@@ -1,4 +1,4 @@
-//! Connections between nodes come about, are lost, and come back: over real sockets.
+//! Connections between nodes start, are lost, and come back, over real sockets.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use tempfile::TempDir;
 use types::{ClusterId, NodeId, Timestamp};
 
-/// Long enough for a busy machine, short enough for somebody who waits for a failing test.
+/// Long enough for a busy machine, short enough for a person who waits for a failing test.
 const SOON: Duration = Duration::from_secs(20);
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -51,7 +51,7 @@ impl Cluster {
     }
 }
 
-/// What a node was told, in words.
+/// The events that a node's receiver saw, in words.
 #[derive(Default)]
 struct Story {
     lines: Mutex<Vec<String>>,
@@ -82,7 +82,7 @@ impl Story {
         self.wait(&what, |lines| lines.iter().filter(|seen| *seen == line).count() >= times);
     }
 
-    /// Of one node: connected, what it sends, ended, connected again, and so on.
+    /// The story of one node alternates: connected, messages, ended, connected again.
     fn assert_in_order(&self, of: u64) {
         let mut is_connected = false;
         for line in self.lines() {
@@ -132,7 +132,7 @@ struct Node {
 
 impl Node {
     fn start(us: LocalNode, address: SocketAddr) -> Self {
-        // A connection's thread that is about to end may have the socket still.
+        // The ending thread of a connection may still have the socket.
         let until = Instant::now() + SOON;
         let listener = loop {
             match Listener::bind(address) {
@@ -173,7 +173,7 @@ impl Drop for Node {
 }
 
 #[test]
-fn what_one_thread_tells_arrives_in_its_order() {
+fn messages_of_one_thread_arrive_in_order() {
     let cluster = Cluster::new();
     let (manager, disk) = (cluster.node(1, Roles::MANAGER), cluster.node(2, Roles::DISK));
     assert!(matches!(disk.tell(1, "too early"), Err(NotSent::NotConnected(NodeId(1)))));
@@ -205,7 +205,7 @@ fn a_request_is_answered_with_its_bulk() {
 }
 
 #[test]
-fn a_node_that_comes_back_is_connected_again_and_that_is_told() {
+fn a_returning_node_is_reconnected_and_the_receiver_is_told() {
     let cluster = Cluster::new();
     let (mut manager, disk) = (cluster.node(1, Roles::MANAGER), cluster.node(2, Roles::DISK));
     disk.keep(&manager);
@@ -222,7 +222,7 @@ fn a_node_that_comes_back_is_connected_again_and_that_is_told() {
 }
 
 #[test]
-fn who_is_not_there_yet_is_tried_until_it_is() {
+fn an_absent_node_is_dialed_until_it_appears() {
     let cluster = Cluster::new();
     let disk = cluster.node(2, Roles::DISK);
     let free = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap().address();
@@ -236,7 +236,7 @@ fn who_is_not_there_yet_is_tried_until_it_is() {
 }
 
 #[test]
-fn of_two_that_dial_each_other_at_once_one_connection_stays() {
+fn when_two_nodes_dial_each_other_one_connection_stays() {
     let cluster = Cluster::new();
     for _ in 0..20 {
         let (low, high) = (cluster.node(3, Roles::DISK), cluster.node(8, Roles::DISK));
@@ -246,7 +246,7 @@ fn of_two_that_dial_each_other_at_once_one_connection_stays() {
         });
         low.story.wait_for("8 connected", 1);
         high.story.wait_for("3 connected", 1);
-        // Told again and again, each is heard in the end, and then all the time.
+        // Messages are sent again and again. Each node receives one in the end, and from then on all.
         let until = Instant::now() + SOON;
         let mut steady = 0;
         while steady < 20 {
@@ -286,7 +286,7 @@ fn stray(us: &LocalNode, node: &Node) -> Result<Peer, LinkError> {
 }
 
 #[test]
-fn who_dials_again_has_lost_the_first_connection() {
+fn a_second_connection_from_the_same_node_replaces_the_first() {
     let cluster = Cluster::new();
     let (node, other) = (cluster.node(1, Roles::DISK), cluster.us(2, Roles::DISK));
     let first = stray(&other, &node).unwrap();
@@ -308,10 +308,10 @@ fn the_connection_that_the_lower_number_dialed_stays() {
     low.keep(&high);
     high.story.wait_for("1 connected", 1);
     low.story.wait_for("2 connected", 1);
-    // The higher one dials all the same: it is told why not.
+    // The node with the higher number dials all the same, and learns why it is refused.
     let refused = stray(&high.us, &low).unwrap_err();
     assert!(refused.to_string().contains("has a connection with node 2 already"), "{refused}");
-    // And the other way round: what the higher one has dialed gives way.
+    // The other way round: the connection that the higher node dialed gives way.
     let (low, high) = (cluster.node(1, Roles::DISK), cluster.node(2, Roles::DISK));
     high.keep(&low);
     high.story.wait_for("1 connected", 1);
@@ -322,7 +322,7 @@ fn the_connection_that_the_lower_number_dialed_stays() {
 }
 
 #[test]
-fn who_is_forgotten_is_left_alone() {
+fn a_forgotten_node_is_no_longer_dialed() {
     let cluster = Cluster::new();
     let (one, two) = (cluster.node(1, Roles::DISK), cluster.node(2, Roles::DISK));
     one.keep(&two);
@@ -338,14 +338,14 @@ fn who_is_forgotten_is_left_alone() {
 }
 
 #[test]
-fn who_is_forgotten_while_a_connection_comes_about_is_left_alone_as_well() {
+fn a_node_forgotten_during_a_dial_is_not_connected() {
     let cluster = Cluster::new();
     let (one, two) = (cluster.node(1, Roles::DISK), cluster.node(2, Roles::DISK));
     for pause in 0..300 {
         one.keep(&two);
         std::thread::sleep(Duration::from_micros(pause * 10));
         one.links.forget(NodeId(2));
-        // What was on its way has come about by now, or does not.
+        // A dial in progress has succeeded by now, or will not.
         std::thread::sleep(Duration::from_millis(4));
         let until = Instant::now() + SOON;
         while !one.links.connected().is_empty() || !two.links.connected().is_empty() {
@@ -356,17 +356,17 @@ fn who_is_forgotten_while_a_connection_comes_about_is_left_alone_as_well() {
 }
 
 #[test]
-fn strangers_and_the_unwanted_stay_out() {
+fn unknown_and_refused_nodes_are_not_admitted() {
     let (cluster, other) = (Cluster::new(), Cluster::new());
     let (one, two) = (cluster.node(1, Roles::MANAGER), cluster.node(2, Roles::DISK));
     *one.story.unwanted.lock() = Some(NodeId(2));
     let refused = stray(&two.us, &one).unwrap_err();
     assert!(refused.to_string().contains("node 2 was removed"), "{refused}");
-    // Of another cluster's authority, though the cluster's number is the same.
+    // From another cluster's authority, though the cluster's number is the same.
     assert!(stray(&other.us(3, Roles::DISK), &one).is_err());
-    // Another node than was expected at this address.
+    // An unexpected node answers at this address.
     two.links.keep(NodeId(7), &one.address.to_string());
-    // Its own identity, on a second machine.
+    // The node's own identity, on a second machine.
     let twin = stray(&one.us, &one).unwrap_err();
     assert!(twin.to_string().contains("this is node 1, too"), "{twin}");
     std::thread::sleep(Duration::from_millis(300));

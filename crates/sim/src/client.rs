@@ -1,5 +1,5 @@
-//! A client that behaves as ours does: a window of writes, all of which are sent again until they are acknowledged; back to the manager when a server
-//! does not answer or refuses.
+//! A client that behaves like weir's own. It keeps a window of writes and repeats all of them until they are acknowledged. If a server does not
+//! answer or refuses, it returns to the manager.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::manager::{Env, server_of};
 use crate::message::{Addr, Bytes, Capability, Message, Number, Want};
 use crate::model::{FileStage, Glimpse, Model, bytes};
 
-/// A request that is not answered in that time is taken for lost.
+/// A request without an answer counts as lost after this time.
 const PATIENCE: Duration = Duration::from_secs(3);
 const WINDOW: usize = 3;
 
@@ -28,17 +28,17 @@ enum State {
 struct Writing {
     file: usize,
     step: Step,
-    /// Where it writes, once it is attached.
+    /// The replica that it writes to, once it is attached.
     at: Option<(StoreId, ReplicaId, Epoch)>,
-    /// Where it was last: that server notices the end of its process.
+    /// The replica that it wrote to last: that server notices the end of the client's process.
     was_at: Option<(StoreId, ReplicaId, Epoch)>,
-    /// What is to be written still, with the number in the model once it was sent.
+    /// The remaining writes. Each has its number in the model once it was sent.
     left: VecDeque<(Bytes, Option<usize>)>,
-    /// Of these from the first on, those that are under way: the requests' numbers.
+    /// The request numbers of the first of these writes, which are in progress.
     sent: VecDeque<Number>,
     sync: bool,
     tried: Vec<StoreId>,
-    /// The file was opened: from now on it is opened for update.
+    /// The file was opened once: from now on the client opens it for update.
     is_there: bool,
     is_first_try: bool,
 }
@@ -61,13 +61,13 @@ struct Reading {
     server: Option<StoreId>,
     tried: Vec<StoreId>,
     attempts: u32,
-    /// As somebody who has opened a file and reads it again and again.
+    /// The capability of a client that has opened a file and reads it again and again.
     held: Option<Capability>,
-    /// When it does that next.
+    /// The time of its next read.
     next: Option<Time>,
 }
 
-/// What an answer says is done.
+/// What an answer confirms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Promise {
     /// A write, by its number in the model.
@@ -101,7 +101,7 @@ impl Client {
         matches!(self.state, State::Idle { .. } | State::Read(_))
     }
 
-    /// What it waits for: for the story of a run that does not come to its end.
+    /// What the client waits for, to explain a run that does not end.
     pub(crate) fn describe(&self, model: &Model) -> String {
         match &self.state {
             State::Idle { .. } => "nothing".to_owned(),
@@ -113,7 +113,7 @@ impl Client {
         }
     }
 
-    /// What it is told by a good answer to the request of this number; `None`: it does not wait for that any more, or it is told nothing that lasts.
+    /// What a success confirms for the request of this number. `None` if the client no longer waits for it, or the success confirms nothing lasting.
     pub(crate) fn promised(&self, answered: Number) -> Option<Promise> {
         match &self.state {
             State::Remove { file, number, .. } if *number == answered => Some(Promise::Removed { file: *file }),
@@ -162,7 +162,7 @@ impl Client {
                     self.remove(file, model, env);
                 }
             }
-            // Sometimes its process ends, and another one knows nothing of what it did.
+            // Sometimes the client's process ends, and its successor knows nothing of its work.
             State::Write(_) if !is_calm && env.rng.random_ratio(1, 3000) => self.vanish(model, env),
             State::Write(writing) => match writing.step {
                 Step::Wait { until } if now >= until => self.open(model, env),
@@ -228,7 +228,7 @@ impl Client {
         let mut end = if is_update { 0 } else { u64::MAX };
         for _ in 0..count {
             let len = [1, 700, 4096, 9000][env.rng.random_range(0..4)];
-            // Mostly on and on, sometimes over what was there, sometimes with a gap.
+            // Mostly the next bytes, sometimes bytes that exist, sometimes after a gap.
             let offset = match (end, env.rng.random_range(0..6)) {
                 (u64::MAX, _) => 0,
                 (end, 0) => env.rng.random_range(0..=end),
@@ -258,7 +258,7 @@ impl Client {
         let number = self.number();
         let State::Write(writing) = &mut self.state else { return };
         let path = model.files[writing.file].path.clone();
-        // It is not known whether the opening came to anything: the own unfinished file may be begun again.
+        // The client does not know whether the open succeeded, so it may start its own unfinished file again.
         let want = if writing.is_there { Want::Update } else { Want::New { restarted: !writing.is_first_try } };
         writing.is_first_try = false;
         (writing.at, writing.step) = (None, Step::Open { number, since: env.now });
@@ -296,7 +296,7 @@ impl Client {
         env.send(Addr::Manager, Message::Open { number, path, want: Want::Read, tried });
     }
 
-    /// Reads again by what it was given before.
+    /// Reads again with the capability that it already has.
     fn read_on(&mut self, model: &Model, is_calm: bool, env: &mut Env<'_>) {
         let number = self.number();
         let State::Read(reading) = &mut self.state else { return };
@@ -385,12 +385,12 @@ impl Client {
                 writing.step = Step::Attach { number, since: env.now };
                 env.send(server_of(capability.grant.store), Message::Attach { number, capability });
             }
-            // Nobody is there who could go on, or can be begun with.
+            // No server can continue the file, or accept a new one.
             Err(ErrorCode::Overloaded | ErrorCode::Unavailable) => {
                 let until = env.now + Duration::from_millis(300 + env.rng.random_range(0..300));
                 writing.step = Step::Wait { until };
             }
-            // Nothing was acknowledged: it begins again, as a copy does.
+            // Nothing was acknowledged, so the client starts the file again, as a copy does.
             Err(ErrorCode::Interrupted) if model.is_untouched(writing.file) => {
                 writing.is_there = false;
                 writing.step = Step::Wait { until: env.now + Duration::from_millis(300) };
@@ -417,7 +417,7 @@ impl Client {
             return;
         }
         if result.is_err() {
-            // The manager knows who goes on. A server that says no is not worse than another.
+            // The manager knows the present primary. A server that refuses is no worse than another.
             let until = env.now + Duration::from_millis(100);
             let store = writing.at.take().map(|(store, _, _)| store);
             writing.step = Step::Wait { until };
@@ -483,7 +483,7 @@ impl Client {
     }
 }
 
-/// One of so many, mostly one of the last.
+/// Picks one of `count`, mostly one of the last.
 fn lately(count: usize, env: &mut Env<'_>) -> usize {
     if env.rng.random_ratio(1, 4) {
         return env.rng.random_range(0..count);

@@ -1,4 +1,4 @@
-//! What is to happen, in the order of time; of one moment in the order in which it was planned.
+//! The planned events in the order of time. Events at the same moment keep the order in which they were planned.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use crate::message::{Addr, Message};
 
-/// What a message is sent on: the runs of both processes, and which of the connections between them.
+/// Identifies the connection of a message: the runs of both processes, and the number of the connection between them.
 pub(crate) type Connection = (u64, u64, u64);
 
-/// Something happens.
+/// An event.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A message arrives, if its connection is still the one that it was sent on.
+    /// A message arrives, if its connection is still the one on which it was sent.
     Deliver { from: Addr, to: Addr, connection: Connection, message: Message },
-    /// A node looks at its clock; of this run of its process.
+    /// A node does its periodic work, if this run of its process is still the present one.
     Tick { at: Addr, run: u64 },
-    /// A thread of a server does this job.
+    /// A thread of a server runs this job.
     Job { server: usize, run: u64, job: u64 },
-    /// Something goes wrong.
+    /// A fault happens.
     Fault(Fault),
-    /// Something is mended.
+    /// A fault is repaired.
     Mend(Mend),
-    /// All is to be mended, and nothing new is begun.
+    /// All faults are repaired, and clients start nothing new.
     Calm,
-    /// The end.
+    /// The simulation ends.
     End,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Fault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mend {
     Start(Addr),
-    /// Its process is ended and begins anew.
+    /// A process ends and restarts.
     Renew(Addr),
     Path(Addr, Addr),
 }

@@ -1,22 +1,23 @@
-//! A cluster in one thread: the real decisions, namespace and store, on simulated disks, network and clocks. One number decides everything that happens,
-//! so whatever is found happens again.
+//! A cluster in one thread: the real decisions, namespace and store, on simulated disks, network and clocks. One number decides everything that
+//! happens, so every finding can be repeated.
 //!
-//! Real are the manager and the disk server, each with its machines, the namespace's operations on the real index and journal, and the store. A disk
-//! server's jobs run one after another, in an order that the seed decides. Simulated are:
+//! The manager and the disk server are real: their state machines, the namespace's operations on the real index and journal, and the store. A disk
+//! server's jobs run one after another, in an order that the seed decides. These are simulated:
 //!
 //! - time: each node's clock runs at its own rate;
-//! - messages: late, twice, lost with their connection, one way only;
-//! - disks: what was not synced is lost, torn or kept;
-//! - ends of processes and machines.
+//! - messages: they come late or twice, are lost with their connection, or pass one way only;
+//! - disks: unsynced bytes are lost, torn or kept;
+//! - the ends of processes and machines.
 //!
-//! It does not cover sockets, threads that run at the same time, `O_DIRECT` or the engine's own files; other tests do (`docs/explanation/tests.md`).
+//! The simulation does not cover sockets, threads that run at the same time, `O_DIRECT` or the engine's own files. Other tests do
+//! (`docs/explanation/tests.md`).
 //!
 //! # What is checked
 //!
-//! - After each event: who answers for what, and whether everything is there that somebody was told is there, or counts on.
-//! - At each read: what the reader sees.
-//! - When everything is repaired: all clients have come to their end; each closed file is whole on each store that is said to hold it; what is kept for a
-//!   client that is gone is what it wrote; what was removed is deleted everywhere; the namespace finds no fault with itself.
+//! - After each event: which stores answer for which replicas. Also whether all data exists that a client was told of, or that a node relies on.
+//! - At each read: the bytes that the reader sees.
+//! - After all repairs: every client has finished. Each closed file is complete on each of its holders. The bytes kept for a vanished client are
+//!   those that it wrote. Removed files are deleted everywhere. The namespace passes its own check.
 //!
 //! `weir-sim --seed N --tell` prints the story of a seed. A violation prints the command that repeats the run.
 

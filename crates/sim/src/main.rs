@@ -1,4 +1,4 @@
-//! `weir-sim`: simulations by seed, until one finds something.
+//! `weir-sim`: simulations by seed, until one finds a violation.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program's own words
 
@@ -38,7 +38,7 @@ struct Arguments {
     plant: Option<Bug>,
 }
 
-/// A name of one of these.
+/// Finds the entry with this name.
 fn one_of<T: Copy>(all: &[(T, &'static str)], said: &str) -> Result<T, String> {
     let names: Vec<&str> = all.iter().map(|(_, name)| *name).collect();
     let found = all.iter().find(|(_, name)| *name == said).map(|(one, _)| *one);

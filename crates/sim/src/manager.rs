@@ -1,4 +1,4 @@
-//! The manager: the real one, on a disk of its own, with a clock, randomness and ways to servers that are simulated.
+//! The real manager on a disk of its own. Its clock, randomness and connections are simulated.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,11 +29,11 @@ use types::{
 use crate::message::{Addr, Capability, Message, Number, Want};
 use crate::settings::{Bug, Counts, Settings};
 
-/// What a node is handed, and what it gives.
+/// What a node gets from the simulation, and what it returns.
 pub(crate) struct Env<'a> {
-    /// By its own clock.
+    /// The time by the node's own clock.
     pub(crate) now: Time,
-    /// The time of day, for the manager: nobody else has one.
+    /// The time of day. Only the manager uses it.
     pub(crate) wall: Timestamp,
     pub(crate) out: &'a mut Vec<(Addr, Message)>,
     pub(crate) counts: &'a mut Counts,
@@ -46,7 +46,7 @@ impl Env<'_> {
     }
 }
 
-/// A store has its server's index and one for its number, and the node of it the next, since the first is the manager's.
+/// A server's store has the server's index plus one as its number. Its node has the next number, since the first node is the manager.
 pub(crate) fn store_of(server: usize) -> StoreId {
     StoreId(server as u64 + 1)
 }
@@ -63,12 +63,12 @@ pub(crate) fn server_of_node(node: NodeId) -> Addr {
     Addr::Server(usize::try_from(node.0 - 2).unwrap_or(0))
 }
 
-/// Where clients reach a store's server.
+/// The address of a store's server for clients.
 fn host_of(store: StoreId) -> String {
     format!("10.0.0.{}", store.0)
 }
 
-/// Quick, as everything is small here.
+/// Fast, as all files are small here.
 const COPIES: CopyRate = CopyRate {
     bytes_per_second: 4 << 20,
     at_once: 4,
@@ -76,21 +76,21 @@ const COPIES: CopyRate = CopyRate {
     rest: Duration::from_secs(2),
     look_every: Duration::from_secs(2),
 };
-/// Longer than somebody may be cut off while somebody else begins anew.
+/// Longer than a node may be cut off while another one restarts.
 const GRACE: Duration = Duration::from_secs(45);
 
-/// What the real manager is handed from outside.
+/// What the real manager gets from the simulation.
 struct Outside {
     now: Time,
     wall: Timestamp,
     rng: SmallRng,
-    /// What it tells its servers.
+    /// Messages to its servers.
     told: Vec<(NodeId, FromManager)>,
-    /// What became of opens.
+    /// Results of opens.
     opened: Vec<Opened>,
 }
 
-/// What became of one, for its client.
+/// The result of an open, for its client.
 struct Opened {
     client: usize,
     number: Number,
@@ -122,7 +122,7 @@ impl manager::World for World {
         Some(lock(&self.0).rng.random())
     }
 
-    /// It knows what it was told.
+    /// The manager notices a lost connection only when it is told.
     fn is_up(&self, _node: NodeId) -> bool {
         true
     }
@@ -132,11 +132,11 @@ impl manager::World for World {
         true
     }
 
-    /// Nobody is removed here.
+    /// No node is removed here.
     fn cut(&self, _node: NodeId, _why: &str) {}
 }
 
-/// What an administrator says of a store.
+/// An administrator's decision about a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Decision {
     Drain,
@@ -151,19 +151,19 @@ pub(crate) struct Manager {
     index: Arc<LoggedIndex>,
     roles: Arc<manager::Manager>,
     outside: Arc<Mutex<Outside>>,
-    /// What clients show was made with these.
+    /// The keys of the capabilities that clients show.
     keys: BTreeMap<NodeId, CapabilityKeys>,
     boot_generations: BTreeMap<NodeId, BootGeneration>,
-    /// Who led a replica last, as far as this run knows.
+    /// The last primary of each replica, as far as this run knows.
     leads: BTreeMap<ReplicaId, StoreId>,
     ticks: u64,
-    /// What servers are told that leases are.
+    /// The lease terms for servers.
     terms: LeaseTerms,
     planted: Option<Bug>,
 }
 
 impl Manager {
-    /// Begins, on a disk that a manager may have been on before.
+    /// Starts on a disk, which an earlier manager may have used.
     pub(crate) fn start(
         disk: &SimDisk,
         (now, wall, seed): (Time, Timestamp, u64),
@@ -209,7 +209,7 @@ impl Manager {
     pub(crate) fn tick(&mut self, env: &mut Env<'_>) {
         self.ticks += 1;
         if self.ticks.is_multiple_of(50) {
-            // What has piled up is swept; a disk error is told by the next change.
+            // Sweep what has piled up. The next change reports a disk error.
             let _ = self.index.sweep_now().and_then(|_| self.index.checkpoint_now());
         }
         self.enter(env);
@@ -217,7 +217,7 @@ impl Manager {
         self.leave(env);
     }
 
-    /// An administrator decides about a store.
+    /// Carries out an administrator's decision about a store.
     pub(crate) fn decide(&mut self, store: StoreId, decision: Decision, env: &mut Env<'_>) -> bool {
         self.enter(env);
         let is_done = match decision {
@@ -232,7 +232,7 @@ impl Manager {
         is_done
     }
 
-    /// Whether nothing is on this store alone that anybody knows of.
+    /// Whether no known object is on this store alone.
     fn is_dispensable(&self, store: StoreId) -> Result<bool, NsError> {
         self.ns.read(|read| {
             for writer in namespace::writers(read, None, usize::MAX)? {
@@ -252,7 +252,7 @@ impl Manager {
         })
     }
 
-    /// For the story of a run that does not come to its end: why nobody leaves a group.
+    /// Why no store leaves a group, to explain a run that does not end.
     pub(crate) fn what_needs(&self, group: GroupId) -> String {
         let found = self.ns.read(|read| {
             let members = namespace::group(read, group)?.map(|group| group.members);
@@ -270,7 +270,7 @@ impl Manager {
         found.unwrap_or_else(|error| error.to_string())
     }
 
-    /// For the checks: how far its log goes.
+    /// The end of its journal, for the checks.
     pub(crate) fn written(&self) -> Seq {
         self.index.journal().appended()
     }
@@ -319,7 +319,7 @@ impl Manager {
             Want::New { restarted } => (How::NewOnly, *restarted),
             Want::Update => (How::Update, false),
         };
-        // Each is a principal of its own, on whose behalf the administrator asks.
+        // Each client is a principal of its own. The administrator asks on its behalf.
         let pid = u32::try_from(client).unwrap_or(0) + 1;
         let own = ClientIdentity { principal: PrincipalId(pid), user: "sim".into(), pid, host: "here".into() };
         if how == How::Update {
@@ -333,13 +333,13 @@ impl Manager {
         });
     }
 
-    /// The real one begins to do something.
+    /// Prepares a call into the real manager.
     fn enter(&self, env: &Env<'_>) {
         let mut outside = lock(&self.outside);
         (outside.now, outside.wall) = (env.now, env.wall);
     }
 
-    /// What it has said goes out.
+    /// Sends the messages that the manager has produced.
     fn leave(&mut self, env: &mut Env<'_>) {
         if self.planted == Some(Bug::FenceNotAwaited) {
             self.answer_fences();
@@ -369,9 +369,9 @@ impl Manager {
         for Opened { client, number, path, result } in opened {
             let result = match result.map(|redirect| self.read(redirect, path, env)) {
                 Ok(Some(capability)) => Ok(capability),
-                // Nobody can use it: the client asks again.
+                // No client can use it, so the client asks again.
                 Ok(None) => Err(ErrorCode::Overloaded),
-                // Nobody knows what became of it.
+                // The outcome is unknown.
                 Err(OpeningError::Names(NsError::Kv(_))) => continue,
                 Err(error) => Err(error.code()),
             };
@@ -379,7 +379,7 @@ impl Manager {
         }
     }
 
-    /// A bug on purpose: whoever is told a fence has said already that it keeps it.
+    /// A planted bug: the manager assumes that every fence is confirmed as soon as it is sent.
     fn answer_fences(&self) {
         let fences: Vec<_> = lock(&self.outside)
             .told
@@ -397,7 +397,7 @@ impl Manager {
         }
     }
 
-    /// What a redirect allows: clients here look into it to know whom they are sent to.
+    /// Decodes a redirect. Clients here look into the capability to learn which server they are sent to.
     fn read(&mut self, redirect: Redirect, path: NsPath, env: &mut Env<'_>) -> Option<Capability> {
         let keys = self.keys.get(&redirect.node)?;
         let server = redirect.node;
@@ -412,7 +412,7 @@ impl Manager {
     }
 }
 
-/// Makes the cluster what it is to be; what is there already stays.
+/// Founds the cluster. Keeps what exists already.
 fn found(ns: &Namespace, settings: &Settings) -> Result<(), NsError> {
     change(ns, FoundCluster { roles: 1, name: "manager".into(), key: [0; 32] })?;
     for store in (0..settings.servers).map(store_of) {
@@ -456,7 +456,7 @@ fn count(message: &FromDisk, counts: &mut Counts) {
     }
 }
 
-/// What is told of a change; `None`: nobody knows what became of it.
+/// The answer to a change. `None` if the outcome is unknown.
 fn told(result: Result<(), NsError>) -> Option<Result<(), ErrorCode>> {
     match result {
         Ok(()) => Some(Ok(())),

@@ -1,4 +1,4 @@
-//! What nodes tell each other. In earnest these are frames; here they are plain data.
+//! The messages between nodes. Real nodes send frames; here they are plain data.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use cluster::server::Grant;
 use node::{BulkBytes, FromDisk, FromManager, PeerMessage};
 use types::{ErrorCode, NsPath, ReplicaId, StoreId};
 
-/// Who.
+/// The address of a participant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Addr {
     Manager,
@@ -18,26 +18,26 @@ pub(crate) enum Addr {
 /// The number of a client's request.
 pub(crate) type Number = u64;
 
-/// Bytes at a place.
+/// Bytes at an offset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Bytes {
     pub(crate) offset: u64,
     pub(crate) bytes: Arc<[u8]>,
 }
 
-/// What a manager gives a client to show to a server.
+/// A capability that a client got from the manager.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Capability {
-    /// What it shows.
+    /// The capability's text.
     pub(crate) sealed: String,
-    /// With which path.
+    /// The path to show with it.
     pub(crate) path: NsPath,
-    /// What stands in it.
+    /// The replica that it names.
     pub(crate) replica: ReplicaId,
     pub(crate) grant: Grant,
 }
 
-/// How a client wants a file.
+/// How a client wants to open a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Want {
     New { restarted: bool },
@@ -53,7 +53,7 @@ pub(crate) enum Message {
     Peer(PeerMessage, Option<Arc<BulkBytes>>),
     /// A disk server ends its connection with another one. It is said to the network alone.
     HangUp,
-    // Client and manager.
+    // Between client and manager.
     Open {
         number: Number,
         path: String,
@@ -72,7 +72,7 @@ pub(crate) enum Message {
         number: Number,
         result: Result<(), ErrorCode>,
     },
-    // Client and server.
+    // Between client and server.
     Attach {
         number: Number,
         capability: Capability,
@@ -93,7 +93,7 @@ pub(crate) enum Message {
         replica: ReplicaId,
         epoch: Epoch,
     },
-    /// The connection of a client that writes has ended.
+    /// The connection of a writing client has ended.
     Gone {
         replica: ReplicaId,
         epoch: Epoch,
@@ -113,8 +113,8 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// Whether the machines have to bear that it comes late or twice. What else nodes tell each other goes over a connection, which is made anew when
-    /// something is lost on it.
+    /// Whether the message is for the state machines, which must tolerate late and repeated messages. Other messages use a connection, which is made
+    /// again when a message on it is lost.
     pub(crate) fn is_of_machines(&self) -> bool {
         matches!(
             self,

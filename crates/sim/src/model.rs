@@ -1,4 +1,4 @@
-//! What clients were told, and so what has to be there.
+//! What clients were told, and therefore which bytes must exist.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,16 +9,16 @@ use types::{Adler32, Crc32c};
 use crate::message::Bytes;
 use crate::settings::Settings;
 
-/// Something that must not be.
+/// A violated rule.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Violation {
-    /// The run.
+    /// The settings of the run.
     pub settings: Settings,
-    /// When, in seconds of true time.
+    /// The time in seconds of true time.
     pub at_s: String,
-    /// With which event.
+    /// The number of the event.
     pub event: u64,
-    /// What.
+    /// The violated rule.
     pub what: String,
 }
 
@@ -29,18 +29,18 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Where a file is in its life, as its client knows it.
+/// The state of a file, as its client knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileStage {
-    /// Somebody writes it.
+    /// A client writes it.
     Making,
     /// Its close was acknowledged.
     Closed,
-    /// Its client has asked for its removal.
+    /// Its client has asked to remove it.
     Removed,
-    /// Its client was gone in the middle.
+    /// Its client vanished during the write.
     Vanished,
-    /// Its client was told that it may have lost something, or has no way to go on.
+    /// Its client was told that bytes may be lost, or cannot continue.
     RemovedAsLost,
 }
 
@@ -49,19 +49,19 @@ pub(crate) enum FileStage {
 pub(crate) struct File {
     pub(crate) path: String,
     pub(crate) stage: FileStage,
-    /// What was acknowledged.
+    /// The acknowledged bytes.
     acked: Vec<u8>,
-    /// All writes that were ever sent, in their order, and whether they were acknowledged.
+    /// All writes that were ever sent, in order, and whether each was acknowledged.
     sent: Vec<(Bytes, bool)>,
-    /// What no end of machines can undo, and from which write on there may be something over it.
+    /// The bytes that no crash can undo, and the first write that may cover them.
     synced: (Vec<u8>, usize),
-    /// It was whole once: gaps in it are zeros.
+    /// The file was closed once, so gaps in it are zeros.
     was_closed: bool,
-    /// How many things had gone wrong that can lose what is not durable, when its writing began.
+    /// The number of events that can lose unsynced bytes, when the write of this file began.
     pub(crate) losses_before: u64,
 }
 
-/// What a reader may see: from its beginning on.
+/// The bytes that a reader may see, as of the start of the read.
 #[derive(Clone, Debug)]
 pub(crate) struct Glimpse {
     file: usize,
@@ -69,12 +69,12 @@ pub(crate) struct Glimpse {
     synced: (Vec<u8>, usize),
     from: usize,
     was: FileStage,
-    /// It was whole once.
+    /// The file was closed once.
     was_closed: bool,
 }
 
 impl Glimpse {
-    /// So many bytes are shown at least. Of a new file in the making that is what no power failure can take back, as it grows.
+    /// The least number of bytes that the reader must see. For a file that was never closed, these are the synced bytes before the first gap.
     fn least(&self, of: &File) -> usize {
         match self.was {
             FileStage::Making | FileStage::Vanished if !self.was_closed => contiguous(&of.sent[..self.synced.1]),
@@ -84,7 +84,7 @@ impl Glimpse {
 }
 
 impl File {
-    /// Whether all of `there` was written by somebody, or is a gap, and all that was synced is among it.
+    /// Checks that each byte of `there` comes from a write or is a gap, and that all synced bytes are there.
     fn is_of_it(&self, there: &[u8], (synced, from): &(Vec<u8>, usize)) -> Result<(), String> {
         let is_one_of = |sent: &[(Bytes, bool)], at: usize, byte: u8| {
             sent.iter().any(|(bytes, _)| {
@@ -93,7 +93,7 @@ impl File {
                 location.and_then(|location| bytes.bytes.get(location)) == Some(&byte)
             })
         };
-        // A gap before what was written behind it reads as zeros.
+        // A gap before written bytes reads as zeros.
         let is_wrong = |at: usize, byte: u8| byte != 0 && !is_one_of(&self.sent, at, byte);
         if let Some(at) = there.iter().enumerate().position(|(at, byte)| is_wrong(at, *byte)) {
             return Err(format!("{}: byte {at} of what is there was written by nobody", self.path));
@@ -148,20 +148,20 @@ impl Model {
         self.files[file].acked.is_empty()
     }
 
-    /// A write is sent: its number.
+    /// Records a write and returns its number.
     pub(crate) fn send(&mut self, file: usize, bytes: &Bytes) -> usize {
         let sent = &mut self.files[file].sent;
         sent.push((bytes.clone(), false));
         sent.len() - 1
     }
 
-    /// Where a write was sent to.
+    /// The offset and length of a write.
     pub(crate) fn location(&self, file: usize, number: usize) -> (u64, usize) {
         let (bytes, _) = &self.files[file].sent[number];
         (bytes.offset, bytes.bytes.len())
     }
 
-    /// Whether what is there was written by this write, or by one that was sent after it.
+    /// Whether these bytes come from this write or a later one.
     pub(crate) fn is_written(&self, file: usize, number: usize, there: &[u8]) -> bool {
         let sent = &self.files[file].sent[number..];
         let Some(((bytes, _), later)) = sent.split_first() else { return false };
@@ -182,7 +182,7 @@ impl Model {
         put(&mut file.acked, bytes);
     }
 
-    /// A sync, or a close, was acknowledged; before it nothing but acknowledged writes was sent.
+    /// A sync or a close was acknowledged. All writes sent before it are acknowledged.
     pub(crate) fn sync(&mut self, file: usize) {
         let file = &mut self.files[file];
         file.synced = (file.acked.clone(), file.sent.len());
@@ -218,11 +218,11 @@ impl Model {
         Glimpse { file, acked, synced, from, was: of.stage, was_closed: of.was_closed }
     }
 
-    /// Compares what was read with what may be seen; `false`: there was nothing to compare.
+    /// Compares the bytes read with those that may be seen. Returns `false` if there was nothing to compare.
     pub(crate) fn compare(&mut self, glimpse: &Glimpse, read: &[u8]) -> bool {
         let file = &self.files[glimpse.file];
         let is_removed_as_lost = file.stage == FileStage::RemovedAsLost || glimpse.was == FileStage::RemovedAsLost;
-        // A power failure takes what was not durable from a file in the making; and of what was given up, stores with all of it may be gone.
+        // A power failure takes unsynced bytes from an open file. All stores with a file that is removed as lost may be gone.
         if is_removed_as_lost || glimpse.was == FileStage::Making && self.losses != file.losses_before {
             let synced = if is_removed_as_lost { &(Vec::new(), 0) } else { &glimpse.synced };
             if let Err(what) = file.is_of_it(read, synced) {
@@ -264,8 +264,8 @@ impl Model {
         self.files[file].stage = FileStage::Vanished;
     }
 
-    /// What is kept of a file whose client was gone: nothing that nobody wrote, all that was synced, and, unless a machine has begun anew, all that was
-    /// acknowledged before the first gap.
+    /// Checks the bytes kept of a file whose client vanished. All of them come from a write, and all synced bytes are among them. Unless a machine
+    /// has restarted, so are all acknowledged bytes before the first gap.
     pub(crate) fn kept(&self, file: usize, kept: &[u8]) -> Result<(), String> {
         let of = &self.files[file];
         of.is_of_it(kept, &of.synced)?;
@@ -276,7 +276,7 @@ impl Model {
         Ok(())
     }
 
-    /// What a closed file's length and checksum are.
+    /// The length and checksums of a closed file.
     pub(crate) fn whole(&self, file: usize) -> cluster::replication::ObjectDigest {
         let acked = &self.files[file].acked;
         cluster::replication::ObjectDigest {
@@ -291,7 +291,7 @@ impl Model {
     }
 }
 
-/// How far the acknowledged ones of some writes go without a gap.
+/// The length of the acknowledged writes up to the first gap.
 fn contiguous(sent: &[(Bytes, bool)]) -> usize {
     let mut acked: Vec<(usize, usize)> = sent
         .iter()
@@ -314,7 +314,7 @@ fn put(into: &mut Vec<u8>, bytes: &Bytes) {
     into[start..start + bytes.bytes.len()].copy_from_slice(&bytes.bytes);
 }
 
-/// Bytes that tell their place: of write `seed` at `offset`.
+/// Bytes that identify their position: of write `seed` at `offset`.
 pub(crate) fn bytes(seed: u64, offset: u64, len: usize) -> Bytes {
     let byte = |at: u64| {
         let mixed = (offset + at) ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);

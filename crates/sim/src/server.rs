@@ -1,4 +1,4 @@
-//! A disk server with one store: the real one, with a clock, connections, jobs and clients that are simulated.
+//! The real disk server with one store. Its clock, connections, jobs and clients are simulated.
 
 mod front;
 mod outside;
@@ -24,15 +24,15 @@ use crate::stored::Stored;
 use front::Held;
 use outside::{Outside, World, lock};
 
-/// So long those who write are remembered after they came, whatever becomes of them.
+/// How long a writer is remembered after it attached, whatever happens to it.
 const WRITERS_KEPT: Duration = Duration::from_secs(10);
 
-/// Something that a thread of a server is to do.
+/// A job for a thread of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Due {
-    /// Which.
+    /// The job's number.
     pub(crate) job: u64,
-    /// The client that asked for it: what one asks for is done in that order. `None`: it may be done at any time.
+    /// The client that asked for the job. Jobs of one client run in order. `None` for a job that may run at any time.
     pub(crate) client: Option<usize>,
 }
 
@@ -42,24 +42,24 @@ pub(crate) struct Server {
     shell: Arc<DiskServer>,
     outside: Arc<Mutex<Outside>>,
     last_session: SessionId,
-    /// What clients have asked for, and no thread has begun with.
+    /// Client requests that no thread has started.
     requests: BTreeMap<u64, (usize, Message)>,
-    /// Contents that clients write here, or wrote until lately.
+    /// Objects that clients write here, or have written recently.
     open: BTreeMap<ReplicaId, Arc<Placed>>,
-    /// What clients have open for reading.
+    /// The files that clients have open for reading.
     readers: BTreeMap<usize, Held>,
-    /// Writings whose clients are gone, and when they are ended.
+    /// Open writes of vanished clients, and when they end.
     gone: BTreeMap<ReplicaId, (Epoch, Time)>,
     /// Writers that were attached here, and when last.
     writers: BTreeMap<ReplicaId, (WriterToken, Time)>,
-    /// For the checks: replicas that were taken off the disk.
+    /// Replicas that were deleted from the disk, for the checks.
     pub(crate) emptied: Vec<ReplicaId>,
     planted: Option<Bug>,
     ticks: u64,
 }
 
 impl Server {
-    /// Begins, on a disk that it may have been on before.
+    /// Starts on a disk, which an earlier server may have used.
     pub(crate) fn start(
         index: usize,
         disk: &SimDisk,
@@ -68,7 +68,7 @@ impl Server {
         settings: &Settings,
     ) -> Result<Self, String> {
         let stored = Stored::open(disk).map_err(|error| format!("server {index} does not start: {error}"))?;
-        // Quick, as everything is small here.
+        // Fast, as all files are small here.
         let part = PartTerms {
             fetch: 16 << 10,
             fetch_patience: Duration::from_secs(2),
@@ -101,18 +101,18 @@ impl Server {
         })
     }
 
-    /// The session that it has, or had last.
+    /// Its present session, or its last one.
     pub(crate) fn last_session(&self) -> SessionId {
         self.last_session
     }
 
-    /// Begins to do something; `false`: whose disk could not sync says nothing more, until it begins anew.
+    /// Prepares a call. `false` if a sync of its disk has failed: then the server stays silent until it restarts.
     fn enter(&self, env: &Env<'_>) -> bool {
         lock(&self.outside).now = env.now;
         !self.has_failed()
     }
 
-    /// What it has said goes out.
+    /// Sends the messages that the server has produced.
     fn leave(&mut self, env: &mut Env<'_>) {
         let mut outside = lock(&self.outside);
         env.out.append(&mut outside.out);
@@ -127,7 +127,7 @@ impl Server {
         env.counts.differing += counted.differing;
         env.counts.interrupted += counted.ended;
         for (replica, result) in graces {
-            // What is busy is asked again: a close may be under way, or the same question.
+            // A busy server is asked again: a close, or the same request, may be in progress.
             if result != Err(ErrorCode::Busy) {
                 self.gone.remove(&replica);
             }
@@ -185,7 +185,7 @@ impl Server {
         }
     }
 
-    /// One with another disk server is up.
+    /// A connection with another disk server is up.
     pub(crate) fn node_connected(&mut self, other: usize, env: &mut Env<'_>) {
         if self.enter(env) {
             self.shell.node_connected(node_of(store_of(other)));
@@ -193,7 +193,7 @@ impl Server {
         }
     }
 
-    /// Whether it lets another disk server in.
+    /// Whether it admits another disk server.
     pub(crate) fn knows(&self, other: usize) -> bool {
         !self.has_failed() && self.shell.knows(node_of(store_of(other)))
     }
@@ -227,12 +227,12 @@ impl Server {
         self.shell.receive(message);
     }
 
-    /// What its threads are to do since it was asked last.
+    /// The jobs that were added since the last call.
     pub(crate) fn take_due(&mut self) -> Vec<Due> {
         std::mem::take(&mut lock(&self.outside).due)
     }
 
-    /// A thread does what it was given.
+    /// A thread runs a job.
     pub(crate) fn work(&mut self, job: u64, env: &mut Env<'_>) {
         if !self.enter(env) {
             return;
@@ -249,7 +249,7 @@ impl Server {
     }
 }
 
-/// What the checks look at.
+/// State for the checks.
 impl Server {
     fn at(&self, now: Time) -> &DiskServer {
         lock(&self.outside).now = now;
@@ -260,52 +260,52 @@ impl Server {
         self.at(now).view_now()
     }
 
-    /// Whether its disk could not sync.
+    /// Whether a sync of its disk has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.stored.has_failed()
     }
 
-    /// Pieces that it may be the primary of, and the writers that it was told then.
+    /// Replicas whose primary it may be, with the open writes for which it became primary.
     pub(crate) fn led(&self) -> impl Iterator<Item = (ReplicaId, WriterToken)> {
         self.writers.iter().map(|(replica, (writer, _))| (*replica, *writer))
     }
 
-    /// The writer that it was told with this epoch.
+    /// The open write with this epoch.
     pub(crate) fn token(&self, replica: ReplicaId, epoch: Epoch) -> Option<WriterToken> {
         self.writers.get(&replica).map(|(writer, _)| *writer).filter(|writer| writer.epoch == epoch.0)
     }
 
-    /// With which epoch it answers as the primary of a replica; `None`: it does not.
+    /// The epoch with which it answers as a replica's primary, if it does.
     pub(crate) fn answers(&self, replica: ReplicaId, now: Time) -> Option<Epoch> {
         self.at(now).answers(store_of(self.index), replica)
     }
 
-    /// Whether it has all of a replica, and nothing is written to it.
+    /// Whether it has the complete replica, and nobody writes to it.
     pub(crate) fn is_whole(&self, replica: ReplicaId) -> bool {
         matches!(self.stored.whole(replica), Ok(Some(_)))
     }
 
-    /// What it shows to somebody who was given this.
+    /// What a reader with this grant may see.
     pub(crate) fn may_read(&self, replica: ReplicaId, grant: &Grant, now: Time) -> Result<ReadView, ErrorCode> {
         self.at(now).may_read(store_of(self.index), replica, grant)
     }
 
-    /// So much of what was written of a replica.
+    /// A part of a replica's written bytes.
     pub(crate) fn written(&self, replica: ReplicaId, offset: u64, len: usize) -> Result<Vec<u8>, ErrorCode> {
         self.stored.written(replica, offset, len)
     }
 
-    /// Whether it keeps a content at rest.
+    /// Checks that it keeps an object at rest.
     pub(crate) fn keeps(&self, replica: ReplicaId, at_rest: &AtRest) -> Result<(), String> {
         self.stored.keeps(replica, at_rest)
     }
 
-    /// Whether the replica is whole, with this content.
+    /// Checks that the replica is complete and has this digest.
     pub(crate) fn holds(&self, replica: ReplicaId, whole: ObjectDigest) -> Result<(), String> {
         self.stored.holds(replica, whole).map_err(|what| format!("server {} has {what}", self.index))
     }
 
-    /// All replicas that there are.
+    /// All its replicas.
     pub(crate) fn replicas(&self) -> Result<Vec<ReplicaId>, String> {
         self.stored.all()
     }
@@ -316,7 +316,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Its process ends: nothing that it was to do is done, and nobody is told anything.
+    /// The process ends: its jobs are not done, and it answers nobody.
     fn drop(&mut self) {
         self.shell.let_go();
         let mut outside = lock(&self.outside);

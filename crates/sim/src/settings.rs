@@ -1,4 +1,4 @@
-//! What is simulated, and what came of it.
+//! The settings of a simulation, and its result.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,29 +6,29 @@ use std::time::Duration;
 use cluster::LeaseTerms;
 use cluster::replication::Planted;
 
-/// How often things go wrong: means, in true time.
+/// How often faults happen: mean intervals in true time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Faults {
-    /// Between two ends of some server's process.
+    /// Between two ends of a server's process.
     pub server_every: Option<Duration>,
     /// Between two ends of the manager's process.
     pub manager_every: Option<Duration>,
-    /// Of these ends, how many in a hundred are of the whole machine: what was not synced is lost.
+    /// The percentage of these ends that hit the whole machine, so that unsynced bytes are lost.
     pub power_percent: u32,
-    /// Between two times that somebody cannot be reached by somebody.
+    /// Between two partitions between nodes.
     pub partition_every: Option<Duration>,
-    /// Messages in a thousand that come twice.
+    /// Messages in a thousand that arrive twice.
     pub repeats_permille: u32,
-    /// Messages in a thousand that come late.
+    /// Messages in a thousand that arrive late.
     pub late_permille: u32,
     /// Between two disk errors.
     pub disk_error_every: Option<Duration>,
-    /// Between two decisions of an administrator: to empty a store, to use it again, only to read from it, to give it up.
+    /// Between two decisions of an administrator: to drain a store, use it again, make it read-only, or remove it as lost.
     pub decision_every: Option<Duration>,
 }
 
 impl Faults {
-    /// Nothing goes wrong.
+    /// No faults.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Faults {
         }
     }
 
-    /// Everything does.
+    /// All faults.
     #[must_use]
     pub fn all() -> Self {
         Self {
@@ -64,22 +64,22 @@ impl Faults {
 pub enum Fault {
     /// Errors of a server's disk.
     Disk,
-    /// Power failures: processes end as by a kill.
+    /// Power failures. Without them a process ends only by a kill.
     Power,
     /// Ends of the manager.
     Manager,
     /// Ends of servers.
     Server,
-    /// Nodes that do not reach each other.
+    /// Nodes that cannot reach each other.
     Partition,
     /// Messages between nodes that come late or twice.
     Message,
-    /// What an administrator decides.
+    /// An administrator's decisions.
     Decision,
 }
 
 impl Fault {
-    /// All there are, and how the command line calls them.
+    /// All kinds, with their names on the command line.
     pub const ALL: [(Self, &str); 7] = [
         (Self::Disk, "disk"),
         (Self::Power, "power"),
@@ -90,7 +90,7 @@ impl Fault {
         (Self::Decision, "decision"),
     ];
 
-    /// It does not happen.
+    /// Turns this fault off.
     pub fn leave_out(self, faults: &mut Faults) {
         match self {
             Self::Disk => faults.disk_error_every = None,
@@ -104,21 +104,21 @@ impl Fault {
     }
 }
 
-/// What a simulation is about; the seed decides the rest.
+/// The subject of a simulation. The seed decides the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scenario {
-    /// Small, with all faults; the seed decides sizes, too.
+    /// Small, with all faults. The seed also decides sizes.
     Everything,
-    /// Nothing goes wrong, and a close waits for all copies.
+    /// No faults, and a close waits for all replicas.
     Quiet,
-    /// Servers that are cut off for long, readers that hold on to what they have opened, and nothing else.
+    /// Servers are cut off for long, and readers keep files open. No other faults.
     CutOff,
-    /// Managers that begin again and again, so that servers get other sessions, and messages that are on their way for long.
+    /// The manager restarts again and again, so that servers get new sessions. Messages are in transit for long.
     Sessions,
 }
 
 impl Scenario {
-    /// All there are, and how the command line calls them.
+    /// All scenarios, with their names on the command line.
     pub const ALL: [(Self, &str); 4] = [
         (Self::Everything, "everything"),
         (Self::Quiet, "quiet"),
@@ -127,25 +127,25 @@ impl Scenario {
     ];
 }
 
-/// A bug on purpose.
+/// A planted bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
-    /// One of the machines.
+    /// A bug of a state machine.
     Machine(Planted),
-    /// One of the disk server around them.
+    /// A bug of the disk server around the machines.
     Shell(disk_server::Planted),
-    /// A server says that it keeps a fence, and does not.
+    /// A server confirms a fence and does not keep it.
     FenceNotKept,
     /// A server that deletes a replica deletes another one with it.
     DeletesAnother,
-    /// The manager takes each fence for kept as soon as it has asked for it: somebody takes over, or is left out, before the other has stopped.
+    /// The manager takes each fence for confirmed as soon as it is sent. So a store takes over, or is left out, before the other store has stopped.
     FenceNotAwaited,
-    /// The manager takes a session for ended when half of its term is over.
+    /// The manager considers a session ended after half of its term.
     TermCutShort,
 }
 
 impl Bug {
-    /// All there are, and how the command line calls them.
+    /// All bugs, with their names on the command line.
     pub const ALL: [(Self, &str); 13] = [
         (Self::Machine(Planted::AnswerBeforeReplicas), "answer-before-replicas"),
         (Self::Machine(Planted::AnswerBeforeSync), "answer-before-sync"),
@@ -162,7 +162,7 @@ impl Bug {
         (Self::TermCutShort, "term-cut-short"),
     ];
 
-    /// What the machines are told of it.
+    /// The planted bug of the state machines.
     pub(crate) fn of_machine(self) -> Option<Planted> {
         match self {
             Self::Machine(planted) => Some(planted),
@@ -170,7 +170,7 @@ impl Bug {
         }
     }
 
-    /// What the disk server is told of it.
+    /// The planted bug of the disk server.
     pub(crate) fn of_shell(self) -> Option<disk_server::Planted> {
         match self {
             Self::Shell(planted) => Some(planted),
@@ -179,37 +179,37 @@ impl Bug {
     }
 }
 
-/// A simulation.
+/// The settings of a simulation.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
-    /// What it is about.
+    /// The scenario.
     pub scenario: Scenario,
-    /// Everything follows from it.
+    /// Decides everything that the settings leave open.
     pub seed: u64,
-    /// Disk servers, of one store each.
+    /// The number of disk servers. Each has one store.
     pub servers: usize,
-    /// Stores of each group.
+    /// The number of stores in each group.
     pub replicas: usize,
-    /// Copies that a close waits for.
+    /// The number of replicas that a close waits for.
     pub sync: usize,
-    /// Clients.
+    /// The number of clients.
     pub clients: usize,
-    /// How long it goes on before everything is mended.
+    /// How long the simulation runs before all faults are repaired.
     pub duration: Duration,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
-    /// What leases are.
+    /// The terms of leases.
     pub terms: LeaseTerms,
-    /// How wrong clocks really are, in millionths.
+    /// How far clocks deviate, in millionths.
     pub drift_ppm: u32,
-    /// A bug on purpose.
+    /// The planted bug.
     pub planted: Option<Bug>,
-    /// Prints what happens.
+    /// Whether to print the events.
     pub is_told: bool,
 }
 
 impl Settings {
-    /// As a scenario and a seed have it.
+    /// The settings of a scenario and a seed.
     #[must_use]
     pub fn new(scenario: Scenario, seed: u64) -> Self {
         let two = Self { scenario, replicas: 2, sync: 2, ..Self::everything(seed) };
@@ -233,7 +233,7 @@ impl Settings {
         }
     }
 
-    /// What is to be run, in the repository, for the same run; of settings that no command line can say, the nearest.
+    /// The command that repeats the run, in the repository. If the command line cannot express the settings, the nearest one.
     #[must_use]
     pub fn command(&self) -> String {
         let base = Self::new(self.scenario, self.seed);
@@ -261,7 +261,7 @@ impl Settings {
 
     fn everything(seed: u64) -> Self {
         let replicas = 1 + usize::try_from(seed % 3).unwrap_or(0);
-        // Where stores come and go there have to be others.
+        // When stores leave, others must be there.
         let (servers, decision_every) = if seed % 2 == 1 { (6, Some(Duration::from_secs(8))) } else { (4, None) };
         Self {
             scenario: Scenario::Everything,
@@ -280,54 +280,54 @@ impl Settings {
     }
 }
 
-/// What happened, to see that something did.
+/// Counts of what happened, to show that enough did.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Events in all.
+    /// All events.
     pub events: u64,
     /// Messages that arrived.
     pub delivered: u64,
-    /// Messages that did not.
+    /// Messages that were lost.
     pub lost: u64,
     /// Files that were closed.
     pub closed: u64,
     /// Writes that were acknowledged.
     pub writes: u64,
-    /// Reads whose content was compared.
+    /// Reads whose bytes were compared.
     pub reads: u64,
-    /// Times that a client came back to the manager for a file.
+    /// Times that a client returned to the manager for a file.
     pub reopened: u64,
     /// Times that another primary took over.
     pub taken_over: u64,
-    /// Times that a store was left out of a writing.
+    /// Times that a store was left out of an open write.
     pub left_out: u64,
-    /// Files that were given up because machines had begun anew.
+    /// Files that were removed as lost because machines had restarted.
     pub removed_as_lost: u64,
     /// Ends of processes.
     pub kills: u64,
     /// Ends of machines.
     pub power_failures: u64,
-    /// Times that the manager was told of that.
+    /// Restarts after a power failure that the manager learned of.
     pub booted: u64,
     /// Partitions.
     pub partitions: u64,
     /// Disk errors.
     pub disk_errors: u64,
-    /// Copies that were not like the primary's.
+    /// Copies that differed from the primary's.
     pub differing: u64,
-    /// Copies that were owed, and made.
+    /// Missing replicas that were copied.
     pub copied: u64,
     /// Files that were removed.
     pub removed: u64,
-    /// Pieces that stores have deleted.
+    /// Replicas that stores have deleted.
     pub deleted: u64,
-    /// Clients that were gone in the middle of a file.
+    /// Clients that vanished during a write.
     pub vanished: u64,
-    /// Writings that were ended without their client.
+    /// Open writes that ended without their client.
     pub interrupted: u64,
-    /// Times that a store was to be emptied.
+    /// Times that a store was set to drain.
     pub drained: u64,
-    /// Stores that were given up for good.
+    /// Stores that were removed as lost.
     pub lost_stores: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A server's disk: the real store and its log, and what the checks see of it.
+//! A server's disk: the real store and its journal, and the state that the checks read.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// On a disk that a store may have been on before.
+    /// Opens the store on a disk, which an earlier store may have used.
     pub(crate) fn open(disk: &SimDisk) -> Result<Self, String> {
         let text = |error: &dyn std::error::Error| error.to_string();
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -29,7 +29,7 @@ impl Stored {
         let (stream, small) = (StreamId::STORE_INDEX, IndexConfig::small());
         let opened = LoggedIndex::open(log, stream, engine, Arc::clone(&shared), "checkpoint", small);
         let (records, _) = opened.map_err(|error| text(&error))?;
-        // What fits the small log.
+        // Values that fit the small journal.
         let config = StoreConfig {
             small_max: 8 << 10,
             segment_bytes: 32 << 10,
@@ -50,27 +50,27 @@ impl Stored {
         &self.store
     }
 
-    /// What stands for the kernel's boot on this disk: another value once something that was not synced may be gone.
+    /// The boot generation of this disk. It changes once unsynced bytes may be gone.
     pub(crate) fn boot(&self, kernel: BootId) -> BootId {
         self.journal.boot(kernel)
     }
 
-    /// Whether a write of the log has failed, or any sync of what others were told is written.
+    /// Whether a write of the journal has failed, or a sync of bytes that others rely on.
     pub(crate) fn has_failed(&self) -> bool {
         self.journal.has_failed()
     }
 
-    /// What a store does now and then. What fails of it is tried again, or has stopped the log.
+    /// The store's periodic work. A failed part is tried again, or has stopped the journal.
     pub(crate) fn tick(&self) {
         let _ = self.store.tick();
     }
 
-    /// What is done more rarely.
+    /// The store's less frequent work.
     pub(crate) fn sweep(&self) {
         let _ = self.records.sweep_now().and_then(|_| self.records.checkpoint_now());
     }
 
-    /// What the replica is, if it is whole.
+    /// The digest of a replica, if it is complete.
     pub(crate) fn whole(&self, replica: ReplicaId) -> Result<Option<ObjectDigest>, ErrorCode> {
         let status = self.store.status(replica).map_err(|error| error.code())?.ok_or(ErrorCode::NotFound)?;
         Ok(match status.state {
@@ -79,13 +79,13 @@ impl Stored {
         })
     }
 
-    /// All replicas that there are.
+    /// All its replicas.
     pub(crate) fn all(&self) -> Result<Vec<ReplicaId>, String> {
         let replicas = self.store.replicas(None, usize::MAX).map_err(|error| error.to_string())?;
         Ok(replicas.into_iter().map(|(replica, _)| replica).collect())
     }
 
-    /// Whether the replica is whole, with this content; otherwise what it is.
+    /// Checks that the replica is complete and has this digest. The error says what it is instead.
     pub(crate) fn holds(&self, replica: ReplicaId, whole: ObjectDigest) -> Result<(), String> {
         if self.whole(replica) == Ok(Some(whole)) {
             return Ok(());
@@ -95,7 +95,7 @@ impl Stored {
         Err(format!("{found:?} of replica {replica}, and not {whole:?}"))
     }
 
-    /// For the checks: so much of a replica, with what is not durable; fewer bytes where it ends before.
+    /// A part of a replica for the checks, including unsynced bytes. Returns fewer bytes where the replica ends earlier.
     pub(crate) fn written(&self, replica: ReplicaId, offset: u64, len: usize) -> Result<Vec<u8>, ErrorCode> {
         let reader = self.store.open_read_of_writer(replica).map_err(|error| error.code())?;
         let mut bytes = vec![0; len];
@@ -104,7 +104,7 @@ impl Stored {
         Ok(bytes)
     }
 
-    /// For the checks: whether a content at rest is here.
+    /// Checks that an object at rest is here.
     pub(crate) fn keeps(&self, replica: ReplicaId, at_rest: &AtRest) -> Result<(), String> {
         let status = self.store.status(replica).map_err(|error| error.to_string())?;
         let is_it = status.as_ref().is_some_and(|status| match (&status.state, at_rest.sums) {
@@ -118,7 +118,7 @@ impl Stored {
         if is_it { Ok(()) } else { Err(format!("{found:?} of replica {replica}, and not {at_rest:?}")) }
     }
 
-    /// All of a replica.
+    /// All bytes of a replica.
     pub(crate) fn content(&self, replica: ReplicaId) -> Result<Arc<[u8]>, ErrorCode> {
         let reader = self.store.open_read(replica).map_err(|error| error.code())?;
         let mut bytes = vec![0; usize::try_from(reader.len()).map_err(|_| ErrorCode::TooLarge)?];

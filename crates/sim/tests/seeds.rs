@@ -1,4 +1,4 @@
-//! Simulations by seed: without bugs nothing is found, with one on purpose it is.
+//! Simulations by seed. Without planted bugs they find nothing; with one they find it.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // a test may fail this way
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use cluster::replication::Planted;
 use sim::{Bug, Counts, Fault, Scenario, Settings, run};
 
-/// A bounded set; `make sim` does many more (`WEIR_SEEDS`).
+/// The number of seeds to run. `make sim` runs many more (`WEIR_SEEDS`).
 fn seeds() -> u64 {
     std::env::var("WEIR_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100)
 }
@@ -22,7 +22,7 @@ fn nothing_is_lost_whatever_happens() {
         }
     }
     println!("{all}");
-    // That nothing was found says something only where much has happened.
+    // A run without findings means something only if enough happened.
     let happened = [
         all.closed / 1000,
         all.reads / 1000,
@@ -41,7 +41,7 @@ fn nothing_is_lost_whatever_happens() {
 }
 
 #[test]
-fn without_faults_nobody_comes_back_and_nothing_is_missing() {
+fn without_faults_no_client_returns_and_no_replica_is_missing() {
     let (mut closed, seeds) = (0, 1..=8);
     for seed in seeds.clone() {
         let settings = Settings::new(Scenario::Quiet, seed);
@@ -49,7 +49,7 @@ fn without_faults_nobody_comes_back_and_nothing_is_missing() {
         closed += counts.closed;
         let nothing = [counts.reopened, counts.taken_over, counts.left_out, counts.removed_as_lost, counts.lost];
         assert_eq!(nothing, [0; 5], "{counts}");
-        // What is kept for a client that is gone is on its primary alone at first.
+        // The bytes kept for a vanished client are at first on its primary alone.
         assert!(counts.copied <= counts.interrupted, "{counts}");
     }
     // One seed makes 25 files, another one 90.
@@ -57,7 +57,7 @@ fn without_faults_nobody_comes_back_and_nothing_is_missing() {
 }
 
 #[test]
-fn a_run_happens_again_as_it_was() {
+fn the_same_seed_repeats_the_same_run() {
     for seed in [5, 14] {
         let settings = Settings::new(Scenario::Everything, seed);
         assert_eq!(run(&settings).unwrap(), run(&settings).unwrap());
@@ -65,9 +65,9 @@ fn a_run_happens_again_as_it_was() {
 }
 
 #[test]
-fn who_is_cut_off_shows_nothing_old() {
+fn a_server_that_is_cut_off_shows_nothing_old() {
     let mut all = Counts::default();
-    // Each takes three times as long as one of the others.
+    // Each takes three times as long as a seed of another scenario.
     let seeds = seeds().div_ceil(3);
     for seed in 0..seeds {
         all = all.plus(run(&Settings::new(Scenario::CutOff, seed)).unwrap_or_else(|violation| panic!("{violation}")));
@@ -76,9 +76,9 @@ fn who_is_cut_off_shows_nothing_old() {
 }
 
 #[test]
-fn messages_of_a_session_before_do_no_harm() {
+fn messages_of_an_earlier_session_do_no_harm() {
     let mut all = Counts::default();
-    // Each takes half as long as one of the others.
+    // Each takes half as long as a seed of another scenario.
     let seeds = seeds();
     for seed in 0..seeds {
         all = all.plus(run(&Settings::new(Scenario::Sessions, seed)).unwrap_or_else(|violation| panic!("{violation}")));
@@ -87,14 +87,15 @@ fn messages_of_a_session_before_do_no_harm() {
     assert!(all.kills > 4 * seeds && all.left_out > seeds && all.closed > 8 * seeds, "{all}");
 }
 
-/// Each bug is found within so many seeds, when it does its harm and not at the end of the run, and what is printed then finds it again, at the same moment and in the same words.
+/// Each bug is found within this many seeds, when it does its harm and not only at the end of the run. The printed command finds it again, at the
+/// same moment and with the same text.
 #[test]
-fn bugs_on_purpose_are_found_and_found_again() {
+fn planted_bugs_are_found_and_found_again() {
     for (planted, name) in Bug::ALL {
         let scenario = match planted {
-            // They do harm only while somebody who is cut off has readers.
+            // These do harm only while a server that is cut off has readers.
             Bug::Machine(Planted::LeaseNotChecked) | Bug::TermCutShort => Scenario::CutOff,
-            // It does harm only where sessions change while messages are on their way.
+            // This does harm only if sessions change while messages are in transit.
             Bug::Shell(disk_server::Planted::OldSessionHeard) => Scenario::Sessions,
             _ => Scenario::Everything,
         };
@@ -119,7 +120,7 @@ fn bugs_on_purpose_are_found_and_found_again() {
     again(&found);
 }
 
-/// What the command that a violation prints says of it.
+/// Runs the command that a violation prints, and compares its output.
 fn again(settings: &Settings) {
     let expected = run(settings).unwrap_err().to_string();
     let command = settings.command();

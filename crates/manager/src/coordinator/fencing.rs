@@ -1,5 +1,7 @@
-//! What has to wait until somebody has surely stopped: another primary takes over, a file is changed in place while a holder of it is away, a store
-//! is left out of that.
+//! Some decisions wait until certain stores have surely stopped serving an object:
+//! - another store becomes the primary;
+//! - a file is changed in place while one of its holders is away;
+//! - a store is left out of such a change.
 
 use std::sync::Arc;
 
@@ -12,10 +14,10 @@ use types::{ErrorCode, InSyncReplica, NodeId, ReplicaId, StoreId};
 use super::CoordinatorState;
 use crate::{Manager, told};
 
-/// What is done once all have stopped.
+/// Called when all stores have stopped.
 type Then = Box<dyn FnOnce(&Arc<Manager>, Option<Ended>) + Send>;
 
-/// What waits, and for which fences.
+/// A decision that waits, and the fences that it waits for.
 pub(crate) struct Waiting {
     stores: Vec<StoreId>,
     fences: Vec<(FenceId, bool)>,
@@ -27,11 +29,11 @@ enum After {
     Place(Placing),
 }
 
-/// The fences that something has waited for: as long as it is not dropped, nobody is confirmed as the replica's primary, and nobody gets a permission
-/// to read it.
+/// Fences that a decision has waited for. While this value exists, nobody gets a capability to read the replica, and no
+/// other store is confirmed as its primary.
 pub(crate) struct Ended {
     manager: Arc<Manager>,
-    /// Whose answers they were for.
+    /// The fenced stores.
     pub(crate) stores: Vec<StoreId>,
     fences: Vec<FenceId>,
 }
@@ -46,7 +48,7 @@ impl Drop for Ended {
     }
 }
 
-/// A primary wants it written down who takes part.
+/// A primary's request to record its in-sync replicas.
 #[derive(Clone, Debug)]
 pub(crate) struct Placing {
     pub(crate) node: NodeId,
@@ -58,8 +60,8 @@ pub(crate) struct Placing {
 }
 
 impl Manager {
-    /// Does `then` when none of `stores` answers for `replica` with an epoch below `epoch` any more. With no stores that is at once; `None`: it is
-    /// not known who serves one of them.
+    /// Calls `then` when none of `stores` answers for `replica` with an epoch below `epoch` any more. Without stores it calls `then` at once. It
+    /// passes `None` if the server of one of the stores is unknown.
     pub(crate) fn once_fenced(
         self: &Arc<Self>,
         stores: &[StoreId],
@@ -75,7 +77,7 @@ impl Manager {
         }
     }
 
-    /// Gives `after` back where it is not known who serves one of the stores: then nobody can say that it has stopped.
+    /// Returns `after` if the server of one of the stores is unknown: then nobody can confirm that the store has stopped.
     fn wait_for(&self, stores: &[StoreId], replica: ReplicaId, epoch: Epoch, after: After) -> Result<(), After> {
         let now = self.world.now();
         let mut tell = Vec::new();
@@ -98,7 +100,7 @@ impl Manager {
         }
     }
 
-    /// Whose session has ended by now has stopped; others are told again.
+    /// Ends the fences of stores whose session has ended. Tells the other stores again.
     pub(crate) fn look_at_fences(self: &Arc<Self>, now: Time) {
         let mut tell = Vec::new();
         let there = {
@@ -112,7 +114,7 @@ impl Manager {
         }
     }
 
-    /// A node says that a fence is there.
+    /// A node confirms a fence.
     pub(crate) fn fenced(self: &Arc<Self>, fence: &Fence) {
         let is_news = self.coordinator.lock().fences_mut(false).0.answered(fence);
         if is_news {
@@ -120,7 +122,7 @@ impl Manager {
         }
     }
 
-    /// A fence is there: what waits for it goes on when it has all of them.
+    /// Marks a fence as confirmed. The decision that waits for it goes on once all its fences are confirmed.
     fn is_there(self: &Arc<Self>, fence: FenceId) {
         let Waiting { stores, fences, after } = {
             let state: &mut CoordinatorState = &mut self.coordinator.lock();
@@ -140,8 +142,8 @@ impl Manager {
         }
     }
 
-    /// Whether there was something of a content before it was written by this one: a file that is changed in place, or an interrupted one that is gone
-    /// on with. Each store that has it could show it as it was.
+    /// Whether an older version of the object existed before this write. That is so for a change in place and for an interrupted file that is
+    /// continued. Each store that has the older version could still show it.
     pub(crate) fn was_there(&self, writer: &WriterRecord) -> Result<bool, NsError> {
         if writer.kind == WriterKind::Update {
             return Ok(true);
@@ -150,12 +152,12 @@ impl Manager {
         Ok(self.names.read(|read| namespace::object_record(read, group, object))?.is_some())
     }
 
-    /// A primary says who takes part from now on. Who is left out and could show what was there before has to stop doing so first.
+    /// A primary names its in-sync replicas. A store that is left out and could show the older version must stop doing so first.
     pub(crate) fn location(self: &Arc<Self>, placing: Placing) {
         {
             let mut state = self.coordinator.lock();
             if state.fences.guards(placing.replica) {
-                // The same, asked again: the latest question is answered.
+                // The same request again: only the latest one is answered.
                 for waiting in &mut state.waiting {
                     if let After::Place(before) = &mut waiting.after
                         && (before.replica, before.writer, before.store)
@@ -171,10 +173,10 @@ impl Manager {
         let writer = self.names.read(|read| namespace::writer_of(read, placing.writer.key, placing.writer.object));
         let writer = match writer {
             Ok(writer) => writer.filter(|writer| writer.token() == placing.writer),
-            // It asks again.
+            // The primary asks again.
             Err(error) => return tracing::error!(%error, "cannot read the open writes"),
         };
-        // Whoever does not order its changes has nobody fenced, and nothing written down in the name of another one.
+        // A store that is not the primary cannot have other stores fenced. It cannot have anything recorded in another store's name either.
         let says = placing.in_sync.first().map(|one| one.store);
         let may_say = |writer: &WriterRecord| {
             writer.replica() == placing.replica && writer.primary().is_some_and(|one| one.store == placing.store)
@@ -189,14 +191,14 @@ impl Manager {
                 before.filter(|store| placing.in_sync.iter().all(|one| one.store != *store)).collect()
             }
             (_, Ok(_)) => Vec::new(),
-            // It asks again.
+            // The primary asks again.
             (_, Err(error)) => return tracing::error!(%error, "cannot read the open writes"),
         };
         if left_out.is_empty() {
             self.placed(placing, None);
         } else {
             let (replica, epoch) = (placing.replica, Epoch(placing.writer.epoch));
-            // Otherwise it asks again.
+            // If a server is unknown, the primary asks again.
             let _ = self.wait_for(&left_out, replica, epoch, After::Place(placing));
         }
     }

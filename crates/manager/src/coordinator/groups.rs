@@ -1,4 +1,4 @@
-//! The groups of stores, and those that are just being made.
+//! The groups of stores, and the groups that are just being made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,32 +11,32 @@ use crate::Manager;
 
 /// Groups that are read at a time.
 const PAGE: usize = 1024;
-/// The first group that placement makes; lower ones are those of a single node.
+/// The first group that placement makes. Lower numbers belong to single nodes.
 const FIRST_GROUP: u64 = 2;
 
-/// Told of a group when it is made.
+/// Called when a group has been made.
 type GroupMade = Box<dyn FnOnce(Result<GroupId, NsError>) + Send>;
 
-/// All groups, as the namespace has them.
+/// All groups of the namespace.
 pub(crate) struct Groups {
     groups: BTreeMap<GroupId, Group>,
-    /// Those that nobody leaves, by their stores, in order. Of several with the same stores, one.
+    /// Groups that no store is leaving, by their stores in order. If several groups have the same stores, one of them.
     by_stores: BTreeMap<Vec<StoreId>, GroupId>,
     next_group: u64,
-    /// In how many of them a store is.
+    /// The number of groups that each store is in.
     counts: BTreeMap<StoreId, usize>,
-    /// Those in which somebody takes another one's place.
+    /// Groups in which a store is replacing another one.
     unsettled: BTreeSet<GroupId>,
-    /// Who has left them since this manager began.
+    /// Stores that have left each group since this manager started.
     left: BTreeMap<GroupId, BTreeSet<StoreId>>,
-    /// Stores that were being emptied, or had been given up, when this manager began: any group may have been left by them before.
+    /// Stores that were draining or removed as lost when this manager started. They may have left any group before.
     may_have_left: BTreeSet<StoreId>,
-    /// Groups that are just being written down, and who waits for them.
+    /// Groups that are just being recorded, and the callers that wait for them.
     making: BTreeMap<Vec<StoreId>, Vec<GroupMade>>,
 }
 
 impl Groups {
-    /// What the namespace knows. `servers`: as they are now.
+    /// Reads all groups from the namespace. `servers` is the present state of the servers.
     pub(crate) fn read(read: &dyn Read, servers: &Servers) -> Result<Self, NsError> {
         let (mut groups, mut last) = (Vec::new(), None);
         loop {
@@ -62,12 +62,12 @@ impl Groups {
         Ok(this)
     }
 
-    /// The group of these stores, in this order.
+    /// The group with these stores in this order.
     fn of(&self, stores: &[StoreId]) -> Option<GroupId> {
         self.by_stores.get(stores).copied()
     }
 
-    /// Takes a number for a group that is to be made.
+    /// Assigns a number to a new group.
     fn new_group(&mut self, stores: &[StoreId]) -> Group {
         let group = GroupId(self.next_group);
         self.next_group += 1;
@@ -75,7 +75,7 @@ impl Groups {
         Group { group, epoch: 1, members: stores.iter().map(member).collect() }
     }
 
-    /// A group is as it stands in the namespace.
+    /// Takes over a group as the namespace has it.
     pub(crate) fn is_made(&mut self, group: &Group) {
         let stores = stores_of(group);
         for store in &stores {
@@ -104,7 +104,7 @@ impl Groups {
             }
         }
         if group.members.iter().any(Member::is_leaving) {
-            // What is written anew there would have a copy less when that one has left.
+            // A new object in this group would lose a replica when the store has left.
             if self.by_stores.get(&stores) == Some(&group.group) {
                 self.by_stores.remove(&stores);
             }
@@ -113,7 +113,7 @@ impl Groups {
         }
     }
 
-    /// Stores that have left a group, as far as this manager can know: who has opened a file there before may read it there still.
+    /// Stores that have left a group, as far as this manager can know. A client that opened a file there before may still read it there.
     pub(crate) fn have_left(&self, servers: &Servers, group: GroupId) -> Vec<StoreId> {
         let left = self.left.get(&group).into_iter().flatten().chain(&self.may_have_left);
         left.copied().filter(|store| servers.has_store(*store)).collect()
@@ -128,34 +128,34 @@ impl Groups {
         self.groups.get(&group)?.members.iter().find(|member| member.store == store)
     }
 
-    /// Whether a group counts on it.
+    /// Whether the store is a member of the group.
     pub(crate) fn is_member(&self, group: GroupId, store: StoreId) -> bool {
         self.member(group, store).is_some()
     }
 
-    /// Whether it is to get what it is said to be owed in a group: it stays there.
+    /// Whether the store must still get the group's missing replicas. That is so if it stays in the group.
     pub(crate) fn is_missing(&self, servers: &Servers, group: GroupId, store: StoreId) -> bool {
         self.member(group, store).is_some_and(|member| !member.is_leaving()) && !servers.is_removed_as_lost(store)
     }
 
-    /// In how many groups a store is.
+    /// The number of groups that a store is in.
     pub(crate) fn count_of(&self, store: StoreId) -> usize {
         self.counts.get(&store).copied().unwrap_or(0)
     }
 
-    /// Whether some group is as it is not to stay.
+    /// Whether some group is changing or must change.
     pub(crate) fn are_unsettled(&self, servers: &Servers) -> bool {
         !self.unsettled.is_empty() || servers.to_leave().into_iter().any(|store| self.count_of(store) > 0)
     }
 
-    /// Whether nothing on a store counts any more, and nothing new comes.
+    /// Whether the store is draining and no group counts on it any more.
     pub(crate) fn leave_unused(&self, servers: &Servers, store: StoreId) -> bool {
         servers.is_draining(store) && self.count_of(store) == 0
     }
 }
 
 impl Manager {
-    /// Has the group of `stores` made, if there is none.
+    /// Calls `then` with the group of `stores`. Makes the group first if it does not exist.
     pub(crate) fn with_group(
         self: &Arc<Self>,
         stores: Vec<StoreId>,
@@ -167,7 +167,7 @@ impl Manager {
                 drop(groups);
                 return then(Ok(group));
             }
-            // A batch of new files asks for the same one hundreds of times.
+            // A batch of new files asks for the same group hundreds of times.
             if let Some(waiting) = groups.making.get_mut(&stores) {
                 return waiting.push(Box::new(then));
             }

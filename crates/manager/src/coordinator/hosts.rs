@@ -1,21 +1,22 @@
-//! Where the hosts of disk servers stand, by their addresses: clients on the same hosts stand there, too.
+//! The locations of disk servers' hosts, by address. A client on the same host has the same location.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use types::Location;
 
-/// A disk server's host.
+/// The host of a disk server.
 pub(crate) struct Host<'a> {
-    /// The address that clients are sent to, where that is no name.
+    /// The address to which clients are sent, unless that is a name.
     pub(crate) said: Option<IpAddr>,
-    /// Where its connection comes from.
+    /// The address from which its connection comes.
     pub(crate) seen: Option<IpAddr>,
     pub(crate) location: &'a Location,
 }
 
-/// Where addresses stand: those that clients are sent to, and those that connections come from. Of these a loopback address counts for nothing (it is that
-/// of every node on the manager's own machine), nor one that nodes of several hosts come from: behind it is somebody who translates addresses.
+/// The location of each address to which clients are sent or from which a disk server connects. Two kinds of connection address are ignored. A
+/// loopback address can be that of any node on the manager's machine. An address that several hosts share belongs to a device that translates
+/// addresses.
 pub(crate) fn places_of(hosts: &[Host<'_>]) -> BTreeMap<IpAddr, Location> {
     let mut locations = BTreeMap::new();
     for host in hosts {
@@ -38,7 +39,7 @@ pub(crate) fn places_of(hosts: &[Host<'_>]) -> BTreeMap<IpAddr, Location> {
     locations
 }
 
-/// `host:port`, the host perhaps in brackets.
+/// Splits `host:port`. The host may stand in brackets.
 pub(crate) fn split(address: &str) -> Option<(String, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     Some((host.to_owned(), port.parse().ok()?))
@@ -57,12 +58,12 @@ mod tests {
     }
 
     #[test]
-    fn a_client_stands_where_its_hosts_disk_server_does_also_where_that_has_a_name() {
+    fn a_client_has_the_location_of_the_disk_server_on_its_host() {
         let (named, numbered, both) = (location("named"), location("numbered"), location("both"));
         let locations = places_of(&[
             Host { said: None, seen: Some(at("10.0.0.7")), location: &named },
             Host { said: Some(at("10.0.0.8")), seen: None, location: &numbered },
-            // Clients and nodes come to it by two networks.
+            // Clients and nodes reach this host over two networks.
             Host { said: Some(at("10.0.0.9")), seen: Some(at("10.1.0.9")), location: &both },
         ]);
         let expected = [("10.0.0.7", &named), ("10.0.0.8", &numbered), ("10.0.0.9", &both), ("10.1.0.9", &both)];
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_says_nothing_of_the_host_counts_for_nothing() {
+    fn loopback_and_shared_addresses_give_no_location() {
         let (first, second) = (location("first"), location("second"));
         let locations = places_of(&[
             // On the manager's machine.
@@ -80,7 +81,7 @@ mod tests {
             Host { said: None, seen: Some(at("192.0.2.1")), location: &first },
             Host { said: None, seen: Some(at("192.0.2.1")), location: &second },
             Host { said: None, seen: Some(at("192.0.2.1")), location: &first },
-            // Two of one host agree; and where clients are sent to comes first.
+            // Two nodes on one host agree. The address to which clients are sent takes precedence.
             Host { said: None, seen: Some(at("192.0.2.2")), location: &second },
             Host { said: None, seen: Some(at("192.0.2.2")), location: &second },
             Host { said: Some(at("192.0.2.3")), seen: None, location: &first },

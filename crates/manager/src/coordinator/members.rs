@@ -1,4 +1,4 @@
-//! What an administrator says of nodes and stores: which are only read from, and which are gone.
+//! An administrator's decisions about nodes and stores: read-only stores, removed stores and removed nodes.
 
 use cluster::Presence;
 use namespace::{
@@ -8,39 +8,39 @@ use types::{NodeId, StoreId};
 
 use crate::Manager;
 
-/// Why a connection ends.
+/// The reason for closing the connection of a removed node.
 const REMOVED: &str = "it is not in this cluster any more";
 
-/// Why nothing was changed.
+/// Why a store or node was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
-    /// It is being emptied.
+    /// The store is draining and not empty yet.
     #[error("store {0} is not drained yet: `weir drain --wait` ends when it is")]
     IsNotEmpty(StoreId),
-    /// There is no such node.
+    /// The cluster has no such node.
     #[error("there is no node `{0}`: `weir status` has the names and numbers")]
     NoNode(String),
-    /// It is the one that is asked.
+    /// The node is this manager itself.
     #[error("`{0}` is the manager")]
     IsManager(String),
-    /// It is there.
+    /// The node is online.
     #[error("node `{name}` is {presence:?}: stop it first, and wait until its lease has ended")]
     IsThere {
-        /// Its name.
+        /// The node's name.
         name: String,
-        /// How it stands.
+        /// The node's state.
         presence: Presence,
     },
-    /// The names have refused.
+    /// The namespace refused the change.
     #[error(transparent)]
     Names(#[from] NsError),
 }
 
 impl Manager {
-    /// From now on nothing new is put on a store; or again. Waits until that is written down. One that was being emptied is not any more.
+    /// Makes a store read-only, or writable again. Returns when that is recorded. A draining store stops draining.
     ///
     /// # Errors
-    /// When there is no such store, or it was given up; when it cannot be written down.
+    /// If the store is unknown or removed as lost, or the change cannot be recorded.
     pub fn set_read_only(&self, store: StoreId, read_only: bool) -> Result<(), MemberError> {
         let state = if read_only { WantedState::ReadOnly } else { WantedState::Online };
         self.set_wanted_state(store, state)?;
@@ -48,10 +48,10 @@ impl Manager {
         Ok(())
     }
 
-    /// Takes a store off the list.
+    /// Removes a store from the cluster.
     ///
     /// # Errors
-    /// When a group counts on it, it is being emptied and is not empty yet, there is none, or it cannot be written down.
+    /// If a group counts on it, it is draining and not empty yet, it is unknown, or the change cannot be recorded.
     pub fn remove_store(&self, store: StoreId) -> Result<(), MemberError> {
         let is_left_over = {
             let view = self.view();
@@ -67,10 +67,10 @@ impl Manager {
         Ok(())
     }
 
-    /// Takes a node off the list, by its name or number: it is let in no more. Its stores stay, and another node may bring them.
+    /// Removes a node, given by name or number. The node can no longer connect. Its stores stay in the cluster, and another node may bring them.
     ///
     /// # Errors
-    /// When there is none, it is the manager, or it is there; when it cannot be written down.
+    /// If the node is unknown, is the manager or is online, or if the change cannot be recorded.
     pub fn remove_node(&self, name: &str) -> Result<(), MemberError> {
         let members = self.names.read(namespace::members)?;
         let is_it = |node: NodeId, of: &str| of == name || node.to_string() == name;
@@ -86,7 +86,8 @@ impl Manager {
             if presence != Presence::Away {
                 return Err(MemberError::IsThere { name: member.name, presence });
             }
-            // It gets no session from here on: who has come back is not removed, and who is removed does not come back meanwhile.
+            // From here on the node gets no session. So a node that has come back is not removed, and a node being removed does not come back
+            // meanwhile.
             state.member_states.insert(member.node);
         }
         let removed = self.change_members(RemoveMember { node: member.node });
@@ -103,7 +104,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Whether a node belongs to the cluster. It did when it connected: one that was removed since is cut off.
+    /// Whether a node still belongs to the cluster. It did when it connected. A node that was removed since then is disconnected.
     pub(crate) fn has_member(&self, node: NodeId) -> bool {
         match self.is_member(node) {
             Ok(true) => return true,
@@ -133,7 +134,7 @@ impl Manager {
 
     pub(crate) fn change_members<O: Operation<Reply = ()> + Send + 'static>(&self, op: O) -> Result<(), NsError> {
         self.names.change_wait((self.world.wall(), &Actor::admin()), Durability::Synced, op)?;
-        // Whoever asks next sees it, and nothing new is put where it must not be.
+        // Later requests see the change, and nothing new is placed on the store.
         self.look_again()
     }
 }

@@ -1,8 +1,8 @@
-//! The coordinator: sessions of disk servers, fences, groups in the making, keys of capabilities. Whatever it knows that others decide by, it
-//! publishes as a [`ClusterView`].
+//! The coordinator owns the sessions of disk servers, the fences, the groups being made, and the capability keys. It publishes what others need for
+//! their decisions as a [`ClusterView`].
 //!
-//! Its state has one lock. The table of groups has another, since there may be ten thousands of them, and a view that had them would copy them at
-//! each change; it may be taken while any other lock of the manager is held, and no other lock is taken under it.
+//! One lock protects its state. The table of groups has a lock of its own: there may be ten thousand groups, and a view would copy them at each
+//! change. That lock may be taken while any other lock of the manager is held. No other lock is taken under it.
 
 mod fencing;
 mod groups;
@@ -31,7 +31,7 @@ use namespace::{NsError, Read};
 use servers::Servers;
 pub(crate) use view::ClusterView;
 
-/// What the namespace knows of servers, stores and groups, for a manager that begins.
+/// Reads servers, stores and groups from the namespace, for a manager that starts.
 pub(crate) fn read(read: &dyn Read) -> Result<(Servers, Groups), NsError> {
     let mut servers = Servers::default();
     servers.take(namespace::members(read)?, namespace::stores(read)?);
@@ -39,44 +39,44 @@ pub(crate) fn read(read: &dyn Read) -> Result<(Servers, Groups), NsError> {
     Ok((servers, groups))
 }
 
-/// Leases that are renewed reach those who look at views at most this late. With each of a thousand nodes' renewals a view of its own would be made.
+/// The longest delay until renewed leases appear in a view. Publishing a view for each renewal of a thousand nodes would cost too much.
 const PUBLISH_RENEWALS: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub(crate) struct Coordinator {
     state: Tracked<CoordinatorState>,
-    /// Replaced as a whole, under the lock of `state`. Its own lock is held for as long as a reference is copied.
+    /// Replaced as a whole, under the lock of `state`. Its own lock is held only while a reference is copied.
     published: RwLock<Arc<ClusterView>>,
     groups: Tracked<Groups>,
-    /// Taken before `state`: what is told last has to be what was looked at last.
+    /// Taken before `state`, so that the last message sent is also the latest state.
     telling_addresses: Tracked<()>,
 }
 
-/// What only the coordinator knows, and the view that it publishes next: that can be read through this value, and is changed by its `_mut` methods.
+/// The coordinator's own state, and the view that it publishes next. Code reads the view through this value and changes it with the `_mut` methods.
 pub(crate) struct CoordinatorState {
     view: ClusterView,
-    /// The view is to be published with the end of this lock.
+    /// Publish the view when this lock is released.
     is_news: bool,
-    /// It has other leases or figures than the published one.
+    /// The view has newer leases or figures than the published one.
     is_later: bool,
     published_at: Time,
     waiting: Vec<Waiting>,
     /// Nodes that are just being removed.
     member_states: BTreeSet<NodeId>,
-    /// Who was told who serves which store, as that is now.
+    /// Nodes that know the present addresses of all stores.
     told: BTreeSet<NodeId>,
-    /// Counts how often somebody was told.
+    /// The number of address lists sent so far.
     tellings: u64,
-    /// Somebody has not been told yet who serves which store, as that is now.
+    /// Some node does not know the present addresses of all stores yet.
     wants_telling: bool,
-    /// Who is there, since the map was made.
+    /// The set of online servers has changed since the map was made.
     is_changed: bool,
-    /// How much space or load there is, since then: every store says so every second, and the map is not made anew for each.
+    /// Space or load has changed since the map was made. Every store reports each second, so the map is not remade for each report.
     has_new_figures: bool,
     next_look: Time,
-    /// Looks at which nodes and stores there are: how many were begun, and the latest whose result counts.
+    /// Reads of the member and store lists: the number started, and the latest one whose result was used.
     looks: (u64, u64),
-    /// A disk server has contents that these names never had a number for.
+    /// A disk server has an object whose number this namespace never assigned.
     is_older: bool,
 }
 
@@ -118,33 +118,33 @@ impl Coordinator {
             groups: Tracked::new(groups),
             telling_addresses: Tracked::default(),
         };
-        // Of stores that nothing was heard of yet it is known that they are.
+        // The view must list stores that have not reported yet.
         this.lock().make_map(now);
         this
     }
 
-    /// The cluster as it is known now. Never waits for the coordinator.
+    /// The present view of the cluster. Never waits for the coordinator.
     pub(crate) fn view(&self) -> Arc<ClusterView> {
         Arc::clone(&self.published.read())
     }
 
-    /// The groups. The last lock that a thread takes.
+    /// Locks the groups. A thread takes no other lock after this one.
     pub(crate) fn groups(&self) -> TrackedGuard<'_, Groups> {
         self.groups.lock()
     }
 
-    /// Waits for the lock. What is changed under it is published with its end, as a whole.
+    /// Waits for the lock. All changes made under it are published together when it is released.
     pub(crate) fn lock(&self) -> CoordinatorGuard<'_> {
         CoordinatorGuard { coordinator: self, state: self.state.lock() }
     }
 
-    /// Publishes what was not worth a view of its own.
+    /// Publishes changes that were too small for a view of their own.
     pub(crate) fn publish_what_is_left(&self) {
         let mut state = self.lock();
         state.is_news |= state.is_later;
     }
 
-    /// A disk server has said first words with contents that are newer than the names.
+    /// Whether a disk server has reported objects that are newer than the namespace.
     pub(crate) fn is_older(&self) -> bool {
         self.lock().is_older
     }
@@ -171,7 +171,7 @@ impl CoordinatorState {
         Arc::make_mut(&mut self.view.servers)
     }
 
-    /// For what stores say every second: it is seen with the next map.
+    /// For the figures that stores report each second. They take effect with the next map.
     fn figures_mut(&mut self) -> &mut Servers {
         self.is_later = true;
         Arc::make_mut(&mut self.view.servers)
@@ -182,13 +182,13 @@ impl CoordinatorState {
         Arc::make_mut(&mut self.view.sessions)
     }
 
-    /// With the sessions that they are begun in. What is begun or ended is to be published: `is_news`.
+    /// The fences, with the sessions that they apply to. Pass `is_news` if a fence begins or ends, so that the view is published.
     fn fences_mut(&mut self, is_news: bool) -> (&mut Fences, &Sessions) {
         self.is_news |= is_news;
         (Arc::make_mut(&mut self.view.fences), &self.view.sessions)
     }
 
-    /// Prolongs a session ([`Sessions::renew`]). Those who decide learn of it in time, and at once where they took the node for one that is not there.
+    /// Extends a session ([`Sessions::renew`]). Readers of the view learn of it in time, and at once if they took the node for offline.
     fn renew(&mut self, now: Time, node: NodeId, session: SessionId) -> bool {
         let was_online = self.view.sessions.presence(now, node) == Presence::Online;
         let is_good = Arc::make_mut(&mut self.view.sessions).renew(now, node, session);
@@ -203,7 +203,7 @@ impl CoordinatorState {
     }
 }
 
-/// For reading. Changes go by the `_mut` methods, which say that there is something to publish.
+/// Read access only. Changes go through the `_mut` methods, which mark the view for publication.
 impl Deref for CoordinatorState {
     type Target = ClusterView;
 
@@ -212,7 +212,7 @@ impl Deref for CoordinatorState {
     }
 }
 
-/// The lock of the coordinator. With its end what was changed is published.
+/// The coordinator's lock. Releasing it publishes the changes.
 pub(crate) struct CoordinatorGuard<'a> {
     coordinator: &'a Coordinator,
     state: TrackedGuard<'a, CoordinatorState>,
@@ -220,7 +220,7 @@ pub(crate) struct CoordinatorGuard<'a> {
 
 impl Drop for CoordinatorGuard<'_> {
     fn drop(&mut self) {
-        // Under the lock still: views are published in the order in which they came about.
+        // Still under the lock, so that views are published in the order in which they were made.
         if self.state.is_news {
             (self.state.is_news, self.state.is_later) = (false, false);
             self.state.view.version += 1;

@@ -1,4 +1,4 @@
-//! Disk servers come and go: connections, first words, sessions, what their stores report, and what they are told of each other.
+//! Disk servers come and go: connections, greetings, sessions, store reports, and the addresses that servers are told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,19 +16,19 @@ use types::{NodeId, ObjectId, SessionId, StoreId};
 use super::{ClusterView, CoordinatorState};
 use crate::Manager;
 
-/// How often it is looked which nodes and stores there are.
+/// How often the manager reads the lists of nodes and stores.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl CoordinatorState {
-    /// Takes the number of a look that begins now, before it reads.
+    /// Assigns a number to a read of the lists that is about to start.
     fn begin_look(&mut self) -> u64 {
         self.looks.0 += 1;
         self.looks.0
     }
 
-    /// What a look has found. The names are read without the lock, so that two looks may end in another order than that in which they began. One that has
-    /// been overtaken does not count: the other one began to read after this one had its number, and so saw all that was there then. Whoever waits for
-    /// this look waits for no more than that.
+    /// Takes over the result of a read of the lists. Reads run without the lock, so two of them may end in the opposite order. The result of an
+    /// overtaken read is dropped: the newer read started later, so it saw everything that existed then. That is enough for a caller that waits for
+    /// the older read.
     fn end_look(&mut self, number: u64, members: Vec<MemberEntry>, stores: Vec<StoreEntry>) -> bool {
         if number < self.looks.1 {
             return false;
@@ -45,7 +45,7 @@ impl CoordinatorState {
         true
     }
 
-    /// Whether a node is a member of the cluster, and not just being removed.
+    /// Whether a node is a member of the cluster and is not just being removed.
     fn is_member(&self, node: NodeId) -> bool {
         self.servers.has_node(node) && !self.member_states.contains(&node)
     }
@@ -59,7 +59,7 @@ impl CoordinatorState {
         (self.is_changed, self.has_new_figures) = (false, false);
     }
 
-    /// A member's connection has come up or has ended.
+    /// Records that a member's connection is up or has ended.
     fn set_connected(&mut self, node: NodeId, is_connected: bool) {
         if self.servers.has_node(node) && self.servers.is_connected(node) != is_connected {
             self.servers_mut().set_connected(node, is_connected);
@@ -69,7 +69,7 @@ impl CoordinatorState {
 }
 
 impl Manager {
-    /// A connection to a node is up, which is at this address.
+    /// A node at this address has connected.
     pub fn connected(&self, node: NodeId, address: IpAddr) {
         if self.has_member(node) {
             let mut state = self.coordinator.lock();
@@ -78,7 +78,7 @@ impl Manager {
         }
     }
 
-    /// It has ended: nobody is sent there any more. Its session goes on until its lease ends.
+    /// A node's connection has ended. The manager sends no clients there any more. The node's session goes on until its lease ends.
     pub fn disconnected(&self, node: NodeId) {
         let now = self.world.now();
         let mut state = self.coordinator.lock();
@@ -86,14 +86,14 @@ impl Manager {
         state.make_map(now);
     }
 
-    /// A disk server is there, and gets the key for the permissions of its clients.
+    /// A disk server has connected. It gets the key that signs its clients' capabilities.
     pub(crate) fn hello(&self, node: NodeId, hello: Hello) {
         let Some(secret) = self.world.secret() else {
             tracing::error!(%node, "the system has no random bytes for the key of a disk server");
             return;
         };
-        // No number may come twice, also if both have forgotten what was before: a permission made with a key that is gone has to be told from a
-        // forged one.
+        // No number may come twice, even if both sides have forgotten the earlier ones. A capability made with an old key must differ from a forged
+        // one.
         let seconds = u32::try_from(self.world.wall().secs()).unwrap_or(0);
         let id = {
             let mut state = self.coordinator.lock();
@@ -101,7 +101,7 @@ impl Manager {
             let before = server.key.as_ref().map_or(0, |key| key.id).max(hello.key);
             let id = before.saturating_add(1).max(seconds);
             server.key = Some(CapabilityKey::new(id, &secret));
-            // It does not know who the others are.
+            // The server does not know the addresses of the others.
             state.told.remove(&node);
             id
         };
@@ -113,8 +113,9 @@ impl Manager {
         self.tell_ways();
     }
 
-    /// A store cannot have a content whose number was never handed out: these names are older than it, as those that were brought back from a copy are.
-    /// What was made since has no name any more; but its numbers are not handed out again, so that nothing takes its place on the disks.
+    /// Compares a server's highest object number with the namespace. A store cannot have an object whose number was never assigned. If it has one,
+    /// the namespace is older than the store, as after a restore from a backup. Objects made since the backup have no name any more. The manager does
+    /// not assign their numbers again, so nothing overwrites them on the disks.
     fn look_at_newest(&self, node: NodeId, newest: ObjectId) {
         if !self.names.is_plausible(newest) {
             return tracing::error!(
@@ -135,7 +136,7 @@ impl Manager {
         self.coordinator.lock().is_older = true;
     }
 
-    /// Tells those servers who serves which store that have not been told, or not as it is now.
+    /// Sends the store addresses to servers that do not have the present ones.
     fn tell_ways(&self) {
         let _one_after_the_other = self.coordinator.telling_addresses.lock();
         let (pages, nodes) = {
@@ -157,11 +158,11 @@ impl Manager {
         }
     }
 
-    /// How a node's stores are; all that are there.
+    /// A node reports on all its stores that are online.
     pub(crate) fn report(&self, node: NodeId, reports: Vec<StoreReport>) {
         let view = self.view();
         if reports.iter().any(|report| !view.servers.has_store(report.store)) {
-            // It has just registered.
+            // The node may have just registered.
             self.look_or_say();
         }
         let (now, served) = (self.world.now(), reports.iter().map(|report| report.store).collect::<BTreeSet<_>>());
@@ -180,12 +181,12 @@ impl Manager {
         }
     }
 
-    /// Looks which nodes and stores there are.
+    /// Reads which nodes and stores exist.
     fn look(&self) -> Result<(), NsError> {
         let number = self.coordinator.lock().begin_look();
         let (members, stores) = self.names.read(|read| Ok((namespace::members(read)?, namespace::stores(read)?)))?;
         if self.coordinator.lock().end_look(number, members, stores) {
-            // Those who are gone need not be remembered.
+            // Forget nodes that are gone.
             let view = self.view();
             self.activities.retain(|node| view.servers.has_node(node));
             self.rooms.retain(|node| view.servers.has_node(node));
@@ -199,7 +200,7 @@ impl Manager {
         }
     }
 
-    /// Sees who came and went.
+    /// Notices which servers came and went.
     pub(crate) fn look_at_servers(&self, now: Time) {
         let (wants_telling, is_due) = {
             let mut state = self.coordinator.lock();
@@ -225,13 +226,13 @@ impl Manager {
                 state.make_map(now);
             }
         }
-        // Who could not be told is tried again now and then.
+        // Servers that could not be reached are tried again from time to time.
         if wants_telling || is_due {
             self.tell_ways();
         }
     }
 
-    /// Sees at once what was changed in the namespace.
+    /// Applies changes of the namespace at once.
     pub(super) fn look_again(&self) -> Result<(), NsError> {
         self.look()?;
         let now = self.world.now();
@@ -240,23 +241,23 @@ impl Manager {
         Ok(())
     }
 
-    /// Whether a node is a member of the cluster, and not just being removed.
+    /// Whether a node is a member of the cluster and is not just being removed.
     pub(super) fn is_member(&self, node: NodeId) -> Result<bool, NsError> {
-        // It may have just joined.
+        // The node may have just joined.
         if !self.view().servers.has_node(node) {
             self.look()?;
         }
         Ok(self.coordinator.lock().is_member(node))
     }
 
-    /// A node wants a session. What has to be kept of it is durable before it gets one.
+    /// A node asks for a session. The record of the session is durable before the node gets it.
     pub(crate) fn register(self: &Arc<Self>, request: Register) {
         let keep = self.coordinator.lock().sessions_mut().to_keep(&request);
         let Some(record) = keep else { return self.give_session(&request) };
         let this = Arc::clone(self);
         self.change(Durability::Synced, PutNode { record }, move |result| match result {
             Ok(()) => {
-                // Of one that was removed meanwhile as well: it stands in the namespace.
+                // The namespace has the record, so it is kept even if the node was removed meanwhile.
                 this.coordinator.lock().sessions_mut().kept(record);
                 this.give_session(&request);
             }
@@ -266,7 +267,7 @@ impl Manager {
 
     fn give_session(&self, request: &Register) {
         let now = self.world.now();
-        // It may have just joined; and it may have been removed since it asked, which is looked at under the lock under which it gets its session.
+        // The node may have just joined, or been removed since it asked. The lock under which it gets its session also covers this check.
         if !self.is_member(request.node).unwrap_or(false) {
             return;
         }
@@ -281,7 +282,7 @@ impl Manager {
         }
     }
 
-    /// A node prolongs its session.
+    /// A node extends its session.
     pub(crate) fn renew(&self, now: Time, node: NodeId, session: SessionId, number: u64) {
         let is_good = self.coordinator.lock().renew(now, node, session);
         let wall = self.capabilities_time(now);

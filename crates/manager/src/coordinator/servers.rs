@@ -1,4 +1,4 @@
-//! Disk servers and their stores, as the manager knows them: who serves which store, where clients reach it, what it reported last.
+//! Disk servers and their stores, as the manager knows them: which node serves a store, its address, and its last report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,31 +16,31 @@ use super::hosts::{Host, places_of, split};
 /// A disk server.
 #[derive(Clone, Default)]
 pub(super) struct Server {
-    /// Where clients reach it.
+    /// Its address for clients.
     address: Option<(String, u16)>,
-    /// Where other nodes reach it.
+    /// Its address for other nodes.
     nodes_at: Option<String>,
-    /// Where its last connection came from. Clients may be sent to it by a name, which says nothing of where that is.
+    /// The source address of its last connection. Clients may be sent to it by name, and a name does not show the address.
     seen_at: Option<IpAddr>,
     is_connected: bool,
-    /// Its stores that are there, as it said last; `None`: it has not said so to this manager.
+    /// Its online stores, as it reported last. `None` if it has not reported to this manager yet.
     serves: Option<BTreeSet<StoreId>>,
     pub(super) key: Option<CapabilityKey>,
 }
 
-/// All of them.
+/// All disk servers and their stores.
 #[derive(Clone, Default)]
 pub(crate) struct Servers {
     /// The members of the cluster.
     pub(super) nodes: BTreeMap<NodeId, Server>,
     stores: BTreeMap<StoreId, StoreInfo>,
-    /// Where the hosts of disk servers stand.
+    /// The locations of disk servers' hosts.
     locations: BTreeMap<IpAddr, Location>,
     pub(super) map: Arc<Map>,
 }
 
 impl Servers {
-    /// Takes over which nodes and stores there are; whether that is news.
+    /// Takes over the lists of nodes and stores. Returns whether they have changed.
     pub(super) fn take(&mut self, members: Vec<MemberEntry>, stores: Vec<StoreEntry>) -> bool {
         let members_there: BTreeSet<NodeId> = members.iter().map(|member| member.node).collect();
         let nodes_before = self.nodes.len();
@@ -68,7 +68,7 @@ impl Servers {
             };
             let info = match self.stores.get(&store) {
                 Some(known) => StoreInfo { node, location, class, state, ..known.clone() },
-                // Nothing is put there before it has said how much space it has.
+                // Nothing is placed there before the store has reported its space.
                 None => StoreInfo {
                     store,
                     node,
@@ -90,22 +90,22 @@ impl Servers {
         is_changed
     }
 
-    /// Whether a node is a member of the cluster, as far as was looked.
+    /// Whether a node is a member of the cluster, according to the last read.
     pub(super) fn has_node(&self, node: NodeId) -> bool {
         self.nodes.contains_key(&node)
     }
 
-    /// Whether there is such a store.
+    /// Whether the store exists.
     pub(super) fn has_store(&self, store: StoreId) -> bool {
         self.stores.contains_key(&store)
     }
 
-    /// The stores as they were reported last, each in the state that its administrator wants it to be in.
+    /// The stores with their last reports. Each is in the state that its administrator has set.
     pub(super) fn stores(&self) -> impl Iterator<Item = &StoreInfo> {
         self.stores.values()
     }
 
-    /// Where the hosts of disk servers stand; of a host with several, that of the first.
+    /// The location of each disk server's host. If a host has several servers, the location of the first.
     fn find_places(&self) -> BTreeMap<IpAddr, Location> {
         let mut of_nodes = BTreeMap::new();
         for info in self.stores.values() {
@@ -126,25 +126,26 @@ impl Servers {
         self.nodes.get(&node).is_some_and(|server| server.is_connected)
     }
 
-    /// Whether a store is there when its node is; as long as nobody has said so, that is believed.
+    /// Whether the node serves this store. True until the node has reported.
     pub(crate) fn is_served(&self, node: NodeId, store: StoreId) -> bool {
         let serves = self.nodes.get(&node).and_then(|server| server.serves.as_ref());
         serves.is_none_or(|serves| serves.contains(&store))
     }
 
-    /// Whether it is news that a node has these stores.
+    /// Whether these stores differ from the last report.
     pub(super) fn would_serve(&self, node: NodeId, stores: &BTreeSet<StoreId>) -> bool {
         self.nodes.get(&node).is_some_and(|server| server.serves.as_ref() != Some(stores))
     }
 
-    /// A node says which stores it has.
+    /// Records which stores a node serves.
     pub(super) fn set_served(&mut self, node: NodeId, stores: BTreeSet<StoreId>) {
         if let Some(server) = self.nodes.get_mut(&node) {
             server.serves = Some(stores);
         }
     }
 
-    /// What a node says of a store of its own: whether it is new, and whether this is the first time. `None`: it is not its own, or has not registered yet.
+    /// Takes over a node's report on one of its stores. Returns whether the figures changed and whether this is the first report. `None` if the store
+    /// does not belong to the node or has not registered yet.
     pub(super) fn set_figures(&mut self, node: NodeId, report: &StoreReport) -> Option<(bool, bool)> {
         let StoreReport { store, capacity, reserve, free, load_permille } = *report;
         let known = self.stores.get_mut(&store).filter(|known| known.node == node)?;
@@ -161,14 +162,14 @@ impl Servers {
         &self.map
     }
 
-    /// Where clients reach the server of a store, and the key of its permissions.
+    /// The client address of a store's server, and the key of its capabilities.
     pub(crate) fn way_to(&self, node: NodeId) -> Option<(&str, u16, &CapabilityKey)> {
         let server = self.nodes.get(&node)?;
         let (host, port) = server.address.as_ref()?;
         Some((host, *port, server.key.as_ref()?))
     }
 
-    /// Stores on one of these hosts.
+    /// The stores on these hosts.
     pub(crate) fn stores_at(&self, hosts: &[String]) -> Vec<StoreId> {
         if hosts.is_empty() {
             return Vec::new();
@@ -180,12 +181,12 @@ impl Servers {
         self.stores.values().filter(|info| is_at(&info.node)).map(|info| info.store).collect()
     }
 
-    /// Where a client at `address` stands, if it is on the host of a disk server.
+    /// The location of a client at `address`, if it is on the host of a disk server.
     pub(crate) fn location_of(&self, address: IpAddr) -> Option<Location> {
         self.locations.get(&address).cloned()
     }
 
-    /// How a store is called to people.
+    /// A store's name for people.
     pub(crate) fn shown(&self, store: StoreId) -> String {
         match self.stores.get(&store) {
             Some(info) => format!("store {store} at {} (node {})", info.location, info.node),
@@ -200,36 +201,36 @@ impl Servers {
             space.free = space.free.saturating_add(info.free);
             space.floor = space.floor.saturating_add(info.reserve);
         }
-        // Whether there is room for a file is for its placement to say.
+        // Placement decides whether a file fits.
         space
     }
 
-    /// Whether its administrator has given it up for good.
+    /// Whether the store is removed as lost.
     pub(crate) fn is_removed_as_lost(&self, store: StoreId) -> bool {
         self.stores.get(&store).is_none_or(|info| info.state == StoreState::Lost)
     }
 
-    /// Whether others take its place: it was given up, or is being emptied.
+    /// Whether other stores replace it: it is draining or removed as lost.
     pub(crate) fn is_to_leave(&self, store: StoreId) -> bool {
         self.is_removed_as_lost(store) || self.is_draining(store)
     }
 
-    /// Whether it is being emptied, or is empty by now.
+    /// Whether it is draining or drained.
     pub(crate) fn is_draining(&self, store: StoreId) -> bool {
         self.stores.get(&store).is_some_and(|info| info.state == StoreState::Draining)
     }
 
-    /// All stores whose place others take.
+    /// All stores that others replace.
     pub(super) fn to_leave(&self) -> BTreeSet<StoreId> {
         self.stores.keys().copied().filter(|store| self.is_to_leave(*store)).collect()
     }
 
-    /// Stores that have been given up for good.
+    /// Stores that are removed as lost.
     pub(crate) fn removed_as_lost(&self) -> Vec<StoreId> {
         self.wanted(StoreState::Lost)
     }
 
-    /// Stores that are being emptied, or are empty by now.
+    /// Stores that are draining or drained.
     pub(crate) fn draining(&self) -> Vec<StoreId> {
         self.wanted(StoreState::Draining)
     }
@@ -238,7 +239,7 @@ impl Servers {
         self.stores.values().filter(|info| info.state == state).map(|info| info.store).collect()
     }
 
-    /// A connection of a node comes from there.
+    /// Records the source address of a node's connection.
     pub(super) fn set_seen_at(&mut self, node: NodeId, address: IpAddr) {
         let server = self.nodes.entry(node).or_default();
         let before = server.seen_at.replace(address.to_canonical());
@@ -247,7 +248,7 @@ impl Servers {
         }
     }
 
-    /// Who serves which store, as it is told; `number`: which telling it is.
+    /// The store addresses, in pages. `number` identifies this list.
     pub(super) fn pages_of_ways(&self, number: u64) -> Vec<StoreAddressPage> {
         let way = |info: &StoreInfo| {
             let nodes_at = self.nodes.get(&info.node)?.nodes_at.clone()?;
@@ -265,7 +266,7 @@ impl Servers {
         (0..count).map(page).collect()
     }
 
-    /// Whether it is connected.
+    /// Records whether a node is connected.
     pub(super) fn set_connected(&mut self, node: NodeId, is_connected: bool) {
         if let Some(server) = self.nodes.get_mut(&node) {
             server.is_connected = is_connected;

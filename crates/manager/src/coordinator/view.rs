@@ -1,5 +1,5 @@
-//! What is known of the cluster at one moment: who is there, where, in which session, and which fences are up. An open decides by one such view and
-//! the names, and by no lock.
+//! The state of the cluster at one moment: servers, locations, sessions and fences. An open is decided by one such view and the namespace, without a
+//! lock.
 //!
 //! **A stale view costs a redirect, never correctness.** A capability names the session that a store's server had in the view. A server in another
 //! session refuses it and sends the client back.
@@ -12,22 +12,23 @@ use types::{InSyncReplica, LocationRanges, NodeId, StoreId};
 
 use crate::coordinator::servers::Servers;
 
-/// The cluster at one moment. Its parts are shared with the views before and after it in which they are the same.
+/// The cluster at one moment. Views share the parts that do not differ between them.
 #[derive(Clone)]
 pub(crate) struct ClusterView {
-    /// Raised with each view that is published.
+    /// Rises with each view that is published.
     pub(crate) version: u64,
-    /// How long a writer that nobody leads is waited for.
+    /// How long the manager waits for a writer without a primary.
     pub(crate) grace: Duration,
-    /// Where clients reach the manager, `host:port`.
+    /// The manager's address for clients, `host:port`.
     pub(crate) clients_at: Option<(String, u16)>,
-    /// Where clients stand that do not say so themselves.
+    /// The locations of clients that do not state their own.
     pub(crate) client_locations: Arc<LocationRanges>,
     /// Disk servers and stores.
     pub(crate) servers: Arc<Servers>,
-    /// Whose lease runs.
+    /// The sessions whose lease runs.
     pub(crate) sessions: Arc<Sessions>,
-    /// Who is about to be stopped. Together with the sessions: see [`Manager::open_read`](crate::Manager::open_read).
+    /// The fences that are not confirmed yet. They must come from the same moment as the sessions: see
+    /// [`Manager::open_read`](crate::Manager::open_read).
     pub(crate) fences: Arc<Fences>,
 }
 
@@ -36,17 +37,17 @@ impl ClusterView {
         self.servers.node_of(store)
     }
 
-    /// `None`: it is not known, or will not come back.
+    /// A store's state. `None` if the store is unknown or will not come back.
     pub(crate) fn standing(&self, now: Time, store: StoreId) -> Option<Standing> {
         let node = self.node_of(store)?;
         let presence = match self.sessions.presence(now, node) {
-            // A node may be there without one of its disks.
+            // A node may be online without one of its disks.
             Presence::Online | Presence::Suspect if !self.servers.is_served(node, store) => Presence::Away,
-            // Its lease runs, but it cannot be told anything.
+            // Its lease runs, but the manager cannot reach it.
             Presence::Online if !self.servers.is_connected(node) => Presence::Suspect,
             presence => presence,
         };
-        // Nobody waits for one that was given up, whatever it would know.
+        // Nobody waits for a store that is removed as lost, whatever data it may have.
         let is_removed_as_lost = self.servers.is_removed_as_lost(store);
         if presence == Presence::Away && is_removed_as_lost {
             return None;
@@ -58,14 +59,14 @@ impl ClusterView {
         self.standing(now, store).is_some_and(|standing| standing.presence == Presence::Online)
     }
 
-    /// Those of `stores` that were not given up; if all were, all of them.
+    /// The members of `stores` that are not removed as lost. If all are, all of them.
     pub(crate) fn lasting(&self, stores: &[StoreId]) -> Vec<StoreId> {
         let stay: Vec<StoreId> =
             stores.iter().copied().filter(|store| !self.servers.is_removed_as_lost(*store)).collect();
         if stay.is_empty() { stores.to_vec() } else { stay }
     }
 
-    /// Those of `stores` that are there, `most` of them, in their order.
+    /// The first `most` members of `stores` that are online, in their order.
     pub(crate) fn in_sync(&self, now: Time, stores: &[StoreId], most: usize) -> Vec<InSyncReplica> {
         let online = stores.iter().filter(|store| self.is_online(now, **store));
         let in_sync_replica = |store: &StoreId| {

@@ -1,5 +1,5 @@
-//! Stores that are gone for good, or are to be emptied, are replaced in their groups, step by step ([`cluster::backfill`]). Each step is a transaction, so that a manager that
-//! begins anew goes on where the one before was.
+//! Replaces stores in their groups that are removed as lost or draining, step by step ([`cluster::backfill`]). Each step is a transaction, so a
+//! restarted manager continues the work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,111 +16,111 @@ use super::copies::FailedCopy;
 use crate::views::COUNT_MAX;
 use crate::{Counted, Manager};
 
-/// How often it is looked what can be done.
+/// How often this job looks for work.
 const LOOK: Duration = Duration::from_millis(200);
-/// Groups that are looked at in one go.
+/// Groups that are examined in one step.
 const GROUPS: usize = 64;
 /// Entries that are read at a time.
 const PAGE: usize = 256;
-/// Pages of what is owed that are looked through in one go: what was lost stays owed, and may be very much.
+/// Pages of missing replicas that are examined in one step. Replicas of lost files stay missing, and there may be very many.
 const PAGES: usize = 64;
-/// Of what had to be looked through such a part more may be owed to a member before it is looked again.
+/// A backfill step adds one page of missing replicas for this many examined pages. Then the group is examined again.
 const PART_FILLED: usize = 8;
-/// Groups that a view names which cannot be repaired.
+/// The most groups beyond repair that a view lists.
 const SHOWN_MAX: usize = 100;
 
 #[derive(Default)]
 pub(crate) struct Backfill {
     next_look: Time,
-    /// Up to which group was looked.
+    /// The last group that was examined.
     looked: Option<GroupId>,
-    /// A change of these is on its way.
+    /// Groups whose change is under way.
     changing: BTreeSet<GroupId>,
-    /// Groups of which not all that is owed was looked through yet.
+    /// Groups whose missing replicas are not all examined yet.
     looking: BTreeMap<GroupId, Keeping>,
-    /// Which member cannot be replaced, and why.
+    /// Groups with a member that cannot be replaced, and the reason.
     stuck: BTreeMap<GroupId, (StoreId, PlacementError)>,
 }
 
-/// Why a store is not given up.
+/// Why a store was not removed as lost.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
-    /// Its node is there.
+    /// The store's node is online.
     #[error(
         "{store} is not lost: its node is {presence:?}. Stop the node if its disk is gone for good, or use --force"
     )]
     IsThere {
-        /// The store, in words.
+        /// The store, for people.
         store: String,
-        /// How its node stands.
+        /// The state of its node.
         presence: Presence,
     },
-    /// The names have refused.
+    /// The namespace refused the change.
     #[error(transparent)]
     Names(#[from] NsError),
 }
 
-/// How far it is with stores that are being replaced.
+/// The progress of replacing stores.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RepairView {
-    /// Stores that were given up.
+    /// Stores that are removed as lost.
     pub lost: Vec<LeaverView>,
-    /// Stores that are being emptied.
+    /// Stores that are draining.
     pub draining: Vec<LeaverView>,
-    /// Groups in which a store is given what was there before it joined.
+    /// Groups with a store that is being backfilled.
     pub backfill: u64,
-    /// Copies that are owed.
+    /// Missing replicas.
     pub missing: Counted,
-    /// Of these being made just now.
+    /// Missing replicas that are being copied now.
     pub copying: u64,
-    /// Groups in which nobody can take a lost store's place; the first of them.
+    /// Groups in which no store can replace a lost one. Only the first of them.
     pub stuck: Vec<StuckView>,
-    /// Copies that could not be made since the manager began. They are tried again, from whoever else has the content.
+    /// Copies that have failed since the manager started. They are tried again from another holder of the object.
     pub failed: u64,
-    /// The latest of these.
+    /// The latest failed copy.
     pub last_failed: Option<FailedCopyView>,
 }
 
-/// A copy that could not be made.
+/// A copy that failed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FailedCopyView {
-    /// Of which file, if that has a name.
+    /// The file's path, if it has one.
     pub path: Option<String>,
-    /// Whoever was read, in words.
+    /// The source store, for people.
     pub from: String,
-    /// Whoever was to get it, in words.
+    /// The target store, for people.
     pub to: String,
 }
 
-/// A store that was given up, or is being emptied.
+/// A store that is removed as lost or draining.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LeaverView {
-    /// Which: its number, as text.
+    /// The store's number, as text.
     pub store: String,
-    /// Where it stands, or stood.
+    /// The store's location, even if it is gone.
     pub location: String,
-    /// Groups that still count on it. With none, nothing is on it alone that anybody knows of.
+    /// Groups that still count on it. If there are none, no known object is on this store alone.
     pub groups: u64,
-    /// It has said that nothing is on it any more.
+    /// The store has reported that it is empty.
     pub is_empty: bool,
 }
 
-/// A group that stays as it is.
+/// A group that cannot change.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StuckView {
     /// The group.
     pub group: u64,
-    /// Who is lost, or is to be emptied: its number, as text.
+    /// The lost or draining store: its number, as text.
     pub store: String,
-    /// Why nobody takes its place.
+    /// Why no store can replace it.
     pub why: String,
 }
 
 impl Manager {
-    /// Gives a store up for good: others take its place in its groups from now on. Waits until that is written down.
+    /// Removes a store as lost: other stores replace it in its groups. Returns when that is recorded.
     ///
     /// # Errors
-    /// When its node is there, unless `force`; when there is no such store, or it cannot be written down.
+    /// If its node is online, unless `force` is set; if the store is unknown, or the change cannot be recorded.
     pub fn give_up_store(&self, store: StoreId, force: bool) -> Result<(), RepairError> {
         self.wanted_state(store)?;
         let now = self.world.now();
@@ -138,7 +138,7 @@ impl Manager {
         Ok(())
     }
 
-    /// How far it is with stores that are being replaced.
+    /// The progress of replacing stores.
     ///
     /// # Errors
     /// When the namespace cannot be read.
@@ -189,7 +189,7 @@ impl Manager {
         });
         let view = self.view();
         Ok(Some(FailedCopyView {
-            // It may have been removed since.
+            // The file may have been removed since.
             path: path.ok().flatten().map(|path| String::from_utf8_lossy(&path).into_owned()),
             from: view.servers.shown(from),
             to: view.servers.shown(to),
@@ -236,14 +236,14 @@ impl Manager {
                 tracing::error!(group = %group.group, %error, "cannot read the missing replicas");
             }
             if pages == 0 {
-                // The others have their turn first.
+                // The other groups come first.
                 self.backfill.lock().looked = Some(group.group);
                 break;
             }
         }
     }
 
-    /// Looks through no more than so many `pages` of what is owed.
+    /// Examines at most this many `pages` of missing replicas.
     fn go_on_with(self: &Arc<Self>, group: &Group, policies: &[Policy], pages: &mut usize) -> Result<(), NsError> {
         let (map, lost, removed_as_lost): (Arc<Map>, Vec<StoreId>, Vec<StoreId>) = {
             let view = self.view();
@@ -306,11 +306,11 @@ impl Manager {
             let is_done = result.is_ok();
             match result {
                 Ok(()) => {}
-                // Something has changed meanwhile: it is decided anew.
+                // The group has changed meanwhile: the next step decides again.
                 Err(error) if matches!(error.code(), ErrorCode::Stale | ErrorCode::Busy) => {}
                 Err(error) => tracing::error!(%group, %error, "cannot change the members of a group"),
             }
-            // What it is now, whatever became of the change.
+            // Take over the present group, whatever became of the change.
             let found = this.names.read(|read| namespace::group(read, group));
             match found {
                 Ok(Some(group)) => this.coordinator.groups().is_made(&group),
@@ -325,20 +325,21 @@ impl Manager {
     }
 }
 
-/// What keeps members of a group that go, as far as was looked.
+/// What keeps leaving members in a group, as far as it was examined.
 struct Keeping {
-    /// The group's epoch, and which of its members are to leave, and were given up.
+    /// The group's epoch, its leaving members, and those of its members that are removed as lost.
     of: (u32, Vec<StoreId>, Vec<StoreId>),
-    /// How many contents somebody who stays is owed and somebody who goes has, up to [`MISSING_AT_A_TIME`]. What was lost is not counted: nothing else waits
-    /// for it.
+    /// Objects that a staying member lacks and a leaving member has, up to [`MISSING_AT_A_TIME`]. Lost objects do not count, because nothing else
+    /// waits for them.
     missing: usize,
-    /// Those from whom something is to be copied first, or without whom something would be gone. All, where so much is owed that not all was looked at.
+    /// Leaving members that must first be copied from, or that hold the only replica of an object. All of them, if there were too many missing
+    /// replicas to examine.
     kept: BTreeSet<StoreId>,
-    /// Up to where it was looked.
+    /// The last object that was examined.
     looked: Option<ObjectId>,
-    /// Contents that were looked at.
+    /// The number of objects examined.
     looked_through: usize,
-    /// Whether it need not be looked at more.
+    /// Whether everything has been examined.
     is_done: bool,
 }
 
@@ -358,7 +359,8 @@ impl Keeping {
         Self { of, missing: 0, kept, looked: None, looked_through: 0, is_done: false }
     }
 
-    /// Looks through some more of what is owed. It may have changed meanwhile what was looked at before: whoever leaves is looked at once more with that.
+    /// Examines more missing replicas. The objects examined earlier may have changed meanwhile. The change that removes a member therefore checks
+    /// that member once more.
     fn go_on(
         mut self,
         read: &dyn Read,
@@ -396,7 +398,7 @@ impl Keeping {
     }
 }
 
-/// The policies that are in use, the default among them.
+/// The policies in use, including the default.
 fn all_policies(read: &dyn Read) -> Result<Vec<Policy>, NsError> {
     let (mut all, mut after) = (vec![Policy::default()], None);
     loop {
@@ -414,8 +416,8 @@ fn all_policies(read: &dyn Read) -> Result<Vec<Policy>, NsError> {
     }
 }
 
-/// Who takes the place of `lost`. A group does not know which policies its contents were written under: all count that it could have come from. As
-/// far apart as it was is tried first, as far as those demand has to be.
+/// Chooses the store that replaces `lost`. A group does not know the policies of its objects, so all policies that fit the group count. The search
+/// first keeps the group's present spread, then falls back to the spread that those policies demand.
 fn choose(
     map: &Map,
     policies: &[Policy],
@@ -442,7 +444,7 @@ fn choose(
     let spread = possible.iter().map(|policy| policy.spread()).max().unwrap_or_default();
     let mut demanded = Policy::new(layout).with_spread(spread);
     for (class, copies) in possible.iter().flat_map(|policy| policy.classes()) {
-        // One too many of them is left out: no single policy demanded that.
+        // Too many classes: leave this one out. No single policy demands all of them.
         if let Ok(with) = demanded.clone().with_class(class.clone(), *copies) {
             demanded = with;
         }

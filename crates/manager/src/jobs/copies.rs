@@ -1,4 +1,4 @@
-//! Copies that are owed are made, at a bounded rate.
+//! Copies missing replicas at a bounded rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,37 +13,37 @@ use types::{GroupId, NodeId, ObjectId, ReplicaId, SessionId, StoreId};
 use crate::Manager;
 use crate::coordinator::ClusterView;
 
-/// Contents to which copies are owed that are looked through at a time.
+/// Objects with missing replicas that are examined at a time.
 const PAGE: usize = 256;
-/// So many times that, where none of them can be copied: what was lost stays owed.
+/// The number of such pages to examine if none of them can be copied. Replicas of lost files stay missing.
 const PAGES: usize = 4;
 
-/// Orders of which nothing was heard are given again after this: that a copy is there may have been said over a connection that was lost.
+/// An unanswered order is repeated after this time. The connection may have lost the answer.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// The state of this job.
 pub(crate) struct Copies {
     copying: Copying,
     under_way: BTreeMap<CopyId, CopyUnderWay>,
-    /// Copies that are there, and are just being written down.
+    /// Finished copies that are just being recorded.
     counting: BTreeSet<(ObjectId, StoreId)>,
     copied: Copied,
 }
 
-/// A copy that is being made.
+/// A copy in progress.
 struct CopyUnderWay {
     done: CopyDone,
-    /// Whose copy it is a copy of.
+    /// The source store.
     from: StoreId,
-    /// Who was told.
+    /// The node that got the order.
     node: NodeId,
-    /// In which session of it.
+    /// That node's session.
     session: SessionId,
-    /// Of the content's last writer.
+    /// The epoch of the object's last writer.
     epoch: Epoch,
-    /// What it is a copy of.
+    /// The expected content.
     original: Original,
-    /// When its order was given last.
+    /// When the order was last sent.
     told: Time,
 }
 
@@ -54,29 +54,27 @@ impl CopyUnderWay {
     }
 }
 
-/// A copy that came to nothing.
+/// A copy that failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailedCopy {
-    /// The group.
     pub(crate) group: GroupId,
-    /// The content.
     pub(crate) object: ObjectId,
-    /// Who was to be read.
+    /// The source store.
     pub(crate) from: StoreId,
-    /// Who was to get it.
+    /// The target store.
     pub(crate) to: StoreId,
 }
 
-/// What was made since the manager began.
+/// Repair work since the manager started.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Copied {
-    /// Copies that are there.
+    /// Finished copies.
     pub(crate) copies: u64,
-    /// Their bytes.
+    /// Bytes of those copies.
     pub(crate) bytes: u64,
-    /// Copies that could not be made, and were or are tried again.
+    /// Copies that failed. They have been tried again, or will be.
     pub(crate) failed: u64,
-    /// The latest of them.
+    /// The latest failed copy.
     pub(crate) last_failed: Option<FailedCopy>,
 }
 
@@ -96,17 +94,17 @@ impl Copies {
 }
 
 impl Manager {
-    /// What was made since the manager began.
+    /// Repair work since the manager started.
     pub(crate) fn copied_so_far(&self) -> Copied {
         self.copies.lock().copied
     }
 
-    /// How many copies are just being made.
+    /// The number of copies in progress.
     pub(crate) fn copies_under_way(&self) -> usize {
         self.copies.lock().under_way.len()
     }
 
-    /// Whether a store is just being given its copy.
+    /// Whether a copy of this object to this store is in progress.
     pub(crate) fn is_being_copied(&self, object: ObjectId, store: StoreId) -> bool {
         self.copies.lock().under_way.values().any(|made| (made.done.object, made.done.store) == (object, store))
     }
@@ -138,7 +136,8 @@ impl Manager {
         }
     }
 
-    /// What was ordered in a session that is over is forgotten there, and what is said of it would not count; the others are asked again by and by.
+    /// Forgets orders from sessions that have ended: the servers have forgotten them too, and their answers would not count. Repeats the other orders
+    /// in time.
     fn mind_copies(&self, now: Time) {
         let mut again = Vec::new();
         {
@@ -160,7 +159,7 @@ impl Manager {
         }
     }
 
-    /// What is owed to stores that are there, of the next page where there is something, and where that ends unless there is no more.
+    /// The missing replicas of online stores, from the next page that has some. Also returns where that page ends, unless it is the last.
     fn missing_copies(
         self: &Arc<Self>,
         after: Option<(GroupId, ObjectId)>,
@@ -188,7 +187,7 @@ impl Manager {
         for (group, object, stores) in page {
             let to: Vec<StoreId> = {
                 let (view, groups) = (self.view(), self.coordinator.groups());
-                // Who leaves a group gets nothing any more.
+                // A store that is leaving a group gets nothing more.
                 let stays =
                     |store: &StoreId| groups.is_missing(&view.servers, group, *store) && view.is_online(now, *store);
                 stores.into_iter().filter(stays).collect()
@@ -199,7 +198,8 @@ impl Manager {
             let (at_rest, holders) = self.names.read(|read| {
                 Ok::<_, NsError>((namespace::at_rest(read, group, object)?, namespace::holders(read, group, object)?))
             })?;
-            // What is written just now is owed later, and what nobody has who is there takes no other copy's turn.
+            // Skip objects that are being written: their replicas count as missing only afterwards. Skip objects that no online store has, so that
+            // they take no other copy's turn.
             let Some(AtRest { len, .. }) = at_rest else { continue };
             if !Self::sources(&self.view(), now, holders).is_empty() {
                 missing.extend(to.into_iter().map(|to| MissingReplica { group, object, to, len }));
@@ -208,7 +208,7 @@ impl Manager {
         Ok(MissingReplicaPage { missing, end })
     }
 
-    /// Some was owed to stores that have left, and could not be forgiven with that ([`namespace::LeaveGroup`]).
+    /// Removes the missing replicas of stores that have left. The step that removed the store could not do so ([`namespace::LeaveGroup`]).
     fn forgive(self: &Arc<Self>, page: &[(GroupId, ObjectId, Vec<StoreId>)]) {
         let mut left: BTreeMap<GroupId, Vec<ObjectId>> = BTreeMap::new();
         {
@@ -228,7 +228,7 @@ impl Manager {
         }
     }
 
-    /// Of those that hold a content whoever it can be copied from: one that was given up, and is there all the same, where nobody else has it.
+    /// The holders that an object can be copied from. A store that is online but removed as lost serves only if no other holder exists.
     fn sources(view: &ClusterView, now: Time, mut holders: Vec<StoreId>) -> Vec<StoreId> {
         holders.retain(|store| view.is_online(now, *store));
         let (removed_as_lost, others): (Vec<_>, Vec<_>) =
@@ -238,7 +238,7 @@ impl Manager {
 
     fn copy(&self, now: Time, copy: CopyId, missing: &MissingReplica) -> Option<()> {
         let MissingReplica { group, object, to, .. } = *missing;
-        // A copy that counts, or is just about to, is not begun anew: what has no checksum would be made again whatever is there.
+        // Do not repeat a copy that is finished or about to be recorded. An object without a checksum would be copied again whatever the target has.
         if self.copies.lock().counting.contains(&(object, to)) {
             return None;
         }
@@ -254,7 +254,7 @@ impl Manager {
         }
         let AtRest { len, sums, is_whole, epoch, state: of } = at_rest?;
         let view = self.view();
-        // Any of them, another one each time: what one has may be damaged, which is found when it is read.
+        // Take another source each time: one source may be damaged, and that shows only when it is read.
         let sources = Self::sources(&view, now, holders);
         let from = *sources.get(usize::try_from(self.world.random() % sources.len().max(1) as u64).ok()?)?;
         let node = view.node_of(to)?;
@@ -271,7 +271,7 @@ impl Manager {
         Some(())
     }
 
-    /// A store has its copy, or not.
+    /// A store reports whether its copy succeeded.
     pub(crate) fn copied(self: &Arc<Self>, from: (NodeId, StoreId), session: SessionId, copy: CopyId, is_there: bool) {
         let made = {
             let mut copies = self.copies.lock();

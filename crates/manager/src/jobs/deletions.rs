@@ -1,5 +1,5 @@
-//! Contents that nobody needs any more are taken off their stores; off the queue they go when all stores of their group have said so. Of stores that
-//! are away nobody waits for an answer here, so that they hold up no others: what they have to delete stays in the queue, which is gone through again.
+//! Deletes objects that nobody needs from their stores. An entry leaves the queue when all stores of its group have answered. The job does not wait
+//! for stores that are away. Their deletions stay in the queue, and the job goes through the queue again.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,22 +13,22 @@ use types::{GroupId, ObjectId, ReplicaId, StoreId};
 
 use crate::Manager;
 
-/// Deletions that are under way at a time.
+/// Deletions in progress at a time.
 const UNDER_WAY_MAX: usize = 1024;
-/// How often stores are told again, and how often at most the queue is gone through for those that are away.
+/// How often stores are told again. Also the least time between two passes over the queue for stores that are away.
 const AGAIN: Duration = Duration::from_secs(10);
-/// How often the queue is looked at.
+/// How often the job reads the queue.
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(crate) struct Deleting {
-    /// Who has still to say that it is done.
+    /// The stores that have not answered yet, for each deletion.
     waiting: BTreeMap<ObjectId, (DueDeletion, BTreeSet<StoreId>)>,
     next_look: Time,
     next_telling: Time,
-    /// Up to where the queue was looked at in this round.
+    /// The last entry that was examined in this pass.
     looked: Option<DueDeletion>,
-    /// When the next one may begin.
+    /// When the next pass may start.
     next_round: Time,
 }
 
@@ -72,7 +72,7 @@ impl Manager {
         let mut tell: BTreeMap<StoreId, Vec<ReplicaId>> = BTreeMap::new();
         {
             let mut deleting = self.deleting.lock();
-            // From the beginning again, when all were looked at.
+            // Start over when all entries were examined.
             if room > 0 {
                 deleting.looked = if found.len() < room { None } else { found.last().map(|(due, _)| *due) };
             }
@@ -100,7 +100,7 @@ impl Manager {
         self.are_deleted(nowhere);
     }
 
-    /// A store has left its group: nothing is waited for from it.
+    /// A store has left its group: the job no longer waits for its answer.
     pub(crate) fn forget_member(self: &Arc<Self>, group: GroupId, store: StoreId) {
         let mut done = Vec::new();
         self.deleting.lock().waiting.retain(|_, (due, stores)| {
@@ -114,7 +114,7 @@ impl Manager {
         self.are_deleted(done);
     }
 
-    /// A store has deleted these.
+    /// A store has deleted these replicas.
     pub(crate) fn deleted(self: &Arc<Self>, store: StoreId, replicas: &[ReplicaId]) {
         let mut done = Vec::new();
         {
@@ -137,7 +137,7 @@ impl Manager {
         }
         self.change(Durability::Written, DeletionDone { done }, |result| {
             if let Err(error) = result {
-                // They are in the queue still, and told again.
+                // They are still in the queue, and the stores are told again.
                 tracing::warn!(%error, "deletions cannot be taken off the queue");
             }
         });

@@ -1,5 +1,5 @@
-//! Stores that are emptied. Others take their place in their groups as if they were lost ([`super::backfill`]), and copy from them. When no group
-//! counts on one any more, what is still on it is deleted, page by page, each time after another look whether that still holds.
+//! Empties draining stores. Other stores replace them in their groups as if they were lost ([`super::backfill`]), and copy from them. When no group
+//! counts on a store any more, the job deletes what is left there. It does so page by page, and checks before each page that this still holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,43 +13,43 @@ use types::{NodeId, ReplicaId, StoreId};
 use crate::Manager;
 use node::FromManager;
 
-/// How often stores are asked what they have still.
+/// How often the job asks a store what it still has.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often one that is empty is.
+/// How often it asks a store that is empty.
 const LOOK_AT_EMPTY: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub(crate) struct Draining {
     next_look: Time,
-    /// Of stores that no group counts on.
+    /// The passes over stores that no group counts on.
     rounds: BTreeMap<StoreId, Round>,
 }
 
-/// One way through all that a store has.
+/// One pass over all replicas of a store.
 #[derive(Default)]
 struct Round {
-    /// Up to where it was looked.
+    /// The last replica that was examined.
     after: Option<ReplicaId>,
     has_found: bool,
-    /// The way before has found nothing.
+    /// The previous pass found nothing.
     is_empty: bool,
-    /// Not to be asked before.
+    /// Do not ask before this time.
     next: Time,
 }
 
-/// Why a store is not emptied, or goes on being.
+/// Why a drain did not start or stop.
 #[derive(Debug, thiserror::Error)]
 pub enum DrainError {
-    /// It is not being emptied.
+    /// The store is not draining.
     #[error("store {0} is not draining")]
     IsNot(StoreId),
-    /// The names have refused.
+    /// The namespace refused the change.
     #[error(transparent)]
     Names(#[from] NsError),
 }
 
 impl Draining {
-    /// It is used again: what was found may not be so any more.
+    /// Drops what is known of a store that is in use again.
     pub(crate) fn forget(&mut self, store: StoreId) {
         self.rounds.remove(&store);
     }
@@ -60,20 +60,20 @@ impl Draining {
 }
 
 impl Manager {
-    /// Begins to empty a store; waits until that is written down.
+    /// Starts to drain a store. Returns when that is recorded.
     ///
     /// # Errors
-    /// When there is no such store, or it was given up; when it cannot be written down.
+    /// If the store is unknown or removed as lost, or the change cannot be recorded.
     pub fn drain_store(&self, store: StoreId) -> Result<(), DrainError> {
         self.set_wanted_state(store, WantedState::Draining)?;
         tracing::info!(%store, "a store is draining: others replace it");
         Ok(())
     }
 
-    /// Lets a store be used again that was being emptied. Groups that it has left, or is just leaving, it does not come back to.
+    /// Stops draining a store, so that it is used again. It does not return to groups that it has left or is just leaving.
     ///
     /// # Errors
-    /// When it is not being emptied; when it cannot be written down.
+    /// If the store is not draining, or the change cannot be recorded.
     pub fn stop_draining(&self, store: StoreId) -> Result<(), DrainError> {
         if self.wanted_state(store)? != WantedState::Draining {
             return Err(DrainError::IsNot(store));
@@ -113,7 +113,7 @@ impl Manager {
         }
     }
 
-    /// A store says what it has.
+    /// A store reports which replicas it has.
     pub(crate) fn has(
         self: &Arc<Self>,
         node: NodeId,
@@ -141,8 +141,8 @@ impl Manager {
         if replicas.is_empty() {
             return;
         }
-        // Under the coordinator's lock, and looked at once more: a store that is used again is published under it. So all orders for copies to that store
-        // come after this one.
+        // Check once more, under the coordinator's lock. A store that is used again is published under the same lock. So later orders to copy
+        // to that store come after this one.
         let state = self.coordinator.lock();
         if state.node_of(store) == Some(node) && self.coordinator.groups().leave_unused(&state.servers, store) {
             self.tell_store(node, store, ToStore::Delete { replicas });

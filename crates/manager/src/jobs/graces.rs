@@ -1,5 +1,5 @@
-//! Writers that nobody leads any more: their disk server has begun anew, or is gone, and their client has not come back; or it has never come where it
-//! was sent. After a grace period the manager has each ended, by a store that surely knows all that was acknowledged.
+//! Ends open writes that have no primary. Either the disk server has restarted or is gone, and the client has not returned. Or the client never
+//! reached the server. After a grace period the manager has each of them ended by a store that surely has all acknowledged bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use crate::open::Permitted;
 use crate::{Manager, OpenRequest, OpeningError};
 use node::{EndWriter, FromManager};
 
-/// Writers that are looked at in one step.
+/// Open writes that are examined in one step.
 const PAGE: usize = 512;
-/// How often.
+/// How often a step runs.
 const LOOK: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 pub(crate) struct Graces {
     next_look: Time,
-    /// Up to where it was looked in this round.
+    /// The last open write that was examined in this pass.
     looked: Option<(WriterKey, ObjectId)>,
-    /// Those of which nobody has said that it leads them, and since when.
+    /// Open writes that no store has claimed to lead, with their epoch and since when.
     alone: BTreeMap<(WriterKey, ObjectId), (u32, Time)>,
-    /// Of striped files those of which somebody has been seen to write a unit, in this epoch.
+    /// Striped files whose client was seen to write a unit, with the epoch of that write.
     begun: BTreeMap<(WriterKey, ObjectId), u32>,
-    /// Of these it was said that they cannot be read.
+    /// Unreadable records that were already logged.
     damaged: BTreeSet<(WriterKey, ObjectId)>,
 }
 
 impl Manager {
-    /// Looks at some of those who write.
+    /// Examines some of the open writes.
     pub(crate) fn look_at_writers(self: &Arc<Self>, now: Time) {
         let after = {
             let mut graces = self.graces.lock();
@@ -54,9 +54,9 @@ impl Manager {
         let WritersPage { writers: found, damaged, next } = page;
         let mut ask: BTreeMap<(NodeId, StoreId), Vec<WriterToken>> = BTreeMap::new();
         let mut due = Vec::new();
-        // A striped file is written as long as one of its units is. When its client is gone, each unit's server has waited a grace period for it
-        // already. Somebody is waited for here only where all units are complete, as he may be about to say that the file is, and where no unit was
-        // seen to be written, as of one that is gone on with they have to be opened first.
+        // A striped file counts as written while one of its units is. When its client is gone, the server of each unit has already waited a grace
+        // period. The manager waits for the client itself only in two cases. Either all units are complete, and the client may be about to close the
+        // file. Or no unit was seen being written, as when an interrupted file is continued and its units must be opened first.
         let is_striped = |writer: &&WriterRecord| writer.placement.group == GroupId::STRIPED;
         let units = |object| self.names.read(|read| namespace::units_written(read, object));
         let striped: BTreeMap<ObjectId, UnitsWritten> = found
@@ -66,7 +66,7 @@ impl Manager {
             .collect();
         {
             let (view, mut graces) = (self.view(), self.graces.lock());
-            // Those that have ended otherwise are forgotten: whoever should be on this page and is not.
+            // Forget open writes that ended in another way: they would be on this page and are not.
             let there: BTreeSet<_> = found.iter().map(|writer| (writer.key, writer.object)).collect();
             let is_here = |writer: &(WriterKey, ObjectId)| {
                 after.is_none_or(|after| *writer > after) && next.is_none_or(|next| *writer <= next)
@@ -100,7 +100,7 @@ impl Manager {
                 if let Some(store) = primary.filter(|_| is_there)
                     && let Some(node) = view.node_of(store)
                 {
-                    // Its client may just have come back: who is there is asked, however long nobody has said that it leads this one.
+                    // The client may have just come back. So an online primary is asked, however long nobody has claimed this open write.
                     ask.entry((node, store)).or_default().push(writer.token());
                 } else if graces.is_over(now, view.grace, &writer.token()) {
                     due.push(writer);
@@ -118,8 +118,8 @@ impl Manager {
         }
     }
 
-    /// A disk server says which of the writers that it was asked about it leads. Of those whose primary it has: it was asked about no others, and is
-    /// not believed what it says of them.
+    /// A disk server says which of these open writes it leads. Its answer counts only for open writes whose primary it serves: it was not asked about
+    /// others.
     pub(crate) fn led(self: &Arc<Self>, node: NodeId, asked: &[WriterToken], led: &[WriterToken]) {
         let now = self.world.now();
         let records = self.names.read(|read| {
@@ -128,7 +128,7 @@ impl Manager {
         });
         let records = match records {
             Ok(records) => records,
-            // It is asked again.
+            // The server is asked again.
             Err(error) => return tracing::error!(%error, "cannot read the open writes"),
         };
         let mut over = Vec::new();
@@ -151,13 +151,14 @@ impl Manager {
         over.iter().for_each(|writer| self.end_writer(writer));
     }
 
-    /// As if its client came back: another epoch, so that nobody else goes on with it, and whoever knows all that was acknowledged. That one ends it.
+    /// Acts as if the client came back. A higher epoch stops everyone else. A store that has all acknowledged bytes becomes the primary, and ends the
+    /// write.
     fn end_writer(self: &Arc<Self>, writer: &WriterRecord) {
         self.graces.lock().forget(&writer.token());
         let Ok(path) = NsPath::parse(&writer.path) else {
             return tracing::error!(object = %writer.object, "a writer's path is not valid");
         };
-        // Nobody can open it any more, and nothing of it is to be kept.
+        // Nobody can open the file any more, so nothing of it is kept.
         if self.names.read(|read| namespace::is_unlinked(read, writer)).unwrap_or(false) {
             return self.end_with_nothing(
                 &path,
@@ -181,13 +182,14 @@ impl Manager {
                 this.world.send(to.node, FromManager::End(end));
             }
             Err(OpeningError::Lost) => this.end_what_is_left(&path, &writer),
-            // It is tried again, a grace period later.
+            // The manager tries again after a grace period.
             Err(error) => tracing::info!(%path, %error, "it cannot be ended now"),
         });
     }
 
-    /// All who took part have begun anew. What was synced each of them has, and of what was changed in place all that was there before; one of them
-    /// ends it with that. Its client can go on with it no more than before: who takes part stands in the namespace as it did.
+    /// Ends an open write whose in-sync replicas were all on servers that have restarted. Each of them has all synced bytes and, for a change in
+    /// place, the older version. One of them ends the write with that. The client still cannot continue it: the namespace has the same in-sync
+    /// replicas as before.
     fn end_what_is_left(self: &Arc<Self>, path: &NsPath, writer: &WriterRecord) {
         let now = self.world.now();
         let stores: Vec<StoreId> = writer.placement.in_sync.iter().map(|one| one.store).collect();
@@ -212,11 +214,11 @@ impl Manager {
         match self.permit(now, one.store, to) {
             Ok(to) => {
                 tracing::warn!(%path, store = %one.store, "all stores that it was written to have restarted: what was synced is kept");
-                // Something of it may be missing, however long it is.
+                // Bytes may be missing, whatever its length.
                 let end = EndWriter { capability: to.capability, path: path.as_bytes().to_vec(), expected_len: None };
                 self.world.send(to.node, FromManager::End(end));
             }
-            // It is tried again, a grace period later.
+            // The manager tries again after a grace period.
             Err(error) => tracing::info!(%path, %error, "it cannot be ended now"),
         }
     }
@@ -232,7 +234,7 @@ impl Manager {
 }
 
 impl Graces {
-    /// Some cannot be read. Nobody can end them, and all others are to be ended all the same; it is said once of each.
+    /// Logs each unreadable record once. Nobody can end these open writes, and they must not stop the others.
     fn step_over(&mut self, damaged: &[((WriterKey, ObjectId), NsError)]) {
         for ((key, object), error) in damaged {
             if self.damaged.insert((*key, *object)) {
@@ -241,7 +243,7 @@ impl Graces {
         }
     }
 
-    /// What is known of a writer that is being ended: where that comes to nothing, it is waited for anew.
+    /// Forgets an open write that is being ended. If ending it fails, a new grace period starts.
     pub(crate) fn forget(&mut self, writer: &WriterToken) {
         self.alone.remove(&(writer.key, writer.object));
         self.begun.remove(&(writer.key, writer.object));
@@ -249,18 +251,18 @@ impl Graces {
 
     fn nobody_leads(&mut self, now: Time, writer: &WriterToken) {
         let since = self.alone.entry((writer.key, writer.object)).or_insert((writer.epoch, now));
-        // Somebody has come back meanwhile.
+        // The client has come back meanwhile.
         if since.0 != writer.epoch {
             *since = (writer.epoch, now);
         }
     }
 
-    /// Nobody has said yet that it leads this one, or nobody does any more: what it has written can be seen nowhere.
+    /// Whether no store leads this open write, as far as is known: then its bytes can be read nowhere.
     pub(crate) fn is_alone(&self, writer: &WriterToken) -> bool {
         self.alone.get(&(writer.key, writer.object)).is_some_and(|(epoch, _)| *epoch == writer.epoch)
     }
 
-    /// Whether a writer was waited for as long as `grace`.
+    /// Whether the manager has waited for a writer for the whole `grace`.
     fn is_over(&self, now: Time, grace: Duration, writer: &WriterToken) -> bool {
         let since = self.alone.get(&(writer.key, writer.object)).filter(|(epoch, _)| *epoch == writer.epoch);
         since.is_some_and(|(_, since)| now.since(*since) >= grace)

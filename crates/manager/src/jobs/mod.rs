@@ -1,4 +1,5 @@
-//! The maintenance jobs. Each has a state and a lock of its own, and forgets nothing that matters when the manager ends: that stands in the namespace.
+//! The maintenance jobs. Each has a state and a lock of its own. A job may lose its state when the manager stops: everything that matters is in the
+//! namespace.
 
 mod backfill;
 mod copies;

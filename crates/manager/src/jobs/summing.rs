@@ -1,5 +1,5 @@
-//! Checksums of files that have none: a disk server that may read the content reads it through, and says what it found. As long as somebody waits for
-//! that, it is asked again and again: neither a lost question nor a lost answer leaves anybody waiting, and a reading that nobody wants any more stops.
+//! Computes the checksums of files that have none. A disk server that may read the object reads it through and reports the checksums. While a client
+//! waits, the manager repeats its request. So a lost request or answer leaves nobody waiting, and a read that nobody wants any more stops.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,40 +11,40 @@ use types::{ErrorCode, NodeId, NsPath, ObjectId};
 use crate::{Manager, OpenRequest, OpeningError};
 use node::{FromManager, NotSummed, SumRequest};
 
-/// Characters of what a disk server says that are shown.
+/// The most characters shown of a disk server's message.
 const TEXT_MAX: usize = 512;
-/// How often a disk server is asked for the same.
+/// How often the manager repeats a request.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// A file whose checksums are asked for.
+/// A file whose checksums a client asks for.
 #[derive(Clone, Debug)]
 pub struct Unsummed {
-    /// Who asks.
+    /// The client's request.
     pub open_request: OpenRequest,
-    /// Its name.
+    /// The file's path.
     pub path: NsPath,
-    /// The content that the name is to have.
+    /// The object that the path must point to.
     pub object: ObjectId,
 }
 
-/// Why a content was not read through.
+/// Why an object was not read through.
 #[derive(Debug, thiserror::Error)]
 pub enum SumError {
-    /// No disk server may.
+    /// No disk server may read it.
     #[error(transparent)]
     Opening(#[from] OpeningError),
-    /// One has tried.
+    /// A disk server tried and failed.
     #[error("the disk server at {host}: {why}")]
     NotRead {
-        /// Which.
+        /// The disk server's host.
         host: String,
-        /// What it says.
+        /// Its reason.
         why: NotSummed,
     },
 }
 
 impl SumError {
-    /// For protocols.
+    /// The error code for protocols.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
@@ -54,20 +54,20 @@ impl SumError {
     }
 }
 
-/// Whoever asks again is told what is there now.
+/// A client that asks again gets the present object.
 fn gone() -> SumError {
     OpeningError::wait("its name is not that of the same file any more").into()
 }
 
-/// What a disk server says to people: so much of it, and nothing that a terminal would take for something else.
+/// A disk server's message, shortened and without control characters, so that a terminal cannot misread it.
 fn shown(text: &str) -> String {
     link::printable(text.chars().take(TEXT_MAX).collect::<String>().as_bytes())
 }
 
-/// Who is told what was found.
+/// Called with the checksums.
 type Then = Box<dyn FnOnce(Result<ObjectDigest, SumError>) + Send>;
 
-/// What is being read.
+/// Reads in progress.
 pub(crate) struct Summing {
     last: u64,
     asked: BTreeMap<u64, Asked>,
@@ -84,15 +84,15 @@ struct Asked {
 }
 
 impl Summing {
-    /// `random`: what a manager before has asked is not taken for one's own.
+    /// `random` separates this manager's requests from those of an earlier run.
     pub(crate) fn new(random: u64) -> Self {
         Self { last: random, asked: BTreeMap::new() }
     }
 }
 
 impl Manager {
-    /// Has a disk server read a file through. `then` is called once, in whichever thread, and must not wait; `is_wanted` is asked now and then whether
-    /// anybody waits for it.
+    /// Has a disk server read a file through. Calls `then` once, in any thread; it must not wait. Calls `is_wanted` from time to time to learn
+    /// whether anyone still waits.
     pub fn sum(
         &self,
         file: Unsummed,
@@ -102,16 +102,16 @@ impl Manager {
         self.begin_sum(file, Box::new(is_wanted), Box::new(then), None);
     }
 
-    /// `failed`: why it comes here again.
+    /// Sends the request to a disk server. `failed`: why an earlier server did not answer it.
     fn begin_sum(&self, file: Unsummed, is_wanted: Box<dyn Fn() -> bool + Send>, then: Then, failed: Option<SumError>) {
         let to = match self.open_read(&file.open_request, &file.path, false, None) {
             Ok(to) if to.object == file.object => to,
             Ok(_) => return then(Err(gone())),
-            // Others may have asked for it by the name that it has now.
+            // Others may have asked for the object by its present path.
             Err(error) if error.code() == ErrorCode::NotFound => return then(Err(gone())),
             Err(error) => return then(Err(error.into())),
         };
-        // Whoever else has it has failed as well.
+        // All other holders have failed too.
         if let Some(failed) = failed.filter(|_| file.open_request.tried.contains(&to.host)) {
             return then(Err(failed));
         }
@@ -125,13 +125,13 @@ impl Manager {
         summing.asked.insert(number, asked);
     }
 
-    /// A disk server has read one, or not.
+    /// A disk server reports the checksums, or why it has none.
     pub(crate) fn summed(&self, node: NodeId, number: u64, found: Result<ObjectDigest, NotSummed>) {
-        // It goes to a client, and into the log.
+        // The text goes to a client and into the log.
         let found = found.map_err(|why| NotSummed { text: shown(&why.text), ..why });
         let asked = {
             let mut summing = self.summing.lock();
-            // Nobody else was asked.
+            // Ignore answers of nodes that were not asked.
             let is_of = summing.asked.get(&number).is_some_and(|asked| asked.node == node);
             if is_of { summing.asked.remove(&number) } else { None }
         };
@@ -147,7 +147,7 @@ impl Manager {
         }
     }
 
-    /// Asks again, gives up what nobody waits for, and tells those whose disk server has gone.
+    /// Repeats requests, drops those that nobody waits for, and fails those whose disk server has gone.
     pub(crate) fn look_at_sums(&self, now: Time) {
         let ended: Vec<Asked> = {
             let mut summing = self.summing.lock();

@@ -1,4 +1,4 @@
-//! The open service: where a client is sent that opens a file. It keeps no state, but for an estimate of disk servers' memory.
+//! The open service decides where a client that opens a file is sent. Its only state is an estimate of the disk servers' memory.
 
 mod open_request;
 mod opening;

@@ -1,4 +1,4 @@
-//! What a manager is asked for an open, and what it says.
+//! A client's request to open a file, and the manager's answer.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,35 +9,35 @@ use types::direct::{StripedFile, UnitAt};
 use types::stale_replicas::StaleReplica;
 use types::{ErrorCode, Location, NodeId, NsPath, ObjectId, Timestamp};
 
-/// Who opens, and how the client came here.
+/// The client, and how it came here.
 #[derive(Clone, Debug)]
 pub struct OpenRequest {
     /// The time of day.
     pub now: Timestamp,
-    /// The path by which it asks, and will show its permission with: that is good with no other one.
+    /// The path of the request. The client shows its capability with this path; it is valid with no other.
     pub path: NsPath,
-    /// Where the client is.
+    /// The client's address.
     pub from: IpAddr,
-    /// Where it says that it stands.
+    /// The location that the client states.
     pub location: Option<Location>,
-    /// Hosts that it could not reach (`tried=`).
+    /// Hosts that the client could not reach (`tried=`).
     pub tried: Vec<String>,
-    /// Each of these has answered, and refused (`triedrc=`): nobody is sent there again.
+    /// Each of these hosts has answered and refused (`triedrc=`). The client is not sent there again.
     pub all_refused: bool,
-    /// What disk servers that it was sent to have not: nobody sends it there for that again.
+    /// Stale replicas that the client met at disk servers. It is not sent there for them again.
     pub stale_replicas: Vec<StaleReplica>,
-    /// How many bytes it says that it will write: its stores need that much room.
+    /// The number of bytes that the client announces. Its stores need that much room.
     pub announced: Option<u64>,
-    /// It can go to the units of a striped file by itself.
+    /// The client can open the units of a striped file by itself.
     pub is_direct: bool,
-    /// It sends the whole content at once, and has no use for a file whose content is dealt out: where one would be made, it is refused.
+    /// The client sends the whole file at once and cannot write a striped file. The manager refuses the open if the file would be striped.
     pub at_once: bool,
-    /// Whom it acts as.
+    /// The identity under which the client acts.
     pub actor: Actor,
 }
 
 impl OpenRequest {
-    /// Of whom no more is known.
+    /// A request with these properties and no others.
     #[must_use]
     pub fn new(now: Timestamp, path: NsPath, from: IpAddr, actor: Actor) -> Self {
         Self {
@@ -59,19 +59,19 @@ impl OpenRequest {
 /// Where a client is sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Redirect {
-    /// Which node that is.
+    /// The disk server.
     pub node: NodeId,
-    /// Host name or address.
+    /// Its host name or address.
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// What the client has to show there. Never shown to anybody else.
+    /// The capability that the client shows there. No other client may see it.
     pub capability: String,
-    /// The content that it leads to.
+    /// The object that the redirect is for.
     pub object: ObjectId,
-    /// Of a striped file, for a client that can read or write it at the servers of its units itself.
+    /// The layout of a striped file, for a client that opens the units itself.
     pub striped: Option<StripedFile>,
-    /// Where the units of it that have something can be read, the first ones, for such a client.
+    /// The first units that have data and where to read them, for such a client.
     pub units: Vec<UnitAt>,
 }
 
@@ -81,47 +81,47 @@ impl fmt::Debug for Redirect {
     }
 }
 
-/// Why a client is sent nowhere.
+/// Why the manager sends a client nowhere.
 #[derive(Debug, thiserror::Error)]
 pub enum OpeningError {
-    /// The namespace says no.
+    /// The namespace refused the open.
     #[error(transparent)]
     Names(#[from] NsError),
-    /// Nobody may be placed so.
+    /// No stores satisfy the policy.
     #[error("no stores can be chosen for it: {0}")]
     Placement(#[from] PlacementError),
-    /// It may work in a while.
+    /// The open may succeed later.
     #[error("{why}")]
     Wait {
         /// At least 1.
         seconds: u32,
-        /// What is waited for.
+        /// The reason.
         why: String,
     },
-    /// What was acknowledged of it may be lost.
+    /// Acknowledged bytes of the file may be lost.
     #[error(
         "all its in-sync stores have restarted since, and may have lost bytes that they had acknowledged but not synced; write it again"
     )]
     Lost,
-    /// It has no copy.
+    /// No replica can be read.
     #[error("no store that is online has it; it was on {0}")]
     NoCopy(String),
-    /// Those that should have a copy have none.
+    /// The stores that should have a replica do not have it.
     #[error("{0} should have it and has lost it, or was restored from an old copy")]
     StaleReplica(String),
-    /// All that could be asked for it have been, and each has refused.
+    /// All possible servers were asked, and each refused.
     #[error("all servers that have it were tried and refused it; their logs say why: {0}")]
     AllRefused(String),
-    /// A striped one lacks units.
+    /// Units of the striped file cannot be read.
     #[error("not all of its stripe units are on stores that are online: {0}")]
     NoUnits(String),
-    /// This build cannot.
+    /// This build does not support it.
     #[error("{0}")]
     Unsupported(&'static str),
 }
 
 impl OpeningError {
-    /// For protocols.
+    /// The error code for protocols.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
@@ -150,13 +150,13 @@ mod tests {
 
     use super::*;
 
-    /// As a front door for HTTP has to answer an open, beside 307.
+    /// The `Location` of a redirect, as an HTTP front end answers an open.
     fn location(path: &NsPath, to: &Redirect) -> String {
         format!("http://{}:{}{path}?{OPAQUE_KEY}={}", to.host, to.port, to.capability)
     }
 
     #[test]
-    fn where_a_client_is_sent_is_an_address_of_any_protocol() {
+    fn a_redirect_location_may_be_a_name_or_any_ip_address() {
         let key = CapabilityKey::new(1, &[7; 32]);
         let (node, object, now) = (NodeId(7), ObjectId(5), Timestamp(1_800_000_000_000_000_000));
         let path = NsPath::parse(b"/data/run/file.root").unwrap();
@@ -172,7 +172,7 @@ mod tests {
             layout: vec![0xff; 100],
         };
         let capability = permission.seal(&key).unwrap();
-        // What is to be shown has no character that an address would have to escape.
+        // The capability has no character that a URL must escape.
         assert!(capability.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{capability}");
         let to = Redirect {
             node,
@@ -185,7 +185,7 @@ mod tests {
         };
         let location = location(&path, &to);
         assert!(location.starts_with("http://[2001:db8::7]:8080/data/run/file.root?weir.cap="), "{location}");
-        // The server there needs nothing else than that to believe it.
+        // The server there accepts the capability by itself.
         let (at, shown) = location.strip_prefix("http://[2001:db8::7]:8080").unwrap().split_once("?weir.cap=").unwrap();
         let at = PathMark::of(&NsPath::parse(at.as_bytes()).unwrap());
         let wanted = Wanted { server: node, principal: Some(PrincipalId(5)), path: at, rights: Rights::READ, now };

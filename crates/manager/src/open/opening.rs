@@ -1,4 +1,4 @@
-//! Opens for writing: new contents get their stores, clients that come back get whoever knows all that was answered.
+//! Opens for writing. A new object gets its stores. A returning client gets a store that has all acknowledged bytes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,20 +24,20 @@ use crate::Manager;
 use crate::coordinator::{ClusterView, Ended};
 use node::{Layout, To};
 
-/// A cluster tells by eras, not by boots, what a node may have forgotten.
+/// A cluster tells by boot generations, not by boots, which bytes a node may have forgotten.
 pub(crate) const ANY_BOOT: BootId = BootId(1);
-/// How long one who follows a writer may go to its server without asking here again: the writer may have been ended meanwhile.
+/// How long a reader that follows a writer may use its server before it asks here again. The open write may have ended meanwhile.
 pub(crate) const FOLLOW_LIFE: Duration = Duration::from_secs(20);
 
-/// For how long new files wait for stores whose lease has run out. Their writers may have another place to go to, and should not learn late of it.
+/// How long new files wait for stores whose lease has ended. Their writers may have an alternative, and must learn of the problem soon.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So often stores are drawn for a new file, before one takes what has turned out.
+/// How many draws of stores to try for a new file before taking the last one.
 const DRAWS: usize = 32;
 
-/// Who is told what became of an open.
+/// Called with the result of an open.
 pub(crate) type Answer = Box<dyn FnOnce(Result<Redirect, OpeningError>) + Send>;
 
-/// An open for writing on its way.
+/// An open for writing in progress.
 pub(crate) struct Opening {
     pub(crate) open_request: OpenRequest,
     pub(crate) op: OpenWrite,
@@ -51,7 +51,7 @@ impl Opening {
 }
 
 impl Manager {
-    /// Opens for writing; `answer` is called once, perhaps in another thread, and must not wait.
+    /// Opens for writing. Calls `answer` once, perhaps in another thread; it must not wait.
     pub fn open_write(
         self: &Arc<Self>,
         open_request: OpenRequest,
@@ -60,7 +60,7 @@ impl Manager {
     ) {
         let op = OpenWrite { boot: ANY_BOOT, ..op };
         let opening = Opening { open_request, op, answer: Box::new(answer) };
-        // Before anything of a writer that is there is given to another store.
+        // This comes before an existing open write moves to another store.
         let what = || opening.op.path.to_string();
         if let Err(denied) = namespace::permit_client(&opening.open_request.actor, &opening.op.client, &what) {
             return opening.refuse(denied);
@@ -81,10 +81,10 @@ impl Manager {
         }
     }
 
-    /// Where the client stands, as far as anybody knows.
+    /// The client's location, as far as it is known.
     pub(crate) fn location_of(view: &ClusterView, open_request: &OpenRequest) -> Option<Location> {
         let said = open_request.location.clone();
-        // A disk server says of its own host more than a range of addresses does.
+        // A disk server knows its own host better than a range of addresses does.
         let said = said.or_else(|| view.servers.location_of(open_request.from));
         said.or_else(|| view.client_locations.location_of(open_request.from))
     }
@@ -116,8 +116,8 @@ impl Manager {
         });
     }
 
-    /// The stores of a new file, by its groups: if there are any, such that its client has not failed to reach, and whose servers are there. None that has
-    /// no memory for it.
+    /// Draws the stores of a new file, by group. Where possible it takes online stores that the client has not failed to reach. It skips stores whose
+    /// server has no memory for another file.
     pub(crate) fn draw(&self, open_request: &OpenRequest, policy: &Policy) -> Result<Vec<Vec<StoreId>>, OpeningError> {
         let view = self.view();
         let (at, map) = (Self::location_of(&view, open_request), view.servers.map());
@@ -125,7 +125,7 @@ impl Manager {
         let anywhere = preferred.clone().with_prefer(None);
         let mut second_best = None;
         for draw in 0..DRAWS {
-            // For a client that cannot reach whoever its wishes lead to they are given up, one after the other.
+            // If the client cannot reach the preferred stores, drop its preferences one after the other.
             let policy = match second_best {
                 Some(_) if draw >= DRAWS / 4 * 3 => &anywhere,
                 Some(_) if draw >= DRAWS / 2 => &preferred,
@@ -154,8 +154,7 @@ impl Manager {
         second_best.ok_or_else(no_memory)
     }
 
-    /// Whether stores that take nothing just now may do so again soon. Also all of them at once, when this manager itself has stood still for longer
-    /// than a lease.
+    /// Whether unavailable stores may soon be available again. That includes all stores at once, if this manager was stopped for longer than a lease.
     fn may_come_back(&self, view: &ClusterView) -> bool {
         let now = self.world.now();
         let absent = view
@@ -179,14 +178,14 @@ impl Manager {
             in_sync
         };
         opening.op.placement = Placement { group, in_sync };
-        // A new name that a power failure takes away again is not there, and its client is told so. Whatever takes the place of something must not be
-        // forgotten: the client would find what was there before, and take it for its own.
+        // A new file that is lost in a power failure simply does not exist, and its client learns that. A replacement must be durable: otherwise the
+        // client would find the old file and take it for its own.
         let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
         let durability = if is_new { Durability::Written } else { Durability::Synced };
         self.open(opening, durability, None);
     }
 
-    /// Its client comes back to what it was writing.
+    /// A client returns to its open write.
     pub(crate) fn reopen(self: &Arc<Self>, opening: Opening, writer: &WriterRecord) {
         let (replica, in_sync) = (writer.replica(), writer.placement.in_sync.clone());
         let group = writer.placement.group;
@@ -199,7 +198,7 @@ impl Manager {
             None => opening.refuse(OpeningError::wait("another server is just taking it over")),
             Some(Reopening::Same(_)) => self.open_for_update(opening, group, in_sync, None),
             Some(Reopening::TakeOver(to)) => {
-                // What was there before is on all of them, and each could show it.
+                // All of these stores have the older version, and each could show it.
                 let first = match self.was_there(writer) {
                     Ok(was_there) => {
                         if was_there {
@@ -217,7 +216,7 @@ impl Manager {
                     let mut opening = opening;
                     let Some(ended) = ended else { return opening.refuse(unknown_server()) };
                     let now = this.world.now();
-                    // It may have lost what it had meanwhile: then it is decided anew.
+                    // The store may have lost data meanwhile: then decide again.
                     let is_able = this
                         .view()
                         .standing(now, to.store)
@@ -229,11 +228,11 @@ impl Manager {
                     let that = Arc::clone(this);
                     this.change(Durability::Synced, op, move |result| match result {
                         Ok(now) => {
-                            // Whoever comes for this writing alone comes for it as it is now.
+                            // A client that comes for this open write alone accepts its present epoch.
                             opening.op.only = opening.op.only.map(|_| now);
                             that.open_for_update(opening, group, vec![to], Some(ended));
                         }
-                        // Its close has just come through, for one.
+                        // For example, its close has just been recorded.
                         Err(error) => opening.refuse(not_made(error)),
                     });
                 });
@@ -248,8 +247,7 @@ impl Manager {
         }
     }
 
-    /// A file is to be changed in place, or an interrupted one to be gone on with: whoever holds it and does not take part has to stop showing it
-    /// first.
+    /// Opens a file for a change in place, or to continue an interrupted one. Holders that are not in-sync replicas must stop showing it first.
     fn update(self: &Arc<Self>, mut opening: Opening) {
         let (actor, path) = (&opening.open_request.actor, &opening.op.path);
         let found = self.names.read(|read| {
@@ -265,7 +263,7 @@ impl Manager {
         };
         let is_empty = content.group == GroupId::STRIPED && content.state == FileState::Complete && content.len == 0;
         if is_empty && opening.op.resume.is_none() {
-            // There is nothing in it that could be changed. Clients make a file, close it, and open it again to write it.
+            // The file is empty. Clients make a file, close it, and open it again to write it.
             (opening.op.how, opening.op.mode) = (How::Replace, mode);
             return self.open_new(opening);
         }
@@ -276,7 +274,7 @@ impl Manager {
         self.update_content(opening, content);
     }
 
-    /// The same of a content that was found.
+    /// The same, for an object that was found.
     pub(crate) fn update_content(self: &Arc<Self>, opening: Opening, content: Content) {
         let found = self.names.read(|read| {
             let record = namespace::object_record(read, content.group, content.object)?;
@@ -290,13 +288,14 @@ impl Manager {
         let is_open = matches!(content.state, FileState::Open(_) | FileState::Updating(_));
         let is_striped = content.group == GroupId::STRIPED;
         if is_open || is_striped || opening.op.resume.is_none() && content.state != FileState::Complete {
-            // Somebody else writes it, or nobody any more, or it cannot be changed: the namespace has the words for it.
+            // Another client writes it, nobody writes it any more, or it cannot be changed. The namespace gives the error.
             return self.open_for_update(opening, content.group, Vec::new(), None);
         }
         let replica = ReplicaId::first(content.object);
         let (in_sync, is_guarded, have_left, no_copy) = {
             let (view, now) = (self.view(), self.world.now());
-            // What is changed on stores alone that were given up would go with them, and with it what those had that are away just now.
+            // A change kept only by stores that are removed as lost would vanish with them. The replicas of stores that are away would be
+            // stale by then.
             let holders = view.lasting(&holders);
             let in_sync = view.in_sync(now, &holders, usize::MAX);
             let no_copy = in_sync.is_empty().then(|| Self::no_copy(&view, now, &holders));
@@ -315,7 +314,7 @@ impl Manager {
             }
             self.begin_writing(&view, stores(), None);
         }
-        // Who reads from a store that has left the group since may go on there until it is deleted.
+        // A reader at a store that has left the group may go on reading there until the replica is deleted.
         let mut others: BTreeSet<StoreId> = holders.into_iter().chain(have_left).collect();
         others.retain(|store| in_sync.iter().all(|one| one.store != *store));
         let others: Vec<StoreId> = others.into_iter().collect();
@@ -333,14 +332,14 @@ impl Manager {
         ended: Option<Ended>,
     ) {
         opening.op.placement = Placement { group, in_sync };
-        // An epoch that was given must not be given again.
+        // No epoch may be used twice.
         self.open(opening, Durability::Synced, ended);
     }
 
     fn open(self: &Arc<Self>, opening: Opening, durability: Durability, ended: Option<Ended>) {
         let this = Arc::clone(self);
         let Opening { open_request, op, answer } = opening;
-        // Who comes again with the same words must not be told that there is something.
+        // A client that repeats its request must not learn that the file exists.
         let takes_back = op.how != How::Update && !op.restarted;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
         self.change_as(&actor, durability, op, move |result| {
@@ -354,7 +353,7 @@ impl Manager {
                 Ok(not_fenced) => not_fenced,
                 Err(error) => return answer(Err(error.into())),
             };
-            // From here on nobody gets a permission to read it but at its primary.
+            // From here on only the primary can show the file: nobody gets a capability for another store.
             let epoch = Epoch(opened.writer.epoch);
             this.once_fenced(&not_fenced, opened.replica, epoch, move |this, ended| {
                 let fenced = ended.map(drop).ok_or_else(unknown_server);
@@ -368,7 +367,7 @@ impl Manager {
         });
     }
 
-    /// A name was made, and its client is sent nowhere: it is to be as if it had not been asked for.
+    /// Undoes a new name whose client is sent nowhere.
     fn take_back(&self, writer: WriterToken, then: impl FnOnce() + Send + 'static) {
         self.change(Durability::Written, namespace::Abandon { writer }, move |result| {
             if let Err(error) = result {
@@ -378,8 +377,8 @@ impl Manager {
         });
     }
 
-    /// Of a file that is changed in place: those that hold it and neither take part nor have been fenced, since they were given their copy after it was
-    /// looked who holds it; and those that have left its group since.
+    /// Stores that can still show a file that is changed in place. They are neither in-sync replicas nor fenced, because they got their replica after
+    /// the first check. Stores that have left the group since then count too.
     fn holders_left_out(&self, opened: &OpenedWrite, fenced: &[StoreId]) -> Result<Vec<StoreId>, NsError> {
         if !matches!(opened.kind, OpenKind::Update | OpenKind::Resumed(_)) {
             return Ok(Vec::new());
@@ -399,7 +398,7 @@ impl Manager {
         open_request: &OpenRequest,
     ) -> Result<Redirect, OpeningError> {
         let primary = opened.in_sync.first().ok_or(OpeningError::Lost)?;
-        // Of what is there already the stores have something that must not be begun anew.
+        // The stores already have data of this file, and must not start an empty replica.
         let may_make = match opened.kind {
             OpenKind::New | OpenKind::Upload(_) => true,
             OpenKind::Update => false,
@@ -416,7 +415,7 @@ impl Manager {
         self.permit(self.world.now(), primary.store, to)
     }
 
-    /// Makes the permission.
+    /// Makes the capability.
     pub(crate) fn permit(&self, now: Time, store: StoreId, to: Permitted) -> Result<Redirect, OpeningError> {
         let view = self.view();
         if !self.is_up(&view, store) {
@@ -425,7 +424,7 @@ impl Manager {
         self.permit_by(&view, now, store, to)
     }
 
-    /// Stores that have left a group and may still show what they had of it.
+    /// Stores that have left a group and may still show its objects.
     fn have_left(&self, view: &ClusterView, group: GroupId) -> Vec<StoreId> {
         self.coordinator.groups().have_left(&view.servers, group)
     }
@@ -435,7 +434,7 @@ impl Manager {
         view.node_of(store).is_some_and(|node| self.world.is_up(node))
     }
 
-    /// The same by a view that the caller has looked at before it read the names: the permission is for the session that it shows.
+    /// The same, by a view that the caller took before it read the namespace. The capability names that view's session.
     pub(crate) fn permit_by(
         &self,
         view: &ClusterView,
@@ -461,9 +460,9 @@ impl Manager {
     }
 }
 
-/// What a permission says.
+/// The contents of a capability.
 pub(crate) struct Sealed {
-    /// Whom it is given to.
+    /// The identity that it is given to.
     pub(crate) principal: PrincipalId,
     pub(crate) path: PathMark,
     pub(crate) object: ObjectId,
@@ -473,7 +472,7 @@ pub(crate) struct Sealed {
     pub(crate) until: Timestamp,
 }
 
-/// Makes a permission for the server of `store`, and says where that is.
+/// Signs a capability for the server of `store`, and adds the server's address.
 pub(crate) fn seal(view: &ClusterView, now: Time, store: StoreId, what: Sealed) -> Result<Redirect, OpeningError> {
     let away = || OpeningError::wait(format!("{} is away", view.servers.shown(store)));
     let node = view.node_of(store).ok_or_else(away)?;
@@ -490,7 +489,7 @@ pub(crate) fn seal(view: &ClusterView, now: Time, store: StoreId, what: Sealed) 
     Ok(Redirect { node, host: host.to_owned(), port, capability, object, striped: None, units: Vec::new() })
 }
 
-/// What was decided on has changed meanwhile: it is decided anew when it is asked for again.
+/// The assumptions have changed meanwhile: the next request is decided afresh.
 pub(crate) fn not_made(error: NsError) -> OpeningError {
     match error {
         NsError::Stale { why, .. } => OpeningError::wait(why),
@@ -498,11 +497,11 @@ pub(crate) fn not_made(error: NsError) -> OpeningError {
     }
 }
 
-/// What a client may do, before it is put into a form that it can carry.
+/// A client's rights, before they are signed.
 pub(crate) struct Permitted {
-    /// Whom it is given to.
+    /// The identity that they are given to.
     pub(crate) principal: PrincipalId,
-    /// The path that it is to be shown with.
+    /// The path that the client must show with them.
     pub(crate) path: PathMark,
     pub(crate) replica: ReplicaId,
     pub(crate) ino: Ino,

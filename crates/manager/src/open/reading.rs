@@ -1,4 +1,4 @@
-//! Opens for reading: to the nearest store that is well and has it; of what is being written to its primary.
+//! Opens for reading. A reader goes to the nearest healthy store with a replica. If the file is being written, the reader goes to the primary.
 
 use std::time::Duration;
 
@@ -17,20 +17,20 @@ use super::striping::{all_of, stores_of_units};
 use crate::Manager;
 use crate::coordinator::ClusterView;
 
-/// For how long at most those are waited for whose lease has run out: people sit before some of these reads, and want to know.
+/// The longest time to wait for stores whose lease has ended. People wait for some of these reads and want an answer.
 pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
-/// So often a reader's open is decided again whose permission is found to be worth nothing before its client has it. It would be told so by the store.
+/// How often a reader's open is decided again if its capability became useless before the client has it. The store would refuse it in any case.
 const LOOKS_MAX: usize = 3;
 
-/// What was decided for a reader.
+/// The decision for a reader.
 struct Decided {
     to: Redirect,
-    /// Of what, and at which store; `None`: it hangs on no fence.
+    /// The replica and store of the capability. `None` if it does not depend on a fence.
     at: Option<(ReplicaId, StoreId)>,
 }
 
-/// Whether a permission that was decided by one view is worth as much by a later one. If not, it is no danger: the store refuses it.
+/// Whether a capability decided by one view is as good in a later one. If not, no harm is done: the store refuses it.
 fn is_as_before(
     now: Time,
     (view, later): (&ClusterView, &ClusterView),
@@ -41,32 +41,32 @@ fn is_as_before(
     later.version == view.version || !later.fences.guards(*replica) && session(later) == session(view)
 }
 
-/// What the namespace says of a file that is to be read.
+/// The namespace's record of a file to read.
 pub(crate) struct Found {
     pub(crate) inode: Inode,
     pub(crate) content: Content,
     epoch: u32,
     holders: Vec<StoreId>,
-    /// Of what is being written.
+    /// The writer, if the file is being written.
     writer: Option<WriterRecord>,
 }
 
-/// Where a client is sent.
+/// The store to which a client is sent.
 pub(crate) struct Nearest {
     pub(crate) store: StoreId,
-    /// It says that it was there, and so it was everywhere else.
+    /// The client has already tried it, and all other usable stores too.
     pub(crate) was_tried: bool,
 }
 
 impl Found {
-    /// Of what is being written, the one who orders the changes.
+    /// The primary, if the file is being written.
     fn primary(&self) -> Option<InSyncReplica> {
         self.writer.as_ref()?.placement.in_sync.first().copied()
     }
 }
 
 impl Manager {
-    /// Opens for reading; `unit`: not the file, but a unit of it, if it still has this content.
+    /// Opens for reading. `unit`: open this unit of the file, if it still has this object.
     ///
     /// # Errors
     /// Why the client is sent nowhere.
@@ -89,17 +89,18 @@ impl Manager {
         self.open_read_by(&view, open_request, path, partial, unit).map(|decided| decided.to)
     }
 
-    /// Decides by this view, and by the names as they are now.
+    /// Decides by this view and the present namespace.
     ///
-    /// The view was looked at **before** the names are read here, so that no fence begins and ends in between unnoticed. A fence stops a store that
-    /// would show an old content; it ends when the change is written down that it was for. Of a fence that matters to this reader:
-    /// - It had ended when the view was published: then the names that are read now have the change.
-    /// - The view has it: nobody gets a permission.
-    /// - It began after the view: it waits until the store refuses what is older in the session that it has then, or until that session has ended. The
-    ///   permission names the session of the view. If that is the session that was fenced, the store refuses the permission by its epoch; if it is an
-    ///   earlier one, by its session.
+    /// The caller took the view **before** this function reads the namespace. So no fence can begin and end in between unnoticed. A fence stops a
+    /// store that would show an old version. It ends when the change that needed it is recorded. Three cases of such a fence exist:
+    /// - It had ended when the view was published. Then the namespace, read now, has the change.
+    /// - The view has it. Then nobody gets a capability.
+    /// - It began after the view. It waits until the store refuses older capabilities in its session of that time, or until that session has ended.
+    ///   The capability names the session of the view. If that session was fenced, the store refuses the capability by its epoch. If it is an earlier
+    ///   session, the store refuses the capability by its session.
     ///
-    /// Were the view looked at after the names, a store could have another session in it, of which no fence was told, and show what is old.
+    /// If the view were taken after the namespace, it could name a newer session of a store. No fence would have reached that
+    /// session, and the store could show an old version.
     fn open_read_by(
         &self,
         view: &ClusterView,
@@ -152,7 +153,7 @@ impl Manager {
                 let whole = ObjectDigest { len: found.content.len, crc32c: sums.crc32c, adler32: sums.adler32 };
                 GrantRights::Read { epoch, whole }
             }
-            // Also a file that was being changed in place: it has no sums until it is read through.
+            // This includes a file that was being changed in place: it has no checksums until it is read through.
             _ => GrantRights::Kept { epoch },
         };
         let to = self.permit_by(view, now, store, permitted(rights))?;
@@ -161,11 +162,11 @@ impl Manager {
 }
 
 impl Manager {
-    /// Where clients reach the disk servers that can show a file, `(host, port)`, the nearest first; of what is being written the one that orders the
-    /// changes. Nothing for a directory.
+    /// The client addresses of disk servers that can show a file, as `(host, port)`, the nearest first. For a file being written, the primary's
+    /// address. Empty for a directory.
     ///
     /// # Errors
-    /// It is not there, or none of its stores is.
+    /// If the file does not exist, or none of its stores is online.
     pub fn locate(&self, open_request: &OpenRequest, path: &NsPath) -> Result<Vec<(String, u16)>, OpeningError> {
         let found = match self.names.read(|read| find(read, open_request, path, true, None)) {
             Err(NsError::IsDirectory(_)) => return Ok(Vec::new()),
@@ -194,7 +195,8 @@ impl Manager {
         if addresses.is_empty() { Err(Self::no_copy(&view, now, &holders)) } else { Ok(addresses) }
     }
 
-    /// The nearest of `stores` that a client can be sent to, one that it has not tried if there is one: it may be wrong, or its way may be mended by now.
+    /// The nearest of `stores` to which a client can be sent. Prefers stores that the client has not tried. The client may be wrong, or its network
+    /// may work again by now, so tried stores come last.
     pub(crate) fn nearest(
         &self,
         view: &ClusterView,
@@ -210,13 +212,13 @@ impl Manager {
         Some(Nearest { store, was_tried: best.is_none() })
     }
 
-    /// Whether a client can be sent to the server of a store: it may answer, and would notice at once if that were over.
+    /// Whether a client can be sent to the server of a store. The server must have a lease, and a connection that shows at once if it dies.
     pub(crate) fn can_show(&self, view: &ClusterView, now: Time, store: StoreId) -> bool {
         let presence = view.standing(now, store).map(|standing| standing.presence);
         matches!(presence, Some(Presence::Online | Presence::Suspect)) && self.is_up(view, store)
     }
 
-    /// Why nobody is sent to one of `holders`, none of which can show what it has: if one of them may be back soon its client waits for it.
+    /// Why none of `holders` can show its replica. If one of them may return soon, the client waits for it.
     pub(crate) fn no_copy(view: &ClusterView, now: Time, holders: &[StoreId]) -> OpeningError {
         let shown = Self::shown(view, holders);
         if Self::may_return(view, now, holders, PATIENCE_MAX) {
@@ -226,11 +228,11 @@ impl Manager {
         }
     }
 
-    /// Whether one of these stores may be back soon: as long as somebody who went away is waited for, at most `patience`.
+    /// Whether one of these stores may return soon. Stores that went away count for at most `patience`.
     pub(crate) fn may_return(view: &ClusterView, now: Time, stores: &[StoreId], patience: Duration) -> bool {
         let patience = view.grace.min(patience);
         stores.iter().filter(|store| !view.servers.is_removed_as_lost(**store)).any(|store| {
-            // A node that is there without this store may be so for good.
+            // A node that is online without this store may stay without it.
             let may = |node| {
                 let is_there = view.sessions.session(now, node).is_some();
                 (view.servers.is_served(node, *store) || !is_there) && view.sessions.may_return(now, node, patience)
@@ -239,7 +241,7 @@ impl Manager {
         })
     }
 
-    /// Stores as people call them.
+    /// Stores, by their names for people.
     pub(crate) fn shown(view: &ClusterView, stores: &[StoreId]) -> String {
         let shown: Vec<String> = stores.iter().map(|store| view.servers.shown(*store)).collect();
         if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }

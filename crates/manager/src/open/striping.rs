@@ -1,5 +1,5 @@
-//! Striped files: their units are placed, opened and ended as all contents are; the file itself is opened at a disk server that puts it together,
-//! and that asks here for each unit as any client asks for a file.
+//! Striped files. Their units are placed, opened and ended like all objects. The file itself is opened at a disk server that combines the units. That
+//! server asks here for each unit, as any client asks for a file.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::Manager;
 use crate::coordinator::ClusterView;
 use node::{Layout, Striped, StripedRights, To};
 
-/// Whoever waits for the groups of some lists of stores.
+/// Called with the groups of several lists of stores.
 type Then = Box<dyn FnOnce(Result<Vec<(GroupId, Vec<StoreId>)>, NsError>) + Send>;
 
 impl Manager {
-    /// A new file whose directory wants it striped: each unit gets stores of its own.
+    /// Creates a striped file. Each unit gets stores of its own.
     pub(crate) fn open_new_striped(self: &Arc<Self>, opening: Opening, policy: &Policy, stripe: Stripe) {
         let Opening { open_request, .. } = &opening;
         let groups = match self.draw(open_request, policy) {
@@ -86,17 +86,17 @@ impl Manager {
         self.open_file(opening, if is_new { Durability::Written } else { Durability::Synced }, false);
     }
 
-    /// Its client comes back to a striped file that it was writing. What was acknowledged of it is with the units: whoever goes on takes these over.
+    /// A client returns to a striped file that it was writing. The units have the acknowledged bytes, so any server can take them over.
     pub(crate) fn reopen_striped(self: &Arc<Self>, opening: Opening) {
         self.open_file(opening, Durability::Synced, false);
     }
 
-    /// An interrupted one is gone on with, as somebody wishes.
+    /// Continues an interrupted striped file, at a client's request.
     pub(crate) fn resume_striped(self: &Arc<Self>, opening: Opening) {
         self.open_file(opening, Durability::Synced, true);
     }
 
-    /// Opens the file itself, and sends its client to a server that puts it together.
+    /// Opens the file itself, and sends its client to a server that combines its units.
     fn open_file(self: &Arc<Self>, opening: Opening, durability: Durability, goes_on: bool) {
         let this = Arc::clone(self);
         let Opening { open_request, op, answer } = opening;
@@ -125,7 +125,7 @@ impl Manager {
         self.redirect_striped((principal, opened.object), open_request, what, layout)
     }
 
-    /// Sends a reader to a server that puts a striped file together.
+    /// Sends a reader to a server that combines the units of a striped file.
     pub(crate) fn redirect_striped_reader(
         &self,
         found: &Found,
@@ -149,8 +149,7 @@ impl Manager {
         Ok(Redirect { units: self.units_to_read(&to, open_request), ..to })
     }
 
-    /// Where the units of a striped file can be read, as far as it has some: those that have something. None where one of them cannot be told: who asks for
-    /// that is told why.
+    /// Where to read the units that have data. Empty if one of them cannot be read: a client that asks for that unit learns why.
     fn units_to_read(&self, to: &Redirect, open_request: &OpenRequest) -> Vec<UnitAt> {
         let Some(StripedFile { stripe, rights: DirectRights::Read { object, len, is_partial }, .. }) = to.striped
         else {
@@ -165,8 +164,8 @@ impl Manager {
         units.unwrap_or_default()
     }
 
-    /// Whether each unit of a striped file can be had. Who puts the file together would find out too, but a stock client then comes back here for another
-    /// one to try, and so on.
+    /// Checks that each unit of a striped file can be read. The combining server would find out too, but a stock client would then come back here for
+    /// another server, again and again.
     fn all_units_are_there(&self, object: ObjectId) -> Result<(), OpeningError> {
         let units = self.names.read(|read| stores_of_units(read, &namespace::units_of(read, object)?.1))?;
         let (view, now) = (self.view(), self.world.now());
@@ -208,7 +207,7 @@ impl Manager {
             }
             nearest => nearest,
         };
-        // None of its stores is there: another one may still know how to wait for them.
+        // None of its stores is online. Another server may still know how to wait for them.
         let store = store.or_else(|| {
             let all: Vec<StoreId> = view.servers.map().stores().iter().map(|info| info.store).collect();
             self.nearest(&view, now, &all, (at.as_ref(), &open_request.tried))
@@ -223,7 +222,7 @@ impl Manager {
         let rights_of_units = match striped {
             StripedRights::Write { writing, goes_on } => Some(DirectRights::Write { writing, goes_on }),
             StripedRights::Read { len, is_partial } => Some(DirectRights::Read { object, len, is_partial }),
-            // How much of it is whole only somebody knows who asks all units again and again.
+            // Only a server that polls all units knows how much of the file is complete.
             StripedRights::Follow => None,
         };
         let Layout { ino, mode, mtime, .. } = layout;
@@ -234,8 +233,8 @@ impl Manager {
         Ok(Redirect { striped: direct.filter(|_| open_request.is_direct), ..to })
     }
 
-    /// Opens a unit of a striped file for who writes it, with `goes_on` also one that has ended; `answer` is called once, perhaps in another thread,
-    /// and must not wait.
+    /// Opens a unit of a striped file for its writer. With `goes_on` it also opens a unit that has ended. Calls `answer` once, perhaps in another
+    /// thread; it must not wait.
     pub fn open_unit_write(
         self: &Arc<Self>,
         open_request: OpenRequest,
@@ -282,7 +281,7 @@ impl Manager {
         }
     }
 
-    /// The client of a striped file has not come back, and neither is a unit written any more: it is ended.
+    /// Ends a striped file whose client has not returned and whose units are no longer being written.
     pub(crate) fn end_striped(self: &Arc<Self>, writer: &WriterRecord) {
         self.graces.lock().forget(&writer.token());
         let path = writer.path.escape_ascii().to_string();
@@ -291,7 +290,7 @@ impl Manager {
                 tracing::info!(path, "completed, as its stripe units hold all announced bytes: its writer went away")
             }
             Ok(false) => tracing::info!(path, "interrupted: its writer went away"),
-            // It is tried again, a grace period later.
+            // The manager tries again after a grace period.
             Err(error) => tracing::info!(path, %error, "it cannot be ended now"),
         });
     }
@@ -301,7 +300,7 @@ fn stale(of: WriterToken, unit: u8, why: &'static str) -> NsError {
     NsError::Stale { what: format!("stripe unit {unit} of object {:016x}", of.object.0), why }
 }
 
-/// The record of a file's writer, as long as that is `of`; and of one of its units the content, and the writer, if it has one.
+/// The record of a file's writer, if that is still `of`. Also the object of one unit and its writer, if it has one.
 fn find_unit(
     read: &dyn Read,
     of: WriterToken,
@@ -320,7 +319,7 @@ fn find_unit(
     Ok((file, content, writer))
 }
 
-/// Of each unit the stores that have it, the one that orders its changes where it is being written.
+/// The stores of each unit. For a unit being written, its primary.
 pub(crate) fn stores_of_units(read: &dyn Read, units: &[Inode]) -> Result<Vec<Vec<StoreId>>, NsError> {
     let stores_of = |content: &Content| match content.state {
         FileState::Open(by) | FileState::Updating(by) => {

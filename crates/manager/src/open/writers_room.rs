@@ -1,5 +1,5 @@
-//! The memory that disk servers have for files that are written there: they say every second how much of it is taken, and what was begun and ended since is
-//! counted here. Nobody is sent where there is none, and nothing is made for whoever is not sent anywhere.
+//! Estimates each disk server's memory for files that are being written. A server reports its use each second; this module counts the opens and ends
+//! since then. Clients are not sent to a server without memory, and no file is created for such a client.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::Manager;
 use crate::coordinator::ClusterView;
 use crate::tracked::Tracked;
 
-/// What is known of one disk server.
+/// The memory of one disk server.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct WritersRoom {
-    /// Bytes, as it said last.
+    /// Bytes in use, as last reported.
     taken: u64,
-    /// The most; 0: it has not said anything yet.
+    /// The limit in bytes; 0 if the server has not reported yet.
     most: u64,
-    /// Begun there since, and not ended.
+    /// Opens since the last report that have not ended.
     begun: u64,
 }
 
@@ -35,30 +35,30 @@ impl WritersRoom {
         self.begun = self.begun.saturating_add(bytes);
     }
 
-    /// Which one it was nobody says. It may have been counted in what was taken: what it says next is right again.
+    /// Counts one end. The ended file may already be part of `taken`; the next report corrects that.
     fn end(&mut self) {
         self.begun = self.begun.saturating_sub(store::writer_memory(None));
     }
 }
 
-/// What is known of all disk servers.
+/// The memory of all disk servers.
 #[derive(Default)]
 pub(crate) struct WritersRooms(Tracked<BTreeMap<NodeId, WritersRoom>>);
 
 impl WritersRooms {
-    /// A disk server says what it does.
+    /// Takes over a disk server's report.
     pub(crate) fn hear(&self, node: NodeId, said: &Activity) {
         self.0.lock().entry(node).or_default().hear(said);
     }
 
-    /// Forgets all others.
+    /// Forgets all other nodes.
     pub(crate) fn retain(&self, stays: impl Fn(NodeId) -> bool) {
         self.0.lock().retain(|node, _| stays(*node));
     }
 }
 
 impl Manager {
-    /// Whether the server of each of `stores` has memory for one more file. Of one that has not said anything yet that is believed.
+    /// Whether the server of each of `stores` has memory for one more file. True for a server that has not reported yet.
     pub(crate) fn have_room<'a>(
         &self,
         view: &ClusterView,
@@ -70,7 +70,7 @@ impl Manager {
         nodes.all(|node| rooms.get(&node).is_none_or(|room| room.has(bytes)))
     }
 
-    /// One more is written on each of `stores`.
+    /// Counts one more file on each of `stores`.
     pub(crate) fn begin_writing<'a>(
         &self,
         view: &ClusterView,
@@ -83,7 +83,7 @@ impl Manager {
         }
     }
 
-    /// What was written on each of `stores` has come to its end.
+    /// Counts the end of a file on each of `stores`.
     pub(crate) fn end_writing(&self, stores: &[StoreId]) {
         let (view, mut rooms) = (self.view(), self.rooms.0.lock());
         for node in stores.iter().filter_map(|store| view.node_of(*store)) {
@@ -92,7 +92,7 @@ impl Manager {
     }
 }
 
-/// What is told to whoever comes too many.
+/// The answer to a client for which no server has memory.
 pub(crate) fn no_memory() -> OpeningError {
     let why = "the disk servers that may get it have no memory for more open writes";
     OpeningError::Wait { seconds: 3, why: why.to_owned() }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_begun_counts_until_it_ends_or_is_heard_of() {
+    fn an_open_counts_until_it_ends_or_is_reported() {
         let large = store::writer_memory(None);
         let small = store::writer_memory(Some(1));
         let mut room = WritersRoom::default();
@@ -119,7 +119,7 @@ mod tests {
         room.begin(large);
         room.hear(&said(2 * large));
         assert!(room.has(large) && !room.has(large + 1), "the started open write counts as used memory");
-        // More ended than began since.
+        // More files ended than began since the report.
         room.end();
         assert!(room.has(large) && !room.has(large + 1));
         room.begin(u64::MAX);

@@ -1,4 +1,4 @@
-//! What disk servers say of what they do: kept as it was said last, with when that was, so that it is never taken for the present of a node that is away.
+//! The activity reports of disk servers. Each keeps its time, so that an old report is never shown as the present state of a node that is away.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::Manager;
 use crate::tracked::Tracked;
 use node::Activity;
 
-/// What is older than this says nothing of the present. Servers say something every second.
+/// An older report says nothing about the present. Servers report every second.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// What all nodes have said last.
+/// The last report of each node.
 #[derive(Default)]
 pub(crate) struct Activities(Tracked<BTreeMap<NodeId, Heard>>);
 
@@ -24,56 +24,56 @@ impl Activities {
         self.0.lock().entry(node).or_default().connects();
     }
 
-    /// Forgets all others.
+    /// Forgets all other nodes.
     pub(crate) fn retain(&self, stays: impl Fn(NodeId) -> bool) {
         self.0.lock().retain(|node, _| stays(*node));
     }
 
-    /// What a node does, as it said last.
+    /// A node's activity, as last reported.
     pub(crate) fn view(&self, now: Time, node: NodeId) -> Option<ActivityView> {
         self.0.lock().get(&node)?.view(now)
     }
 }
 
-/// What a node has said of what it does.
+/// The reports of one node.
 #[derive(Clone, Copy, Default, Debug)]
 struct Heard {
     last: Option<(Time, Activity)>,
     before: Option<Activity>,
-    /// It has connected since: perhaps it has begun anew, too.
+    /// The node has connected since, and may have restarted.
     is_anew: bool,
 }
 
-/// What a disk server does, as it said last. What only grows is counted from the beginning of its run.
+/// What a disk server was doing at its last report. Counters start at zero when the server starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ActivityView {
-    /// How long ago it said so, in milliseconds.
+    /// The age of the report, in milliseconds.
     pub age_millis: u64,
-    /// How long it had run then, in milliseconds.
+    /// How long the server had run, in milliseconds.
     pub up_millis: u64,
     /// Clients that were logged in.
     pub sessions: u64,
     /// Files that they had open.
     pub open_files: u64,
-    /// Files that were written there, or waited for their writer.
+    /// Files that were being written or waited for their writer.
     pub writing: u64,
     /// Bytes that clients had read.
     pub read_bytes: u64,
     /// Bytes that clients had sent to be written.
     pub written_bytes: u64,
-    /// Bytes of memory that what was written there might hold.
+    /// Bytes of memory that open writes might use.
     pub writers_memory: u64,
-    /// The most that it should: who comes with more is told to wait.
+    /// The limit of that memory. Above it, new writers must wait.
     pub writers_memory_max: u64,
-    /// Between the last two times that it said so; `None`: nothing is known of the last seconds.
+    /// Between the last two reports. `None` if the last seconds are unknown.
     pub read_bytes_per_second: Option<u64>,
-    /// The same.
+    /// The same, for writes.
     pub written_bytes_per_second: Option<u64>,
 }
 
 impl Heard {
     fn hear(&mut self, now: Time, said: Activity) {
-        // One that has begun anew counts anew.
+        // A restarted server counts from zero.
         let is_anew = std::mem::take(&mut self.is_anew);
         self.before = self.last.map(|(_, last)| last).filter(|last| !is_anew && last.up_millis < said.up_millis);
         self.last = Some((now, said));
@@ -110,7 +110,7 @@ impl Heard {
 }
 
 impl ActivityView {
-    /// It says something of the present.
+    /// Whether the report describes the present.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         u128::from(self.age_millis) <= FRESH.as_millis()
@@ -118,7 +118,7 @@ impl ActivityView {
 }
 
 impl Manager {
-    /// A disk server says what it does.
+    /// A disk server reports its activity.
     pub(crate) fn active(&self, node: NodeId, said: Activity) {
         let now = self.world.now();
         self.activities.0.lock().entry(node).or_default().hear(now, said);
@@ -144,18 +144,18 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_by_the_clock_of_who_counts() {
+    fn rates_use_the_reporting_servers_clock() {
         let mut heard = Heard::default();
         assert_eq!(heard.view(at(1)), None);
         heard.hear(at(10), said(1000, 500));
         assert_eq!(rates(&heard, at(10)), (None, None), "one look is no rate");
-        // Late on the way: it was two seconds nevertheless.
+        // This report was late, but it still covers two seconds.
         heard.hear(at(13), said(3000, 1500));
         assert_eq!(rates(&heard, at(13)), (Some(500), Some(1000)));
     }
 
     #[test]
-    fn what_is_old_is_shown_with_its_age_and_without_rates() {
+    fn an_old_report_is_shown_with_its_age_and_without_rates() {
         let mut heard = Heard::default();
         heard.hear(at(10), said(1000, 500));
         heard.hear(at(11), said(2000, 1500));
@@ -167,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_anew_is_not_compared_with_the_run_before() {
+    fn a_restarted_server_is_not_compared_with_its_previous_run() {
         let mut heard = Heard::default();
         heard.hear(at(10), said(5000, 500));
         heard.hear(at(12), said(1000, 700));
         assert_eq!(rates(&heard, at(12)), (None, None));
-        // It had ended soon after its start, and has already run for longer than then.
+        // The first run ended soon after its start. The second has already run for longer than that.
         heard.connects();
         heard.hear(at(20), said(7000, 100));
         assert_eq!(rates(&heard, at(20)), (None, None));

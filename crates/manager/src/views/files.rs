@@ -1,4 +1,4 @@
-//! What people are shown of stores, files and policies: plain data, each answer as of one moment. Nothing is decided here.
+//! Views of stores, files and policies for people. They are plain data, each of one moment. Nothing is decided here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,141 +11,141 @@ use types::{ClientIdentity, GroupId, Ino, NodeId, NsPath, ObjectId, Policy, Stor
 use crate::coordinator::ClusterView;
 use crate::{Manager, OpeningError};
 
-/// A size that no policy asks for: whether a store is full just now does not matter to what it could take.
+/// A size for checks of policies: it does not matter whether a store is full just now.
 const ROOMY: u64 = 1 << 50;
 
 /// A store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StoreView {
-    /// Which. Text, since some programs that read JSON have no whole numbers of 64 bits.
+    /// Its number. Shown as text, since some programs that read JSON have no 64-bit integers.
     #[serde(with = "decimal")]
     pub store: StoreId,
     /// Its node.
     pub node: NodeId,
-    /// How people call that.
+    /// The node's name.
     pub name: String,
     /// `site/rack/host`.
     pub location: String,
-    /// What its administrator calls its kind.
+    /// Its class, as its administrator named it.
     pub class: Option<String>,
-    /// Whether it can be used.
+    /// Its state.
     pub state: StoreState,
-    /// What its administrator wants it to be: online, read-only, draining or lost.
+    /// The state that its administrator has set: online, read-only, draining or lost.
     pub wanted: StoreState,
-    /// Bytes in all. 0 until its node has said it to this manager; so with the following.
+    /// Total bytes. This and the following are 0 until its node has reported to this manager.
     pub capacity: u64,
-    /// Bytes that are not to be used.
+    /// Reserved bytes, which stay free.
     pub reserve: u64,
-    /// Bytes free, those of the reserve among them.
+    /// Free bytes, including the reserve.
     pub free: u64,
-    /// How busy it is, in thousandths.
+    /// Its load, in thousandths.
     pub load_permille: u16,
 }
 
-/// A file, and where it is.
+/// A file and its replicas.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileView {
     /// Its inode.
     pub ino: Ino,
-    /// What kind of thing it is: `file`, `directory` or `link`.
+    /// Its kind: `file`, `directory` or `link`.
     pub kind: String,
-    /// The policy of what is made in its directory, or in it.
+    /// The policy of new files in its directory, or in the directory itself.
     pub policy: String,
-    /// Of a file.
+    /// The object of a file.
     pub content: Option<ContentView>,
 }
 
-/// A content.
+/// An object and its replicas.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ContentView {
-    /// Its number, as the names of its replicas on the stores' disks begin.
+    /// Its number. The names of its replicas on disk begin with it.
     #[serde(with = "hexadecimal")]
     pub object: ObjectId,
     /// The group of stores that has it.
     pub group: GroupId,
     /// Length in bytes, as committed.
     pub len: u64,
-    /// Where it is in its life.
+    /// Its state.
     pub state: ContentState,
-    /// Counts commits of the file.
+    /// The number of commits of the file.
     pub generation: u32,
-    /// Checksum of the whole, when known: hexadecimal digits.
+    /// The checksum of the whole, if known, in hexadecimal digits.
     pub adler32: Option<String>,
-    /// The same.
+    /// The same, as CRC32C.
     pub crc32c: Option<String>,
-    /// Of a content that is written: who writes.
+    /// The writer, if it is being written.
     pub writer: Option<WriterView>,
-    /// Each store that has or should have it. Of a striped one none: each unit has its own.
+    /// Each store that has a replica or should have one. Empty for a striped file, whose units have their own.
     pub copies: Vec<CopyView>,
-    /// Of a striped one: bytes of a chunk.
+    /// Bytes of a chunk, if it is striped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk: Option<u64>,
-    /// Of a striped one: its units, in their order.
+    /// The units in their order, if it is striped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<ContentView>,
 }
 
-/// Where a content is in its life.
+/// The state of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContentState {
-    /// Whole.
+    /// Complete.
     Complete,
-    /// Written for the first time.
+    /// Being written for the first time.
     Writing,
-    /// Whole, and being changed in place.
+    /// Complete, and being changed in place.
     Updating,
     /// Its writer went away.
     Interrupted,
 }
 
-/// Who writes.
+/// The writer of an object.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WriterView {
     /// The client.
     pub client: String,
     /// Since when, in seconds since 1970.
     pub since: i64,
-    /// Raised by each opening again.
+    /// Rises each time the file is opened again.
     pub epoch: u32,
 }
 
-/// A copy that is on a store or should be.
+/// A replica that is on a store or should be.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CopyView {
     /// The store.
     #[serde(with = "decimal")]
     pub store: StoreId,
-    /// Its node; `None`: nobody knows the store any more.
+    /// The store's node. `None` if the store is no longer known.
     pub node: Option<NodeId>,
-    /// Where it stands.
+    /// The store's location.
     pub location: Option<String>,
-    /// Whether it can be used.
+    /// The store's state.
     pub state: Option<StoreState>,
-    /// What it has.
+    /// The state of the replica.
     pub has: CopyState,
 }
 
-/// What a store has of a content.
+/// The state of a replica on a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CopyState {
-    /// All of it.
+    /// The store has the whole replica.
     Whole,
-    /// It is owed its copy.
+    /// The replica is missing.
     MissingReplica,
-    /// Its copy is being made.
+    /// The replica is being copied.
     BeingMade,
-    /// It orders what is written, and has it.
+    /// The store is the primary of the open write.
     Primary,
-    /// It has what is written, too.
+    /// The store has an in-sync replica of the open write.
     InSync,
-    /// It gets its copy when the content is complete.
+    /// The store gets its replica when the object is complete.
     Later,
 }
 
 impl Manager {
-    /// All stores, in the order of their places.
+    /// All stores, by location.
     ///
     /// # Errors
     /// When the namespace cannot be read.
@@ -157,10 +157,10 @@ impl Manager {
         Ok(map.stores().iter().map(|info| store_view(info, &names, &wanted)).collect())
     }
 
-    /// A file, and where it is. A symbolic link is followed.
+    /// A file and its replicas. Follows a symbolic link.
     ///
     /// # Errors
-    /// When there is none, or the namespace cannot be read.
+    /// If the file does not exist, or the namespace cannot be read.
     pub fn file_view(&self, path: &NsPath) -> Result<FileView, NsError> {
         let found = self.names.read(|read| look_up(read, path))?;
         let content = found.content.map(|found| {
@@ -185,11 +185,10 @@ impl Manager {
         Ok(FileView { ino: found.inode.ino, kind: kind.into(), policy: found.policy.to_string(), content })
     }
 
-    /// Whether the stores that there are could meet a policy if all of them could be used. Says, in sentences for people, what keeps them from it at
-    /// present.
+    /// Checks whether the existing stores can satisfy a policy if all of them are usable. Returns sentences for people about obstacles at present.
     ///
     /// # Errors
-    /// What they lack, or when the namespace cannot be read.
+    /// The stores' shortcomings, or when the namespace cannot be read.
     pub fn judge_policy(&self, policy: &Policy) -> Result<Vec<String>, OpeningError> {
         let entries = self.names.read(namespace::stores)?;
         let map = Arc::clone(self.view().servers.map());
@@ -263,7 +262,7 @@ fn copy_view(view: &ClusterView, store: StoreId, has: CopyState) -> CopyView {
     }
 }
 
-/// What the namespace says of a file.
+/// The namespace's record of a file.
 struct Found {
     inode: Inode,
     policy: Policy,
@@ -274,7 +273,7 @@ struct FoundContent {
     content: Content,
     writer: Option<WriterRecord>,
     copies: Vec<(StoreId, CopyState)>,
-    /// Of a striped content.
+    /// The chunk size of a striped object.
     chunk: Option<u64>,
     units: Vec<FoundContent>,
 }
@@ -292,7 +291,7 @@ fn look_up(read: &dyn Read, path: &NsPath) -> Result<Found, NsError> {
     Ok(Found { inode, policy, content })
 }
 
-/// With its units, if it has some.
+/// Reads an object with its units, if it has some.
 fn look_at_all(read: &dyn Read, content: Content) -> Result<FoundContent, NsError> {
     let found = look_at(read, content)?;
     if content.group != GroupId::STRIPED {
@@ -326,7 +325,7 @@ fn look_at(read: &dyn Read, content: Content) -> Result<FoundContent, NsError> {
             (member.store, has(at, missing.contains(&member.store) || !member.has(object)))
         })
         .collect();
-    // Who takes part is a member; if not, it is shown all the more.
+    // In-sync replicas are on members. If one is not, it is shown as well.
     for (at, one) in in_sync.iter().enumerate() {
         if copies.iter().all(|(store, _)| *store != one.store) {
             copies.push((one.store, has(Some(at), false)));
@@ -362,12 +361,12 @@ fn content_view(found: &FoundContent, copies: Vec<CopyView>) -> ContentView {
     }
 }
 
-/// As a client's log lines have it. It says its name itself, whatever bytes that has.
+/// The client as log lines show it. The client chooses its name, so it may contain any bytes.
 fn shown_client(client: &ClientIdentity) -> String {
     format!("{}.{}@{}", client.user.escape_debug(), client.pid, client.host)
 }
 
-/// Numbers of stores as text.
+/// Store numbers as text.
 mod decimal {
     use serde::{Deserialize as _, Deserializer, Serializer, de};
     use types::StoreId;
@@ -381,7 +380,7 @@ mod decimal {
     }
 }
 
-/// Numbers of contents as text.
+/// Object numbers as text.
 mod hexadecimal {
     use serde::{Deserialize as _, Deserializer, Serializer, de};
     use types::ObjectId;
@@ -404,7 +403,7 @@ mod tests {
         StoreEntry { store: StoreId(store), node: NodeId(store), location: location.parse().unwrap(), class, state }
     }
 
-    /// Two sites; of the second one the store is being emptied, or its node is away.
+    /// Two sites. The second has a draining store, or its node is away.
     fn two_sites(second: WantedState, present: StoreState) -> (Vec<StoreEntry>, Map) {
         let entries = vec![
             entry(1, "a/r/d1", Some("t1"), WantedState::Online),
@@ -433,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_met_is_refused() {
+    fn a_policy_that_can_never_be_met_is_refused() {
         let two = "replica(2) spread=site";
         assert_eq!(judged(WantedState::Online, StoreState::Online, two), Ok(Vec::new()));
         for goes in [WantedState::Draining, WantedState::Lost] {
@@ -446,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_so_at_present_is_said() {
+    fn a_temporary_obstacle_is_reported() {
         let doubts = judged(WantedState::Online, StoreState::Lost, "replica(2) spread=site").unwrap();
         assert_eq!(doubts.len(), 1);
         assert!(doubts[0].starts_with("at present no file can be created under it: replica(2)"), "{}", doubts[0]);

@@ -1,5 +1,5 @@
-//! Files that lack copies, or of which nothing can be read: what an administrator has to know after a disk was lost. Looked for page by page, only
-//! in groups of which a store is gone or owed something; nothing is decided here.
+//! Lists under-replicated and unreadable files, for an administrator who has lost a disk. The search goes page by page, only through groups with an
+//! offline store or missing replicas. Nothing is decided here.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -12,64 +12,64 @@ use types::{Group, GroupId, ObjectId, StoreId};
 use crate::Manager;
 use crate::coordinator::ClusterView;
 
-/// Contents that are looked at for one answer, and groups that are passed over.
+/// The most objects examined and groups skipped for one answer.
 const LOOKED_MAX: usize = 512;
 
-/// How bad it is.
+/// The severity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shortage {
-    /// It can be read, and has fewer copies than it should have.
+    /// The file is readable but has too few replicas.
     Copies,
-    /// No store that is there has it; one that may come back does.
+    /// No online store has the file, but one that may return does.
     Away,
-    /// All stores that had it were given up for good.
+    /// All stores that had the file are removed as lost.
     Lost,
 }
 
-/// A file that lacks something.
+/// An under-replicated file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MissingFile {
-    /// Its path; of several the first. Bytes that are no text are escaped.
+    /// Its path; the first one if it has several. Bytes that are not text are escaped.
     pub path: String,
     /// Length in bytes.
     pub len: u64,
-    /// What it lacks; of a striped one what its worst unit does.
+    /// Its shortage. For a striped file, the shortage of its worst unit.
     pub lacks: Shortage,
-    /// Of a striped one: which units lack something.
+    /// The units with a shortage, if it is striped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<u8>,
-    /// Copies that can be read. Of a striped one those of its worst unit.
+    /// Readable replicas. For a striped file, those of its worst unit.
     pub copies: u64,
-    /// Copies that there should be.
+    /// Replicas that it should have.
     pub of: u64,
-    /// Stores that should have it, and either are not there or have not got it yet.
+    /// Stores that should have it and are offline or do not have it yet.
     pub stores: Vec<String>,
 }
 
-/// Where a look for such files goes on.
+/// The position at which a search continues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct MissingAfter {
     group: u64,
-    /// Of that group; behind it.
+    /// The last object of that group.
     object: u64,
 }
 
-/// Some of them.
+/// A page of under-replicated files.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MissingPage {
     /// The files.
     pub files: Vec<MissingFile>,
-    /// Where to go on; `None`: there are no more.
+    /// Where to continue; `None` after the last page.
     pub next: Option<MissingAfter>,
 }
 
-/// What is to be looked through of a group.
+/// Which objects of a group to examine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Through {
-    /// All that it has: one of its stores is not there.
+    /// All its objects: one of its stores is offline.
     All,
-    /// What is owed.
+    /// Only the missing replicas.
     MissingReplica,
 }
 
@@ -77,36 +77,36 @@ enum Through {
 struct Candidate {
     path: String,
     len: u64,
-    /// It is dealt out: the parts are its units.
+    /// The file is striped: its parts are its units.
     is_striped: bool,
     parts: Vec<Part>,
 }
 
-/// A content, or a unit of one.
+/// An object, or a unit of a striped one.
 struct Part {
     group: Group,
     holders: Vec<StoreId>,
 }
 
-/// What a part lacks.
+/// The shortage of a part.
 struct Found {
     lacks: Shortage,
     copies: usize,
     of: usize,
-    /// Who should have it and cannot show it.
+    /// Stores that should have it and cannot show it.
     without: BTreeSet<StoreId>,
 }
 
 impl Manager {
-    /// Files that lack copies, from `after` on; some of them. `unreadable`: only those that nobody can read just now. What is being written for the
-    /// first time is not among them: it is its writer's business still.
+    /// A page of under-replicated files, after `after`. With `unreadable`, only files that nobody can read now. Files that are being written for the
+    /// first time are left out: their writer still takes care of them.
     ///
     /// # Errors
     /// When the namespace cannot be read.
     pub fn missing(&self, after: Option<MissingAfter>, unreadable: bool) -> Result<MissingPage, NsError> {
         let mut files = Vec::new();
         let mut left = LOOKED_MAX;
-        // Striped files first, which are in a group of their own without stores.
+        // Start with striped files, which are in a group of their own without stores.
         let mut at = after.unwrap_or(MissingAfter { group: GroupId::STRIPED.0, object: 0 });
         loop {
             let group = GroupId(at.group);
@@ -127,14 +127,14 @@ impl Manager {
         }
     }
 
-    /// The group after this one; that of striped files comes before all others.
+    /// The group after this one. The group of striped files comes first.
     fn next_group(&self, group: GroupId) -> Option<GroupId> {
         let groups = self.coordinator.groups();
         let after = if group == GroupId::STRIPED { Bound::Unbounded } else { Bound::Excluded(group) };
         groups.all().range((after, Bound::Excluded(GroupId::STRIPED))).next().map(|(number, _)| *number)
     }
 
-    /// How many groups lack a store that is there, and of how many of these none is.
+    /// The number of groups with an offline store, and of those, the number without any online store.
     pub(crate) fn under_replicated_groups(&self, view: &ClusterView, now: Time) -> (u64, u64) {
         let (mut stale_replicas, mut without) = (0, 0);
         let stores = self.stores_there(view, now);
@@ -146,13 +146,13 @@ impl Manager {
         (stale_replicas, without)
     }
 
-    /// The stores that can show what they have. There may be thousands of groups of them.
+    /// The online stores. They may belong to thousands of groups.
     fn stores_there(&self, view: &ClusterView, now: Time) -> BTreeSet<StoreId> {
         let stores = view.servers.map().stores().iter().map(|info| info.store);
         stores.filter(|store| self.can_show(view, now, *store)).collect()
     }
 
-    /// Looks through the contents of a group after `after`; says up to where, if it did not come to the end.
+    /// Examines the objects of a group after `after`. Returns the last one examined, unless it reached the end.
     fn look_through(
         &self,
         number: GroupId,
@@ -180,7 +180,7 @@ impl Manager {
                 }
                 Through::MissingReplica => {
                     let missing = namespace::missing(read, number, Some(after), *left)?;
-                    // A hidden upload has no record of a object.
+                    // A hidden upload has no object record.
                     let records = missing.iter().map(|(object, _)| namespace::object_record(read, number, *object));
                     (records.collect::<Result<_, _>>()?, missing.len(), missing.last().map(|(object, _)| *object))
                 }
@@ -198,7 +198,7 @@ impl Manager {
 }
 
 impl Candidate {
-    /// What it lacks, if anything.
+    /// The file's shortage, if it has one.
     fn judged(self, view: &ClusterView, there: &BTreeSet<StoreId>) -> Option<MissingFile> {
         let Self { path, len, is_striped, parts } = self;
         let can_show = |store: StoreId| there.contains(&store);
@@ -221,7 +221,7 @@ impl Candidate {
     }
 }
 
-/// The file of a object, if it has a name and is not written for the first time.
+/// The file of an object, if it has a name and is not being written for the first time.
 fn candidate(read: &dyn Read, record: &ObjectRecord) -> Result<Option<Candidate>, NsError> {
     let inode = namespace::stat_ino(read, record.ino)?;
     let content = inode.content().copied().filter(|content| content.object == record.object);
@@ -230,7 +230,7 @@ fn candidate(read: &dyn Read, record: &ObjectRecord) -> Result<Option<Candidate>
     };
     let path = match namespace::path_of(read, record.ino) {
         Ok(path) => path.escape_ascii().to_string(),
-        // A unit: its file is looked at as a whole. Or it was removed, and who has it open is all that keeps it.
+        // Either a unit, which is examined with its file, or a removed file that some client still has open.
         Err(NsError::NotFound(..)) => return Ok(None),
         Err(error) => return Err(error),
     };
@@ -243,7 +243,7 @@ fn candidate(read: &dyn Read, record: &ObjectRecord) -> Result<Option<Candidate>
 fn part(read: &dyn Read, content: &Content) -> Result<Option<Part>, NsError> {
     let Some(group) = namespace::group(read, content.group)? else { return Ok(None) };
     let holders = match content.state {
-        // Those that take part in the change have it; the others get it afterwards.
+        // The in-sync replicas have the object. The other stores get it afterwards.
         FileState::Open(by) | FileState::Updating(by) => namespace::writer_of(read, by, content.object)?
             .map(|writer| writer.placement.in_sync.iter().map(|one| one.store).collect())
             .unwrap_or_default(),
@@ -253,7 +253,7 @@ fn part(read: &dyn Read, content: &Content) -> Result<Option<Part>, NsError> {
 }
 
 impl Found {
-    /// Two units of a file.
+    /// Combines two units of a file.
     fn and(self, other: Self) -> Self {
         let without = self.without.iter().chain(&other.without).copied().collect();
         let worse = if (self.lacks, other.copies) >= (other.lacks, self.copies) { self } else { other };
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_content_lacks_is_by_who_has_it_and_who_is_there() {
+    fn shortage_depends_on_holders_and_online_stores() {
         assert_eq!(lack_of(&[1, 2], &[1, 2], &[1, 2], &[]), None);
         assert_eq!(lack_of(&[1, 2], &[1], &[1, 2], &[]), Some((Shortage::Copies, 1, 2)), "owed");
         assert_eq!(lack_of(&[1, 2], &[1, 2], &[2], &[]), Some((Shortage::Copies, 1, 2)), "one is away");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_striped_file_lacks_what_its_worst_unit_does() {
+    fn a_striped_file_is_as_short_as_its_worst_unit() {
         let unit = |lacks, copies, store| Found { lacks, copies, of: 2, without: [StoreId(store)].into() };
         for (one, other) in [(0, 1), (1, 0)].map(|(a, b)| {
             let both = [(Shortage::Copies, 1, 5), (Shortage::Away, 0, 6)];

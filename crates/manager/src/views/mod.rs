@@ -1,4 +1,4 @@
-//! What people are shown of a cluster: plain data. Nothing is decided here.
+//! Views of a cluster for people: plain data. Nothing is decided here.
 
 mod activity;
 mod files;

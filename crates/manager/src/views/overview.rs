@@ -1,4 +1,4 @@
-//! What people are shown of a cluster as a whole: plain data, each answer as of one moment. Nothing is decided here.
+//! Views of the cluster as a whole, for people. They are plain data, each of one moment. Nothing is decided here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,50 +16,50 @@ use crate::coordinator::ClusterView;
 
 /// Entries that are read at a time.
 const PAGE: usize = 1024;
-/// What there are more of is counted up to here only, so that a question never takes long.
+/// The limit of counting, so that a request never takes long.
 pub(crate) const COUNT_MAX: u64 = 100_000;
-/// The same, where it is asked every second.
+/// The limit for requests that come every second.
 const COUNT_OFTEN_MAX: u64 = 10_000;
 /// A node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeView {
-    /// Which.
+    /// Its number.
     pub node: NodeId,
     /// How people call it.
     pub name: String,
-    /// What it is for.
+    /// Its roles.
     pub roles: String,
-    /// How it stands; of the manager itself nothing.
+    /// Its state. The manager itself has none.
     pub presence: Option<Presence>,
-    /// Where clients reach it.
+    /// Its addresses for clients.
     pub clients: Vec<String>,
-    /// Where other nodes reach it.
+    /// Its addresses for other nodes.
     pub nodes: Vec<String>,
-    /// How many stores it has.
+    /// The number of its stores.
     pub stores: u64,
-    /// Where these stand, each place once.
+    /// The locations of its stores, each once.
     #[serde(default)]
     pub locations: Vec<String>,
-    /// Bytes of them in all, as far as they have been heard of.
+    /// Total bytes of its stores, as far as they have reported.
     #[serde(default)]
     pub capacity: u64,
-    /// And free, without what is held back.
+    /// Free bytes of its stores, without the reserve.
     #[serde(default)]
     pub room: u64,
-    /// How busy the busiest of them is, in thousandths.
+    /// The load of its busiest store, in thousandths.
     #[serde(default)]
     pub load_permille: u16,
-    /// What it does, as it said last; `None`: nothing since the manager began.
+    /// Its last activity report. `None` if it has not reported since the manager started.
     #[serde(default)]
     pub activity: Option<ActivityView>,
 }
 
-/// How many there are.
+/// A count that may be incomplete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counted {
-    /// So many at least.
+    /// The number counted.
     pub count: u64,
-    /// There are more, which were not counted.
+    /// Whether there are more.
     pub and_more: bool,
 }
 
@@ -68,47 +68,48 @@ pub struct Counted {
 pub struct StatusView {
     /// Its nodes, by number.
     pub nodes: Vec<NodeView>,
-    /// How many stores are in which state; without those that none is in.
+    /// The number of stores in each state. States without stores are left out.
     pub stores: BTreeMap<StoreState, u64>,
-    /// Bytes of the stores that can be used, in all.
+    /// Total bytes of the usable stores.
     pub capacity: u64,
-    /// And free, without what is held back.
+    /// Free bytes of the usable stores, without the reserve.
     pub room: u64,
     /// Files being written.
     pub writers: Counted,
-    /// Copies that are owed.
+    /// Missing replicas.
     pub missing: Counted,
-    /// Of these being made just now.
+    /// Missing replicas that are being copied now.
     pub copying: u64,
-    /// Groups of stores of which some are not there.
+    /// Groups with an offline store.
     #[serde(default)]
     pub groups_under_replicated: u64,
-    /// Of these such of which none is: what only they have cannot be read.
+    /// Groups of these without any online store. Objects that only they have cannot be read.
     #[serde(default)]
     pub groups_without: u64,
-    /// Contents that nobody needs any more and that are still on a store.
+    /// Objects that nobody needs and that are still on a store.
     pub deletions: Counted,
-    /// A disk server has come with contents that are newer than the names, since the manager began: the names were brought back from an old copy.
+    /// Since the manager started, a disk server has reported objects that are newer than the namespace: the namespace was restored from an old
+    /// backup.
     #[serde(default)]
     pub is_older_than_stores: bool,
 }
 
-/// A cluster, and what it does just now. Sums are of the nodes that have said something in the last seconds.
+/// The cluster and its present activity. Sums cover the nodes that have reported in the last seconds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TopView {
     /// Bytes that clients read.
     pub read_bytes_per_second: u64,
-    /// Bytes that clients send to be written, each once, however many copies are written of it.
+    /// Bytes that clients write. Each byte counts once, however many replicas it has.
     pub written_bytes_per_second: u64,
-    /// Clients that are logged in at disk servers.
+    /// Clients that are logged in to disk servers.
     pub sessions: u64,
     /// Files that they have open there.
     pub open_files: u64,
-    /// Copies that were owed and were made since the manager began.
+    /// Missing replicas that were copied since the manager started.
     pub copies_made: u64,
-    /// Their bytes.
+    /// Bytes of those copies.
     pub copied_bytes: u64,
-    /// The rest.
+    /// The state of the cluster.
     #[serde(flatten)]
     pub status: StatusView,
 }
@@ -122,7 +123,7 @@ impl Manager {
         self.status_counted(COUNT_MAX)
     }
 
-    /// The same, with what it does just now; cheap enough to be asked every second.
+    /// The same with the present activity. Cheap enough to call every second.
     ///
     /// # Errors
     /// When the namespace cannot be read.
@@ -194,7 +195,7 @@ impl Manager {
         let roles = Roles::from_bits(roles);
         let is_manager = roles.is_some_and(|roles| roles.contain(link::Role::Manager));
         let presence = match view.sessions.presence(now, node) {
-            // Its lease runs, but it cannot be told anything.
+            // Its lease runs, but the manager cannot reach it.
             Presence::Online if !view.servers.is_connected(node) => Presence::Suspect,
             presence => presence,
         };
@@ -236,7 +237,7 @@ impl Manager {
         })
     }
 
-    /// Copies that are owed to those who stay in their groups.
+    /// Missing replicas of stores that stay in their groups.
     pub(crate) fn count_missing(&self, most: u64) -> Result<Counted, NsError> {
         count(most, |after| {
             let page = self.names.read(|read| namespace::missing_in_all_groups(read, after, PAGE))?;
@@ -249,7 +250,7 @@ impl Manager {
     }
 }
 
-/// Counts page by page; `page` gives how many it has, of how many that were looked at, and the last entry.
+/// Counts page by page. `page` returns its count, the number of entries examined, and the last entry.
 fn count<T>(
     most: u64,
     mut page: impl FnMut(Option<T>) -> Result<(u64, u64, Option<T>), NsError>,

@@ -1,5 +1,5 @@
-//! Every form that goes from node to node, or by way of a client to a disk server, pinned to the byte: nodes of one version of the protocol understand
-//! each other, whichever builds they are.
+//! Pins every encoding that nodes exchange, directly or by way of a client. Nodes of one protocol version understand each other, whatever their
+//! builds.
 
 use cluster::message::{BetweenStores, ClosedBy, FromStore, Original, ToManager, ToServer, ToStore};
 use cluster::replication::{Epoch, FromReplica, ObjectDigest, Seq, Stream, ToReplica};
@@ -17,7 +17,7 @@ use crate::message::{
     ReplicaOrigin, StoreAddress, StoreAddressPage, StoreReport, SumRequest,
 };
 
-/// The forms of the version that its first line names.
+/// The encodings of the version that the first line names.
 const PINNED: &str = include_str!("forms.txt");
 
 const NODE: NodeId = NodeId(300);
@@ -41,7 +41,7 @@ fn in_sync() -> Vec<InSyncReplica> {
     ]
 }
 
-// The three that follow have no arm for all the rest: whoever adds a variant comes by here, and pins it below.
+// The three functions that follow have no catch-all arm. A new variant does not compile until it is added here, and then below.
 
 fn name_of_disks(message: &FromDisk) -> String {
     let of_store = |message: &FromStore| match message {
@@ -285,7 +285,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Names and bytes, a line for each.
+/// Names and bytes, one line each.
 fn forms() -> Vec<String> {
     let line = |of: &str, name: String, bytes: Vec<u8>| format!("{of} {name} {}", hex(&bytes));
     let mut lines = vec![format!("version {}", link::Versions::SPOKEN.newest)];
@@ -306,7 +306,7 @@ fn forms() -> Vec<String> {
 }
 
 #[test]
-fn no_form_changes_within_a_version_of_the_protocol() {
+fn encodings_do_not_change_within_a_protocol_version() {
     let (forms, pinned): (_, Vec<&str>) = (forms(), PINNED.lines().collect());
     let changed: Vec<&String> = forms.iter().filter(|form| !pinned.contains(&form.as_str())).collect();
     assert!(
@@ -318,7 +318,7 @@ fn no_form_changes_within_a_version_of_the_protocol() {
 }
 
 #[test]
-fn what_is_pinned_reads_back() {
+fn pinned_encodings_decode() {
     for line in PINNED.lines().skip(1) {
         let (of, hex) = (line.split(' ').next().unwrap(), line.rsplit(' ').next().unwrap());
         let bytes: Vec<u8> =

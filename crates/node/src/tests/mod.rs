@@ -1,3 +1,3 @@
-//! Tests of what this crate says as a whole.
+//! Tests of the whole crate.
 
 mod forms;

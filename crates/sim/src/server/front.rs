@@ -1,5 +1,5 @@
-//! What clients ask a disk server for, as its front end has it: contents that are written with [`Placed`], and readers with the permit to show what they
-//! read. Each request is a job; those of one client are done in order.
+//! The requests of clients, as a disk server's front end handles them. Objects are written with [`Placed`], and readers have a permit to show what
+//! they read. Each request is a job; the jobs of one client run in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use super::outside::lock;
 use crate::manager::Env;
 use crate::message::{Addr, Capability, Message, Number};
 
-/// After so long a writing is ended whose client is gone.
+/// How long after its client vanished an open write ends.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What a client has open for reading.
+/// A file that a client has open for reading.
 pub(super) struct Held {
-    /// By what it was opened.
+    /// The capability with which it was opened.
     capability: Capability,
     reader: Arc<Reader>,
     permit: Permit,
@@ -32,7 +32,7 @@ impl Server {
         self.requests.insert(job, (client, message));
     }
 
-    /// A thread does what a client has asked for.
+    /// A thread executes a client's request.
     pub(super) fn answer(&mut self, client: usize, message: Message, env: &mut Env<'_>) {
         match message {
             Message::Attach { number, capability } => self.attach(client, number, &capability, env),
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// Tells a client what became of its request.
+    /// Tells a client the outcome of its request.
     fn done(&self, client: usize, number: Number) -> impl FnOnce(Result<(), PlacedError>) + Send + use<> {
         let outside = Arc::clone(&self.outside);
         move |result| {
@@ -77,7 +77,7 @@ impl Server {
         }
     }
 
-    /// What a client writes that is attached with this epoch.
+    /// The open write that is attached with this epoch.
     fn placed(&self, replica: ReplicaId, epoch: Epoch) -> Option<&Arc<Placed>> {
         self.open.get(&replica).filter(|placed| placed.writer().epoch == epoch.0)
     }
@@ -96,7 +96,7 @@ impl Server {
         });
     }
 
-    /// All of what a client has open, or opens.
+    /// Reads a whole file that a client has open, or opens it first.
     fn read(&mut self, client: usize, capability: &Capability) -> Result<Arc<[u8]>, PlacedError> {
         let held = self.readers.remove(&client).filter(|held| held.capability == *capability);
         let held = match held {
@@ -118,7 +118,7 @@ impl Server {
         Ok(bytes.into())
     }
 
-    /// Ends writings whose clients have been gone for too long.
+    /// Ends open writes whose clients have been gone for too long.
     pub(super) fn end_gone(&mut self, now: Time) {
         let due: Vec<(ReplicaId, Epoch)> = self
             .gone
@@ -127,7 +127,7 @@ impl Server {
             .map(|(replica, (epoch, _))| (*replica, *epoch))
             .collect();
         for (replica, epoch) in due {
-            // It may come to it yet that it is attached.
+            // Its attach may still be in progress.
             if self.writers.contains_key(&replica) {
                 self.gone.insert(replica, (epoch, now + GRACE));
             } else {

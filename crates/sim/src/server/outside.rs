@@ -1,4 +1,4 @@
-//! What the real disk server is handed from outside.
+//! What the real disk server gets from the simulation.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::message::{Addr, Message};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What is to be counted of what was noticed.
+/// The counted notices.
 #[derive(Default)]
 pub(super) struct Counted {
     pub(super) left_out: u64,
@@ -24,7 +24,7 @@ pub(super) struct Counted {
     pub(super) ended: u64,
 }
 
-/// What has come out of it, until somebody takes it.
+/// The output of the disk server, until it is collected.
 pub(super) struct Outside {
     pub(super) now: Time,
     servers: usize,
@@ -33,9 +33,9 @@ pub(super) struct Outside {
     pub(super) out: Vec<(Addr, Message)>,
     pub(super) jobs: BTreeMap<u64, Job>,
     pub(super) due: Vec<Due>,
-    /// Clients that have come to write.
+    /// Writing clients that have attached.
     pub(super) attached: Vec<Arc<Placed>>,
-    /// What became of writings whose clients were gone for too long.
+    /// The outcome of ending open writes of vanished clients.
     pub(super) graces: Vec<(ReplicaId, Result<(), ErrorCode>)>,
     pub(super) emptied: Vec<ReplicaId>,
     pub(super) counted: Counted,
@@ -58,7 +58,7 @@ impl Outside {
         }
     }
 
-    /// The number of something that a thread is to do.
+    /// Adds a job and returns its number.
     pub(super) fn due(&mut self, client: Option<usize>) -> u64 {
         self.given += 1;
         self.due.push(Due { job: self.given, client });
@@ -89,7 +89,7 @@ impl DiskWorld for World {
         lock(&self.outside).out.push((server_of_node(node), Message::Peer(message, bulk)));
     }
 
-    /// Those who know each other are always dialed here.
+    /// Servers that know each other are always dialed here.
     fn keep(&self, _node: NodeId, _address: &str) {}
 
     fn forget(&self, node: NodeId) {

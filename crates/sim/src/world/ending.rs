@@ -1,4 +1,4 @@
-//! What has to be true when all is mended and nothing is under way any more.
+//! Rules for the end, when all faults are repaired and nothing is in progress.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use crate::manager::{Decision, store_of};
 use crate::model;
 use crate::server::Server;
 
-/// Of what is wrong so much is told.
+/// The most violations that are printed.
 const SHOWN_MAX: usize = 6;
 
 impl World {
-    /// When all is mended, everybody has come to an end, and everything is there.
+    /// Checks that all clients have finished and all data is there, after all repairs.
     pub(super) fn finish(&mut self) {
         let mut wrong = Vec::new();
         for (at, machine) in self.clients.iter().enumerate() {
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// What is kept of files whose clients were gone, or were told that something may be lost.
+    /// Checks the bytes kept of files whose clients vanished, or were told that bytes may be lost.
     fn vanished(&self) -> Vec<Result<(), String>> {
         let is_vanished = |file: &usize| {
             matches!(self.model.files[*file].stage, model::FileStage::Vanished | model::FileStage::RemovedAsLost)
@@ -58,7 +58,7 @@ impl World {
         let path = &self.model.files[file].path;
         let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
         let name = NsPath::parse(path.as_bytes()).map_err(|error| error.to_string())?;
-        // It may never have been made.
+        // The file may never have been made.
         let Ok(inode) = manager.ns.read(|read| namespace::stat(read, &Actor::admin(), &name)) else { return Ok(()) };
         let content = *inode.content().ok_or("it is no file")?;
         if let namespace::FileState::Open(_) | namespace::FileState::Updating(_) = content.state {
@@ -67,7 +67,7 @@ impl World {
         let holders = manager.ns.read(|read| namespace::holders(read, content.group, content.object));
         let holders = holders.map_err(|error| error.to_string())?;
         if holders.is_empty() {
-            // It stays owed: there is nobody to copy it from.
+            // The replica stays missing: no store has a copy.
             return self.model.kept(file, &[]);
         }
         self.are_copies_made(path, content.group, content.object)?;
@@ -84,7 +84,7 @@ impl World {
         Ok(())
     }
 
-    /// No group counts on a store that was given up or emptied, and nothing is left on one that was emptied.
+    /// Checks that no group counts on a store that is drained or removed as lost. Also checks that drained stores are empty.
     fn emptied(&self) -> Vec<Result<(), String>> {
         let Some(manager) = &self.manager.process else { return Vec::new() };
         let groups = match manager.ns.read(|read| namespace::groups(read, None, usize::MAX)) {
@@ -114,7 +114,7 @@ impl World {
         found
     }
 
-    /// What was removed is deleted everywhere, and nothing lies about that nobody knows of.
+    /// Checks that removed files are deleted everywhere, and that every replica on a disk is known.
     fn leftovers(&self) -> Vec<Result<(), String>> {
         let Some(manager) = &self.manager.process else { return Vec::new() };
         let known = manager.ns.read(|read| {
@@ -135,8 +135,8 @@ impl World {
         for (server, process) in
             self.servers.iter().enumerate().filter_map(|(at, server)| Some((at, server.process.as_ref()?)))
         {
-            // Nobody tells a store that was given up what to do. And on one that is used again before it was empty something may lie that no group
-            // counts on any more.
+            // A store that is removed as lost gets no orders. A store that is used again before its drain ended may have replicas that no group
+            // counts on.
             if self.decided[server] == Decision::GiveUp
                 || self.has_drained[server] && self.decided[server] != Decision::Drain
             {
@@ -144,7 +144,7 @@ impl World {
             }
             match process.replicas() {
                 Ok(replicas) => {
-                    // A manager that has lost its power may know nothing of what was opened shortly before: such replicas are an audit's affair.
+                    // A manager that has lost power may not know files that were opened shortly before. Such replicas are left to an audit.
                     let strange = replicas
                         .into_iter()
                         .filter(|replica| self.manager.boot == 1 && !known.contains(&replica.object));
@@ -159,7 +159,7 @@ impl World {
         found
     }
 
-    /// Whether no copy of a content is owed any more.
+    /// Checks that an object has no missing replicas.
     fn are_copies_made(&self, path: &str, group: GroupId, object: ObjectId) -> Result<(), String> {
         let manager = self.manager.process.as_ref().ok_or("there is no manager")?;
         let missing = manager.ns.read(|read| namespace::missing_of(read, group, object));

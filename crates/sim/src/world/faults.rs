@@ -1,4 +1,4 @@
-//! What goes wrong, and what an administrator decides meanwhile.
+//! Faults, and an administrator's decisions meanwhile.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl World {
                 self.is_failing[server] = true;
                 self.counts.disk_errors += 1;
                 self.model.losses += 1;
-                // Somebody looks after it.
+                // An operator repairs it.
                 let wait = Duration::from_secs_f64(self.rng.random_range(2.0..6.0));
                 self.events.plan(self.now + wait, Event::Mend(Mend::Renew(Addr::Server(server))));
             }
@@ -35,7 +35,7 @@ impl World {
         }
     }
 
-    /// An administrator decides something about a store. There are always as many that can be used as files are to have copies.
+    /// An administrator decides about a store. Enough usable stores always remain for the replicas of a file.
     fn decide(&mut self, server: usize) {
         let count = |wanted: Decision| self.decided.iter().filter(|decided| **decided == wanted).count();
         let decision = match (self.decided[server], self.rng.random_range(0..4)) {
@@ -68,7 +68,7 @@ impl World {
         let length = Duration::from_secs_f64(self.rng.random_range(0.1..12.0));
         let mut ways = Vec::new();
         for other in all.into_iter().filter(|other| *other != one) {
-            // All others, or some of them; both ways, or one.
+            // All other nodes or some of them, in one direction or in both.
             if whole || self.rng.random_ratio(1, 3) {
                 match self.rng.random_range(0..3) {
                     0 => ways.push((one, other)),

@@ -1,4 +1,4 @@
-//! Connections: those of servers with the manager, and with each other.
+//! Connections of servers with the manager and with each other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,40 +7,40 @@ use super::World;
 use crate::events::{Connection, Event};
 use crate::message::{Addr, Message};
 
-/// A connection on which nothing comes any more is given up after that.
+/// A silent connection is closed after this time.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// So old a message becomes at most while its connection waits for the way to be open again: younger than what is over is forgotten.
+/// How old a held message may become. Messages wait here while their route is cut. Servers forget a finished open write only after a longer time.
 const HELD_MAX: Duration = Duration::from_secs(7);
 
 /// A server's connection with the manager.
 #[derive(Clone, Copy, Default)]
 struct Link {
-    /// The runs of both between which it is.
+    /// The runs of the two processes.
     between: Option<(u64, u64)>,
-    /// Something was lost on it then.
+    /// The time at which a message on it was lost.
     lost: Option<Duration>,
 }
 
-/// What two servers have.
+/// The connection of two servers.
 #[derive(Clone, Copy, Default)]
 struct Pair {
-    /// The last connection's.
+    /// The number of the last connection.
     number: u64,
-    /// It is there. One that has just ended says no more, and what was said on it before may still arrive, until the next one is there.
+    /// Whether it is up. A connection that has just ended sends nothing, but its earlier messages may arrive until the next one is up.
     is_up: bool,
 }
 
 /// See the module.
 pub(super) struct Links {
     with_manager: Vec<Link>,
-    /// By the numbers of both servers, the lower one first.
+    /// Keyed by the numbers of both servers, the lower one first.
     pairs: BTreeMap<(usize, usize), Pair>,
-    /// What connections keep that wait for the way to be open again, by who says it to whom.
+    /// Messages that wait for their route to open again, by sender and receiver.
     held: BTreeMap<(Addr, Addr), Vec<Held>>,
 }
 
-/// A message on such a connection, and when it was sent.
+/// A waiting message, and when it was sent.
 struct Held {
     since: Duration,
     connection: Connection,
@@ -64,7 +64,7 @@ impl Links {
         self.of(one, other).is_up
     }
 
-    /// One of two servers ends their connection.
+    /// One of two servers closes their connection.
     pub(super) fn hang_up(&mut self, one: usize, other: usize) {
         self.pair(one, other).is_up = false;
     }
@@ -75,12 +75,12 @@ impl Links {
         with_it.for_each(|(_, pair)| pair.is_up = false);
     }
 
-    /// What is said on this way is kept until it is open again.
+    /// From now on, messages on this route are kept until it opens again.
     pub(super) fn hold_from_now_on(&mut self, from: Addr, to: Addr) {
         self.held.entry((from, to)).or_default();
     }
 
-    /// `false`: it is lost.
+    /// Keeps a message. `false` if the route is not held, so the message is lost.
     pub(super) fn hold(
         &mut self,
         from: Addr,
@@ -95,14 +95,14 @@ impl Links {
         self.held.clear();
     }
 
-    /// Something is lost between a server and the manager.
+    /// Records a lost message between a server and the manager.
     pub(super) fn lose(&mut self, server: usize, now: Duration) {
         self.with_manager[server].lost.get_or_insert(now);
     }
 }
 
 impl World {
-    /// A connection lasts as long as both processes; one between two servers until one of them ends it.
+    /// The present connection. It lasts as long as both processes. Between two servers it lasts until one of them closes it.
     pub(super) fn connection(&self, from: Addr, to: Addr) -> Connection {
         let number = match (from, to) {
             (Addr::Server(one), Addr::Server(other)) => self.links.of(one, other).number,
@@ -111,7 +111,7 @@ impl World {
         (self.run_of(from), self.run_of(to), number)
     }
 
-    /// A way is open again: what its connection has kept arrives, if it is still there.
+    /// A route opens again: its waiting messages arrive, if their connection still exists.
     pub(super) fn deliver_held(&mut self, from: Addr, to: Addr) {
         let mut at = self.now;
         for Held { since, connection, message } in self.links.held.remove(&(from, to)).unwrap_or_default() {
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// A server is connected again with those who let it in, as far as they reach each other.
+    /// Connects a server to all servers that admit it and that it can reach.
     pub(super) fn dial_others(&mut self, server: usize) {
         for other in (0..self.servers.len()).filter(|other| *other != server) {
             let (here, there) = (Addr::Server(server), Addr::Server(other));
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// Connections between servers and the manager end with a process, or when nothing comes any more, and are made anew.
+    /// Connections between servers and the manager end with a process or after silence. This makes new ones.
     pub(super) fn look_at_links(&mut self) {
         for server in 0..self.servers.len() {
             let (here, there) = (Addr::Server(server), Addr::Manager);

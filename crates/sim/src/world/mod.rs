@@ -1,4 +1,4 @@
-//! The world: time, network, machines that end and begin, and what each does next.
+//! The world: time, the network, machines that stop and start, and the next step of each.
 
 mod ending;
 mod faults;
@@ -25,16 +25,16 @@ use links::Links;
 use watching::Watched;
 
 const TICK: Duration = Duration::from_millis(100);
-/// How long after all is mended everybody has to have come to an end.
+/// How long after all repairs every client must have finished.
 const CALM: Duration = Duration::from_secs(150);
 
-/// A machine: what is left of it when its process has ended.
+/// A machine. Its disk outlasts its process.
 struct Machine<P> {
     disk: SimDisk,
     process: Option<P>,
     process_epoch: u64,
     boot: u128,
-    /// Its clock less true time at the start, and how fast it runs.
+    /// The clock's lead over true time at the start, and its rate.
     ahead: Duration,
     rate: f64,
 }
@@ -69,17 +69,17 @@ struct World {
     servers: Vec<Machine<Server>>,
     clients: Vec<Machine<Client>>,
     links: Links,
-    /// What is wanted of each store.
+    /// The present decision for each store.
     decided: Vec<Decision>,
-    /// Those that were to be emptied at some time.
+    /// Stores that were ever set to drain.
     has_drained: Vec<bool>,
-    /// Who cannot reach whom.
+    /// Pairs of which the first cannot reach the second.
     cut: BTreeSet<(Addr, Addr)>,
-    /// When what was sent last on a way arrives: what is sent later on the same connection does so later.
+    /// When the last message on each route arrives. Later messages on the same connection arrive later.
     arrives: BTreeMap<(Addr, Addr), Duration>,
-    /// When the last of what a client has asked a server for is done.
+    /// When the last request of a client at a server is done.
     answered: BTreeMap<(usize, usize), Duration>,
-    /// Servers whose disks have had an error since they began, or are going to have one.
+    /// Servers whose disks have had an error since they started, or are about to have one.
     is_failing: Vec<bool>,
     watched: Watched,
     is_calm: bool,
@@ -89,7 +89,7 @@ struct World {
 /// Runs a simulation to its end.
 ///
 /// # Errors
-/// What must not be, and with which seed it happens again.
+/// The violated rule, and the seed that repeats it.
 pub fn run(settings: &Settings) -> Result<Counts, Box<Violation>> {
     let mut world = World::new(settings);
     world.begin();
@@ -156,7 +156,7 @@ impl World {
         self.start(Addr::Manager);
         (0..self.servers.len()).for_each(|at| self.start(Addr::Server(at)));
         for at in 0..self.clients.len() {
-            // When the servers are known.
+            // Clients start when the servers are known.
             self.events.plan(self.now + 10 * TICK, Event::Tick { at: Addr::Client(at), run: 0 });
         }
         for fault in [Fault::Server, Fault::Manager, Fault::Partition, Fault::Disk, Fault::Decision] {
@@ -261,7 +261,7 @@ impl World {
         }
     }
 
-    /// Lets a node do something, and sends what it says.
+    /// Lets a node work, and sends its messages.
     fn with(&mut self, at: Addr, work: impl FnOnce(&mut Self, &mut Env<'_>)) {
         let now = match at {
             Addr::Manager => self.manager.clock(self.now),
@@ -272,7 +272,7 @@ impl World {
         let (mut counts, mut rng) = (self.counts, self.rng.clone());
         let wall = self.wall();
         work(self, &mut Env { now, wall, out: &mut out, counts: &mut counts, rng: &mut rng });
-        // Until the manager knows it may send clients to somebody who is not there any more.
+        // Until the manager notices, it may send clients to a server that is gone.
         self.model.losses += counts.booted - self.counts.booted;
         (self.counts, self.rng) = (counts, rng);
         for (to, message) in out {
@@ -313,7 +313,7 @@ impl World {
             }
         }
         let faults = self.settings.faults;
-        // That a client is gone its server notices by itself.
+        // A server notices by itself that a client is gone.
         if self.cut.contains(&(from, to)) && !matches!(message, Message::Gone { .. }) {
             let connection = self.connection(from, to);
             if self.links.hold(from, to, (self.now, connection, &message)) {
@@ -328,7 +328,7 @@ impl World {
         let is = |rng: &mut SmallRng, permille: u32| !self.is_calm && rng.random_ratio(permille.min(1000), 1000);
         let late = is(&mut self.rng, faults.late_permille);
         let is_of_machines = message.is_of_machines();
-        // What else is said comes once and in order, or not at all: that much a connection does. Machines ask again on new ones.
+        // Other messages come once and in order, or not at all, because they use a connection. The state machines ask again on new connections.
         let twice = is_of_machines && is(&mut self.rng, faults.repeats_permille);
         let took = if late {
             Duration::from_millis(self.rng.random_range(1..1500))
@@ -336,7 +336,7 @@ impl World {
             Duration::from_micros(self.rng.random_range(30..500))
         };
         let connection = self.connection(from, to);
-        // Of the machines what is very late comes after what was sent after it, as from a connection before.
+        // A very late message of the state machines comes after later ones, as if from an earlier connection.
         let at = if late && is_of_machines {
             self.now + took
         } else {
@@ -371,7 +371,7 @@ impl World {
         });
     }
 
-    /// The manager's time of day. It comes back on another machine, whose clock is ten minutes ahead or behind.
+    /// The manager's time of day. A restarted manager runs on another machine, whose clock is ten minutes ahead or behind.
     fn wall(&self) -> Timestamp {
         let set = Duration::from_secs(600 * [1, 2, 0][(self.manager.process_epoch % 3) as usize]);
         Timestamp(1_000_000_000_000_000_000 + i64::try_from((set + self.now).as_nanos()).unwrap_or(0))
@@ -430,7 +430,7 @@ impl World {
         self.events.plan(self.now + TICK, Event::Tick { at, run: self.run_of(at) });
     }
 
-    /// Ends a process, or a machine: what is on its disk then.
+    /// Ends a process, or a machine with the unsynced bytes of its disk.
     fn stop(&mut self, at: Addr, power: bool) {
         if !self.is_up(at) {
             return;
@@ -475,7 +475,7 @@ impl World {
         self.cut.clear();
         self.links.drop_held();
         for at in std::iter::once(Addr::Manager).chain((0..self.servers.len()).map(Addr::Server)) {
-            // A disk that had failed is another one after a start.
+            // A failed disk is replaced at the start.
             if let Addr::Server(server) = at
                 && self.settings.faults.disk_error_every.is_some()
                 && self.is_up(at)

@@ -1,11 +1,11 @@
-//! What has to be true at every moment. It is looked at after each event that can change it, so that what is wrong is found near to where it comes from.
+//! Rules for every moment. They are checked after each event that can break them, so a violation is found near its cause.
 //!
-//! - At most one store answers as the primary of what somebody writes, and none that the manager has put another one before.
-//! - What a client is told is written is on all stores that take part, as far as these are up and have lost nothing.
-//! - From then on nobody shows what was there before.
-//! - What is told to be closed is so in the namespace, and whoever it counts on has it; what is told to be removed is not there.
-//! - A store whose copy begins to count has it; what a store deletes nobody counts on.
-//! - When somebody has begun anew, all that was closed is as it was, and the namespace finds no fault with itself.
+//! - At most one store answers as the primary of an open write, and never one that the manager has replaced.
+//! - An acknowledged write is on all in-sync replicas whose servers are up and have lost nothing.
+//! - From then on no store shows the older bytes.
+//! - A file that was reported closed is closed in the namespace, and all its holders have it. A file that was reported removed does not exist.
+//! - A store whose copy begins to count has the copy. Nobody counts on a replica that a store deletes.
+//! - When a node has restarted, all closed files are unchanged, and the namespace passes its own check.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::message::{Addr, Capability, Message};
 use crate::model::FileStage;
 use crate::server::Server;
 
-/// A permission to read that was given for a content that somebody has changed since.
+/// A capability to read an object that has been changed since.
 #[derive(Debug)]
 struct Stale {
     file: usize,
@@ -36,14 +36,14 @@ struct Stale {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    /// How far the manager's log had come when it was looked at last.
+    /// The end of the manager's journal at the last check.
     written: Option<Seq>,
-    /// What each server was allowed then.
+    /// The rights of each server at the last check.
     views: Vec<Option<View>>,
-    /// Permissions to read that are good in servers' present sessions.
+    /// Capabilities to read that are valid in servers' present sessions.
     given: BTreeMap<ReplicaId, Vec<Grant>>,
     stale: Vec<Vec<Stale>>,
-    /// Copies that stores were told to make.
+    /// Copies that stores were ordered to make.
     ordered: BTreeMap<(StoreId, SessionId, CopyId), ReplicaId>,
 }
 
@@ -52,7 +52,7 @@ impl Watched {
         Self { views: vec![None; servers], stale: (0..servers).map(|_| Vec::new()).collect(), ..Self::default() }
     }
 
-    /// The copy that a message to the manager says is there.
+    /// The copy that a message to the manager confirms.
     pub(super) fn copy_of(&self, message: &Message) -> Option<(StoreId, ReplicaId)> {
         let Message::FromDisk(FromDisk::Cluster(ToManager::OfStore { store, message })) = message else { return None };
         let FromStore::Copied { session, copy, is_there: true } = message else { return None };
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// What a node says, before anybody hears it.
+    /// Checks a message before anybody receives it.
     pub(super) fn look_at_said(&mut self, from: Addr, to: Addr, message: &Message) {
         match (from, to, message) {
             (Addr::Server(_), Addr::Client(client), Message::Done { number, result: Ok(()) })
@@ -111,7 +111,7 @@ impl World {
         given.push(grant.clone());
     }
 
-    /// After an event at a node.
+    /// Checks the rules after an event at a node.
     pub(super) fn look(&mut self, at: Addr, is_tick: bool) {
         match at {
             Addr::Server(server) => self.look_at_server(server, is_tick),
@@ -131,7 +131,7 @@ impl World {
         let Some(process) = &mut self.servers[server].process else { return };
         let view = Some(process.view(now));
         let emptied = std::mem::take(&mut process.emptied);
-        // With time alone a lease ends, and no more.
+        // Time alone can only end a lease.
         if !is_tick || view != self.watched.views[server] {
             self.watched.views[server] = view;
             self.look_at_primaries(server);
@@ -149,7 +149,7 @@ impl World {
         machine.process.as_ref()?.answers(replica, machine.clock(self.now))
     }
 
-    /// Whether nobody else answers for what this one answers for, and the manager knows of nobody else.
+    /// Checks that no other store is primary of the same replicas, and that the manager knows of no other.
     fn look_at_primaries(&mut self, server: usize) {
         let Some(process) = &self.servers[server].process else { return };
         let mut found = Ok(());
@@ -179,13 +179,13 @@ impl World {
         self.wrong(found);
     }
 
-    /// Whether what one led before another one is closed, and it only has not heard yet that this counts: what it shows is what is there until somebody
-    /// is told that it was changed.
+    /// Whether an earlier primary has a complete replica and only has not heard yet that its close counts. Its bytes are the present ones until a
+    /// client is told of a change.
     fn has_ended(&self, server: usize, replica: ReplicaId, epoch: Epoch, than: Epoch) -> bool {
         epoch < than && self.servers[server].process.as_ref().is_some_and(|process| process.is_whole(replica))
     }
 
-    /// A server that can be asked what it has: one whose disk has had an error, or is going to, is not.
+    /// A server whose disk can be checked: it has had no error and is about to have none.
     fn sound(&self, server: usize) -> Option<&Server> {
         let process = self.servers[server].process.as_ref()?;
         (!self.is_failing[server] && !process.has_failed()).then_some(process)
@@ -211,7 +211,7 @@ impl World {
         }
     }
 
-    /// Whether all who take part have a write that its client is told is written.
+    /// Checks that all in-sync replicas have a write that its client was told is done.
     fn look_at_written(&self, file: usize, number: usize, replica: ReplicaId, epoch: Epoch) -> Result<(), String> {
         let Some(manager) = &self.manager.process else { return Ok(()) };
         let token = self.servers.iter().find_map(|machine| machine.process.as_ref()?.token(replica, epoch));
@@ -250,7 +250,7 @@ impl World {
         Ok(())
     }
 
-    /// What readers were given of lower epochs is no good any more.
+    /// Marks read capabilities of lower epochs as stale.
     fn make_stale(&mut self, file: usize, replica: ReplicaId, epoch: Epoch) {
         let Some(given) = self.watched.given.get_mut(&replica) else { return };
         let is_before = |grant: &mut Grant| matches!(grant.rights, GrantRights::Read { epoch: of, .. } if of < epoch);
@@ -272,7 +272,7 @@ impl World {
             return Ok(());
         };
         let (session, model) = (process.last_session(), &self.model);
-        // Where something was lost, what was there before may be what is left.
+        // If bytes were lost, the older version may be what is left.
         let is_good = |stale: &Stale| {
             let file = &model.files[stale.file];
             stale.grant.session >= session
@@ -282,7 +282,7 @@ impl World {
         self.watched.stale[server].retain(is_good);
         for Stale { file, replica, grant } in &self.watched.stale[server] {
             let Ok(ReadView::Whole(whole)) = process.may_read(*replica, grant, now) else { continue };
-            // A change may leave all as it was.
+            // A change may leave all bytes as they were.
             if process.holds(*replica, whole).is_ok() && model.whole(*file) != whole {
                 let path = &self.model.files[*file].path;
                 return Err(format!("{path}: server {server} shows what was there before it was changed: {whole:?}"));
@@ -291,7 +291,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether nobody counts on what a store has taken off its disk.
+    /// Checks that nobody counts on a replica that a store has deleted.
     fn look_at_emptied(&self, server: usize, replica: ReplicaId) -> Result<(), String> {
         match self.counted(server, replica) {
             Ok(Some(_)) => Err(format!("server {server} has taken away replica {replica}, which is counted on")),
@@ -299,7 +299,7 @@ impl World {
         }
     }
 
-    /// What a store is to have of a content at rest that it is counted on for.
+    /// The object at rest that a store is counted on for.
     fn counted(&self, server: usize, replica: ReplicaId) -> Result<Option<namespace::AtRest>, NsError> {
         let Some(manager) = &self.manager.process else { return Ok(None) };
         manager.ns.read(|read| {
@@ -314,7 +314,7 @@ impl World {
         })
     }
 
-    /// Whether a store has what it is counted on for from now on.
+    /// Checks that a store has the replica for which it counts from now on.
     pub(super) fn look_at_copy(&mut self, store: StoreId, replica: ReplicaId) {
         let Addr::Server(server) = server_of(store) else { return };
         let counted = self.counted(server, replica);
@@ -323,7 +323,7 @@ impl World {
         self.wrong(found.map_err(|what| format!("the copy of server {server} counts: {what}")));
     }
 
-    /// When somebody has begun anew: all that was closed is as it was.
+    /// Checks after a restart that all closed files are unchanged.
     pub(super) fn look_at_all(&mut self) {
         for file in 0..self.model.files.len() {
             if self.model.files[file].stage == FileStage::Closed {
@@ -345,7 +345,7 @@ impl World {
         self.wrong(found);
     }
 
-    /// Whether a file is in the namespace as its client was told, and all who are counted on and there have it.
+    /// Checks that the namespace has a file as its client was told, and that all its online holders have it.
     fn is_closed(&self, file: usize) -> Result<(), String> {
         let Some(manager) = &self.manager.process else { return Ok(()) };
         let (path, whole) = (&self.model.files[file].path, self.model.whole(file));
