@@ -1,26 +1,27 @@
-//! How a front end learns what came of a request: at once, or later from another thread.
+//! How a front end receives the result of a request: immediately, or later on another thread.
 
 use crate::error::Error;
 
 /// The duty to answer one request.
 ///
-/// The service calls [`Answer::give`] once, on the caller's thread or on another one, and never waits in it for the client:
-/// an implementation puts the outcome where its connection sends it from. An implementation should answer with an error if it is
-/// dropped unanswered, so that no client waits for ever.
+/// The service calls [`Answer::give`] once, on the caller's thread or on another one. An implementation must not wait
+/// for the client in it: it queues the result for its connection. If it is dropped without a result, it should answer
+/// with an error, so that no client waits for ever.
 ///
-/// A closure `FnOnce(Result<T, Error>)` is an answer too.
+/// A closure `FnOnce(Result<T, Error>)` is also an answer.
 pub trait Answer<T>: Send + 'static {
-    /// Takes the outcome.
+    /// Takes the result.
     fn give(self, outcome: Result<T, Error>)
     where
         Self: Sized;
 
-    /// Whether nobody would read the answer: long work for it can stop.
+    /// Whether the client is gone. Long work for it can then stop.
     fn is_unwanted(&self) -> bool {
         false
     }
 
-    /// The outcome takes longer than a client may wait for an answer; it comes within about `seconds`. Called on the thread that made the request only.
+    /// Announces that the result takes longer than a client normally waits. It comes within about `seconds`. Only the
+    /// thread that made the request calls this.
     fn put_off(&mut self, seconds: u32) {
         let _ = seconds;
     }
@@ -32,7 +33,7 @@ impl<T, F: FnOnce(Result<T, Error>) + Send + 'static> Answer<T> for F {
     }
 }
 
-/// An answer of any kind, for queues.
+/// An answer as a trait object, for queues.
 pub(crate) trait AnyAnswer<T>: Send {
     /// See [`Answer::give`].
     fn give_boxed(self: Box<Self>, outcome: Result<T, Error>);

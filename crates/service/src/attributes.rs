@@ -1,4 +1,4 @@
-//! What a caller is told of files and directories.
+//! Attributes of files and directories.
 
 use std::fmt::Display;
 
@@ -15,7 +15,7 @@ use crate::open_file::OpenFile;
 use crate::service::Service;
 use crate::session::Session;
 
-/// What kind of thing a name stands for.
+/// The type of a file-system entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileKind {
     /// A file.
@@ -26,35 +26,36 @@ pub enum FileKind {
     Symlink,
 }
 
-/// What is shown of a file or a directory.
+/// The attributes of a file or directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stat {
-    /// Its number.
+    /// The inode number.
     pub ino: Ino,
-    /// What it is.
+    /// The type.
     pub kind: FileKind,
-    /// Bytes; of a file that is being written, those that a power failure could not undo, to its own writer those that it was told are written.
+    /// The length in bytes. For an open write it is the length that survives a power failure. Its own writer sees
+    /// everything that it has written.
     pub len: u64,
-    /// Permission bits.
+    /// The permission bits.
     pub mode: u16,
-    /// Whose it is.
+    /// The owner.
     pub owner: PrincipalId,
-    /// Its group.
+    /// The group.
     pub group: PrincipalId,
-    /// Last change of the content.
+    /// The last change of the data.
     pub mtime: Timestamp,
-    /// Last change of the attributes.
+    /// The last change of the attributes.
     pub ctime: Timestamp,
-    /// Last read, as far as it is known.
+    /// The last read, if known.
     pub atime: Timestamp,
-    /// The caller may read it, and it is not interrupted.
+    /// Whether the caller may read it and it is not interrupted.
     pub is_readable: bool,
-    /// The caller may change it.
+    /// Whether the caller may change it.
     pub is_writable: bool,
 }
 
 impl Stat {
-    /// What can be said of a file without its record.
+    /// The attributes of a file whose inode is not available.
     pub(crate) fn bare(ino: Ino, len: u64, mode: u16, now: Timestamp) -> Self {
         Self {
             ino,
@@ -73,44 +74,44 @@ impl Stat {
 }
 
 impl Service {
-    /// What is at `path`, as `session` sees it.
+    /// The attributes of `path`, as `session` sees them. `verb` names the operation in errors.
     ///
     /// # Errors
-    /// Nothing is there, or it may not be seen. `verb` says for what it is looked up.
+    /// The path does not exist, or the caller may not look it up.
     pub fn stat(&self, session: &Session, verb: &dyn Display, path: &NsPath) -> Result<Stat, Error> {
         let caller = session.caller();
         let inode = self.inode_at(&caller, verb, path)?;
         Ok(self.show_to(session, &caller, &inode))
     }
 
-    /// What kind of thing is at `path`, and whether it has a content.
+    /// The type of `path`.
     ///
     /// # Errors
-    /// As [`Service::stat`].
+    /// The same as [`Service::stat`].
     pub fn kind(&self, caller: &Caller, verb: &dyn Display, path: &NsPath) -> Result<FileKind, Error> {
         self.inode_at(caller, verb, path).map(|inode| kind_of(&inode))
     }
 
-    /// An open file, whatever names it has now.
+    /// The attributes of an open file, whatever its names are now.
     #[must_use]
     pub fn stat_file(&self, caller: &Caller, file: &OpenFile) -> Stat {
         let len = file.len();
         match self.names.read(|read| namespace::stat_ino(read, file.ino)) {
             Ok(inode) => Stat { len, ..self.show(caller, &inode) },
-            // An upload to a free name, or a file whose name has been removed: what the handle knows.
+            // A hidden upload, or a file whose name has been removed: use the values of the handle.
             Err(_) => Stat::bare(file.ino, len, file.mode, wall_clock()),
         }
     }
 
-    /// Sizes of the file systems together; `doing` says what for.
+    /// The total space of the file systems. `doing` names the operation in errors.
     ///
     /// # Errors
-    /// One could not be asked.
+    /// The space of a file system cannot be read.
     pub fn space(&self, doing: &dyn Display) -> Result<Space, Error> {
         self.stores.space_for(doing)
     }
 
-    /// What is at `path`; `verb` says for what it is looked up.
+    /// The inode of `path`. `verb` names the operation in errors.
     pub(crate) fn inode_at(&self, caller: &Caller, verb: &dyn Display, path: &NsPath) -> Result<Inode, Error> {
         if let Some(elsewhere) = self.names_elsewhere() {
             return Err(elsewhere);
@@ -120,8 +121,8 @@ impl Service {
             .map_err(|error| Error::of_namespace(verb, &error))
     }
 
-    /// An inode as it is shown. A file in the making is as long as its durable prefix, so that whoever
-    /// follows it reads nothing that a power failure could undo.
+    /// The attributes of an inode. An open write has the length of its durable prefix. So a client that follows the
+    /// file reads nothing that a power failure could undo.
     pub(crate) fn show(&self, caller: &Caller, inode: &Inode) -> Stat {
         let actor = caller.actor();
         let allowed = |want| namespace::permit(&actor, &inode.access, want, &String::new).is_ok();
@@ -147,7 +148,7 @@ impl Service {
         }
     }
 
-    /// The same for `viewer`, to whom a file that it is writing itself is as long as what it was told is written.
+    /// The same, as `viewer` sees it: a session sees everything that it has written itself.
     pub(crate) fn show_to(&self, viewer: &Session, caller: &Caller, inode: &Inode) -> Stat {
         let shown = self.show(caller, inode);
         let written =
@@ -158,8 +159,8 @@ impl Service {
         }
     }
 
-    /// The writer of `object`, if `viewer` is the session that writes it, or one of the same process. Such a one sees at once what it was
-    /// told is written; all others see what is durable.
+    /// The writer of `object`, if `viewer` is its session or a session of the same process. Such a session sees all
+    /// written data at once; others see only durable data.
     pub(crate) fn own_writer(&self, viewer: &Session, object: ObjectId) -> Option<Making> {
         let (owner, lease) = {
             let writers = self.writes.lock();
@@ -174,7 +175,7 @@ impl Service {
         lease.writer()
     }
 
-    /// The durable prefix of a object in the making.
+    /// The length of the durable prefix of an open write.
     fn published_len(&self, object: ObjectId) -> u64 {
         let lease = self.writes.lock().lease(object);
         if let Some(writer) = lease.and_then(|lease| lease.writer()) {

@@ -1,4 +1,4 @@
-//! Storing what a connection has received while it receives more.
+//! Stores data of a connection while it receives more.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -12,18 +12,19 @@ use crate::part::Part;
 use crate::service::Service;
 use crate::session::Session;
 
-/// What of a connection's data is being stored by another thread.
+/// The data of a connection that another thread is storing.
 ///
-/// One part is at a time, and whatever else the connection is asked waits for it. So its requests keep their order, as if it did
-/// everything itself, and it holds two buffers at most.
+/// There is at most one part, and every other request of the connection waits for it. So the requests keep their
+/// order, as if the connection stored the data itself, and the connection holds at most two buffers.
 #[derive(Default)]
 pub struct Behind {
     under_way: Option<Receiver<Result<(), Error>>>,
 }
 
 impl Behind {
-    /// Has `part` stored, in a turn of its own; by the caller itself if all threads for it have something to do. The part before
-    /// it must have been waited for. `answer` is told how it went; without one, whoever waits for the part is.
+    /// Has another thread store `part`, with its own transfer slot. If all storers are busy, the caller stores it.
+    /// The caller must have waited for the previous part. The result goes to `answer` if there is one, and otherwise
+    /// to [`Behind::wait`].
     pub fn store(
         &mut self,
         service: &Arc<Service>,
@@ -41,7 +42,7 @@ impl Behind {
             let result = part.store();
             drop(turn);
             drop(part);
-            // The connection goes on first; nobody listens where its thread has panicked.
+            // Release the connection first. It does not listen if its thread has panicked.
             let Some(answer) = answer else {
                 let _ = done.send(result);
                 return;
@@ -54,15 +55,15 @@ impl Behind {
         }
     }
 
-    /// Whether there is something to wait for.
+    /// Whether a part is being stored.
     pub fn is_under_way(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// Waits until it is stored.
+    /// Waits until the part is stored.
     ///
     /// # Errors
-    /// Why it is not, if nobody else was told.
+    /// The part was not stored, and it had no `answer` to tell.
     pub fn wait(&mut self) -> Result<(), Error> {
         let lost = || Error::new(ErrorCode::Internal, "The server failed while it stored this; please report it");
         self.under_way.take().map_or(Ok(()), |under_way| under_way.recv().unwrap_or_else(|_| Err(lost())))

@@ -1,7 +1,7 @@
-//! Transfer buffers: aligned for direct I/O, from a bounded pool, given back after every step.
+//! Transfer buffers: aligned for direct I/O, from a bounded pool, returned after every step.
 //!
-//! Nobody waits for a buffer: when the pool has none left, the caller gets a small one of its own. So slow clients
-//! that sit on buffers make transfers less efficient and stop nobody.
+//! Nobody waits for a buffer: when the pool is empty, the caller gets a small one of its own. So slow clients that
+//! hold buffers make transfers less efficient, but block nobody.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use store::{AlignedBuf, AtRest};
 use crate::config::{READV_STEP_BYTES, SMALL_TRANSFER_BYTES, TRANSFER_BYTES, WRITE_BUFFERS_SHARE, WRITE_BYTES};
 use crate::figures::Bounded;
 
-/// The smallest buffer. Direct I/O wants addresses and lengths that are multiples of this.
+/// The smallest buffer. Direct I/O needs addresses and lengths that are multiples of this.
 const ALIGN: usize = 4096;
 
-/// Room behind a buffer for the checksums of its pages, as pgread sends them.
+/// Space behind a buffer for the checksums of its pages, as pgread sends them.
 const SUMS_ROOM: usize = 4096;
 
-/// `len` bytes as direct I/O wants them, and [`SUMS_ROOM`].
+/// `len` bytes, aligned for direct I/O, and [`SUMS_ROOM`].
 struct Aligned {
     bytes: AlignedBuf,
     len: usize,
@@ -39,7 +39,7 @@ pub struct Buffers {
 struct PoolState {
     free: Vec<Aligned>,
     free_long: Vec<Aligned>,
-    /// Buffers of [`WRITE_BYTES`] that are in use.
+    /// Buffers of [`WRITE_BYTES`] in use.
     long_out: usize,
     free_growing: Vec<Vec<u8>>,
     out: usize,
@@ -48,7 +48,7 @@ struct PoolState {
 }
 
 impl Buffers {
-    /// A pool of `buffers_max`.
+    /// A pool of `buffers_max` buffers.
     pub fn new(buffers_max: usize) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(PoolState {
@@ -63,8 +63,8 @@ impl Buffers {
         })
     }
 
-    /// For bytes to be written: a buffer of [`WRITE_BYTES`] if more than [`TRANSFER_BYTES`] are `wanted` and one is free,
-    /// else as [`Buffers::take`].
+    /// A buffer for data to write. Its size is [`WRITE_BYTES`] if one is free and `wanted` exceeds
+    /// [`TRANSFER_BYTES`]. Otherwise it is the same as [`Buffers::take`].
     pub fn take_for_write(self: &Arc<Self>, wanted: usize) -> Buffer {
         if wanted > TRANSFER_BYTES {
             let mut state = self.state.lock();
@@ -79,8 +79,8 @@ impl Buffers {
         self.take(wanted)
     }
 
-    /// A buffer of [`TRANSFER_BYTES`], or one of [`SMALL_TRANSFER_BYTES`] when these are all in use or when no more
-    /// than that is `wanted`.
+    /// A buffer of [`TRANSFER_BYTES`]. If all of these are in use, or `wanted` is small, its size is
+    /// [`SMALL_TRANSFER_BYTES`].
     pub fn take(self: &Arc<Self>, wanted: usize) -> Buffer {
         if wanted > SMALL_TRANSFER_BYTES {
             let mut state = self.state.lock();
@@ -95,8 +95,8 @@ impl Buffers {
         Buffer { aligned: Some(Aligned::new(wanted.clamp(ALIGN, SMALL_TRANSFER_BYTES))), pool: None }
     }
 
-    /// An empty vector for answers, and how many bytes of data are good to put into it: [`READV_STEP_BYTES`], or
-    /// [`SMALL_TRANSFER_BYTES`] when the pool has none left.
+    /// An empty buffer for answers, with its recommended amount of data: [`READV_STEP_BYTES`], or
+    /// [`SMALL_TRANSFER_BYTES`] when the pool is empty.
     pub fn take_growing(self: &Arc<Self>, wanted: usize) -> GrowingBuffer {
         if wanted > SMALL_TRANSFER_BYTES {
             let mut state = self.state.lock();
@@ -117,8 +117,8 @@ impl Buffers {
         GrowingBuffer { bytes: Vec::new(), used: 0, step: SMALL_TRANSFER_BYTES, pool: None, grown: None }
     }
 
-    /// Whether `buffer` may hold one segment that is longer than its step: always if it is from the pool; of the others
-    /// as many as the pool has buffers.
+    /// Whether `buffer` may hold one segment that is longer than its step. A buffer of the pool always may. Of the
+    /// others, as many may as the pool has buffers.
     pub fn may_grow(self: &Arc<Self>, buffer: &mut GrowingBuffer) -> bool {
         if buffer.pool.is_some() || buffer.grown.is_some() {
             return true;
@@ -132,13 +132,13 @@ impl Buffers {
         true
     }
 
-    /// Buffers in use, and at most.
+    /// Buffers in use, and their maximum.
     pub fn in_use(&self) -> Bounded {
         let state = self.state.lock();
         Bounded { now: state.out + state.long_out, most: self.buffers_max + self.buffers_max / WRITE_BUFFERS_SHARE }
     }
 
-    /// Lets go of buffers that nobody uses, but for a few.
+    /// Frees unused buffers, except `keep` of them.
     pub fn trim(&self, keep: usize) {
         let mut state = self.state.lock();
         state.free.truncate(keep);
@@ -147,31 +147,32 @@ impl Buffers {
     }
 }
 
-/// Room behind the data: for headers, and for the margin of the last read.
+/// Space behind the data: for headers, and for the margin of the last read.
 const GROWING_SLACK: usize = 4096 + AtRest::MARGIN;
 
-/// A vector from the pool. What it held before is not cleared, which would cost as much as filling it.
+/// A vector from the pool. Its old contents are not cleared, because clearing costs as much as filling.
 pub struct GrowingBuffer {
     bytes: Vec<u8>,
     used: usize,
-    /// Bytes of data that it should hold at most.
+    /// Recommended maximum of data, in bytes.
     pub step: usize,
     pool: Option<Arc<Buffers>>,
     grown: Option<Arc<Buffers>>,
 }
 
 impl GrowingBuffer {
-    /// What was put into it.
+    /// The contents.
     pub fn filled(&self) -> &[u8] {
         &self.bytes[..self.used]
     }
 
-    /// It is empty again.
+    /// Empties the buffer.
     pub fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// `len` bytes more, to be written to, and `margin` bytes behind them that may be written to and do not count. They hold anything.
+    /// Appends `len` bytes for the caller to fill. Another `margin` bytes behind them may be overwritten and do not
+    /// count. Their initial contents are arbitrary.
     pub fn more(&mut self, len: usize, margin: usize) -> &mut [u8] {
         let begin = self.used;
         self.used += len;
@@ -199,7 +200,7 @@ impl Drop for GrowingBuffer {
     }
 }
 
-/// One buffer; goes back to the pool when dropped.
+/// A buffer that returns to the pool when dropped.
 pub struct Buffer {
     aligned: Option<Aligned>,
     pool: Option<Arc<Buffers>>,
@@ -221,7 +222,7 @@ impl Drop for Buffer {
 }
 
 impl Buffer {
-    /// With the room for the checksums of as many pages as it holds, and of one more.
+    /// The buffer with the space for the checksums of its pages, and of one more page.
     pub fn with_sums_room(&mut self) -> &mut [u8] {
         self.aligned.as_mut().map_or(&mut [], |a| &mut a.bytes[..a.len + SUMS_ROOM])
     }
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_pool_gives_small_buffers_and_gets_its_own_back() {
+    fn an_empty_pool_gives_small_buffers_and_takes_back_only_its_own() {
         let pool = Buffers::new(2);
         let first = pool.take(1 << 20);
         let second = pool.take(8 << 20);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn growing_buffers_hold_what_was_put_into_them_and_go_back_unless_they_are_large() {
+    fn growing_buffers_keep_their_data_and_return_to_the_pool_unless_large() {
         let pool = Buffers::new(1);
         let mut buffer = pool.take_growing(1 << 20);
         buffer.more(3, 4).copy_from_slice(b"abcxxxx");
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn long_buffers_are_few_and_the_others_stand_in_for_them() {
+    fn when_large_buffers_are_in_use_writes_get_normal_ones() {
         let pool = Buffers::new(WRITE_BUFFERS_SHARE);
         let first = pool.take_for_write(TRANSFER_BYTES + 1);
         assert_eq!((first.len(), first.as_ptr().addr() % ALIGN), (WRITE_BYTES, 0));

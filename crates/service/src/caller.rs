@@ -1,4 +1,4 @@
-//! Who asks for something.
+//! The caller of a request.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,29 +7,30 @@ use std::sync::Arc;
 use namespace::Actor;
 use types::{ClientIdentity, PrincipalId};
 
-/// What the caller's credentials allow at all, whatever its principal may do.
+/// The limits that the caller's credentials set, in addition to the permissions of its principal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rights {
-    /// To read and to change.
+    /// Reading and changing.
     #[default]
     Full,
-    /// To read only.
+    /// Reading only.
     ReadOnly,
 }
 
-/// Whom a caller acts as. A front end gets it from credentials; without authentication, from the configuration.
+/// The principal of a caller. A front end derives it from credentials, or from the configuration if there is no
+/// authentication.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Principal {
-    /// Its number; 0 is the administrator.
+    /// The principal's number; 0 is the administrator.
     pub id: PrincipalId,
-    /// Its groups, also numeric principals. New files get the first one.
+    /// The groups, which are also numeric principals. New files get the first one.
     pub groups: Arc<[PrincipalId]>,
-    /// What its credentials allow.
+    /// What the credentials allow.
     pub rights: Rights,
 }
 
 impl Principal {
-    /// The administrator, whom no rule stops.
+    /// The administrator, who passes all permission checks.
     #[must_use]
     pub fn admin() -> Self {
         let Actor { principal, groups } = Actor::admin();
@@ -37,50 +38,51 @@ impl Principal {
     }
 }
 
-/// Who asks, and from where. Each call to the service is on behalf of one.
+/// The identity and origin of a request. Every call to the service is on behalf of a caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// Whom it acts as: what it may do, and what it makes belongs to it.
+    /// The principal. Permissions are checked for it, and it owns what the caller creates.
     pub principal: PrincipalId,
-    /// The groups of this principal.
+    /// The groups of the principal.
     pub groups: Arc<[PrincipalId]>,
-    /// What its credentials allow.
+    /// What the credentials allow.
     pub rights: Rights,
-    /// Where its connection comes from.
+    /// The address from which the caller connects.
     pub peer: SocketAddr,
-    /// What it says that it is. A writer that lost its connection is found again by this *and* its principal.
+    /// What the client says about itself. The service recognises a returning writer by this *and* its principal.
     pub client: ClientIdentity,
-    /// The front end that it uses ("root", "http"), for logs.
+    /// The front end ("root", "http"), for logs.
     pub protocol: &'static str,
 }
 
 impl Caller {
-    /// One who acts as `principal`, and has not said yet which client it is.
+    /// A caller that acts as `principal` and has not yet identified its client.
     #[must_use]
     pub fn new(principal: &Principal, peer: SocketAddr, protocol: &'static str) -> Self {
         let Principal { id, groups, rights } = principal.clone();
         Self { principal: id, groups, rights, peer, client: ClientIdentity::default(), protocol }
     }
 
-    /// The same with `client`, as a client of this caller's principal.
+    /// The same caller, identified as `client`.
     #[must_use]
     pub fn with_client(&self, client: ClientIdentity) -> Self {
         Self { client: ClientIdentity { principal: self.principal, ..client }, ..self.clone() }
     }
 
-    /// As the namespace wants it.
+    /// The actor that the namespace checks permissions for.
     pub(crate) fn actor(&self) -> Actor {
         Actor { principal: self.principal, groups: Arc::clone(&self.groups) }
     }
 
-    /// Whether `other` is the same client of the same principal: only then may it end or take over what this one has begun.
+    /// Whether both callers are the same client of the same principal. Only then may one end or take over what the
+    /// other has begun.
     #[must_use]
     pub fn is_same_client(&self, other: &Self) -> bool {
         self.principal == other.principal && self.client == other.client
     }
 }
 
-/// The client, its address and the principal.
+/// Shows the client, its address and the principal.
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { principal, peer, client, .. } = self;
@@ -96,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_principal_is_another_client_whatever_it_says() {
+    fn another_principal_is_another_client_even_with_the_same_name() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let client = ClientIdentity { principal: PrincipalId(0), user: "ana".into(), pid: 7, host: "127.0.0.1".into() };
         let ana = Caller::new(&Principal::admin(), peer, "test").with_client(client.clone());

@@ -1,4 +1,5 @@
-//! Changes of names and attributes. The committer makes them, and answers when they are on the disk; the caller's thread goes on meanwhile.
+//! Changes of names and attributes. The committer answers when they are on the disk; the caller's thread does not
+//! wait.
 
 use std::sync::Arc;
 
@@ -17,75 +18,75 @@ use crate::opening::Hints;
 use crate::service::{Role, Service};
 use crate::session::Session;
 
-/// Directories made without permission bits get these.
+/// The permission bits of a directory that is created without any.
 const DIRECTORY_MODE: u16 = 0o755;
 
 /// A change of names or attributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Make a directory.
+    /// Creates a directory.
     Mkdir {
-        /// Its name.
+        /// The name.
         path: NsPath,
-        /// Its permission bits; none of the lowest nine: the usual ones.
+        /// The permission bits. If none of the lowest nine is set, the directory gets the default.
         mode: u16,
-        /// Directories on the way that are missing are made, and it may be there already.
+        /// Creates missing parent directories. It is then no error if the directory exists.
         parents: bool,
     },
-    /// Remove a file, a symbolic link or an empty directory. This works on a full disk.
+    /// Removes a file, a symbolic link or an empty directory. This works on a full disk.
     Remove(NsPath),
-    /// Remove an empty directory. This works on a full disk.
+    /// Removes an empty directory. This works on a full disk.
     Rmdir(NsPath),
-    /// Give something another name. As in POSIX, a file at the new name is replaced.
+    /// Renames something. As in POSIX, an existing file at the new name is replaced.
     Rename {
-        /// The name that it has.
+        /// The old name.
         from: NsPath,
-        /// The name that it gets.
+        /// The new name.
         to: NsPath,
     },
-    /// Change the permission bits.
+    /// Changes the permission bits.
     Chmod {
-        /// Of what.
+        /// The name.
         path: NsPath,
-        /// The new ones; the lowest nine count.
+        /// The new bits; only the lowest nine are used.
         mode: u16,
     },
-    /// Give a file one more name.
+    /// Gives a file another name.
     Link {
-        /// A name that it has.
+        /// An existing name.
         existing: NsPath,
-        /// The new one.
+        /// The new name.
         new: NsPath,
     },
-    /// Make a symbolic link.
+    /// Creates a symbolic link.
     Symlink {
-        /// Its name.
+        /// The name.
         path: NsPath,
-        /// Where it leads; not looked at.
+        /// The target, which is not checked.
         target: Vec<u8>,
     },
-    /// Set the time of the last change.
+    /// Sets the modification time.
     Touch {
-        /// Of what.
+        /// The name.
         path: NsPath,
-        /// The time.
+        /// The new time.
         mtime: Timestamp,
     },
-    /// A striped file is whole: all its units are closed.
+    /// Completes a striped file after all its stripe units have been closed.
     CloseStriped {
-        /// Who writes it.
+        /// The open write.
         writing: StripedOpenWrite,
-        /// The time of the last change that it is to show, if not that of its close.
+        /// The modification time; by default it is the time of the close.
         mtime: Option<Timestamp>,
-        /// How long it is in bytes, and its checksums, if they are known.
+        /// The length in bytes and the checksums, if they are known.
         sums: Option<(u64, types::Adler32, Crc32c)>,
-        /// The checksums of its units, if they are known.
+        /// The checksums of the stripe units, if they are known.
         unit_sums: Option<Vec<Crc32c>>,
     },
 }
 
 impl Caller {
-    /// Whether its credentials allow changes.
+    /// Fails if the credentials do not allow changes. `what` names the operation.
     pub(crate) fn may_change(&self, what: &dyn std::fmt::Display) -> Result<(), Error> {
         match self.rights {
             Rights::Full => Ok(()),
@@ -97,7 +98,7 @@ impl Caller {
 }
 
 impl Service {
-    /// Makes a change. `answer` is told when it is on the disk.
+    /// Makes a change. `answer` receives the result when it is on the disk.
     pub fn change(&self, caller: &Caller, change: Change, answer: impl Answer<()>) {
         if let Some(elsewhere) = self.names_elsewhere() {
             return answer.give(Err(elsewhere));
@@ -137,7 +138,7 @@ impl Service {
         self.names.change(caller, Durability::Synced, op, done);
     }
 
-    /// What frees space goes through on a full disk.
+    /// For changes that free space, which are allowed on a full disk.
     fn submit_urgent<O>(&self, caller: &Caller, verb: &'static str, op: O, answer: impl Answer<()>)
     where
         O: Operation + Send + 'static,
@@ -148,8 +149,8 @@ impl Service {
         self.names.change_urgent(caller, Durability::Synced, op, done);
     }
 
-    /// Cuts the file at `path` to `len` bytes, or extends it: an update in place that the server makes itself. `hints`: how the client came here, and
-    /// what it shows.
+    /// Truncates or extends the file at `path` to `len` bytes, as an update in place by the server. `hints` may
+    /// contain the client's capability.
     pub fn truncate(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -173,7 +174,7 @@ impl Service {
         }
     }
 
-    /// Cut, complete, commit.
+    /// Truncates a file of a single node.
     fn truncate_here(&self, session: &Session, caller: Arc<Caller>, path: NsPath, len: u64, answer: impl Answer<()>) {
         let owner = session.owner();
         let boot = self.settings.config.boot;
@@ -184,7 +185,7 @@ impl Service {
             Ok(None) => answer.give(Ok(())),
             Err(error) => answer.give(Err(Error::of_namespace(&"truncate", &error))),
             Ok(Some(opened)) => {
-                // In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
+                // The file is in the state `Closing` from the beginning, so nobody can take it over before it ends.
                 let facts =
                     LeaseFacts { path, caller, fresh: false, begun: false, expected_len: Some(len), boot, room: None };
                 let state = LeaseState { owner: None, token: opened.writer, writer: None };
@@ -202,7 +203,7 @@ impl Service {
 }
 
 impl Change {
-    /// What is done, for errors.
+    /// The operation, for errors.
     fn verb(&self) -> &'static str {
         match self {
             Change::Mkdir { .. } => "mkdir",

@@ -1,6 +1,6 @@
-//! Checkpoints: changes of an open file that are kept or undone as one, also after any stop. There is one
-//! checkpoint of a file at a time, and a close or a lost connection rolls it back. All that is written while it is open belongs to it: what is undone
-//! leaves the file as it was, and not a mixture.
+//! Checkpoints: changes of an open file that are kept or undone together, even after a crash. A file has at most one
+//! checkpoint. A close or a lost connection rolls it back. Every write belongs to the open checkpoint, so a rollback
+//! restores exactly the file as it was.
 
 use store::StoreError;
 use types::ErrorCode;
@@ -9,21 +9,21 @@ use crate::error::Error;
 use crate::making::MakingError;
 use crate::open_file::{Access, OpenFile};
 
-/// How much has been changed under a checkpoint, in bytes.
+/// The size of the changes under a checkpoint, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckpointSizes {
-    /// At most.
+    /// The maximum.
     pub limit: u64,
-    /// So far.
+    /// The present size.
     pub used: u64,
 }
 
-/// All of these may wait for the disk.
+/// Operations on checkpoints. All of them may wait for the disk.
 impl OpenFile {
     /// Begins a checkpoint.
     ///
     /// # Errors
-    /// The file is open for reading, or there is one.
+    /// The file is open for reading only, or already has a checkpoint.
     pub fn begin_checkpoint(&self) -> Result<(), Error> {
         let Access::Write(access) = &self.access else {
             let text =
@@ -34,19 +34,19 @@ impl OpenFile {
         access.hold()?.begin_checkpoint().map_err(|error| self.no_checkpoint_or("begin a checkpoint of", &error))
     }
 
-    /// Keeps what was done under the checkpoint.
+    /// Keeps the changes under the checkpoint.
     ///
     /// # Errors
-    /// There is none, or it is not known what is kept.
+    /// There is no checkpoint, or the store failed. In that case the outcome is unknown.
     pub fn commit_checkpoint(&self) -> Result<(), Error> {
         let Access::Write(access) = &self.access else { return Err(self.no_checkpoint()) };
         access.hold()?.commit_checkpoint().map_err(|error| self.no_checkpoint_or("commit the checkpoint of", &error))
     }
 
-    /// Undoes what was done under the checkpoint.
+    /// Undoes the changes under the checkpoint.
     ///
     /// # Errors
-    /// There is none, or it is not undone.
+    /// There is no checkpoint, or the store failed.
     pub fn roll_back(&self) -> Result<(), Error> {
         let Access::Write(access) = &self.access else { return Err(self.no_checkpoint()) };
         match access.hold()?.undo_checkpoint() {
@@ -59,7 +59,7 @@ impl OpenFile {
     /// The sizes of the open checkpoint.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no checkpoint.
     pub fn checkpoint_sizes(&self) -> Result<CheckpointSizes, Error> {
         let Access::Write(access) = &self.access else { return Err(self.no_checkpoint()) };
         let size = access.hold()?.writer().checkpoint();
@@ -68,10 +68,10 @@ impl OpenFile {
         Ok(CheckpointSizes { limit: size.max, used: size.used })
     }
 
-    /// Refuses what is to be done under a checkpoint if none is open.
+    /// Checks that a checkpoint is open.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no checkpoint.
     pub fn must_have_checkpoint(&self) -> Result<(), Error> {
         let Access::Write(access) = &self.access else { return Err(Error::read_only(&self.path)) };
         match access.hold()?.writer().checkpoint() {

@@ -1,7 +1,7 @@
-//! Reading whole files for their checksums, when these are not known: on a thread of its own, one file after the
-//! other, so that no close, re-open or end of a grace period waits for it. A manager of a cluster has a disk server read.
+//! Reads whole files to compute unknown checksums. One thread reads one file after the other, so that no close,
+//! reopen or end of a grace period waits for it. The manager of a cluster has a disk server read the file.
 //!
-//! Equal questions share one reading; a reading whose askers have all gone stops; what it found is kept with the file.
+//! Equal requests share one read. A read stops when nobody waits for it any more. The result is kept with the file.
 
 mod verified;
 
@@ -28,12 +28,12 @@ use crate::service::{Role, Service};
 use crate::settings::Settings;
 use crate::stores::Stores;
 
-/// Files that may wait to be read.
+/// Maximum number of files that wait to be read.
 const WAITING_MAX: usize = 64;
-/// A manager that has not said for so long that it still wants an answer does not want one any more.
+/// The manager repeats a request that it still wants. After this time without a repetition, the request has lapsed.
 const MANAGER_WAITS: Duration = Duration::from_secs(10);
 
-/// The content that is asked for: as long as the generation is the same, so are its bytes.
+/// The object to read. Its data is the same as long as its generation is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Question {
     pub(crate) ino: Ino,
@@ -41,10 +41,10 @@ pub(crate) struct Question {
     pub(crate) generation: u32,
 }
 
-/// One who asked.
+/// A caller that waits for the checksums.
 type Asker = Box<dyn AnyAnswer<FileSums>>;
 
-/// What files are read with.
+/// The parts that are needed to read files.
 struct Readers {
     settings: Arc<Settings>,
     role: Role,
@@ -68,23 +68,23 @@ struct Shared {
 #[derive(Default)]
 struct State {
     order: VecDeque<Work>,
-    /// Those who wait, also for the file that is being read.
+    /// The waiting callers, including those for the file that is being read.
     askers: HashMap<Question, Vec<Asker>>,
-    /// What the manager waits for, by its number, and when it said so last.
+    /// Requests of the manager, by number, with the time when it last repeated each.
     for_manager: HashMap<u64, Instant>,
     stopping: bool,
 }
 
-/// What is to be read.
+/// A file to read.
 enum Work {
-    /// A file of the names that are here, asked for as this.
+    /// A file of this node's namespace.
     Named(Question, Unsummed),
-    /// What the manager has asked for.
+    /// A file that the manager has requested.
     VerifiedCapability { number: u64, path: NsPath, verified: VerifiedCapability },
 }
 
 impl Checksums {
-    /// Not started yet.
+    /// A queue whose thread is not yet running.
     pub(crate) fn new(settings: &Arc<Settings>, role: &Role, names: Names, stores: Stores) -> Self {
         let node = Arc::new(Readers { settings: Arc::clone(settings), role: role.clone(), names, stores });
         Self { shared: Arc::default(), node, thread: Mutex::new(None) }
@@ -106,7 +106,7 @@ impl Checksums {
         Ok(())
     }
 
-    /// Queues a question, with equal ones.
+    /// Queues a request, together with equal ones.
     pub(crate) fn ask(&self, question: Question, file: Unsummed, answer: impl Answer<FileSums>) {
         let mut state = self.shared.state.lock();
         let is_asked = state.askers.contains_key(&question);
@@ -122,12 +122,12 @@ impl Checksums {
         self.shared.work.notify_one();
     }
 
-    /// Whether the thread has ended, which it does not by itself.
+    /// Whether the thread has ended without a stop.
     pub(crate) fn ended(&self) -> bool {
         self.thread.lock().as_ref().is_some_and(JoinHandle::is_finished)
     }
 
-    /// Ends the thread; the node must be stopping, so that a reading stops too.
+    /// Ends the thread. The node must already be stopping, so that a read stops too.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().stopping = true;
         self.shared.work.notify_all();
@@ -167,7 +167,7 @@ impl Shared {
         }
     }
 
-    /// Somebody waits for the answer.
+    /// Whether a caller still waits for the result.
     fn is_wanted(&self, question: &Question) -> bool {
         let state = self.state.lock();
         let wanted = state.askers.get(question).is_some_and(|askers| askers.iter().any(|asker| !asker.is_unwanted()));
@@ -215,7 +215,7 @@ fn run(node: &Arc<Readers>, shared: &Arc<Shared>) {
     }
 }
 
-/// `None`: it has panicked.
+/// Runs `work`; `None`: it has panicked.
 fn guarded<T>(path: &NsPath, work: impl FnOnce() -> T) -> Option<T> {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).ok();
     if result.is_none() {
@@ -242,7 +242,7 @@ fn read_named(node: &Arc<Readers>, shared: &Arc<Shared>, question: Question, fil
     let read = || node.stores.of_replica(replica).and_then(|store| store.verify(replica, &mut wanted));
     let found = match guarded(&file.path, read) {
         Some(Ok(found)) => Ok(ObjectDigest { len: found.len, crc32c: found.crc32c, adler32: found.adler32 }),
-        // What was changed meanwhile may look as if it were damaged.
+        // A file that changed during the read may look damaged.
         Some(Err(_)) if !is_as_asked(node, question).unwrap_or(true) => Err(changed()),
         Some(Err(error)) => Err(Error::of_store(&"compute the checksum", &error)),
         None => Err(Error::new(ErrorCode::Internal, "Cannot compute the checksum: an error of the server")),
@@ -255,12 +255,12 @@ fn changed() -> Error {
     Error::new(ErrorCode::InProgress, text)
 }
 
-/// Whether the file is still what was asked for.
+/// Whether the file is still as it was requested.
 fn is_as_asked(node: &Readers, question: Question) -> Result<bool, Error> {
     Ok(content_of(node, question)?.is_some())
 }
 
-/// How long the file is, if it is still what was asked for.
+/// The length of the file, if it is still as it was requested.
 fn content_of(node: &Readers, question: Question) -> Result<Option<u64>, Error> {
     let Question { ino, object, generation } = question;
     let inode = match node.names.read(|read| namespace::stat_ino(read, ino)) {
@@ -274,7 +274,8 @@ fn content_of(node: &Readers, question: Question) -> Result<Option<u64>, Error> 
     Ok(content.map(|content| content.len))
 }
 
-/// Tells those who wait what was found. It was read while anybody could change the file: it counts if nobody has.
+/// Gives the result to the waiting callers. The file could change during the read; the result counts only if it did
+/// not.
 fn answer(node: &Readers, shared: &Shared, question: Question, found: Result<ObjectDigest, Error>) {
     let found = found.and_then(|whole| match content_of(node, question)? {
         Some(len) if len == whole.len => Ok(Sums { adler32: whole.adler32, crc32c: whole.crc32c }),
@@ -299,12 +300,12 @@ fn answer(node: &Readers, shared: &Shared, question: Question, found: Result<Obj
     }
 }
 
-/// The checksums of a whole file.
+/// The checksums of a complete file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileSums {
-    /// As zlib computes it.
+    /// The Adler-32 checksum, as in zlib.
     pub adler32: Adler32,
-    /// Castagnoli's.
+    /// The CRC-32C checksum.
     pub crc32c: Crc32c,
 }
 
@@ -315,7 +316,7 @@ impl From<Sums> for FileSums {
 }
 
 impl Service {
-    /// The checksums of the file at `path`. Where they are not known the file is read, which takes a while.
+    /// The checksums of the file at `path`. If they are unknown, the file is read, which takes time.
     pub fn checksums(&self, caller: &Caller, path: &NsPath, answer: impl Answer<FileSums>) {
         match self.inode_at(caller, &"checksum", path) {
             Ok(inode) => self.checksums_of(caller, path, &inode, answer),
@@ -323,7 +324,7 @@ impl Service {
         }
     }
 
-    /// The same of an open file.
+    /// The same as [`Service::checksums`], for an open file.
     pub fn checksums_of_file(&self, caller: &Caller, file: &OpenFile, answer: impl Answer<FileSums>) {
         match self.names.read(|read| namespace::stat_ino(read, file.ino)) {
             Ok(inode) => self.checksums_of(caller, &file.path, &inode, answer),
@@ -351,15 +352,15 @@ impl Service {
                 return answer.give(refused(ErrorCode::InProgress, text));
             }
         }
-        // Lost by an interrupted update in place: the file is read for it.
+        // An interrupted update in place has lost the checksums, so the file must be read.
         let question = Question { ino: inode.ino, object: content.object, generation: content.generation };
         let open_request = Hints::default().open_request(caller, path);
         let file = Unsummed { open_request, path: path.clone(), object: content.object };
         self.checksums.ask(question, file, answer);
     }
 
-    /// What was found damaged has no checksum that means anything: the one it had is of bytes that are gone. The mark counts for
-    /// the content that it was set for, not for a later one.
+    /// The error for a file that is marked as damaged: its checksum is of bytes that no longer exist. The mark
+    /// applies only to the object that it names, not to a later one.
     fn damaged(&self, inode: &Inode, object: ObjectId) -> Option<Error> {
         if inode.xattrs == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! close: of a written file the moment that counts. Its writes have all been done before, in order.
+//! Closing files. All writes of the handle were done before, in order.
 
 use std::sync::Arc;
 
@@ -11,22 +11,23 @@ use crate::open_file::{Access, OpenFile};
 use crate::service::Service;
 use crate::session::Session;
 
-/// Files up to this size are finished by the calling thread: it is only appending to the log.
+/// The calling thread itself closes files up to this size, because that only appends to the journal.
 const INLINE_MAX: u64 = 64 << 10;
 
-/// What is left to do of a request, and waits for the disk: the caller does it, on a thread that may wait.
+/// The rest of a request, which waits for the disk. The caller must run it on a thread that may block.
 #[must_use = "nobody else does it"]
 pub struct LongWork(Box<dyn FnOnce() + Send>);
 
 impl LongWork {
-    /// Does it.
+    /// Does the work and answers the request.
     pub fn run(self) {
         (self.0)();
     }
 }
 
 impl Service {
-    /// Closes a file of `session`. A written one is the name's content, on the disk, when `answer` gets `Ok`. Gives what the caller has to do for that.
+    /// Closes a file of `session`. When `answer` receives `Ok` for a written file, its object and its name are on the
+    /// disk. Returns work that the caller must run.
     pub fn close(&self, session: &Session, handle: Handle, answer: impl Answer<()>) -> Option<LongWork> {
         self.begin_close(session, handle, answer).and_then(|(file, answer)| {
             let Access::Write(access) = &file.access else { return None };
@@ -43,7 +44,7 @@ impl Service {
         })
     }
 
-    /// `None`: it is answered.
+    /// `None`: the request is answered.
     fn begin_close<A: Answer<()>>(&self, session: &Session, handle: Handle, answer: A) -> Option<(Arc<OpenFile>, A)> {
         let file = match self.file(session, handle) {
             Ok(file) => file,
@@ -59,13 +60,13 @@ impl Service {
             return None;
         };
         if access.lease.is_committed() {
-            // XrdCl, recovering, opens twice; the other handle's close was the file's. Whoever writes the same content
-            // now has another lease.
+            // After an error XrdCl opens the file twice, and the other handle has closed it. A later writer of the
+            // same object has another lease.
             session.handles.remove(handle);
             answer.give(Ok(()));
             return None;
         }
-        // From here on somebody has the duty to answer, and to bring the writer to an end.
+        // From here on the request must be answered and the open write must end.
         let (begun, closing) = {
             let mut writers = self.writes.lock();
             let same = writers.lease(file.object).is_some_and(|lease| Arc::ptr_eq(&lease, &access.lease));
@@ -73,7 +74,7 @@ impl Service {
         };
         if !begun {
             answer.give(if access.lease.is_committed() {
-                // XrdCl, recovering, opens twice; the other handle's close was the file's.
+                // After an error XrdCl opens the file twice, and the other handle has closed it.
                 session.handles.remove(handle);
                 Ok(())
             } else if closing {

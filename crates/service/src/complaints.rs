@@ -1,13 +1,12 @@
-//! Bad input is logged once, with the client and the reason; a client (or a crowd) that keeps sending it cannot fill
-//! the log.
+//! Limits log lines about bad input, so that a client, or a crowd of clients, cannot fill the log.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Lines a window.
+/// Maximum number of lines per window.
 const LINES_MAX: u32 = 20;
-/// The window.
+/// The length of a window.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Counts lines in windows of time.
@@ -22,12 +21,12 @@ struct Window {
 }
 
 impl Complaints {
-    /// The first window begins at `now`.
+    /// Begins the first window at `now`.
     pub fn new(now: Instant) -> Self {
         Self { state: Mutex::new(Window { began: now, lines: 0, held_back: 0 }) }
     }
 
-    /// Whether one more line may be written at `now`, and how many were held back before it.
+    /// Whether another line may be logged at `now`. `Some` gives the number of lines that were suppressed before it.
     pub fn admit(&self, now: Instant) -> Option<u64> {
         let mut window = self.state.lock();
         if now.saturating_duration_since(window.began) >= WINDOW {
@@ -42,7 +41,7 @@ impl Complaints {
         Some(std::mem::take(&mut window.held_back))
     }
 
-    /// Writes that `client` sent something that was refused because of `reason`.
+    /// Logs that a request of `client` was refused because of `reason`.
     pub fn bad_input(&self, client: &dyn std::fmt::Display, reason: &dyn std::fmt::Display) {
         if let Some(held_back) = self.admit(Instant::now()) {
             tracing::warn!(%client, %reason, held_back, "bad input");
@@ -55,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_held_back_and_counted() {
+    fn a_flood_of_lines_is_suppressed_and_counted() {
         let start = Instant::now();
         let complaints = Complaints::new(start);
         let admitted = (0..1000).filter(|_| complaints.admit(start).is_some()).count();

@@ -1,4 +1,4 @@
-//! What a service is told when it starts: how much it may use, how long it waits. Every bound stands here, with what it costs.
+//! The configuration of a service: limits, with what they cost, and times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,20 +8,21 @@ use types::BootId;
 use crate::striped::Striper;
 use crate::third_party::Pull;
 
-/// Everything [`crate::Service::start`] needs besides what it stands on.
+/// Everything that [`crate::Service::start`] needs besides the parts below it.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// This kernel's boot, as the log has it (`Journal::boot`). Unsynced bytes of files in the making are trusted only while it is the same.
+    /// The boot of this machine's kernel, as the journal knows it (`Journal::boot`). The service trusts unsynced
+    /// bytes of open writes only while it stays the same.
     pub boot: BootId,
-    /// Bounds.
+    /// Limits.
     pub limits: Limits,
-    /// Time-outs and periods.
+    /// Timeouts and periods.
     pub times: Times,
-    /// Kept uploads are not forgotten when their time is over: after a repair they may be more than they seem.
+    /// Keeps uploads that have expired. After a repair they may be needed.
     pub keep_uploads: bool,
-    /// What fetches files for third-party copies; `None`: they are not offered.
+    /// Fetches files for third-party copies; `None`: this node does not offer them.
     pub pull: Option<Fetcher>,
-    /// What opens striped files, at a disk server of a cluster; `None`: it does not.
+    /// Opens striped files on a disk server of a cluster; `None`: this node does not.
     pub striper: Option<PutsTogether>,
     /// A planted bug, to prove that the tests find it.
     #[cfg(any(test, feature = "planted"))]
@@ -51,21 +52,21 @@ impl std::fmt::Debug for PutsTogether {
 /// Bugs that the tests must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
-    /// An old handle goes on writing beside the one that took its file up.
+    /// A fenced handle continues to write after another handle has taken its file over.
     ForgetFence,
-    /// A close is answered when the commit is in the kernel, not on the disk.
+    /// A close is answered when the commit is in the kernel, but not yet on the disk.
     AcknowledgeBeforeSync,
-    /// Pages with wrong checksums are written as they came.
+    /// Pages with wrong checksums are written.
     StoreBadPages,
-    /// A close is taken for what it says, whatever was announced.
+    /// A close succeeds even if fewer bytes arrived than were announced.
     BelieveClose,
-    /// At the end of the grace period everything is completed.
+    /// At the end of the grace period every file is completed.
     CompleteEverything,
-    /// A file in the making is shown as long as its highest byte.
+    /// An open write is shown with the length of its highest byte.
     ShowUndurable,
-    /// A restart forgets who was writing.
+    /// A restart forgets the open writes.
     ForgetWriters,
-    /// Any handle number of another session is served as one's own first file.
+    /// A handle of another session is accepted.
     TrustHandles,
 }
 
@@ -85,7 +86,7 @@ impl Config {
         }
     }
 
-    /// Whether the bug is planted. Always false in a release.
+    /// Whether this bug is planted. Always false in a release.
     #[must_use]
     pub fn has(&self, bug: Planted) -> bool {
         #[cfg(any(test, feature = "planted"))]
@@ -100,35 +101,37 @@ impl Config {
     }
 }
 
-/// Bounds on what callers can make the service hold.
+/// Limits on what callers can make the service hold.
 ///
-/// An open file costs about 200 bytes, and a transfer one buffer while data moves: of [`WRITE_BYTES`] or [`TRANSFER_BYTES`] from the pool, or, when
-/// the pool is empty, of [`SMALL_TRANSFER_BYTES`] of its own. A vectored read's range lies whole in its buffer, so a buffer may grow to 2 MiB: those of
-/// the pool, and as many others as the pool has buffers (256 MiB in all by default); more are asked to wait.
+/// An open file costs about 200 bytes. A transfer costs one buffer while data moves: [`WRITE_BYTES`] or
+/// [`TRANSFER_BYTES`] from the pool, or its own [`SMALL_TRANSFER_BYTES`] when the pool is empty. A range of a
+/// vectored read lies whole in its buffer, so a buffer may grow to 2 MiB. Buffers of the pool may grow, and as many
+/// others as the pool has (256 MiB in all by default). Further readers are told to wait.
 ///
-/// Each file that is open for writing may hold up to 64 KiB (small files) or 64 pages and 4,096 ranges (large ones, about
-/// 350 KiB) in the store until it is closed: `writers_memory_max` bounds that. An open for writing beyond it is told to wait.
+/// Each open write may hold memory in the store until it is closed: up to 64 KiB for a small file, or 64 pages and
+/// 4,096 ranges (about 350 KiB) for a large one. `writers_memory_max` bounds the total. An open for writing beyond it
+/// is told to wait.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Open files of one session.
     pub handles_per_session_max: usize,
-    /// Open files of all sessions together, shared in the same way.
+    /// Open files of all sessions together, shared among client machines.
     pub handles_max: usize,
-    /// Bytes that all files open for writing may hold in memory together, counted by the most that each can hold: 64 KiB if it
-    /// was announced to be no longer, 384 KiB otherwise. Shared in the same way. What was being written when the server was
-    /// started goes on whether there is room or not.
+    /// Bytes of memory for all open writes together, shared among client machines. Each counts with its maximum: 64
+    /// KiB if the announced length is not longer, 384 KiB otherwise. Open writes of the last run continue even if
+    /// they exceed it.
     pub writers_memory_max: u64,
-    /// Transfer buffers in all. Each takes memory only once it has been used.
+    /// Transfer buffers in the pool. A buffer takes memory only after its first use.
     pub transfer_buffers_max: usize,
-    /// Files that are fetched from other servers at a time, each by a thread of its own.
+    /// Concurrent third-party copies into this node. Each has its own thread.
     pub pulls_max: usize,
-    /// Pieces of data of more than 64 KiB (up to a few MiB) that are moved between clients and the disk at a time; more wait, and users,
-    /// then their connections, take turns.
+    /// Blocks of more than 64 KiB (up to a few MiB) that move between clients and the disk at a time. Further blocks
+    /// wait. Users take turns, and so do the connections of one user.
     pub transfers_max: usize,
-    /// Threads that store what connections have received while these receive more; a connection that finds them all at work
-    /// stores for itself.
+    /// Threads that store received data while its connection receives more. If all are busy, the connection stores
+    /// its data itself.
     pub storers: usize,
-    /// Threads that do long work (closing and re-opening big files, reading for a checksum).
+    /// Threads for long work: closing and reopening large files, and opens that must wait.
     pub workers: usize,
     /// Jobs that may wait for these threads.
     pub worker_queue_max: usize,
@@ -150,36 +153,37 @@ impl Default for Limits {
     }
 }
 
-/// Two for each processor, so that one is worked on while another waits for the disk; at least as many as keep a fast disk busy.
+/// Two per processor, so that one works while another waits for the disk; at least enough to keep a fast disk busy.
 fn usual_transfers() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get).saturating_mul(2).max(16)
 }
 
-/// Enough that all processors are busy, and the disk.
+/// Enough to keep all processors and the disk busy.
 fn usual_storers() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get).clamp(4, 32)
 }
 
-/// Bytes of a transfer buffer from the pool: one step of a large read, or of a write while there is none of
-/// [`WRITE_BYTES`].
+/// Bytes of a transfer buffer from the pool: one step of a large read, or of a write while no buffer of
+/// [`WRITE_BYTES`] is free.
 pub const TRANSFER_BYTES: usize = 1 << 20;
-/// Bytes of a buffer for large writes: direct writes of this size are the fastest. There is one for every
+/// Bytes of a buffer for large writes: direct writes of this size are the fastest. The pool has one for every
 /// [`WRITE_BUFFERS_SHARE`] transfer buffers.
 pub const WRITE_BYTES: usize = 4 << 20;
-/// Bytes of a readv's answer that go out together, unless one segment is longer. Small, so that what many connections have gathered is
-/// still in the processor's cache when it is sent: a quarter of a MiB costs 0.85 of the CPU that 1 MiB does.
+/// Bytes of a vectored read's answer that are sent together, unless one segment is longer. This is small enough that
+/// the data of many connections is still in the processor's cache when it is sent: 256 KiB costs 0.85 of the CPU that
+/// 1 MiB does.
 pub const READV_STEP_BYTES: usize = 256 << 10;
-/// Transfer buffers for each buffer of [`WRITE_BYTES`]: so these take no more memory together than the others.
+/// Transfer buffers per buffer of [`WRITE_BYTES`], so that the latter take no more memory together than the former.
 pub const WRITE_BUFFERS_SHARE: usize = 4;
-/// The same while the pool has none to give.
+/// Bytes of a buffer while the pool is empty. Smaller transfers need no slot.
 pub const SMALL_TRANSFER_BYTES: usize = 64 << 10;
 
-/// Time-outs and periods.
+/// Timeouts and periods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// How long a file in the making waits for its writer to come back.
+    /// How long an open write waits for its writer to return.
     pub grace: Duration,
-    /// How often open writers are synced and the rest of the house-keeping is done.
+    /// The period of housekeeping, which also syncs open writes.
     pub keeper: Duration,
 }
 

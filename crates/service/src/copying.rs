@@ -1,6 +1,7 @@
-//! Content that the server copies from one open file into another, so that it does not travel to the client and back. The ranges are copied in
-//! their order, a length of 0 means all up to the source's end, and a range that reaches past it, or overlaps itself, is refused.
-//! Ranges need not lie on blocks, and every page is compared with its checksum on the way.
+//! Copies data from one open file into another on the server, so that it does not travel to the client and back.
+//! Ranges are copied in order. A length of 0 means up to the end of the source. A range that reaches past the end of
+//! the source, or overlaps its target, is refused. Ranges need no alignment. Every page is compared with its checksum
+//! on the way.
 
 use std::sync::Arc;
 
@@ -16,26 +17,27 @@ use crate::part::{lead_of, store_bytes, write_access};
 use crate::service::Service;
 use crate::session::Session;
 
-/// When more than this is to be copied, the client is told that the answer comes by itself: clients give up after a time.
+/// Above this size the client is told that the answer comes later, because clients give up after a time.
 const PUT_OFF_BYTES: u64 = 256 << 20;
-/// It is told that it comes within this time.
+/// The time that the client is told.
 const CLONE_SECONDS: u32 = 24 * 3600;
 
-/// What is to be copied.
+/// A range to copy.
 #[derive(Clone)]
 pub struct CopyRange {
-    /// From which file.
+    /// The source file.
     pub source: Arc<OpenFile>,
-    /// From which byte on.
+    /// The position in the source.
     pub from: u64,
-    /// How many bytes; 0: all up to its end.
+    /// The length in bytes; 0 means up to the end of the source.
     pub len: u64,
-    /// To which byte of the target.
+    /// The position in the target.
     pub to: u64,
 }
 
 impl Service {
-    /// Copies `ranges` into `target`, on the calling thread. Nothing is copied if one of them is wrong. It stops when the answer is unwanted.
+    /// Copies `ranges` into `target` on the calling thread. If a range is invalid, nothing is copied. The copy stops
+    /// when the answer is unwanted.
     pub fn copy_ranges(
         &self,
         session: &Session,
@@ -51,8 +53,8 @@ impl Service {
         answer.give(outcome);
     }
 
-    /// The end of an open with a template: the new file gets its content, and the client its handle. A file that does not get all of it
-    /// is kept as interrupted.
+    /// Finishes an open with a template: fills the new file with the template's data, then gives the client its
+    /// handle. If the copy fails, the file is kept as interrupted.
     pub(crate) fn fill_from(
         &self,
         session: &Session,
@@ -65,7 +67,7 @@ impl Service {
             let ranges = [CopyRange { source: template, from: 0, len, to: 0 }];
             let copied = self.copy(session, &target, &ranges, &|| answer.is_unwanted()).and_then(|()| {
                 let access = write_access(&target)?;
-                // Whoever has taken the file up since has a mark of its own.
+                // A new owner of the file has its own mark.
                 let _hold = access.hold()?;
                 access.lease.missing.lock().written(0, u64::MAX);
                 Ok(())
@@ -80,7 +82,7 @@ impl Service {
         }));
     }
 
-    /// For the open of a file that is to have the content of `template`.
+    /// Puts off the answer to an open with a large `template`.
     pub(crate) fn put_off_template<T>(&self, answer: &mut impl Answer<T>, template: &OpenFile) {
         put_off(answer, template.len());
     }
@@ -94,7 +96,8 @@ impl Service {
         }
     }
 
-    /// Copies in turns, like any other data. What is not copied counts as missing from the target: it must not be closed as whole.
+    /// Copies in transfer slots, like any other data. Ranges that are not copied count as missing from the target, so
+    /// it cannot be closed as complete.
     fn copy(
         &self,
         session: &Session,
@@ -105,14 +108,14 @@ impl Service {
         let access = write_access(target)?;
         let total = usize::try_from(total(ranges)).unwrap_or(usize::MAX);
         let mut buffer = self.buffers.take_for_write(total);
-        // What waits for a striped file's units waits for servers that may need the turns here.
+        // A copy of striped files waits for other servers, which may need the slots of this one.
         let in_turns = ranges.iter().map(|range| range.source.in_turns(total)).fold(target.in_turns(total), usize::min);
         let mut turn = self.transfers.of(session, session.number(), Class::Move, in_turns);
         let mut result = Ok(());
         for range in ranges {
             let mut done = 0;
             while result.is_ok() && done < range.len {
-                // The bytes lie in the buffer as they will in the target's pages.
+                // The data has the same offset within a page in the buffer and in the target.
                 let at = range.to + done;
                 let lead = lead_of(at);
                 let step =
@@ -169,7 +172,7 @@ fn past_end(source: &OpenFile) -> Error {
     Error::new(ErrorCode::Invalid, text)
 }
 
-/// Checks a range, and says how long it is.
+/// Validates a range, and replaces a length of 0.
 fn checked(range: CopyRange, target: &OpenFile) -> Result<CopyRange, Error> {
     let CopyRange { source, from, len, to } = range;
     let left = source.len().checked_sub(from).ok_or_else(|| past_end(&source))?;

@@ -1,9 +1,9 @@
-//! The new files of one batch. All of them are opened in the namespace, side by side; when the last of these has been decided, one worker
-//! writes and closes those that were opened, again side by side. So each of both steps shares the committer's batches, and the second the
-//! log's sync. What becomes of one of them is what becomes of any file that a client opens, writes and closes: a stop in the middle leaves
-//! nothing that an ended grace period would not tidy up.
+//! The new files of one batch. The namespace opens all of them concurrently. After the last open, workers write and
+//! close the opened files, again concurrently. So both steps share the committer's batches, and the second one shares
+//! a sync of the journal. Each file goes through the same states as a file that a client opens, writes and closes.
+//! After a crash in the middle, the end of the grace period cleans up.
 //!
-//! At a disk server of a cluster they have been opened at the manager ([`placed`]).
+//! On a disk server of a cluster the manager has already opened the files ([`placed`]).
 
 mod placed;
 
@@ -25,35 +25,36 @@ use crate::service::Service;
 use crate::session::Session;
 use crate::writers::Owner;
 
-/// Longer contents go past the log to files of their own, each of which is synced: several workers do that at a time.
+/// Larger objects get their own file, and a sync each, instead of going to the journal. Several workers write them at
+/// a time.
 const SIDE_BY_SIDE: usize = 64 << 10;
 
 /// A new file, before it is opened.
 pub(crate) struct Create<A> {
     pub(crate) op: OpenWrite,
-    /// What its last change is to be, if the client says so.
+    /// The modification time that the client wants.
     pub(crate) mtime: Option<Timestamp>,
-    /// Where its content is in what stands behind the batch's header.
+    /// The position of the data in the buffer of the batch.
     pub(crate) data: Range<usize>,
-    /// Told what came of it.
+    /// Receives the result.
     pub(crate) answer: A,
 }
 
 pub(crate) use placed::PlacedCreate;
 
-/// Those of one batch.
+/// The new files of one batch.
 pub(crate) struct Creates<A> {
     node: Arc<Service>,
     owner: Owner,
     caller: Arc<Caller>,
     behind: Vec<u8>,
-    /// Opens that are not decided yet.
+    /// Opens that the namespace has not yet answered.
     undecided: AtomicUsize,
     opened: Mutex<Vec<(Create<A>, OpenedWrite)>>,
 }
 
 impl<A: Answer<()>> Creates<A> {
-    /// `behind`: what stands behind the batch's header.
+    /// `behind` is the buffer of the batch: everything after its header.
     pub(crate) fn new(node: &Arc<Service>, session: &Session, behind: Vec<u8>) -> Arc<Self> {
         Arc::new(Self {
             node: Arc::clone(node),
@@ -65,17 +66,17 @@ impl<A: Answer<()>> Creates<A> {
         })
     }
 
-    /// What stands behind the batch's header.
+    /// The buffer of the batch.
     pub(crate) fn behind(&self) -> &[u8] {
         &self.behind
     }
 
-    /// Who makes them.
+    /// The caller that creates the files.
     pub(crate) fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// Opens all of them. Not to be called from a completion.
+    /// Opens all files. Do not call it from a completion.
     pub(crate) fn begin(self: &Arc<Self>, wanted: Vec<Create<A>>) {
         self.undecided.store(wanted.len(), Ordering::Release);
         for create in wanted {
@@ -84,7 +85,7 @@ impl<A: Answer<()>> Creates<A> {
         }
     }
 
-    /// The committer's completion: must not block.
+    /// Called by the committer, so it must not block.
     fn decided(self: &Arc<Self>, create: Create<A>, result: Result<OpenedWrite, NsError>) {
         match result {
             Ok(opened) => self.opened.lock().push((create, opened)),
@@ -103,7 +104,7 @@ impl<A: Answer<()>> Creates<A> {
         );
     }
 
-    /// Has `fill` done with them by workers: with the small ones together, with each large one by itself.
+    /// Runs `fill` on workers: once for all small files together, and once for each large file.
     fn on_workers<T: Send + 'static>(
         self: &Arc<Self>,
         all: Vec<T>,
@@ -119,7 +120,7 @@ impl<A: Answer<()>> Creates<A> {
         }
     }
 
-    /// On a worker: writes and closes a file that was opened.
+    /// Writes and closes an opened file, on a worker.
     fn fill(&self, create: Create<A>, opened: &OpenedWrite) {
         let Create { op, mtime, data, answer } = create;
         let node = &self.node;
@@ -148,7 +149,7 @@ impl<A: Answer<()>> Creates<A> {
             begun: false,
             expected_len: op.expected_len,
             boot: node.settings.config.boot,
-            // The batch's own stands for all of them.
+            // The batch has reserved the memory for all of its files.
             room: None,
         };
         let state = LeaseState {
@@ -161,12 +162,12 @@ impl<A: Answer<()>> Creates<A> {
             lease.set_mtime(mtime);
         }
         {
-            // In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
+            // The file is in the state `Closing` from the beginning, so nobody can take it over before it ends.
             let mut writers = node.writes.lock();
             writers.attach(opened.object, self.owner, Arc::clone(&lease));
             writers.begin_close(opened.object, self.owner);
         }
-        // Nobody is told of it before it is complete.
+        // Nobody sees the file before it is complete.
         let written = writer.write_ahead(0, &self.behind[data]);
         drop(writer);
         match written {

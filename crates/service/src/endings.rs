@@ -1,9 +1,9 @@
-//! How writers end: closed, completed by the server, interrupted, dropped. The order is always the same: the data is
-//! durable, the store's record is appended, then the namespace's, then one sync of the log makes both durable, then
-//! the answer goes out.
+//! How open writes end: closed by the client, completed by the server, interrupted, or dropped. The order is always
+//! the same. First the data becomes durable. Then the store appends its record, and the namespace appends its own.
+//! One sync of the journal makes both records durable. Only then is the answer sent.
 //!
-//! They block (disk, a full queue of the committer): they run on workers, on the keeper, or on the
-//! connection's own thread.
+//! These functions block on the disk or on a full queue of the committer. They run on workers, on the keeper, or on
+//! the connection's own thread.
 
 mod placed;
 
@@ -30,7 +30,7 @@ use crate::stores::Stores;
 use crate::workers::Workers;
 use crate::writers::Due;
 
-/// What ends writers, with what it needs for that.
+/// Ends open writes, with the parts that it needs for that.
 pub(crate) struct Endings {
     pub(crate) settings: Arc<Settings>,
     pub(crate) names: Names,
@@ -40,13 +40,15 @@ pub(crate) struct Endings {
 }
 
 impl Endings {
-    /// The client closes what it wrote; `doubt` is a reason not to take it for whole. The entry is in closing standing.
+    /// Closes a file for its client. `doubt` is a reason not to complete it. The entry must be in the state
+    /// `Closing`.
     pub(crate) fn close(self: &Arc<Self>, lease: &Arc<Lease>, doubt: Option<Error>, answer: impl Answer<()>) {
         let Some(writer) = lease.writer() else {
             self.writes.lock().failed(lease.object, false, Instant::now());
             return answer.give(Err(lease.ended()));
         };
-        // xrdcp closes its handle also after a copy that failed in the middle. What was announced tells.
+        // After a copy that has failed, xrdcp still closes its handle. The announced length shows that the file is
+        // incomplete.
         let short = lease
             .expected_len
             .filter(|&expected| lease.fresh && (writer.len() != expected || writer.gaps()))
@@ -73,7 +75,8 @@ impl Endings {
         self.complete(lease, Completion::ByClient, move |result| answer.give(result));
     }
 
-    /// Completes in the store and commits to the namespace. `then` is called once, perhaps on the responder.
+    /// Completes the object in the store and commits it to the namespace. `then` is called once, possibly on the
+    /// responder.
     fn complete(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
@@ -108,7 +111,7 @@ impl Endings {
         self.commit_or_leave(lease, (len, Sums { adler32, crc32c }), completion, then);
     }
 
-    /// What becomes of a file that the store could not complete; `again`: it may be able to later.
+    /// What happens to a file that the store could not complete. `again`: a later attempt may succeed.
     fn not_completed(&self, lease: &Lease, again: bool) -> String {
         let grace = self.settings.times().grace.as_secs();
         match (lease.fresh, again) {
@@ -123,7 +126,7 @@ impl Endings {
         }
     }
 
-    /// Commits what the store has completed, unless it is an update in place that has left the file as it was.
+    /// Commits an object that the store has completed, unless it is an update in place that changed nothing.
     fn commit_or_leave(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
@@ -148,8 +151,8 @@ impl Endings {
         });
     }
 
-    /// Ends an update in place if the file, of which the store has `len` bytes and `sums`, is what it was before. `then` is called once, on
-    /// the responder, and told whether it has ended so.
+    /// Ends an update in place if the file is the same as before. The store has `len` bytes with these `sums`. `then`
+    /// is called once, on the responder; its argument says whether the update has ended.
     fn leave_unchanged(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
@@ -158,10 +161,10 @@ impl Endings {
         then: impl FnOnce(bool) + Send + 'static,
     ) {
         let op = EndUnchanged { writer: lease.token(), len, sums, certain: lease.is_unchanged(), completion };
-        // Nothing hangs on its being durable: after a power failure the update is found, and ends in the same way again.
+        // This need not be durable: after a power failure the update is found and ends in the same way.
         self.names.change_urgent(&lease.caller, Durability::Written, op, move |result| match result {
             Ok(left) => then(left),
-            // Whatever it is, the commit or the mark meets it too, and knows what to do.
+            // The following commit or mark meets the same error and handles it.
             Err(error) => {
                 tracing::debug!(%error, "an update cannot be ended as unchanged");
                 then(false);
@@ -200,7 +203,7 @@ impl Endings {
                         }
                     }));
                 }
-                // It has its place in the namespace's list of uploads now.
+                // The namespace now lists it as an upload.
                 Err(error @ NsError::UploadKept { .. }) => {
                     let error = Error::of_namespace(&"close", &error);
                     lease.set_failure(&error);
@@ -220,7 +223,7 @@ impl Endings {
         });
     }
 
-    /// The end of the entry is still this caller's: while it is closing or ending, a re-open gets nothing but a wait.
+    /// The caller still has to end this entry: while it is closing or ending, a reopen is told to wait.
     fn after_stale(&self, lease: &Lease, used: WriterToken) -> Stale {
         match self.names.read(|read| namespace::find_writer(read, &lease.caller.client, &lease.path)) {
             Ok(found) => {
@@ -247,8 +250,8 @@ impl Endings {
         }
     }
 
-    /// Ends a writer whose content is not known to be whole: what is durable is kept and marked. The entry is in closing
-    /// or ending standing.
+    /// Ends an open write that is not known to be complete: keeps and marks its durable data. The entry must be in
+    /// the state `Closing` or `Ending`.
     pub(crate) fn interrupt(self: &Arc<Self>, lease: &Arc<Lease>) {
         lease.fence();
         match lease.writer() {
@@ -270,7 +273,7 @@ impl Endings {
         self.mark_interrupted(lease, kept_len);
     }
 
-    /// Marks it, unless it is an update in place that has come to nothing: such a file is what it was.
+    /// Marks the file as interrupted, unless it is an update in place that changed nothing.
     fn mark_interrupted(self: &Arc<Self>, lease: &Arc<Lease>, kept_len: u64) {
         let replica = ReplicaId::first(lease.object);
         let status = if lease.fresh {
@@ -299,7 +302,7 @@ impl Endings {
         let op = Interrupt { writer: token, kept_len };
         let (inner, lease) = (Arc::clone(self), Arc::clone(lease));
         let caller = Arc::clone(&lease.caller);
-        // A mark frees more than it takes: it goes through on a full disk.
+        // A mark frees more space than it takes, so it is allowed on a full disk.
         self.names.change_urgent(&caller, Durability::Written, op, move |result| match result {
             Ok(_) => inner.writes.lock().forget(lease.object),
             Err(NsError::Stale { .. }) => {
@@ -317,7 +320,7 @@ impl Endings {
         });
     }
 
-    /// The grace period is over and nobody came back.
+    /// Ends an open write whose writer has not returned within the grace period.
     pub(crate) fn end_of_grace(self: &Arc<Self>, due: &Due<Arc<Lease>>) {
         let lease = &due.lease;
         lease.fence();
@@ -329,7 +332,7 @@ impl Endings {
             None => match self.stores.of_replica(replica).and_then(|store| store.status(replica)) {
                 Ok(None) => return self.mark_interrupted(lease, 0),
                 Ok(Some(status)) => match status.state {
-                    // The client's close got as far as the store's record; only the namespace's is missing.
+                    // The client's close got as far as the store's record; only the namespace's record is missing.
                     ReplicaState::Complete { adler32, crc32c } if !spoiled => {
                         let found = (status.len, Sums { adler32, crc32c });
                         return self.commit_or_leave(lease, found, Completion::AtGraceEnd, log_end(lease));
@@ -365,8 +368,8 @@ impl Endings {
         }
     }
 
-    /// A client that opens `path` anew will not come back to what it was uploading there before: that ends now, as at the
-    /// end of its grace period. What the caller submits next finds it ended.
+    /// Ends the caller's earlier uploads for `path` as at the end of their grace period: a client that opens the path
+    /// again will not return to them. Operations that the caller submits later find them ended.
     pub(crate) fn end_own_uploads(self: &Arc<Self>, caller: &Caller, path: &NsPath) {
         for object in self.writes.own_detached_uploads(&self.names, caller, path) {
             let due = self.writes.lock().due_at_once(object);
@@ -376,7 +379,7 @@ impl Endings {
         }
     }
 
-    /// An open that the store refused right after the namespace had agreed: nothing was written.
+    /// Takes back an open in the namespace that the store then refused. Nothing was written.
     pub(crate) fn abandon(self: &Arc<Self>, token: WriterToken) {
         self.names.change_urgent(&Own, Durability::Written, Abandon { writer: token }, |result| {
             if let Err(error) = result {
@@ -385,7 +388,8 @@ impl Endings {
         });
     }
 
-    /// A new file of a batch could not be written: its client has all of it still, and nothing of it is left here. The entry is in closing standing.
+    /// Removes a new file of a batch that could not be written. Its client still has all the data. The entry must be
+    /// in the state `Closing`.
     pub(crate) fn take_back(self: &Arc<Self>, lease: &Arc<Lease>, why: Error, answer: impl Answer<()>) {
         lease.fence();
         lease.drop_writer();
@@ -408,7 +412,8 @@ impl Endings {
         );
     }
 
-    /// The namespace has marked `object` interrupted because bytes may be gone (the machine has booted, or its disk has failed): so does the store.
+    /// Marks `object` as interrupted in the store, as the namespace has done. Bytes may be lost, because the machine
+    /// has rebooted or its disk has failed.
     pub(crate) fn lost(self: &Arc<Self>, object: ObjectId) {
         let lease = self.writes.lock().lease(object);
         if let Some(lease) = lease {
@@ -422,7 +427,7 @@ impl Endings {
         }
     }
 
-    /// The namespace has given `object` up: its writer is fenced, the deletion queue does the rest.
+    /// Fences the writer of `object`, which the namespace has dropped. The deletion queue does the rest.
     pub(crate) fn dropped(self: &Arc<Self>, object: ObjectId) {
         let lease = self.writes.lock().lease(object);
         if let Some(lease) = lease {
@@ -431,7 +436,8 @@ impl Endings {
         self.writes.lock().forget(object);
     }
 
-    /// Cuts or extends a complete file to `len`: an update in place by the server itself. The entry is in closing standing.
+    /// Truncates or extends a complete file to `len` bytes, as an update in place by the server. The entry must be in
+    /// the state `Closing`.
     pub(crate) fn truncate(self: &Arc<Self>, lease: &Arc<Lease>, len: u64, answer: impl Answer<()>) {
         let replica = ReplicaId::first(lease.object);
         let done = self.stores.of_replica(replica).and_then(|store| store.reopen(replica)).and_then(|writer| {
@@ -445,7 +451,7 @@ impl Endings {
                 self.commit(lease, content, Completion::ByClient, move |result| answer.give(result));
             }
             Err(error) => {
-                // What stands now is the file, without its checksums if it was cut.
+                // The file keeps its present data, without checksums if it was truncated.
                 self.interrupt(lease);
                 answer.give(Err(Error::of_store(&format_args!("truncate {}", lease.path), &error)));
             }
@@ -453,13 +459,13 @@ impl Endings {
     }
 }
 
-/// Why the namespace calls a writer stale whose entry is closing or ending.
+/// Why the namespace considers a writer stale although its entry is closing or ending.
 enum Stale {
-    /// A re-open has raised its epoch and was told to wait: the lease has the new one.
+    /// A reopen has raised its epoch and was told to wait. The lease has the new epoch.
     Renewed,
-    /// The namespace knows another end of it; the entry is gone.
+    /// The namespace has ended it in another way. The entry is removed.
     Ended,
-    /// It cannot be told now; the entry waits.
+    /// Unknown at the moment. The entry waits.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! Why something was not done: the one error of this crate. A front end turns it into its protocol's words.
+//! The error of this crate. A front end translates it into its protocol.
 
 use std::fmt::{self, Display};
 
@@ -9,38 +9,39 @@ use store::StoreError;
 use types::direct::{STRIPED_KEY, UNITS_KEY, UnitAt};
 use types::{ErrorCode, NsPath};
 
-/// Longest text of an error, in bytes.
+/// Maximum length of an error text, in bytes.
 const TEXT_MAX: usize = 1024;
 
-/// Why something was not done, or who can do it.
+/// Why a request failed, or where the client should send it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// It is refused.
+    /// The request failed.
     Refused {
-        /// For programs.
+        /// The code, for programs.
         code: ErrorCode,
-        /// For people: what was refused, by which rule, and what would help.
+        /// The text, for users: what failed, by which rule, and what would help.
         text: String,
     },
-    /// The same request works later.
+    /// The same request may succeed later.
     Wait {
-        /// After so many seconds, at least 1.
+        /// How long to wait; at least 1.
         seconds: u32,
-        /// Why.
+        /// The reason.
         text: String,
     },
-    /// Another server does it.
+    /// Another server handles this request.
     Redirect(Redirect),
 }
 
-/// The server that a client should ask.
+/// The server that the client should contact.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Redirect {
     /// Host name or address.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
-    /// What the client has to show there, as `key=value&key=value`; empty for nothing. Never log it: it is a permission.
+    /// What the client must present there, as `key=value&key=value`; may be empty. Never log it: it contains a
+    /// capability.
     pub words: String,
 }
 
@@ -58,7 +59,7 @@ impl From<manager::Redirect> for Redirect {
 }
 
 impl Redirect {
-    /// For a client that may be able to read or write a striped file at the servers of its units: it is told what that file is.
+    /// A redirect that also describes the striped file, for a client that can access its stripe units directly.
     pub(crate) fn with_units(to: manager::Redirect) -> Self {
         let (striped, units) = (to.striped, UnitAt::show_all(&to.units));
         let mut to = Self::from(to);
@@ -81,7 +82,7 @@ impl Display for Error {
 impl std::error::Error for Error {}
 
 impl Error {
-    /// A refusal. A text that is too long is cut.
+    /// An error with this code. A text that is too long is cut.
     pub fn new(code: ErrorCode, text: impl Into<String>) -> Self {
         let mut text: String = text.into();
         if text.len() > TEXT_MAX {
@@ -94,7 +95,7 @@ impl Error {
         Error::Refused { code, text }
     }
 
-    /// The code of a refusal; of a wait and of a redirect, that it is too much at the moment.
+    /// The code of the error. Waits and redirects count as [`ErrorCode::Overloaded`].
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
@@ -103,7 +104,7 @@ impl Error {
         }
     }
 
-    /// What the user reads.
+    /// The text for the user.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -112,7 +113,7 @@ impl Error {
         }
     }
 
-    /// `doing` is what was asked ("open /a/b for reading"), `why` the reason.
+    /// Builds the text from `doing`, the request ("open /a/b for reading"), and `why`, the reason.
     pub(crate) fn of_code(code: ErrorCode, doing: &dyn Display, why: &dyn Display) -> Self {
         if code == ErrorCode::Overloaded {
             return Error::Wait { seconds: 1, text: format!("Cannot {doing}: {why}") };
@@ -120,7 +121,7 @@ impl Error {
         Self::new(code, format!("Cannot {doing}: {why}"))
     }
 
-    /// The namespace's texts begin with the path, but for those of what lies below it.
+    /// Errors of the namespace begin with a path, except those that it passes on from lower crates.
     pub(crate) fn of_namespace(verb: &dyn Display, error: &NsError) -> Self {
         match error.code() {
             ErrorCode::Io | ErrorCode::Damaged | ErrorCode::Unavailable => {
@@ -137,7 +138,7 @@ impl Error {
         Self::new(error.code(), format!("Cannot {verb}{} {error}", colon(error)))
     }
 
-    /// A write or a close of a file whose close has not succeeded, or is under way.
+    /// Answers a write or close of a file whose close has failed or is under way.
     pub(crate) fn closed_before(path: &NsPath) -> Self {
         Self::new(
             ErrorCode::Stale,
@@ -147,7 +148,8 @@ impl Error {
         )
     }
 
-    /// A refused close with what becomes of the file. Not a wish to ask again: the handle has gone.
+    /// A failed close, with what happens to the file. It is never a wait: the handle is gone, so the client cannot
+    /// repeat the close.
     pub(crate) fn of_close(self, becomes: &dyn Display) -> Self {
         let code = self.code();
         Self::new(code, format!("{}; {becomes}", self.text()))
@@ -172,7 +174,7 @@ impl Error {
         Self::of_code(error.code(), doing, error)
     }
 
-    /// What a disk server of a cluster could not do.
+    /// From an error of a disk server.
     pub(crate) fn of_placed(doing: &dyn Display, error: &PlacedError) -> Self {
         match error {
             PlacedError::Moved { host, port } | PlacedError::StaleReplica { host, port, .. } => {
@@ -185,7 +187,7 @@ impl Error {
         }
     }
 
-    /// What a manager of a cluster has decided about an open.
+    /// From a manager's decision about an open.
     pub(crate) fn of_opening(path: &NsPath, opening: &OpeningError) -> Self {
         match opening {
             OpeningError::Names(error) => Self::of_namespace(&"open", error),
@@ -196,7 +198,7 @@ impl Error {
         }
     }
 
-    /// What came of having a file read for its checksum.
+    /// From an error while a file was read for its checksum.
     pub(crate) fn of_sum(path: &NsPath, error: &SumError) -> Self {
         match error {
             SumError::Opening(error) => Self::of_opening(path, error),
@@ -206,13 +208,13 @@ impl Error {
         }
     }
 
-    /// `what` is not offered here.
+    /// `what` is not supported.
     #[must_use]
     pub fn unsupported(what: &str) -> Self {
         Self::new(ErrorCode::Unsupported, format!("{what} is not supported by this server"))
     }
 
-    /// No such handle.
+    /// The handle is unknown.
     #[must_use]
     pub fn not_open() -> Self {
         Self::new(ErrorCode::Stale, "The file handle does not refer to an open file of this session")
@@ -230,7 +232,7 @@ impl Error {
     }
 }
 
-/// What stands between the verb and an error that does not begin with a path.
+/// The separator between the verb and an error that does not begin with a path.
 fn colon(error: &NsError) -> &'static str {
     match error {
         NsError::Kv(_) | NsError::OutOfNumbers => ":",
@@ -243,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_read_well_with_and_without_a_path() {
+    fn texts_are_correct_with_and_without_a_path() {
         let text = |error: &NsError| Error::of_namespace(&"mkdir", error).text().to_owned();
         assert_eq!(text(&NsError::Exists("/a".into())), "Cannot mkdir /a: exists already");
         assert!(text(&NsError::OutOfNumbers).starts_with("Cannot mkdir: the next range"));

@@ -1,45 +1,47 @@
-//! Who is next, where several want the same and not all can have it at once: by start-time fair queueing, first among users, then
-//! among the connections of the user whose turn it is.
+//! Decides who is next when not all can move data at once: start-time fair queueing, first among users, then among
+//! the connections of the chosen user.
 //!
-//! Each user has a clock that is put forward by the bytes it was granted; the one whose clock is furthest behind is next. Who comes
-//! anew, or after a pause, starts where the others are: nobody saves up for later, and nobody has to make up for what it took while
-//! nobody else wanted it.
+//! Each user has a clock, which advances by the bytes of its grants. The user whose clock is furthest behind is next.
+//! A user that is new, or returns after a pause, starts at the current clock. So nobody saves up time, and nobody
+//! pays for using an idle machine.
 //!
-//! That alone would not do: who has one connection has one grant at a time, and what all grants use together (disk, processors) would be
-//! left to it in one part of as many as there are grants. So a user has at most [`LEAD`] more of them at a time than another one who
-//! is busy too. A user alone has them all.
+//! The clocks alone are not fair enough. A user with one connection has one grant at a time, and all grants share the
+//! disk and the processors. Its share would be one in as many as there are grants. Therefore a user has at most
+//! [`LEAD`] more grants at a time than any other busy user. A user alone may have them all.
 //!
-//! And recordings go before readers, readers before movers ([`Class`]): while some are busy, all of the classes behind them together have
-//! no more grants at a time than these have, or one. Nobody is kept waiting for ever, and who records finds the machine half free at least.
+//! Writers have priority over readers, and readers over movers ([`Class`]). While a class is busy, all classes behind
+//! it together have at most as many grants as it has, and at least one. So no class starves, and writers get at least
+//! half of the machine.
 //!
-//! Decisions only: no threads, no locks; the time is handed in.
+//! This module only decides: it has no threads and no locks, and the caller passes the time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Those who are remembered although they want nothing are looked through when there are so many more than those who do.
+/// How many more idle users than waiting ones are remembered before the idle ones are removed. The same holds for
+/// connections.
 const IDLE_MAX: usize = 64;
-/// Grants that a user may have more at a time than another busy one: with 1, one connection beside many of another user has a third of
-/// what all grants use, or more.
+/// How many more grants a user may have at a time than another busy user. With 1, one connection beside many of
+/// another user gets at least a third of the total.
 const LEAD: usize = 1;
-/// Who comes back so soon after the end of a grant, or within twice the time that its grants take, was busy all the time: it is not
-/// its client that it waits for. Those who come back later are limited by themselves, and nobody makes way for them.
+/// A user still counts as busy for this time after its last grant, or for twice the duration of its grants. A user
+/// that returns later is limited by its own speed, so the others do not make room for it.
 const BREATH: Duration = Duration::from_millis(5);
 const BREATH_MAX: Duration = Duration::from_millis(100);
 
-/// What data is moved for; what comes first goes before.
+/// The purpose of a transfer, in order of priority.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// A client writes: what is not taken from it in time may be lost.
+    /// A client writes. Data that the server does not take in time may be lost.
     Record,
     /// A client reads.
     Read,
-    /// Copies between servers, and within one.
+    /// A copy between servers, or within one.
     Move,
 }
 
-/// How many there are.
+/// The number of classes.
 const CLASSES: usize = 3;
 
 impl Class {
@@ -48,24 +50,25 @@ impl Class {
     }
 }
 
-/// Who has grants: a user, or a class.
+/// The grants of a user or of a class.
 #[derive(Clone, Copy)]
 struct Busy {
     /// Grants that have not ended.
     verified: usize,
     waiting: usize,
-    /// When the last grant was given, and when the last one ended.
+    /// The times when the last grant began, and when the last one ended.
     began: Option<Instant>,
     ended: Option<Instant>,
-    /// How long after that it still counts as busy.
+    /// How long after `ended` it still counts as busy.
     breath: Duration,
-    /// The least that it may be.
+    /// The minimum of `breath`.
     breath_min: Duration,
 }
 
 impl Busy {
     const IDLE: Self = Self { verified: 0, waiting: 0, began: None, ended: None, breath: BREATH, breath_min: BREATH };
-    /// A class has no breath of its own: one client that sends a packet now and then would keep all others back between them.
+    /// A class does not stay busy between grants: otherwise one client that sends a packet now and then would hold
+    /// back all others.
     const CLASS: Self = Self { breath: Duration::ZERO, breath_min: Duration::ZERO, ..Self::IDLE };
 
     fn begin(&mut self, now: Instant) {
@@ -82,54 +85,54 @@ impl Busy {
         self.breath = (took * 2).max(self.breath / 4 * 3).clamp(self.breath_min, BREATH_MAX);
     }
 
-    /// How many grants it uses, as far as others are concerned; `None`: it wants none.
+    /// The number of grants that others compare with; `None`: it is not busy.
     fn uses(&self, now: Instant) -> Option<usize> {
         let just_ended = self.ended.is_some_and(|ended| now.saturating_duration_since(ended) < self.breath);
         (self.verified > 0 || self.waiting > 0 || just_ended).then(|| self.verified.max(1))
     }
 }
 
-/// A piece of data to be moved.
+/// A block of data to move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece<C> {
-    /// By which connection.
+    /// The connection that moves it.
     pub(crate) connection: C,
-    /// What for.
+    /// Its purpose.
     pub(crate) class: Class,
-    /// How long it is.
+    /// Its length.
     pub(crate) bytes: u64,
 }
 
-/// Those who wait: users `U`, who have connections `C`, which wait with a ticket `T`.
+/// The queue: users `U` with connections `C`, which wait with a ticket `T`.
 pub(crate) struct Fair<U, C, T> {
     users: HashMap<U, User<C, T>>,
     classes: [Busy; CLASSES],
-    /// The users who wait, by their clocks; the number tells equal ones apart, first come first.
+    /// The waiting users, ordered by clock. The number breaks ties in order of arrival.
     ready: BTreeMap<Place, U>,
-    /// The clock of the user who was granted something last: where those start who come anew.
+    /// The clock of the user that got the last grant. New users start there.
     clock: u64,
     count: u64,
 }
 
-/// Pieces with their tickets, by when they are to go; the number tells equal ones apart.
+/// Waiting blocks with their tickets, ordered by start time. The number breaks ties.
 type Line<C, T> = BTreeMap<Place, (Piece<C>, T)>;
-/// A place in a line: the clock and the number.
+/// A position in a queue: the clock and the number.
 type Place = (u64, u64);
 
 struct User<C, T> {
     clock: u64,
-    /// Its key in `ready`, while it waits.
+    /// Its key in `ready`, while the user waits.
     ready: Option<Place>,
-    /// By class.
+    /// The waiting blocks of each class.
     waiting: [Line<C, T>; CLASSES],
     busy: Busy,
     connections: HashMap<C, u64>,
-    /// As `Fair::clock`, among its connections.
+    /// The same as `Fair::clock`, among the connections of this user.
     inner: u64,
 }
 
 impl<C, T> User<C, T> {
-    /// The first that waits in one of the classes that may go.
+    /// The first waiting block of the classes that may have a grant.
     fn first(&self, may: [bool; CLASSES]) -> Option<(Place, usize)> {
         let firsts = self.waiting.iter().enumerate().filter(|(class, _)| may.get(*class) == Some(&true));
         firsts.filter_map(|(class, waiting)| Some((*waiting.first_key_value()?.0, class))).min()
@@ -141,7 +144,7 @@ impl<U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<U, C, T> {
         Self { users: HashMap::new(), classes: [Busy::CLASS; CLASSES], ready: BTreeMap::new(), clock: 0, count: 0 }
     }
 
-    /// `user` wants to move `piece`.
+    /// Queues `piece` for `user`.
     pub(crate) fn ask(&mut self, user: &U, piece: Piece<C>, ticket: T) {
         self.count += 1;
         let now = self.clock;
@@ -166,7 +169,7 @@ impl<U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<U, C, T> {
         }
     }
 
-    /// Whose turn it is; it does not wait any more. `None`: nobody's, until somebody's ends.
+    /// Grants the next block and returns its ticket. `None`: nobody may have a grant until another one ends.
     pub(crate) fn next(&mut self, now: Instant) -> Option<T> {
         let (key, start, class) = self.first_that_may(now)?;
         let user = self.ready.remove(&key)?;
@@ -189,7 +192,7 @@ impl<U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<U, C, T> {
             self.ready.insert(key, user);
         }
         if entry.connections.len() > waiting + IDLE_MAX {
-            // Who is forgotten starts where the others are when it comes again: at most a piece earlier than it would.
+            // A forgotten connection restarts at the current clock: at most one block earlier than its own clock.
             let wait: HashSet<C> =
                 entry.waiting.iter().flat_map(BTreeMap::values).map(|(piece, _)| piece.connection).collect();
             entry.connections.retain(|connection, _| wait.contains(connection));
@@ -201,7 +204,7 @@ impl<U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<U, C, T> {
         Some(ticket)
     }
 
-    /// A grant of `user` for `piece` has ended, whose `bytes` now say how much more than was asked for has been moved.
+    /// Ends a grant. `piece.bytes` says how much more was moved than requested.
     pub(crate) fn end(&mut self, user: &U, piece: Piece<C>, now: Instant) {
         self.classes[piece.class.place()].end(now);
         let Some(entry) = self.users.get_mut(user) else { return };
@@ -221,7 +224,8 @@ impl<U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<U, C, T> {
         }
     }
 
-    /// Which classes may have one more grant: behind busy ones, only while they have not as many as these.
+    /// Which classes may have another grant. A class behind busy ones may only while it has fewer grants than they
+    /// have.
     fn classes_that_may(&self, now: Instant) -> [bool; CLASSES] {
         let mut before: Option<usize> = None;
         self.classes.map(|class| {
@@ -233,10 +237,10 @@ impl<U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<U, C, T> {
         })
     }
 
-    /// The waiting user furthest behind that has not [`LEAD`] grants more than the busiest other one, and which of what it waits for
-    /// goes first.
+    /// The waiting user that is furthest behind and has less than [`LEAD`] more grants than the busiest other user.
+    /// Also its first block and the class of that block.
     fn first_that_may(&self, now: Instant) -> Option<(Place, Place, usize)> {
-        // The two busiest: of a user who is one of them the other counts.
+        // The two busiest users. For a user that is one of them, the other one counts.
         let mut most: [Option<usize>; 2] = [None; 2];
         for busy in self.users.values().filter_map(|user| user.busy.uses(now)) {
             if Some(busy) > most[0] {
@@ -266,14 +270,15 @@ mod tests {
         Piece { connection, class: Class::Record, bytes }
     }
 
-    /// A machine that moves up to `slots` pieces at a time, and all together at a byte a tick (a microsecond), as a disk does; what each
-    /// user has moved after `ticks`. Every connection asks for its next piece `pause` ticks after the last one was done.
+    /// Simulates a machine that moves up to `slots` blocks at a time, together at one byte per tick (a microsecond),
+    /// like a disk. Returns the bytes that each user has moved after `ticks`. Each connection requests its next block
+    /// `pause` ticks after the last one is done.
     fn run(slots: usize, connections: &[(&'static str, u64, u64)], ticks: u64) -> HashMap<&'static str, u64> {
         let start = Instant::now();
         let mut fair: Fair<&'static str, usize, usize> = Fair::new();
-        let mut wanted: Vec<u64> = vec![0; connections.len()]; // when it asks next
+        let mut wanted: Vec<u64> = vec![0; connections.len()]; // the tick of its next request
         let mut asks: Vec<usize> = (0..connections.len()).collect();
-        let mut under_way: Vec<(usize, u64)> = Vec::new(); // whose, and what is left of it
+        let mut under_way: Vec<(usize, u64)> = Vec::new(); // the connection, and the bytes that are left
         let mut moved = HashMap::new();
         let mut tick = 0;
         while tick < ticks {
@@ -289,7 +294,7 @@ mod tests {
                 let Some(next) = fair.next(now) else { break };
                 under_way.push((next, connections[next].1));
             }
-            // A hundred ticks on, in equal parts.
+            // Advance by 100 ticks, in equal parts.
             let step = 100;
             let part = (step / under_way.len().max(1) as u64).max(1);
             for (_, left) in &mut under_way {
@@ -311,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn one_connection_beside_two_hundred_of_another_user_keeps_a_third() {
+    fn one_connection_beside_two_hundred_of_another_user_gets_a_third() {
         for slots in [4, 16, 64] {
             let alone = run(slots, &[("one", 1000, 200)], 1_000_000)["one"];
             let mut crowd: Vec<_> = (0..200).map(|n| ("crowd", 850 + n * 37 % 300, 0)).collect();
@@ -323,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn users_share_by_bytes_whatever_they_have_of_connections_and_sizes() {
+    fn users_get_equal_bytes_whatever_their_connections_and_block_sizes() {
         let mut all = vec![("many small", 500, 0); 100];
         all.extend(vec![("few large", 4000, 0); 20]);
         let moved = run(16, &all, 2_000_000);
@@ -332,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_alone_has_all_grants_and_one_that_waits_for_its_client_is_in_nobodys_way() {
+    fn a_single_user_gets_all_grants_and_a_slow_client_delays_nobody() {
         let start = Instant::now();
         let mut fair = Fair::new();
         let ask_all = |fair: &mut Fair<&str, usize, usize>| (0..20).for_each(|n| fair.ask(&"crowd", piece(n, 1), n));
@@ -347,7 +352,7 @@ mod tests {
         fair.end(&"slow", piece(100, 0), start);
         assert_eq!(grants(&mut fair, start + BREATH / 2), 0, "it may come back at once");
         assert_eq!(grants(&mut fair, start + BREATH), 20 - 1 - LEAD, "it has not");
-        // Where grants take long, longer pauses between them are no sign of a slow client.
+        // Where grants take long, a longer pause between them does not mean a slow client.
         (0..20).for_each(|n| fair.end(&"crowd", piece(n, 0), start));
         let later = start + Duration::from_secs(1);
         fair.ask(&"slow", piece(100, 1), 100);
@@ -360,12 +365,12 @@ mod tests {
     }
 
     #[test]
-    fn recordings_go_before_readers_and_these_before_movers() {
+    fn writers_have_priority_over_readers_and_readers_over_movers() {
         let start = Instant::now();
         let mut fair: Fair<usize, usize, (Class, usize)> = Fair::new();
         let of = |class, user| Piece { connection: user, class, bytes: 1 };
         let ended = |class, user| Piece { bytes: 0, ..of(class, user) };
-        // Each of a user of its own, the last class first.
+        // Each request is from another user; the last class comes first.
         for (class, first) in [(Class::Move, 200), (Class::Read, 100), (Class::Record, 0)] {
             let many = if class == Class::Record { 3 } else { 50 };
             (first..first + many).for_each(|user| fair.ask(&user, of(class, user), (class, user)));
@@ -377,11 +382,11 @@ mod tests {
                 .map(|class| verified.iter().filter(|(of, _)| *of == class).count())
         };
         assert_eq!(grants(&mut fair, start), [3, 3, 6], "as many as those before them");
-        // One reader and one mover end; the recordings are as they were, so one of each may follow.
+        // One reader and one mover end. The writers continue, so one of each may follow.
         fair.end(&100, ended(Class::Read, 100), start);
         fair.end(&200, ended(Class::Move, 200), start);
         assert_eq!(grants(&mut fair, start), [0, 1, 1]);
-        // The recordings end, and come back in time to count as busy until then.
+        // The writers end. They count as busy until the end of their breath.
         let end = start + BREATH;
         (0..3).for_each(|user| fair.end(&user, ended(Class::Record, user), end));
         assert_eq!(grants(&mut fair, end + BREATH), [0, 0, 0], "they may come back at once");
@@ -390,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_that_trickles_keeps_nobody_back_between_its_packets() {
+    fn a_slow_writer_does_not_hold_back_others_between_its_packets() {
         let mut now = Instant::now();
         let mut fair: Fair<usize, usize, Class> = Fair::new();
         let of = |class, user| Piece { connection: user, class, bytes: 1 };
@@ -407,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_own_recording_passes_its_readers_and_its_readers_are_not_forgotten() {
+    fn a_users_writes_overtake_its_reads_but_do_not_starve_them() {
         let now = Instant::now();
         let mut fair: Fair<&str, usize, Class> = Fair::new();
         let of = |class, connection| Piece { connection, class, bytes: 1000 };
@@ -421,11 +426,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_moved_beyond_what_was_asked_for_counts_as_well() {
+    fn bytes_moved_beyond_the_request_count() {
         let now = Instant::now();
         let mut fair: Fair<usize, usize, usize> = Fair::new();
         let mut moved = [0u64; 2];
-        // Both ask for little; the second moves ten times as much in each of its turns.
+        // Both request little, but the second moves ten times as much in each grant.
         let more = [0, 900];
         (0..2).for_each(|user| fair.ask(&user, piece(user, 100), user));
         for _ in 0..10_000 {
@@ -438,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_a_user_share_by_bytes_too() {
+    fn connections_of_a_user_get_equal_bytes() {
         let now = Instant::now();
         let mut fair = Fair::new();
         let mut verified = [0u64; 2];
@@ -472,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_saves_up_and_nobody_pays_for_what_others_did_not_want() {
+    fn idle_time_is_neither_saved_nor_charged() {
         let now = Instant::now();
         let mut fair = Fair::new();
         for n in 0..1000 {
@@ -480,7 +485,7 @@ mod tests {
             assert_eq!(fair.next(now), Some(n));
             fair.end(&"early", piece(0, 0), now);
         }
-        // The late one starts where the early one is: they take turns from now on.
+        // The late user starts at the clock of the early one: from now on they take turns.
         let mut order = Vec::new();
         for n in 0..10 {
             fair.ask(&"early", piece(0, 100), n);
@@ -496,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_forgotten() {
+    fn idle_users_and_connections_are_removed() {
         let start = Instant::now();
         let mut fair = Fair::new();
         for n in 1..100_000u64 {

@@ -1,4 +1,4 @@
-//! What a running service says of itself, as plain data: for monitoring.
+//! The figures of a running service, for monitoring.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,10 +9,10 @@ use types::Timestamp;
 use crate::service::Service;
 use crate::shares::Shares;
 
-/// Contents in the deletion queue that are counted at most: the queue is read for it.
+/// Maximum number of objects counted in the deletion queue, because counting reads the queue.
 pub const DELETIONS_COUNTED_MAX: usize = 10_000;
 
-/// What has been done since the start.
+/// Totals since the start.
 #[derive(Default)]
 pub struct Counters {
     pub(crate) bytes_read: AtomicU64,
@@ -20,53 +20,53 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Bytes of data have been read for clients.
+    /// Counts bytes that clients have read.
     pub fn read(&self, bytes: u64) {
         self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Clients have sent bytes of data to be written.
+    /// Counts bytes that clients have sent to be written.
     pub fn written(&self, bytes: u64) {
         self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-/// Everything at one moment. What only grows is counted from the start of the service on.
+/// The figures at one moment. Totals count from the start of the service.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// When the service was started.
+    /// The time of the start.
     pub started: Timestamp,
     /// Bytes of data read by clients.
     pub bytes_read: u64,
     /// Bytes of data that clients have sent to be written.
     pub bytes_written: u64,
-    /// Sessions: clients that have logged in.
+    /// Registered sessions.
     pub sessions: usize,
-    /// Files that clients have open, and at most.
+    /// Open files, and their maximum.
     pub open_files: Bounded,
-    /// Files in the making: being written, or waiting for their writer to come back.
+    /// Open writes, including those whose writer may still return.
     pub writers: usize,
-    /// Bytes that these may hold in memory, and at most.
+    /// Bytes of memory that open writes may hold, and their maximum.
     pub writers_memory: Bounded,
-    /// Transfer buffers in use, and at most.
+    /// Transfer buffers in use, and their maximum.
     pub transfer_buffers: Bounded,
-    /// Pieces of data that are moved at this moment, and at most.
+    /// Transfer slots in use, and their maximum.
     pub transfers: Bounded,
-    /// Those who wait to move one.
+    /// Transfers that wait for a slot.
     pub transfers_waiting: usize,
 }
 
-/// How much there is of something that there is a limited amount of.
+/// The usage of a limited resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounded {
     /// In use.
     pub now: usize,
-    /// At most.
+    /// The maximum.
     pub most: usize,
 }
 
 impl Bounded {
-    /// Of `shares`.
+    /// The usage of `shares`.
     #[must_use]
     pub fn of(shares: &Shares) -> Self {
         Self { now: shares.taken(), most: shares.most() }
@@ -74,7 +74,7 @@ impl Bounded {
 }
 
 impl Service {
-    /// The figures at this moment. Looks at nothing outside, so that it can be asked often.
+    /// The figures at this moment. It accesses no disk, so it can be called often.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let (running, waiting, most) = self.transfers.counts();
@@ -92,20 +92,21 @@ impl Service {
         }
     }
 
-    /// Contents that wait to be deleted; no more than [`DELETIONS_COUNTED_MAX`] are counted. Reads the deletion queue. `None`: it could not be read.
+    /// Objects that wait for deletion, at most [`DELETIONS_COUNTED_MAX`]. Reads the deletion queue. `None`: it could
+    /// not be read.
     #[must_use]
     pub fn deletions_waiting(&self) -> Option<usize> {
         let due = self.names.read(|read| namespace::due_deletions(read, None, DELETIONS_COUNTED_MAX));
         due.ok().map(|due| due.len())
     }
 
-    /// The file systems together. Looks at them. `None`: one could not be asked.
+    /// The total space of the file systems. Queries them. `None`: a query failed.
     #[must_use]
     pub fn space_now(&self) -> Option<Space> {
         self.stores.space().ok()
     }
 
-    /// What a cluster's manager is told of this node. Looks at nothing outside, so that it can be asked often.
+    /// The figures that a disk server reports to its manager. It accesses no disk, so it can be called often.
     #[must_use]
     pub fn door(&self) -> FrontEndFigures {
         let figures = self.figures();

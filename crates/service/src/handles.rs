@@ -1,5 +1,5 @@
-//! The open files of one session. A handle is 4 bytes: the slot, and how often the slot was used before, so that a
-//! handle that was closed is not mistaken for a later one.
+//! The open files of one session. A handle contains its slot and the number of uses of that slot. So a closed handle
+//! is not mistaken for a later one.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use crate::lease::Failure;
 use crate::open_file::OpenFile;
 use crate::shares::Shares;
 
-/// An open file's number in its session.
+/// The number of an open file in its session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Handle(pub u32);
 
-/// Why a handle was not given.
+/// Why no handle is available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoHandle {
-    /// The session has as many open files as it may.
+    /// The session has its maximum of open files.
     SessionFull(usize),
-    /// All sessions together have.
+    /// All sessions together have the maximum, or the client's machine has its share.
     ServerFull(usize),
-    /// The session has ended meanwhile.
+    /// The session has ended.
     Ended,
 }
 
-/// The table of one session.
+/// The handles of one session.
 pub(crate) struct Handles {
     table: Mutex<Table>,
     per_session_max: usize,
     peer: IpAddr,
-    /// Of all sessions.
+    /// Counts the open files of all sessions.
     shares: Arc<Shares>,
 }
 
@@ -45,7 +45,7 @@ struct Table {
 struct Slot {
     uses: u16,
     file: Option<Arc<OpenFile>>,
-    /// Of the file that was closed last.
+    /// Why the last close of this slot failed, if it did.
     failure: Option<Failure>,
 }
 
@@ -55,7 +55,7 @@ impl Handles {
         Self { table: Mutex::new(table), per_session_max: per_session_max.min(usize::from(u16::MAX)), peer, shares }
     }
 
-    /// Takes `make(handle)` into the table. `make` is not called when there is no room.
+    /// Adds the file that `make` creates. Does not call `make` if there is no room.
     pub(crate) fn insert(&self, make: impl FnOnce(Handle) -> Arc<OpenFile>) -> Result<Handle, NoHandle> {
         let mut table = self.table.lock();
         if table.ended {
@@ -84,14 +84,14 @@ impl Handles {
         Ok(handle)
     }
 
-    /// The file behind `handle`.
+    /// The open file behind `handle`.
     pub(crate) fn get(&self, handle: Handle) -> Option<Arc<OpenFile>> {
         let (slot, uses) = parts_of(handle);
         let table = self.table.lock();
         table.slots.get(usize::from(slot)).filter(|entry| entry.uses == uses)?.file.clone()
     }
 
-    /// Takes the file behind `handle` out of the table.
+    /// Removes `handle` and returns its file.
     pub(crate) fn remove(&self, handle: Handle) -> Option<Arc<OpenFile>> {
         self.remove_from(&mut self.table.lock(), handle)
     }
@@ -104,7 +104,7 @@ impl Handles {
         Some(file)
     }
 
-    /// The same, where the file is closed now and it will be seen in `failure` whether that succeeds.
+    /// Removes `handle`, whose file is now being closed. The result of the close appears in `failure`.
     pub(crate) fn close(&self, handle: Handle, failure: &Failure) {
         let mut table = self.table.lock();
         if self.remove_from(&mut table, handle).is_some()
@@ -114,7 +114,7 @@ impl Handles {
         }
     }
 
-    /// Why the close of `handle` was refused, for as long as its number stands for no other file.
+    /// Why the close of `handle` failed, until its slot is used again.
     pub(crate) fn failure_of(&self, handle: Handle) -> Option<Error> {
         let (slot, uses) = parts_of(handle);
         let table = self.table.lock();
@@ -130,12 +130,12 @@ impl Handles {
         table.slots.len() == table.free.len()
     }
 
-    /// Takes nothing more from here on.
+    /// Accepts no more files.
     pub(crate) fn end(&self) {
         self.table.lock().ended = true;
     }
 
-    /// Hands out what is open, and forgets it.
+    /// Removes all handles and returns their files.
     pub(crate) fn drain(&self) -> Vec<Arc<OpenFile>> {
         let mut table = self.table.lock();
         let Table { slots, free, .. } = &mut *table;

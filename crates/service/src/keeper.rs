@@ -1,5 +1,4 @@
-//! The once-a-second work: open writers are synced, grace periods end, deleted contents go, kept uploads are
-//! forgotten in time.
+//! Housekeeping, once a second: syncs open writes, ends grace periods, deletes objects, and removes expired uploads.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -21,17 +20,17 @@ use crate::service::{Role, Service};
 use crate::workers::apart;
 use crate::writers::Owner;
 
-/// Writers whose end is begun in one round.
+/// Open writes that one round ends.
 const ENDINGS_PER_ROUND: usize = 256;
-/// Bodies that are deleted in one transaction.
+/// Objects that one transaction deletes.
 const DELETIONS_PER_BATCH: usize = 1024;
-/// Batches of deletions in one round, so that the other work is not put off.
+/// Batches of deletions in one round, so that they do not delay the other work.
 const BATCHES_PER_ROUND: usize = 16;
-/// Records looked at in one step.
+/// Records read in one step.
 const PAGE: usize = 1024;
-/// Uploads and tombstones are looked at once in so many rounds.
+/// The number of rounds between two sweeps of uploads and tombstones.
 const ROUNDS_PER_SWEEP: u64 = 60;
-/// Transfer buffers that stay when nobody uses them.
+/// Unused transfer buffers to keep.
 const BUFFERS_KEPT: usize = 4;
 
 /// The keeper's thread.
@@ -46,13 +45,13 @@ struct Shared {
 }
 
 impl Keeper {
-    /// Not started yet.
+    /// A keeper that is not yet running.
     pub(crate) fn new() -> Self {
         let shared = Arc::new(Shared { stopping: Mutex::new(false), wake: Condvar::new() });
         Self { shared, thread: Mutex::new(None) }
     }
 
-    /// Starts it. It ends with a stop, or when nobody else has the service any more.
+    /// Starts the thread. It ends with [`Keeper::stop`], or when the service is dropped.
     pub(crate) fn start(&self, service: &Arc<Service>) -> std::io::Result<()> {
         let inner = Arc::clone(&self.shared);
         let (service, settings) = (Arc::downgrade(service), Arc::clone(&service.settings));
@@ -69,7 +68,7 @@ impl Keeper {
                 }
                 drop(stopping);
                 let Some(service) = service.upgrade() else { return };
-                // The rest of the node lives by this thread.
+                // The rest of the node depends on this thread.
                 let work = std::panic::AssertUnwindSafe(|| one_round(&service, round, &mut strays));
                 if std::panic::catch_unwind(work).is_err() {
                     tracing::error!(round, "the keeper's round panicked; it goes on with the next");
@@ -81,12 +80,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether the thread has ended, which it does not by itself.
+    /// Whether the thread has ended without a stop.
     pub(crate) fn ended(&self) -> bool {
         self.thread.lock().as_ref().is_some_and(JoinHandle::is_finished)
     }
 
-    /// Ends it.
+    /// Ends the thread.
     pub(crate) fn stop(&self) {
         *self.shared.stopping.lock() = true;
         self.shared.wake.notify_all();
@@ -111,7 +110,7 @@ fn one_round(service: &Arc<Service>, round: u64, strays: &mut Strays) {
     }
     end_writers(service);
     service.third_party.rendezvous.expire(began);
-    // In a cluster the manager has contents deleted, and looks for writers that nobody waits for.
+    // In a cluster the manager deletes objects and looks for stray writers.
     let is_alone = matches!(service.role, Role::Alone { .. });
     if is_alone && let Err(error) = delete_objects(service) {
         complain(service, "deleting objects", &error);
@@ -145,7 +144,7 @@ fn end_writers(service: &Arc<Service>) {
     for due in due {
         let inner = Arc::clone(&service.endings);
         if due.lease.is_striped {
-            // It asks other servers, which may ask this one's workers.
+            // This waits for other servers, which may wait for this server's workers.
             apart(due, move |due| inner.end_of_grace(&due));
             continue;
         }
@@ -155,7 +154,7 @@ fn end_writers(service: &Arc<Service>) {
     }
 }
 
-/// Takes contents off the deletion queue: first the store forgets them, then the queue.
+/// Deletes the objects in the deletion queue: first from the store, then from the queue.
 fn delete_objects(service: &Service) -> Result<(), NsError> {
     let mut after: Option<DueDeletion> = None;
     for _ in 0..BATCHES_PER_ROUND {
@@ -189,7 +188,7 @@ fn forget_uploads(service: &Arc<Service>) -> Result<(), NsError> {
             let op = ForgetUpload { upload: upload.upload };
             match service.names.change_urgent_wait(Durability::Written, op) {
                 Ok(object) => service.endings.dropped(object),
-                // One that is damaged keeps nobody else's from being forgotten.
+                // A damaged upload must not keep others from being removed.
                 Err(error @ NsError::Damaged { .. }) => complain(service, "removing an upload", &error),
                 Err(error) => return Err(error),
             }
@@ -209,9 +208,9 @@ fn forget_uploads(service: &Arc<Service>) -> Result<(), NsError> {
     }
 }
 
-/// Writers that nobody would ever end: those of the namespace without an entry here, and entries that are attached to
-/// a session that is gone. There should be none; each would keep its file from everybody until the next start.
-/// What is seen so in two looks, a minute apart, gets a grace period.
+/// Finds writers that would never end: writers in the namespace without an entry here, and entries whose session is
+/// gone. There should be none. Each would lock its file until the next start. A writer that is found in two sweeps, a
+/// minute apart, gets a grace period.
 #[derive(Default)]
 struct Strays {
     unknown: HashSet<ObjectId>,
@@ -253,7 +252,7 @@ impl Strays {
     }
 }
 
-/// Takes up the writers that an earlier run of the server has left: each gets a full grace period from now on.
+/// Finds the open writes of the last run. Each gets a full grace period from now on.
 pub(crate) fn find_writers(service: &Arc<Service>) -> Result<usize, NsError> {
     let mut after = None;
     let mut found = 0;
@@ -277,7 +276,7 @@ pub(crate) fn find_writers(service: &Arc<Service>) -> Result<usize, NsError> {
 }
 
 fn lease_of(service: &Service, record: &WriterRecord) -> Arc<Lease> {
-    // It is the same machine's as it was at the open.
+    // The memory counts for the same machine as at the open.
     let host = record.client.host.parse().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let peer = SocketAddr::from((host, 0));
     let id = record.client.principal;

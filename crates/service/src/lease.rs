@@ -1,4 +1,4 @@
-//! The lease on a file that is being written: who may write it now, and what is known of what was written.
+//! The lease on a file that is being written: its owner, and what is known about its data.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,72 +14,72 @@ use crate::missing::Missing;
 use crate::writer_memory::Room;
 use crate::writers::Owner;
 
-/// Why a close was refused; for whoever closes again.
+/// Why a close failed, for a client that closes again.
 pub(crate) type Failure = Arc<Mutex<Option<Error>>>;
 
-/// A handle's part in a writer.
+/// The right of one handle to write.
 pub(crate) struct WriteAccess {
-    /// The handle's session, compared with the lease's owner.
+    /// The session of the handle; it must equal the owner of the lease.
     pub(crate) key: Owner,
-    /// Shared with the handle that comes after this one, if the connection is lost.
+    /// Shared with a later handle, if the client loses its connection.
     pub(crate) lease: Arc<Lease>,
-    /// A planted bug: goes on although another session owns the lease.
+    /// A planted bug: writes even if another session owns the lease.
     unfenced: bool,
 }
 
-/// One content in the making, and who may write it. Stays when the handle goes, until the grace period is over.
+/// An object that is being written, and its owner. The lease outlives its handle until the grace period is over.
 pub(crate) struct Lease {
-    /// The inode that will show it.
+    /// The inode of the file.
     pub(crate) ino: Ino,
-    /// The content.
+    /// The object.
     pub(crate) object: ObjectId,
     /// The name at the time of the open.
     pub(crate) path: NsPath,
-    /// Who writes.
+    /// The writer.
     pub(crate) caller: Arc<Caller>,
-    /// A content that is not visible elsewhere yet: a new file or an upload, not an update in place.
+    /// The object is not yet visible: it is a new file or an upload, not an update in place.
     pub(crate) fresh: bool,
-    /// Its bytes are in units that others may have.
+    /// The data is in stripe units that other servers may have.
     pub(crate) is_striped: bool,
-    /// An update in place that has begun with this lease: nothing was changed before.
+    /// An update in place that began with this lease: nothing was changed before it.
     begun: bool,
-    /// Something may have been changed since.
+    /// The data may have changed since.
     changed: AtomicBool,
-    /// The announced size (`oss.asize`).
+    /// The announced length (`oss.asize`).
     pub(crate) expected_len: Option<u64>,
-    /// The boot of the kernel in which it was opened.
+    /// The boot of the kernel in which the file was opened.
     pub(crate) boot: BootId,
-    /// The time of the last change that the client wants it to have when it is complete.
+    /// The modification time that the client wants to set at the close.
     mtime: Mutex<Option<Timestamp>>,
-    /// What was refused and has not been written since, through whichever handle.
+    /// Ranges that were refused through any handle and not written since.
     pub(crate) missing: Mutex<Missing>,
-    /// What `missing` was when the open checkpoint began.
+    /// The value of `missing` at the beginning of the open checkpoint.
     missing_before: Mutex<Option<Missing>>,
-    /// How often a pgwrite was so wrong that its connection was ended.
+    /// How often a bad pgwrite has ended its connection.
     pub(crate) out_of_step: AtomicU32,
-    /// The permission bits that its first handle has shown: who comes back asks for none.
+    /// The permission bits that the first handle has shown. A returning client does not request them again.
     pub(crate) mode: OnceLock<u16>,
-    /// What it may hold in memory is counted.
+    /// Counts the memory that the open write may hold.
     _room: Option<Room>,
-    /// The last close, if it was refused and nobody has taken the file up since.
+    /// Why the last close failed, until a client takes the file over.
     failure: Failure,
-    /// It has become the file's content: whoever still closes a handle of it has lost nothing.
+    /// The object has been committed: a client that closes another handle of it has lost nothing.
     committed: AtomicBool,
-    /// Held shared while a write is done, so that a fence waits for the writes that have begun.
+    /// Locked for reading during each write, so that a fence waits for writes that have begun.
     state: RwLock<LeaseState>,
 }
 
-/// Whether a session goes on with a lease by another permission.
+/// Whether a session may continue with a lease under another capability.
 pub(crate) enum GoesOn {
-    /// It does.
+    /// It may.
     Yes,
-    /// It does so by a later one already: two opens of one session come in any order.
+    /// It already has a later capability: two opens of one session may arrive in any order.
     HasLater,
-    /// Somebody else holds the lease, or it is for another writing: it is to be fenced.
+    /// Another session owns the lease, or the lease is for another open write: fence it.
     NotHere,
 }
 
-/// What is known of a lease at the open; see the fields of [`Lease`].
+/// The values of a lease that are known at the open; see the fields of [`Lease`].
 #[allow(missing_docs)]
 pub(crate) struct LeaseFacts {
     pub(crate) path: NsPath,
@@ -88,17 +88,17 @@ pub(crate) struct LeaseFacts {
     pub(crate) begun: bool,
     pub(crate) expected_len: Option<u64>,
     pub(crate) boot: BootId,
-    /// None for what the server changes by itself, at once.
+    /// `None` if the server makes the change itself, at once.
     pub(crate) room: Option<Room>,
 }
 
 /// The changing part of a lease.
 pub(crate) struct LeaseState {
-    /// Who may write; `None` after a restart of the server, until somebody comes.
+    /// The session that may write; `None` after a restart of the server, until the writer returns.
     pub(crate) owner: Option<Owner>,
-    /// What the namespace calls the writer.
+    /// The writer's identity in the namespace.
     pub(crate) token: WriterToken,
-    /// The store's side; `None` after a restart, and after a completion that could not be committed.
+    /// The store's writer; `None` after a restart, and after a completion that could not be committed.
     pub(crate) writer: Option<Making>,
 }
 
@@ -128,9 +128,9 @@ impl Lease {
         })
     }
 
-    /// Gives the lease to `owner`, opening the store's side with `open` if need be. From the return on, only `owner`
-    /// can write: no write of the old one is under way any more. `still` says whether `owner` is still the one, when
-    /// others have asked meanwhile; `None` if not.
+    /// Gives the lease to `owner`, and opens the store's writer with `open` if necessary. After the return only
+    /// `owner` can write: all writes of the old owner have ended. Other sessions may have taken the file over in the
+    /// meantime. `still` says whether `owner` is still the right one; if not, the result is `None`.
     pub(crate) fn hand_over(
         &self,
         owner: Owner,
@@ -147,7 +147,7 @@ impl Lease {
             None => open()?,
         };
         if state.owner != Some(owner) {
-            // It was the other one's, who cannot end it any more.
+            // The checkpoint belongs to the old owner, who can no longer end it.
             self.undo_checkpoint(&writer)?;
         }
         state.writer = Some(writer.clone());
@@ -159,8 +159,9 @@ impl Lease {
         Ok(Some(writer))
     }
 
-    /// The session that holds it has opened the file again, and the manager of a cluster has given it a later permission: from the return on all its
-    /// handles write through `making`. XrdCl, recovering, opens once for each write that waits, and goes on with whichever handle it likes.
+    /// Continues under a later capability, which the manager has issued because the owning session reopened the file.
+    /// After the return all its handles write through `making`. XrdCl opens the file once for each waiting write
+    /// after an error, and continues with any of the handles.
     pub(crate) fn go_on_with(&self, owner: Owner, token: WriterToken, making: &Making) -> GoesOn {
         let mut state = self.state.write();
         let before = state.token;
@@ -176,7 +177,8 @@ impl Lease {
         GoesOn::Yes
     }
 
-    /// Undoes what was done under a checkpoint that is open, and forgets what was refused under it. Says whether there was one.
+    /// Rolls back the open checkpoint, and forgets the ranges that were refused under it. Returns whether there was
+    /// one.
     fn undo_checkpoint(&self, writer: &Making) -> Result<bool, MakingError> {
         let undone = writer.checkpoint()?.is_some() && writer.roll_back()?;
         let before = self.missing_before.lock().take();
@@ -191,14 +193,14 @@ impl Lease {
         self.writer().is_some_and(|writer| matches!(writer.checkpoint(), Ok(Some(_))))
     }
 
-    /// Undoes it, for a writer that ends and that nobody else can take up now.
+    /// Rolls back the open checkpoint of a writer that is being ended and cannot be taken over.
     pub(crate) fn end_checkpoint(&self) {
         if let Some(writer) = self.writer() {
             self.abandon_checkpoint(&writer);
         }
     }
 
-    /// A failure is met again, and told, by whatever ends the writer in the store.
+    /// The end of the writer in the store meets the same failure again and reports it.
     fn abandon_checkpoint(&self, writer: &Making) {
         match self.undo_checkpoint(writer) {
             Ok(true) => tracing::info!(path = %self.path, "rolled back: its checkpoint was not committed"),
@@ -207,13 +209,13 @@ impl Lease {
         }
     }
 
-    /// Why it cannot be taken for whole, if something of it was refused and never written.
+    /// Why the file cannot be closed as complete: a range was refused and not written since.
     pub(crate) fn doubt(&self) -> Option<Error> {
         let missing = self.missing.lock();
         let (start, end, why) = missing.first()?;
         let kept = if self.fresh { "it is kept as interrupted" } else { "the rest of the change stands" };
         let path = &self.path;
-        // All of it, whatever its length: it was to be fetched from elsewhere.
+        // The whole file is missing: it must come from a third-party copy.
         let text = if end == u64::MAX {
             let from = if start == 0 { String::new() } else { format!(" from byte {start} on") };
             format!("Cannot close {path} as complete: its third-party copy has not brought it{from}; {kept}")
@@ -226,90 +228,91 @@ impl Lease {
         Some(Error::new(why, text))
     }
 
-    /// The client wants it to show this time of its last change.
+    /// Sets the modification time that the client wants.
     pub(crate) fn set_mtime(&self, mtime: Timestamp) {
         *self.mtime.lock() = Some(mtime);
     }
 
-    /// The time of the last change that it is to show, if not that of its close.
+    /// The modification time that the client wants; by default it is the time of the close.
     pub(crate) fn mtime(&self) -> Option<Timestamp> {
         *self.mtime.lock()
     }
 
-    /// Its close was refused.
+    /// Records that the close has failed.
     pub(crate) fn set_failure(&self, why: &Error) {
         *self.failure.lock() = Some(why.clone());
     }
 
-    /// Where the reason is found.
+    /// Where the reason of a failed close is recorded.
     pub(crate) fn failure(&self) -> &Failure {
         &self.failure
     }
 
-    /// What an ended writer's handles are told.
+    /// The error for the handles of a writer that has ended.
     pub(crate) fn ended(&self) -> Error {
         self.failure.lock().clone().unwrap_or_else(|| Error::closed_before(&self.path))
     }
 
-    /// From the return on, nobody can write.
+    /// Fences all handles: after the return nobody can write.
     pub(crate) fn fence(&self) {
         self.state.write().owner = None;
     }
 
-    /// Whether its holders have left all as it was when the lease was made.
+    /// Whether nothing has been changed under this lease.
     pub(crate) fn is_untouched(&self) -> bool {
         !self.changed.load(Ordering::Acquire)
     }
 
-    /// Whether it is sure that the file is what it was before the update.
+    /// Whether the file is certainly the same as before the update.
     pub(crate) fn is_unchanged(&self) -> bool {
         self.begun && self.is_untouched()
     }
 
-    /// It is the file's content now.
+    /// The object has been committed.
     pub(crate) fn set_committed(&self) {
         self.committed.store(true, Ordering::Release);
         *self.failure.lock() = None;
     }
 
-    /// Whether it is.
+    /// Whether the object has been committed.
     pub(crate) fn is_committed(&self) -> bool {
         self.committed.load(Ordering::Acquire)
     }
 
-    /// The store's writer has ended.
+    /// Forgets the store's writer, which has ended.
     pub(crate) fn drop_writer(&self) {
         self.state.write().writer = None;
     }
 
-    /// Whether this server waits a grace period for a client that is gone. Not where what is left is units of which some are not whole: their own
-    /// servers wait for it, and whoever comes back opens them anew, here or elsewhere.
+    /// Whether this server waits for the grace period if the client disconnects. It does not for a striped file with
+    /// incomplete stripe units. Their own servers wait, and a returning client reopens the units, here or on another
+    /// server.
     pub(crate) fn waits_for_its_client(&self) -> bool {
         if !self.is_striped {
             return true;
         }
-        // Somebody takes it up at this moment.
+        // A client is taking the file over at this moment.
         let Some(state) = self.state.try_read() else { return true };
         state.writer.as_ref().is_some_and(|writer| Some(writer.len()) == self.expected_len)
     }
 
-    /// The store's side, if it is open.
+    /// The store's writer, if it is open.
     pub(crate) fn writer(&self) -> Option<Making> {
         self.state.read().writer.clone()
     }
 
-    /// The namespace calls the writer so since; for a re-open that was told to wait.
+    /// Sets the identity that the namespace has assigned to a reopen, which was then told to wait.
     pub(crate) fn renew(&self, token: WriterToken) {
         self.state.write().token = token;
     }
 
-    /// What the namespace calls the writer.
+    /// The writer's identity in the namespace.
     pub(crate) fn token(&self) -> WriterToken {
         self.state.read().token
     }
 }
 
-/// The right to write, for as long as it lives.
+/// The right to write, until it is dropped.
 pub(crate) struct Hold<'a> {
     lease: &'a Lease,
     _state: RwLockReadGuard<'a, LeaseState>,
@@ -317,12 +320,12 @@ pub(crate) struct Hold<'a> {
 }
 
 impl Hold<'_> {
-    /// For what changes nothing.
+    /// The writer, for operations that change nothing.
     pub(crate) fn writer(&self) -> &Making {
         &self.writer
     }
 
-    /// For what may change the content, also if it fails.
+    /// The writer, for operations that may change the data even if they fail.
     pub(crate) fn writer_to_change(&self) -> &Making {
         self.lease.changed.store(true, Ordering::Release);
         &self.writer
@@ -335,14 +338,14 @@ impl Hold<'_> {
         Ok(())
     }
 
-    /// Keeps what was done under it.
+    /// Commits the checkpoint.
     pub(crate) fn commit_checkpoint(&self) -> Result<(), MakingError> {
         self.writer.commit_checkpoint()?;
         *self.lease.missing_before.lock() = None;
         Ok(())
     }
 
-    /// Undoes what was done under it; says whether there was one.
+    /// Rolls back the checkpoint. Returns whether there was one.
     pub(crate) fn undo_checkpoint(&self) -> Result<bool, MakingError> {
         self.lease.undo_checkpoint(&self.writer)
     }
@@ -353,15 +356,15 @@ impl WriteAccess {
         Self { key, lease, unfenced }
     }
 
-    /// The client's bytes at `offset` were refused. A handle that was fenced changes nothing here either.
+    /// Records that the client's bytes at `offset` were refused. A fenced handle changes nothing.
     pub(crate) fn refused(&self, offset: u64, len: u64, why: &Error) {
         if self.hold().is_ok() {
             self.lease.missing.lock().refused(offset, offset.saturating_add(len), why.code());
         }
     }
 
-    /// The right to change the content, for as long as the guard lives. Refused when the file has been taken up by
-    /// another connection of its client.
+    /// The right to change the object, until it is dropped. It fails if another connection of the client has taken
+    /// the file over.
     pub(crate) fn hold(&self) -> Result<Hold<'_>, Error> {
         let state = self.lease.state.read();
         match &state.writer {
@@ -373,15 +376,16 @@ impl WriteAccess {
         }
     }
 
-    /// The handle goes without a close: nobody can end its checkpoint any more. A handle that was fenced changes nothing.
+    /// Rolls back the checkpoint of a handle that disappears without a close, because nobody can end it any more. A
+    /// fenced handle changes nothing.
     pub(crate) fn abandon_checkpoint(&self) {
-        // Held meanwhile, so that it is not the one of who takes the file up.
+        // Holding the lease ensures that the checkpoint is not one of a new owner.
         if let Ok(hold) = self.hold() {
             self.lease.abandon_checkpoint(&hold.writer);
         }
     }
 
-    /// Why this handle, of which the file has been closed or taken away, can do nothing more.
+    /// The error for a handle whose file has been closed or taken over.
     pub(crate) fn is_over(&self) -> Error {
         self.why_not(&self.lease.state.read())
     }

@@ -1,18 +1,22 @@
-//! What a front end can ask for, in plain data: names, open files, reads and writes, checksums, third-party copies.
+//! The operations that a front end can request, as plain data: names, open files, reads and writes, checksums,
+//! third-party copies.
 //!
-//! A front end (XRootD's, and the ones to come) turns its protocol's requests into calls of [`Service`], on behalf of a [`Caller`], and what comes
-//! back into its protocol's answers. What may be done, and in what order, is decided here and below; a front end decides nothing.
+//! A front end turns the requests of its protocol into calls of [`Service`] on behalf of a [`Caller`]. It turns the
+//! results into the answers of its protocol. The service and the crates below it decide what is allowed and in what
+//! order it happens. A front end decides nothing.
 //!
 //! Promises:
-//! - A close is answered when the content and its name are on the disk.
-//! - A writer that lost its connection can come back for the grace period, also after a restart of the server; its old
-//!   handles are fenced before the new one can write. What never comes back is completed if it is known to be whole,
-//!   and marked interrupted otherwise.
-//! - A caller takes over, ends or reads an open write only if client *and* principal are those of its writer.
-//! - Everything that callers can make the service hold is bounded ([`Limits`]); shares keep one machine from taking all.
+//! - A close succeeds only when the object and its name are on the disk.
+//! - A writer that lost its connection can return during the grace period, even after a restart of the server. Its
+//!   old handles are fenced before the new one can write. If it does not return, the service completes a file that is
+//!   known to be whole, and marks any other file as interrupted.
+//! - A caller can take over, end or read an open write only as the same client *and* principal as its writer.
+//! - [`Limits`] bounds everything that callers can make the service hold. Shares keep one machine from using all of
+//!   it.
 //!
-//! Leaves to others: what a name or content is, and what is durable (`namespace`, `store`); what a cluster agrees on (`manager`, `disk-server`); and all that is
-//! about protocols. It knows no frames, no sockets and no numbers of a protocol: an [`Error`] has a code of `types`.
+//! Other crates define names and objects and make them durable (`namespace`, `store`), and agree on the state of a
+//! cluster (`manager`, `disk_server`). Front ends handle protocols: this crate has no frames, no sockets and no
+//! protocol numbers. An [`Error`] carries a code of `types`.
 
 mod answer;
 mod attributes;

@@ -1,5 +1,5 @@
-//! Listing a directory: page after page, each read from a view of its own, so that a directory of any size takes little memory
-//! and holds nothing back.
+//! Lists directories. Each step reads some entries from its own view of the namespace. So a directory of any size
+//! takes little memory, and a slow client holds no view.
 
 use std::ops::ControlFlow;
 
@@ -13,10 +13,10 @@ use crate::error::Error;
 use crate::service::Service;
 use crate::session::Session;
 
-/// Entries that are read from one view.
+/// Entries read from one view.
 const ENTRIES_PER_VIEW: usize = 4096;
 
-/// A listing under way.
+/// A listing in progress.
 pub struct Listing {
     path: NsPath,
     directory: Ino,
@@ -26,11 +26,11 @@ pub struct Listing {
 
 /// One entry of a directory.
 pub struct ListEntry<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a [u8],
-    /// Its attributes, if they were asked for.
+    /// The attributes, if they were requested.
     pub stat: Option<Stat>,
-    /// The checksums of a whole file, as far as they are known.
+    /// The checksums of a complete file, if they are known.
     pub sums: Option<FileSums>,
 }
 
@@ -38,7 +38,7 @@ impl Service {
     /// Begins to list `path`.
     ///
     /// # Errors
-    /// It is no directory, or may not be read.
+    /// The path is not a directory, or the caller may not read it.
     pub fn list(&self, caller: &Caller, path: NsPath, with_stat: bool) -> Result<Listing, Error> {
         if let Some(elsewhere) = self.names_elsewhere() {
             return Err(elsewhere);
@@ -56,8 +56,8 @@ impl Service {
         Ok(Listing { path, directory, with_stat, after: None })
     }
 
-    /// Goes on with a listing: each entry is given to `visit`, in the order of names, until it breaks; the entry at which it does is given again next
-    /// time. Says whether there is more.
+    /// Continues a listing: passes entries in the order of their names to `visit`, until it breaks. The next call
+    /// begins with the entry at which it broke. Returns whether there is more.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -91,7 +91,7 @@ impl Service {
             if last.is_some() {
                 listing.after = last;
             } else if !full && more {
-                // Cannot be: more was promised and nothing came.
+                // Impossible: the namespace promised more entries and returned none.
                 let text = format!("Cannot list {}: the listing does not go on", listing.path);
                 return Err(Error::new(ErrorCode::Internal, text));
             }

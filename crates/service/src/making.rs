@@ -1,4 +1,4 @@
-//! Where what a client writes goes: into this node's store, or, on a disk server of a cluster, to all stores that take part.
+//! The destination of a client's writes: the store of this node, or all in-sync replicas of a cluster.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use store::{CheckpointSize, PageSum, StoreError, Writer};
 use crate::error::Error;
 use crate::striped::{StripedError, StripedFile};
 
-/// A content in the making.
+/// An object that is being written.
 #[derive(Clone)]
 pub(crate) enum Making {
-    /// In this node's store, and nowhere else.
+    /// In the store of this node only.
     Here(Arc<Writer>),
-    /// In a cluster; this node orders what is done.
+    /// In a cluster, with this node as the primary.
     Placed(Arc<Placed>),
-    /// In a cluster, in units that others may have.
+    /// In a cluster, in stripe units that other servers may have.
     Striped(Arc<dyn StripedFile>),
 }
 
-/// Why something was not done with it.
+/// Why an operation on it failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MakingError {
     #[error(transparent)]
@@ -42,7 +42,7 @@ impl MakingError {
 }
 
 impl Making {
-    /// Writes; `sums`: of each page, if they are known.
+    /// Writes `data`; `sums` has the sum of each page, if they are known.
     pub(crate) fn write(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), MakingError> {
         match (self, sums) {
             (Self::Here(writer), Some(sums)) => Ok(writer.write_summed(offset, data, sums)?),
@@ -52,7 +52,7 @@ impl Making {
         }
     }
 
-    /// Reads what was written.
+    /// Reads the written data.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, MakingError> {
         match self {
             Self::Here(writer) => Ok(writer.read(offset, into)?),
@@ -61,7 +61,7 @@ impl Making {
         }
     }
 
-    /// Cuts or extends.
+    /// Truncates or extends the object.
     pub(crate) fn truncate(&self, len: u64) -> Result<(), MakingError> {
         match self {
             Self::Here(writer) => Ok(writer.truncate(len)?),
@@ -70,7 +70,7 @@ impl Making {
         }
     }
 
-    /// What was acknowledged is durable when this returns.
+    /// Makes all acknowledged data durable.
     pub(crate) fn sync(&self) -> Result<(), MakingError> {
         match self {
             Self::Here(writer) => Ok(writer.sync().map(drop)?),
@@ -88,27 +88,27 @@ impl Making {
         }
     }
 
-    /// Whether there are gaps below that.
+    /// Whether there are unwritten ranges below that.
     pub(crate) fn gaps(&self) -> bool {
         match self {
             Self::Here(writer) => writer.gaps(),
             Self::Placed(placed) => placed.gaps(),
-            // The units' servers know, and refuse to close those that were announced otherwise.
+            // The servers of the stripe units know, and refuse to close units with another length than announced.
             Self::Striped(_) => false,
         }
     }
 
-    /// What a power failure cannot undo.
+    /// The length that survives a power failure.
     pub(crate) fn durable_prefix(&self) -> u64 {
         match self {
             Self::Here(writer) => writer.durable_prefix(),
             Self::Placed(placed) => placed.durable_prefix(),
-            // It is not known here.
+            // This node does not know it.
             Self::Striped(_) => 0,
         }
     }
 
-    /// See [`Writer::begin_checkpoint`]; of a content that several stores make there is none.
+    /// See [`Writer::begin_checkpoint`]. Objects with several replicas or stripe units do not support checkpoints.
     pub(crate) fn begin_checkpoint(&self) -> Result<(), MakingError> {
         match self {
             Self::Here(writer) => Ok(writer.begin_checkpoint()?),

@@ -1,17 +1,17 @@
-//! What a writer was refused: ranges of its file whose bytes the client has sent and the store does not have, because
-//! a write failed or a page came damaged. As long as one is left, the file is not what its client meant it to be.
+//! The missing ranges of an open write. The client has sent these bytes, but a write failed or a page arrived
+//! damaged, so the store does not have them. As long as one is left, the file differs from what the client wrote.
 
 use std::collections::BTreeMap;
 
 use types::ErrorCode;
 
-/// Ranges that are told apart. More are taken together, with what lies between them.
+/// Maximum number of separate ranges. Beyond it, ranges are merged with the bytes between them.
 const RANGES_MAX: usize = 1024;
 
-/// Bytes that were refused and have not been written since.
+/// Ranges that were refused and not written since.
 #[derive(Clone, Default)]
 pub(crate) struct Missing {
-    /// Start → end and the first reason; ranges do not overlap.
+    /// Start → end and the first reason. Ranges do not overlap.
     ranges: BTreeMap<u64, (u64, ErrorCode)>,
 }
 
@@ -22,7 +22,7 @@ impl Missing {
             return;
         }
         let (mut start, mut end, mut why) = (start, end, why);
-        // Those that it touches become one with it.
+        // Merge the ranges that it touches.
         while let Some((&from, &(to, reason))) =
             self.ranges.range(..=end).next_back().filter(|(_, (to, _))| *to >= start)
         {
@@ -56,17 +56,17 @@ impl Missing {
         }
     }
 
-    /// The file was cut: what lay behind `len` is not wanted any more.
+    /// The file was truncated: bytes behind `len` are no longer needed.
     pub(crate) fn cut(&mut self, len: u64) {
         self.written(len, u64::MAX);
     }
 
-    /// How many ranges there are.
+    /// The number of ranges.
     pub(crate) fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// The first range, and why it was refused.
+    /// The first range, with the reason.
     pub(crate) fn first(&self) -> Option<(u64, u64, ErrorCode)> {
         self.ranges.first_key_value().map(|(&start, &(end, why))| (start, end, why))
     }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_of_bytes_does_the_same() {
+    fn ranges_behave_like_a_set_of_bytes() {
         let mut state = 7u64;
         let mut random = |bound: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_taken_together_and_not_forgotten() {
+    fn too_many_ranges_are_merged_and_none_is_lost() {
         let mut missing = Missing::default();
         for n in 0..5000 {
             missing.refused(n * 10, n * 10 + 1, WHY);

@@ -1,4 +1,4 @@
-//! The namespace, where this node has it. Elsewhere each request on it is refused with [`NsError::Elsewhere`].
+//! The namespace, on nodes that have it. On other nodes every request fails with [`NsError::Elsewhere`].
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,9 +9,9 @@ use types::{Incarnation, Timestamp};
 use crate::caller::Caller;
 use crate::service::Role;
 
-/// For whom a change is made.
+/// The identity for which a change is made.
 pub(crate) trait OnBehalf {
-    /// Whom the change is made as.
+    /// The actor that the namespace checks permissions for.
     fn as_actor(&self) -> Actor;
 }
 
@@ -27,7 +27,7 @@ impl OnBehalf for Arc<Caller> {
     }
 }
 
-/// The service itself: house-keeping, which no rule stops.
+/// The service itself, for housekeeping. It passes all permission checks.
 pub(crate) struct Own;
 
 impl OnBehalf for Own {
@@ -36,14 +36,14 @@ impl OnBehalf for Own {
     }
 }
 
-/// The names that this node keeps, if it does.
+/// The namespace of this node, if it has one.
 #[derive(Clone)]
 pub(crate) struct Names {
     namespace: Option<Arc<Namespace>>,
 }
 
 impl Names {
-    /// Those of a node that is for `role`.
+    /// The namespace of a node with this role.
     pub(crate) fn of(role: &Role) -> Self {
         let namespace = match role {
             Role::Alone { namespace, .. } => Some(Arc::clone(namespace)),
@@ -93,7 +93,7 @@ impl Names {
         }
     }
 
-    /// See [`Namespace::change_wait`]. For the service itself.
+    /// See [`Namespace::change_wait`]. The service makes the change itself.
     pub(crate) fn change_wait<O: Operation + Send + 'static>(
         &self,
         durability: Durability,
@@ -103,7 +103,7 @@ impl Names {
         namespace.change_wait(durability, context(namespace, &Own), op)
     }
 
-    /// See [`Namespace::change_urgent_wait`]. For the service itself.
+    /// See [`Namespace::change_urgent_wait`]. The service makes the change itself.
     pub(crate) fn change_urgent_wait<O: Operation + Send + 'static>(
         &self,
         durability: Durability,
@@ -113,18 +113,18 @@ impl Names {
         namespace.change_urgent_wait(durability, context(namespace, &Own), op)
     }
 
-    /// This life of the namespace.
+    /// The incarnation of the namespace.
     pub(crate) fn incarnation(&self) -> Incarnation {
         self.namespace.as_ref().map_or(Incarnation(0), |namespace| namespace.incarnation())
     }
 }
 
-/// What an operation is handed, at this moment.
+/// The context of an operation at this moment.
 fn context(namespace: &Namespace, whose: &dyn OnBehalf) -> Context {
     namespace.context(wall_clock(), &whose.as_actor(), None)
 }
 
-/// The time of day, read here and handed down.
+/// The current time. Lower layers never read the clock themselves.
 pub(crate) fn wall_clock() -> Timestamp {
     SystemTime::now().into()
 }

@@ -1,7 +1,8 @@
-//! Many small new files at once, each with its whole content in one buffer: what batches of requests are made of. Each is checked and refused for
-//! itself.
+//! Creates many small files at once, with the data of all in one buffer. Batches of requests use this. Each file is
+//! checked separately and has its own result.
 //!
-//! In a cluster a new file is opened at the manager ([`Service::open_at_once`]), and made at the disk server that its redirect names.
+//! In a cluster the manager opens a new file ([`Service::open_at_once`]), and the disk server of the redirect creates
+//! it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,23 +23,23 @@ use crate::writer_memory::Room;
 
 /// A new file.
 pub struct NewFile {
-    /// Its name.
+    /// The name.
     pub path: NsPath,
-    /// A file at the name is replaced.
+    /// Replaces an existing file.
     pub replace: bool,
-    /// Its permission bits; none of the lowest nine: the usual ones.
+    /// The permission bits. If none of the lowest nine is set, the file gets the default.
     pub mode: u16,
-    /// The time of the last change that it is to show, if not that of its close.
+    /// The modification time; by default it is the time of the close.
     pub mtime: Option<Timestamp>,
-    /// Where its content is in the buffer.
+    /// The position of the data in the buffer.
     pub data: Range<usize>,
-    /// The checksum of the content.
+    /// The checksum of the data.
     pub crc32c: Crc32c,
-    /// The permission of a cluster's manager to make it.
+    /// The capability from the manager, in a cluster.
     pub capability: Option<Vec<u8>>,
 }
 
-/// New files that are made together; nothing is done before [`NewFiles::begin`].
+/// New files that are created together. Nothing happens before [`NewFiles::begin`].
 pub struct NewFiles<A> {
     service: Arc<Service>,
     creates: Arc<Creates<A>>,
@@ -46,31 +47,32 @@ pub struct NewFiles<A> {
     placed: Vec<PlacedCreate<A>>,
 }
 
-/// A new file whose content follows at another server.
+/// A new file whose data the client sends to another server.
 pub struct OpenAtOnce {
-    /// Its name.
+    /// The name.
     pub path: NsPath,
-    /// A file at the name is replaced.
+    /// Replaces an existing file.
     pub replace: bool,
-    /// Its permission bits; none of the lowest nine: the usual ones.
+    /// The permission bits. If none of the lowest nine is set, the file gets the default.
     pub mode: u16,
-    /// How long it will be, in bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// How the client came here.
+    /// What the client says about itself and its earlier attempts.
     pub hints: Hints,
 }
 
 impl Service {
-    /// The memory that files in the making may take in all, in bytes.
+    /// Maximum memory of all open writes, in bytes.
     #[must_use]
     pub fn writers_memory_max(&self) -> usize {
         self.writer_memory.bytes().most
     }
 
-    /// Memory for `bytes` that are written at once, until it is dropped; one machine gets no more than is left for the others.
+    /// Reserves memory for `bytes` of a batch, until the [`Room`] is dropped. One machine gets no more than it leaves
+    /// for the others.
     ///
     /// # Errors
-    /// There is none now.
+    /// There is not enough memory at the moment.
     pub fn room_for(&self, caller: &Caller, bytes: u64) -> Result<Room, Error> {
         self.writer_memory.take_bytes(caller.peer.ip(), bytes).ok_or_else(|| {
             let text = "Cannot take a batch now: the memory for open writes is used up".to_owned();
@@ -78,14 +80,15 @@ impl Service {
         })
     }
 
-    /// New files of `session`, whose contents are in `buffer`.
+    /// Prepares new files of `session`, whose data is in `buffer`.
     #[must_use]
     pub fn new_files<A: Answer<()>>(self: &Arc<Self>, session: &Session, buffer: Vec<u8>) -> NewFiles<A> {
         let creates = Creates::new(self, session, buffer);
         NewFiles { service: Arc::clone(self), creates, wanted: Vec::new(), placed: Vec::new() }
     }
 
-    /// Opens a new file at a manager, for a client that sends the whole content at once where the answer's redirect says.
+    /// Opens a new file on a manager. The client then sends all the data to the server of the redirect, which is the
+    /// answer.
     pub fn open_at_once(&self, caller: &Caller, open: OpenAtOnce, answer: impl Answer<()>) {
         let OpenAtOnce { path, replace, mode, len, hints } = open;
         let Role::Manager(manager) = &self.role else {
@@ -116,7 +119,7 @@ impl Service {
         });
     }
 
-    /// What the client may do at this disk server.
+    /// Verifies the permission to create the file on this disk server.
     fn grant_of(
         &self,
         disk: &Arc<DiskServer>,
@@ -136,7 +139,7 @@ impl Service {
         }
     }
 
-    /// Why a content is not taken, whoever's it is.
+    /// Checks the free space and the checksum of the data.
     fn refused_content(&self, file: &NewFile, content: &[u8]) -> Result<(), Error> {
         if self.stores.floor_reached() {
             return Err(no_space(&file.path));
@@ -150,13 +153,13 @@ impl Service {
 }
 
 impl<A: Answer<()>> NewFiles<A> {
-    /// The buffer that the contents are in.
+    /// The buffer with the data.
     #[must_use]
     pub fn buffer(&self) -> &[u8] {
         self.creates.behind()
     }
 
-    /// One more file. `answer` is told when it is closed: its content and its name are then on the disk.
+    /// Adds a file. `answer` receives the result of its close: on success its object and its name are on the disk.
     pub fn add(&mut self, file: NewFile, answer: A) {
         if let Err((error, answer)) = self.take(file, answer) {
             answer.give(Err(error));
@@ -194,7 +197,7 @@ impl<A: Answer<()>> NewFiles<A> {
         Ok(())
     }
 
-    /// Makes them, side by side.
+    /// Creates the files concurrently.
     pub fn begin(self) {
         self.creates.begin(self.wanted);
         self.creates.begin_placed(self.placed);

@@ -1,4 +1,4 @@
-//! What stands behind a handle: a reader, or the lease on a writer.
+//! An open file: a reader, or the lease of a writer.
 
 use std::sync::Arc;
 
@@ -13,39 +13,39 @@ use crate::making::MakingError;
 use crate::striped::StripedFile;
 use crate::third_party::{PullJob, Registration};
 
-/// Bytes of a page's checksum, where checksums and pages lie together.
+/// Bytes of a page's checksum, where checksums and pages alternate.
 pub const SUM_LEN: usize = 4;
 
 /// An open file.
 pub struct OpenFile {
-    /// The object behind the name.
+    /// The inode of the file.
     pub(crate) ino: Ino,
-    /// The content that the handle stays on, whatever happens to the name.
+    /// The object. The handle stays on it, whatever happens to the name.
     pub(crate) object: ObjectId,
     /// The name at the time of the open.
     pub path: NsPath,
-    /// Its permission bits at the time of the open.
+    /// The permission bits at the time of the open.
     pub(crate) mode: u16,
-    /// How it is open.
+    /// How the file is open.
     pub(crate) access: Access,
-    /// Its part in a third-party copy.
+    /// Its role in a third-party copy.
     pub(crate) copying: Copying,
 }
 
-/// What a file has to do with a third-party copy.
+/// The role of an open file in a third-party copy.
 pub(crate) enum Copying {
-    /// Nothing.
+    /// None.
     No,
-    /// Its client lets another server read it, as long as it is open.
+    /// The client allows another server to read the file while it is open.
     Allowed { _registration: Registration },
-    /// Another server reads it.
+    /// Another server reads the file.
     ForAnother,
-    /// It is fetched from another server.
+    /// This server fetches the file from another one.
     Fetched(Arc<PullJob>),
 }
 
 impl OpenFile {
-    /// Refuses to let a client change what is fetched from elsewhere.
+    /// Fails if the file is the target of a third-party copy: the client cannot change it.
     pub(crate) fn must_not_be_fetched(&self) -> Result<(), Error> {
         match &self.copying {
             Copying::Fetched(_) => {
@@ -56,7 +56,7 @@ impl OpenFile {
         }
     }
 
-    /// What is fetched from elsewhere is not whole: why not.
+    /// Why the third-party copy into this file is incomplete, if it is.
     pub(crate) fn not_fetched(&self) -> Option<Error> {
         match &self.copying {
             Copying::Fetched(job) => job.doubt(),
@@ -64,14 +64,14 @@ impl OpenFile {
         }
     }
 
-    /// What it is read for: whose turn it is depends on that.
+    /// The class of its reads, which determines their priority.
     #[must_use]
     pub fn class(&self) -> Class {
         if matches!(self.copying, Copying::ForAnother) { Class::Move } else { Class::Read }
     }
 
-    /// Of `bytes` that are moved for it, how many are moved in turns. None of a striped file's: others have to have turns, here or elsewhere,
-    /// before whoever moves them can go on.
+    /// How many of `bytes` need a transfer slot. For a striped file it is none: its transfers wait for other servers,
+    /// which may need a slot of this one.
     pub fn in_turns(&self, bytes: usize) -> usize {
         let is_striped = match &self.access {
             Access::Read(shown) => shown.is_striped(),
@@ -80,7 +80,7 @@ impl OpenFile {
         if is_striped { 0 } else { bytes }
     }
 
-    /// Ends the third-party copy that it is the target of, if there is one.
+    /// Stops the third-party copy into this file, if there is one.
     pub fn stop_copying(&self) {
         if let Copying::Fetched(job) = &self.copying {
             job.cancel();
@@ -92,22 +92,22 @@ impl OpenFile {
 pub(crate) enum Access {
     /// For reading.
     Read(Shown),
-    /// For writing (and reading what was written).
+    /// For writing, and reading the written data.
     Write(WriteAccess),
 }
 
-/// What a reader is shown.
+/// The data that a reader sees.
 pub(crate) struct Shown {
     source: Source,
-    /// On a disk server of a cluster: whether it may still be shown.
+    /// On a disk server of a cluster: whether this server may still show the data.
     permit: Option<Permit>,
 }
 
-/// Where what a reader is shown comes from.
+/// The source of the data.
 enum Source {
     /// A store of this node.
     Here(Arc<Reader>),
-    /// The servers of a striped file's units.
+    /// The servers of the stripe units.
     Striped(Arc<dyn StripedFile>),
 }
 
@@ -116,7 +116,7 @@ impl Shown {
         Self { source: Source::Here(reader), permit }
     }
 
-    /// A striped file. Whether its units may be shown, their servers know.
+    /// A striped file. The servers of its units check whether they may show them.
     pub(crate) fn striped(file: Arc<dyn StripedFile>) -> Self {
         Self { source: Source::Striped(file), permit: None }
     }
@@ -158,7 +158,7 @@ impl Shown {
         }
     }
 
-    /// Gives `what` was read on, if it may be shown after it was read.
+    /// Returns the data `what`, if this server may still show it after the read.
     pub(crate) fn still_good<T>(&self, what: T) -> Result<T, MakingError> {
         match &self.permit {
             None => Ok(what),
@@ -167,7 +167,7 @@ impl Shown {
     }
 }
 
-/// Puts the checksum of each page of `data`, which lies at `offset` of a file, before it, as pgread sends them.
+/// Copies `data`, which lies at `offset` of a file, to `into`, with a checksum before each page, as pgread sends it.
 pub(crate) fn with_sums(offset: u64, data: &[u8], into: &mut [u8]) {
     let (mut rest, mut into) = (data, into);
     let mut room = PAGE_SIZE - usize::try_from(offset % PAGE_SIZE as u64).unwrap_or(0);

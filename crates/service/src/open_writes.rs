@@ -1,4 +1,4 @@
-//! All files that are being written at this moment, and who writes them.
+//! All open writes and their owners.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::writers::Writers;
 /// The open writes of a node.
 pub(crate) struct OpenWrites {
     writers: Mutex<Writers<Arc<Lease>>>,
-    /// Some writer of an earlier boot is still waited for.
+    /// A writer of an earlier boot may still return.
     old_boots: AtomicBool,
 }
 
@@ -25,12 +25,12 @@ impl OpenWrites {
         Self { writers: Mutex::new(Writers::new(grace)), old_boots: AtomicBool::new(false) }
     }
 
-    /// The machine that says who may write what. Nothing that waits may be done meanwhile.
+    /// Locks the state machine of the writers. The caller must not block while it holds the lock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Writers<Arc<Lease>>> {
         self.writers.lock()
     }
 
-    /// Whether some writer of an earlier boot may still be waited for.
+    /// Whether a writer of an earlier boot may still return.
     pub(crate) fn has_old_boots(&self) -> bool {
         self.old_boots.load(Ordering::Relaxed)
     }
@@ -39,7 +39,8 @@ impl OpenWrites {
         self.old_boots.store(true, Ordering::Relaxed);
     }
 
-    /// What the namespace knows of `caller`'s open writes at `path`. A writer of another principal is not the caller's, whatever it calls itself.
+    /// The open writes of `caller` for `path` in the namespace. A writer of another principal never counts, even with
+    /// the same client name.
     pub(crate) fn of_caller(
         &self,
         names: &Names,
@@ -49,12 +50,12 @@ impl OpenWrites {
         names.read(|read| namespace::find_writer(read, &caller.client, path))
     }
 
-    /// Whether `caller` has `path` in the making.
+    /// Whether `caller` has an open write for `path`.
     pub(crate) fn writes(&self, names: &Names, caller: &Caller, path: &NsPath) -> bool {
         self.of_caller(names, caller, path).is_ok_and(|found| !found.is_empty())
     }
 
-    /// The uploads of `caller` for `path` that wait for it to come back.
+    /// The uploads of `caller` for `path` that wait for their writer to return.
     pub(crate) fn own_detached_uploads(&self, names: &Names, caller: &Caller, path: &NsPath) -> Vec<ObjectId> {
         let mut found = self.of_caller(names, caller, path).unwrap_or_default();
         let writers = self.lock();

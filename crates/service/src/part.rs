@@ -1,4 +1,4 @@
-//! What a write request has brought, or a part of it, on its way to the store.
+//! The data of a write request, or a part of it, on its way to the store.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,46 +11,46 @@ use crate::error::Error;
 use crate::lease::WriteAccess;
 use crate::open_file::{Access, OpenFile};
 
-/// Bytes for a file, with the sums of their pages.
+/// Data for a file, with the sums of its pages.
 pub struct Part {
     file: Arc<OpenFile>,
-    /// Where the first of them belongs.
+    /// The position of the data in the file.
     offset: u64,
     buffer: Buffer,
-    /// Where they lie in the buffer: as far into a page as in the file.
+    /// The position of the data in the buffer. Its offset within a page is the same as in the file.
     bytes: Range<usize>,
     sums: Vec<PageSum>,
-    /// What is to be stored of it.
+    /// The runs of pages to store.
     good: Vec<Run>,
 }
 
-/// Neighbouring pages.
+/// Adjacent pages.
 #[derive(Clone, Default)]
 struct Run {
     /// Their bytes in the part.
     bytes: Range<usize>,
-    /// Their places in its sums.
+    /// Their indices in the sums.
     pages: Range<usize>,
 }
 
-/// What the checksums that came with a write's pages have shown.
+/// The result of comparing the pages of a write with their checksums.
 pub struct Judged {
-    /// Pages whose checksum does not match: where each begins, and how long it is in bytes; no more than `bad_max`.
+    /// The position and length in bytes of each page whose checksum does not match; at most `bad_max` pages.
     pub bad: Vec<(u64, usize)>,
-    /// How many can be told.
+    /// How many bad pages can be reported.
     pub bad_max: usize,
-    /// How many there are.
+    /// The number of bad pages.
     pub bad_count: usize,
 }
 
 impl Judged {
-    /// Nothing is known yet.
+    /// Nothing is judged yet.
     #[must_use]
     pub fn new(bad_max: usize) -> Self {
         Self { bad: Vec::new(), bad_max, bad_count: 0 }
     }
 
-    /// There are more bad pages than can be told.
+    /// Whether there are more bad pages than can be reported.
     #[must_use]
     pub fn too_many(&self) -> bool {
         self.bad_count > self.bad_max
@@ -58,37 +58,37 @@ impl Judged {
 }
 
 impl Part {
-    /// All of it is to be stored. `sums`: of each page of it.
+    /// Data of which all pages will be stored. `sums` has one entry for each page.
     pub fn new(file: &Arc<OpenFile>, offset: u64, buffer: Buffer, bytes: Range<usize>, sums: Vec<PageSum>) -> Self {
         let good = vec![Run { bytes: 0..bytes.len(), pages: 0..sums.len() }];
         Self { file: Arc::clone(file), offset, buffer, bytes, sums, good }
     }
 
-    /// Bytes.
+    /// The length, in bytes.
     #[must_use]
-    #[allow(clippy::len_without_is_empty)] // none is made without bytes
+    #[allow(clippy::len_without_is_empty)] // no part is empty
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// How many of them are moved in turns.
+    /// How many of the bytes need a transfer slot.
     pub fn in_turns(&self) -> usize {
         self.file.in_turns(self.bytes.len())
     }
 
-    /// What it was received into.
+    /// The buffer of this part.
     pub fn into_buffer(self) -> Buffer {
         self.buffer
     }
 
-    /// Leaves out the pages whose sums are not what the client `claimed`: they are counted in `judged`, and missing in the file
-    /// until they come again.
+    /// Leaves out the pages whose sums differ from those that the client `claimed`. They are counted in `judged`, and
+    /// count as missing from the file until the client sends them again.
     ///
     /// # Errors
-    /// The handle may not write any more; nothing was judged.
+    /// The handle may no longer write. Nothing was judged.
     pub fn judge(&mut self, claimed: &[[u8; 4]], judged: &mut Judged) -> Result<(), Error> {
         let access = write_access(&self.file)?;
-        // A handle that was fenced changes nothing, not even what is missing.
+        // A fenced handle changes nothing, not even the missing ranges.
         let _hold = access.hold()?;
         let mut good = Vec::new();
         let mut run = Run::default();
@@ -116,10 +116,10 @@ impl Part {
         Ok(())
     }
 
-    /// Stores it.
+    /// Stores the data.
     ///
     /// # Errors
-    /// Why not; what is not stored is missing in the file until it comes again.
+    /// The write failed. The data that is not stored counts as missing from the file until the client sends it again.
     pub fn store(&self) -> Result<(), Error> {
         let access = write_access(&self.file)?;
         let data = &self.buffer[self.bytes.clone()];
@@ -134,7 +134,7 @@ impl Part {
         result
     }
 
-    /// It is not to be stored, for a part before it was refused.
+    /// Refuses the data, because an earlier part of the request was refused.
     pub fn refuse(&self, why: &Error) {
         if let Ok(access) = write_access(&self.file) {
             access.refused(self.offset, self.bytes.len() as u64, why);
@@ -142,21 +142,21 @@ impl Part {
     }
 }
 
-/// How far into its page a byte of a file lies.
+/// The offset of a byte within its page.
 pub fn lead_of(offset: u64) -> usize {
     usize::try_from(offset % PAGE_SIZE as u64).unwrap_or(0)
 }
 
-/// The pages in `data`, of which the first begins `lead` bytes into its own.
+/// Splits `data` into pages. The first one begins `lead` bytes into its page.
 pub fn pages_in(data: &[u8], lead: usize) -> impl Iterator<Item = &[u8]> {
     let (first, rest) = data.split_at(data.len().min((PAGE_SIZE - lead) % PAGE_SIZE));
     std::iter::once(first).filter(|first| !first.is_empty()).chain(rest.chunks(PAGE_SIZE))
 }
 
-/// The handle's part in a writer.
+/// The write access of an open file.
 ///
 /// # Errors
-/// It is open for reading only.
+/// The file is open for reading only.
 pub(crate) fn write_access(file: &OpenFile) -> Result<&WriteAccess, Error> {
     match &file.access {
         Access::Write(access) => Ok(access),
@@ -164,10 +164,10 @@ pub(crate) fn write_access(file: &OpenFile) -> Result<&WriteAccess, Error> {
     }
 }
 
-/// Writes `data` at `offset`; `sums`: of each page of it, if they are known.
+/// Writes `data` at `offset`. `sums` has the sum of each page, if they are known.
 ///
 /// # Errors
-/// Why not; it is missing in the file until it comes again.
+/// The write failed. The data counts as missing from the file until the client sends it again.
 pub(crate) fn store_bytes(
     access: &WriteAccess,
     offset: u64,
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_cut_as_they_lie_in_the_file() {
+    fn data_is_split_at_the_page_boundaries_of_the_file() {
         let data = vec![0; 2 * PAGE_SIZE + 5];
         let lens = |data, lead| pages_in(data, lead).map(<[u8]>::len).collect::<Vec<_>>();
         assert_eq!(lens(&data[..], 0), [PAGE_SIZE, PAGE_SIZE, 5]);

@@ -1,4 +1,4 @@
-//! Reading an open file: verified bytes into the caller's buffer.
+//! Reads from an open file, of verified data, into the caller's buffer.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::making::MakingError;
 use crate::open_file::{Access, OpenFile, SUM_LEN, with_sums};
 
 impl OpenFile {
-    /// How long the file is, in bytes, for who has opened it so.
+    /// The length in bytes, as seen through this handle.
     #[must_use]
     pub fn len(&self) -> u64 {
         match &self.access {
@@ -19,22 +19,22 @@ impl OpenFile {
         }
     }
 
-    /// Whether it has no bytes.
+    /// Whether the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many of the `len` bytes at `offset` there are.
+    /// How many of the `len` bytes at `offset` exist.
     #[must_use]
     pub fn bounded(&self, offset: u64, len: u32) -> usize {
         within(self.len(), offset, len)
     }
 
-    /// Reads what there is at `offset`, up to the length of `into`; says how many bytes that are.
+    /// Reads from `offset` into `into`. Returns the number of bytes, which is lower at the end of the file.
     ///
     /// # Errors
-    /// Nothing of `into` counts.
+    /// The read failed. The contents of `into` are invalid.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
         match &self.access {
             Access::Read(shown) => shown.read(offset, into),
@@ -43,11 +43,11 @@ impl OpenFile {
         .map_err(|error| self.not_read(&error))
     }
 
-    /// Reads as [`OpenFile::read`] does, each page with its CRC32C (big-endian, 4 bytes) before it; says how many bytes of data that are. `into` has
-    /// room for [`framed_len`] bytes.
+    /// Reads like [`OpenFile::read`], with the CRC32C of each page (big-endian, 4 bytes) before it. Returns the
+    /// number of data bytes. `into` must have room for [`framed_len`] bytes.
     ///
     /// # Errors
-    /// Nothing of `into` counts.
+    /// The read failed. The contents of `into` are invalid.
     pub fn read_pages(&self, offset: u64, len: usize, into: &mut [u8]) -> Result<usize, Error> {
         if len == 0 {
             return Ok(0);
@@ -69,21 +69,21 @@ impl OpenFile {
     }
 }
 
-/// A file of which many ranges are read.
+/// A file from which many ranges are read.
 pub struct Vectored {
     file: Arc<OpenFile>,
-    /// As it was when the first of its ranges was read.
+    /// The file as it was at the first read.
     at_rest: Option<AtRest>,
 }
 
 impl Vectored {
-    /// Bytes that [`Vectored::read`] may write to behind those that it was asked for.
+    /// How many bytes behind the requested ones [`Vectored::read`] may overwrite.
     pub const MARGIN: usize = AtRest::MARGIN;
 
-    /// Of `file`.
+    /// Prepares `file` for reading.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn new(file: Arc<OpenFile>) -> Result<Self, Error> {
         let at_rest = match &file.access {
             Access::Read(shown) => shown.at_rest().map_err(|error| file.not_read(&error))?,
@@ -92,13 +92,13 @@ impl Vectored {
         Ok(Self { file, at_rest })
     }
 
-    /// The file.
+    /// The open file.
     #[must_use]
     pub fn file(&self) -> &OpenFile {
         &self.file
     }
 
-    /// How many of the `len` bytes at `offset` there are.
+    /// How many of the `len` bytes at `offset` exist.
     #[must_use]
     pub fn bounded(&self, offset: u64, len: u32) -> usize {
         match &self.at_rest {
@@ -107,10 +107,10 @@ impl Vectored {
         }
     }
 
-    /// Reads `len` bytes to the beginning of `room`, which has [`Vectored::MARGIN`] bytes more.
+    /// Reads `len` bytes to the beginning of `room`, which must have [`Vectored::MARGIN`] bytes more.
     ///
     /// # Errors
-    /// Nothing of `room` counts.
+    /// The read failed. The contents of `room` are invalid.
     pub fn read(&self, offset: u64, len: usize, room: &mut [u8]) -> Result<usize, Error> {
         if let (Some(at_rest), Access::Read(shown)) = (&self.at_rest, &self.file.access) {
             let read = at_rest.read(offset, len, room).map_err(MakingError::from);
@@ -126,7 +126,7 @@ fn within(end: u64, offset: u64, len: u32) -> usize {
     usize::try_from(end.saturating_sub(offset).min(u64::from(len))).unwrap_or(0)
 }
 
-/// Bytes of `len` bytes of data at `offset` with the checksums of their pages.
+/// The length of `len` bytes of data at `offset` together with the checksums of their pages.
 #[must_use]
 pub fn framed_len(offset: u64, len: usize) -> usize {
     let lead = usize::try_from(offset % PAGE_SIZE as u64).unwrap_or(0);

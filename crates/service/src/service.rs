@@ -29,56 +29,58 @@ use crate::transfers::Transfers;
 use crate::workers::Workers;
 use crate::writer_memory::WriterMemory;
 
-/// What a node is for, with what it stands on.
+/// The role of a node, with the parts below it.
 #[derive(Clone)]
 pub enum Role {
-    /// Everything: the names and one store.
+    /// A single node: it has the namespace and one store.
     Alone {
-        /// The names.
+        /// The namespace.
         namespace: Arc<Namespace>,
-        /// The bytes.
+        /// The store.
         store: Arc<Store>,
     },
-    /// The manager of a cluster: it has the names, and sends clients to where the bytes are.
+    /// The manager of a cluster: it has the namespace, and redirects clients to disk servers.
     Manager(Arc<Manager>),
-    /// A disk server of a cluster: it has stores. Whoever asks for names is sent to the manager.
+    /// A disk server of a cluster: it has stores, and redirects requests about names to the manager.
     Disk(Arc<DiskServer>),
 }
 
 /// Why a service did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A thread could not be had.
+    /// A thread could not be started.
     #[error("cannot start: {0}")]
     Thread(#[from] std::io::Error),
-    /// The writers of the last run could not be read.
+    /// The open writes of the last run could not be read.
     #[error("cannot read the open writes of the last run: {0}")]
     Writers(#[from] NsError),
 }
 
-/// What front ends ask. Each part has its own state and its own lock, and knows only the parts that it was made with.
+/// The entry point for front ends. Each part has its own state and its own lock, and knows only the parts that it was
+/// created with.
 pub struct Service {
     pub(crate) settings: Arc<Settings>,
     pub(crate) role: Role,
     pub(crate) names: Names,
     pub(crate) stores: Stores,
     pub(crate) sessions: Arc<Sessions>,
-    /// Open files, by who has them.
+    /// Open files, counted per client machine.
     pub(crate) handle_shares: Arc<Shares>,
     pub(crate) writes: Arc<OpenWrites>,
     pub(crate) writer_memory: Arc<WriterMemory>,
     pub(crate) endings: Arc<Endings>,
     pub(crate) workers: Arc<Workers>,
-    /// For storing what a connection has received while it receives more.
+    /// Threads that store received data while its connection receives more.
     pub(crate) storers: Arc<Workers>,
     pub(crate) transfers: Arc<Transfers>,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) checksums: Checksums,
-    /// Third-party copies: who may come for what, and what is being fetched.
+    /// Third-party copies, as their source and as their target.
     pub(crate) third_party: Arc<ThirdParty>,
     pub(crate) striped_opens: StripedOpens,
     pub(crate) counters: Arc<Counters>,
-    /// Lines about the node's own troubles: what clients send must not crowd them out.
+    /// Limits log lines about the node's own errors. Clients have a separate limit, so that they cannot crowd these
+    /// out.
     pub(crate) alarms: Arc<Complaints>,
     pub(crate) started: Timestamp,
     stopping: Arc<AtomicBool>,
@@ -86,10 +88,10 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts it. The writers of the last run get a full grace period from now on.
+    /// Starts the service. The writers of the last run get a full grace period from now on.
     ///
     /// # Errors
-    /// A thread could not be had, or the writers of the last run could not be read.
+    /// A thread cannot be started, or the open writes of the last run cannot be read.
     pub fn start(config: Config, role: Role) -> Result<Arc<Self>, StartError> {
         let limits = config.limits.clone();
         let settings = Arc::new(Settings::new(config));
@@ -139,20 +141,20 @@ impl Service {
         Ok(service)
     }
 
-    /// What this node is for.
+    /// The role of this node.
     #[must_use]
     pub fn role(&self) -> &Role {
         &self.role
     }
 
-    /// What it was told at the start.
+    /// The configuration at the start.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.settings.config
     }
 
-    /// Takes over what can be while it runs: the bounds of open files, writers' memory and transfers for what is asked for from
-    /// now on, the grace period for writers that go from now on.
+    /// Applies the settings that can change at run time. The limits of open files, writers' memory and transfers
+    /// apply to later requests. The grace period applies to writers that disconnect later.
     pub fn adjust(&self, limits: &Limits, times: Times) {
         self.handle_shares.set_most(limits.handles_max);
         self.writer_memory.set_most(limits.writers_memory_max);
@@ -161,63 +163,63 @@ impl Service {
         self.settings.set_times(times);
     }
 
-    /// Where the slots for moving data are had.
+    /// The transfer slots.
     #[must_use]
     pub fn transfers(&self) -> &Transfers {
         &self.transfers
     }
 
-    /// Where buffers for moving data are had.
+    /// The transfer buffers.
     #[must_use]
     pub fn buffers(&self) -> &Arc<Buffers> {
         &self.buffers
     }
 
-    /// Where bytes are counted.
+    /// The counters of transferred bytes.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Lines about the node's own troubles.
+    /// Limits log lines about the node's own errors.
     #[must_use]
     pub fn alarms(&self) -> &Complaints {
         &self.alarms
     }
 
-    /// When it was started.
+    /// The time of the start.
     #[must_use]
     pub fn started(&self) -> Timestamp {
         self.started
     }
 
-    /// Whether it is to stop.
+    /// Whether the service is stopping.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// From here on nothing long is begun. To be called before the front ends stop.
+    /// Begins the stop: from now on the service starts no long work. Call it before the front ends stop.
     pub fn begin_stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.third_party.pulls.stop();
     }
 
-    /// Ends it: open writers are synced and wait for the next start; says how many there are. All front ends must have stopped. No thread that uses
-    /// the namespace or the store is left.
+    /// Stops the service, after all front ends have stopped. Open writes are synced and wait for the next start.
+    /// Returns their number. Afterwards no thread uses the namespace or the store.
     pub fn stop(&self) -> usize {
         let broken = self.broken().is_some();
         self.begin_stop();
         self.checksums.stop();
         self.keeper.stop();
-        // A worker may wait for a store elsewhere, whose answer does not come any more.
+        // A worker may wait for another store's answer, which no longer comes.
         if let Role::Disk(disk) = &self.role {
             disk.set_summer(None);
             disk.let_go();
         }
         self.workers.stop();
         self.storers.stop();
-        // What a thread had under way when it died is under way for ever: nobody may wait for that.
+        // A thread that has died never finishes its work, so do not wait for that.
         for store in self.stores.all().iter().filter(|_| !broken) {
             if let Err(error) = store.tick() {
                 tracing::error!(%error, "the last sync failed");
@@ -226,7 +228,7 @@ impl Service {
         self.writes.lock().len()
     }
 
-    /// The thread that has died, if one has: the node does only half of its work since, and has to be stopped.
+    /// The name of a thread that has died. The node then does only part of its work and must be stopped.
     #[must_use]
     pub fn broken(&self) -> Option<&'static str> {
         let threads = [

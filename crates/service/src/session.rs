@@ -1,4 +1,4 @@
-//! One client's session: on whose behalf it acts, and its open files.
+//! A client's session: its caller and its open files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,25 +16,26 @@ use crate::shares::network;
 use crate::transfers::{Sharer, UserKey};
 use crate::writers::Owner;
 
-/// A process, as it describes itself. Its number alone does not do: containers have the same ones.
+/// A client process, as it describes itself. The process number alone is ambiguous: containers use the same ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Process {
-    /// Its number on its machine.
+    /// The process number on its machine.
     pub pid: u32,
-    /// The name of its machine.
+    /// The name of the machine.
     pub host: Vec<u8>,
-    /// What program it is.
+    /// The name of the program.
     pub program: Vec<u8>,
 }
 
-/// A session. Front ends with connections have one for each client that has logged in; a front end without them may use one for a single request.
+/// A session. A front end with connections has one for each client that has logged in. A front end without
+/// connections may use one for a single request.
 pub struct Session {
-    /// Unique for as long as the service runs.
+    /// Unique while the service runs.
     number: u64,
     caller: Mutex<Arc<Caller>>,
-    /// Of which process it says it is, if it says so.
+    /// The client process, if the client has described it.
     process: Mutex<Option<Process>>,
-    /// Its open files.
+    /// The open files of this session.
     pub(crate) handles: Handles,
 }
 
@@ -43,7 +44,7 @@ impl Session {
         Arc::new(Self { number, caller: Mutex::new(Arc::new(caller)), process: Mutex::new(None), handles })
     }
 
-    /// Unique for as long as the service runs.
+    /// The number of the session, unique while the service runs.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
@@ -53,30 +54,30 @@ impl Session {
         Owner(self.number)
     }
 
-    /// On whose behalf it acts.
+    /// The caller on whose behalf the session acts.
     #[must_use]
     pub fn caller(&self) -> Arc<Caller> {
         Arc::clone(&self.caller.lock())
     }
 
-    /// Whether it has a file open.
+    /// Whether the session has an open file.
     #[must_use]
     pub fn has_open_files(&self) -> bool {
         !self.handles.is_empty()
     }
 
-    /// From now on it acts on behalf of `caller`. What it has open stays as it is.
+    /// Sets the caller for later requests. Files that are already open are not affected.
     pub fn set_caller(&self, caller: Caller) {
         *self.caller.lock() = Arc::new(caller);
     }
 
-    /// Of which process it says it is.
+    /// Sets the client process, as the client describes it.
     pub fn set_process(&self, process: Option<Process>) {
         *self.process.lock() = process;
     }
 
-    /// Whether `other` is of the same process, as far as both have said: a client may have several sessions, under several names
-    /// (xrootdfs has).
+    /// Whether both sessions belong to the same process, as far as both clients have described it. A client such as
+    /// xrootdfs may have several sessions under several names.
     pub(crate) fn is_of_process_of(&self, other: &Session) -> bool {
         let mine = self.process.lock().clone();
         let (caller, others) = (self.caller(), other.caller());
@@ -88,7 +89,7 @@ impl Session {
 }
 
 impl Sharer for Session {
-    /// Its principal, what it calls itself, and its machine.
+    /// The principal, the client's user name and the client's machine.
     fn key(&self) -> UserKey {
         let caller = self.caller();
         (caller.principal, caller.client.user.clone(), network(caller.peer.ip()))
@@ -96,7 +97,7 @@ impl Sharer for Session {
 }
 
 impl Service {
-    /// A session that acts on behalf of `caller`.
+    /// Creates a session that acts on behalf of `caller`.
     #[must_use]
     pub fn session(&self, caller: Caller) -> Arc<Session> {
         let handles = Handles::new(
@@ -107,26 +108,26 @@ impl Service {
         Session::new(self.sessions.next_number(), caller, handles)
     }
 
-    /// The session counts from now on, until it is ended: its client has logged in.
+    /// Registers the session of a client that has logged in, until [`Service::end_session`].
     pub fn enrol(&self, session: &Arc<Session>) {
         self.sessions.add(session);
     }
 
-    /// Ends the session: no file can be opened in it any more.
+    /// Ends the session: it can open no more files.
     pub fn end_session(&self, session: &Session) {
         session.handles.end();
         self.let_go(session);
         self.sessions.remove(session.number);
     }
 
-    /// Readers close, writers are detached and wait for their client to come back.
+    /// Closes all files that are open for reading. Detaches the writers, which then wait for their client to return.
     pub fn let_go(&self, session: &Session) {
         let now = Instant::now();
         for file in session.handles.drain() {
             file.stop_copying();
             if let Access::Write(write) = &file.access {
                 write.abandon_checkpoint();
-                // Whoever takes the file up meanwhile may need the writers.
+                // A client that takes the file over in the meantime may need the lock on the writers.
                 if write.lease.waits_for_its_client() {
                     self.writes.lock().detach(file.object, write.key, false, now);
                 } else {
@@ -139,7 +140,7 @@ impl Service {
     /// The open file behind `handle`.
     ///
     /// # Errors
-    /// It is none of this session's.
+    /// The session has no such handle.
     pub fn file(&self, session: &Session, handle: Handle) -> Result<Arc<OpenFile>, Error> {
         let file = session.handles.get(handle);
         if file.is_none() && self.settings.has(Planted::TrustHandles) {

@@ -1,4 +1,4 @@
-//! The sessions that are known to the service.
+//! The registered sessions of the service.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl Sessions {
         Self { known: Mutex::default(), next: AtomicU64::new(1) }
     }
 
-    /// A number that no session of this run of the service has had.
+    /// A number that no other session of this run has had.
     pub(crate) fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -36,12 +36,12 @@ impl Sessions {
         self.known.lock().get(&number).cloned()
     }
 
-    /// How many there are.
+    /// The number of sessions.
     pub(crate) fn len(&self) -> usize {
         self.known.lock().len()
     }
 
-    /// All of them.
+    /// All registered sessions.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         self.known.lock().values().cloned().collect()
     }

@@ -1,14 +1,14 @@
-//! What the service was told, with the times that hold now.
+//! The configuration of the service, with the times as they are now.
 
 use parking_lot::RwLock;
 
 use crate::config::{Config, Planted, Times};
 
-/// Shared by all parts.
+/// Settings that all parts share.
 pub(crate) struct Settings {
-    /// As it was at the start.
+    /// The configuration at the start.
     pub(crate) config: Config,
-    /// Those of `config` at first.
+    /// Initially those of `config`.
     times: RwLock<Times>,
 }
 
@@ -17,7 +17,7 @@ impl Settings {
         Self { times: RwLock::new(config.times), config }
     }
 
-    /// The times that hold now.
+    /// The current times.
     pub(crate) fn times(&self) -> Times {
         *self.times.read()
     }

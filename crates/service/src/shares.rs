@@ -1,12 +1,12 @@
-//! Who has how much of something that there is a limited number of: nobody may take more than half of what the others
-//! have left, so that one client machine cannot shut the door for everybody.
+//! Shares of a limited resource. A client machine gets at most half of what the others leave, so that one machine
+//! cannot lock out the rest.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
-/// Counts by the address of the client's machine; of an IPv6 address, its network (/64) counts.
+/// Counts by the address of the client's machine. For IPv6, the network (/64) counts as one machine.
 pub struct Shares {
     state: Mutex<State>,
 }
@@ -19,22 +19,22 @@ struct State {
 }
 
 impl Shares {
-    /// Of `most`.
+    /// A resource of `most` units.
     pub fn new(most: usize) -> Self {
         Self { state: Mutex::new(State { most, ..State::default() }) }
     }
 
-    /// From now on there are `most`. What is taken beyond that stays taken until it is given back.
+    /// Sets the total to `most`. Units in use beyond it stay in use until they are returned.
     pub fn set_most(&self, most: usize) {
         self.state.lock().most = most;
     }
 
-    /// Takes one for `peer`, if there is one for it. Somebody who has none gets the last one.
+    /// Takes one unit for `peer`, if its share allows it. A machine that has none may take the last one.
     pub fn take(&self, peer: IpAddr) -> bool {
         self.take_some(peer, 1)
     }
 
-    /// The same for `n` at once.
+    /// The same as [`Shares::take`], for `n` units at once.
     pub fn take_some(&self, peer: IpAddr, n: usize) -> bool {
         let mut state = self.state.lock();
         let free = state.most.saturating_sub(state.taken);
@@ -47,35 +47,35 @@ impl Shares {
         true
     }
 
-    /// Takes `n` for `peer`, whether there are so many or not: it has them already.
+    /// Takes `n` units for `peer` even beyond the total, because it already uses them.
     pub fn take_regardless(&self, peer: IpAddr, n: usize) {
         let mut state = self.state.lock();
         state.taken += n;
         *state.by_peer.entry(network(peer)).or_default() += n;
     }
 
-    /// How many are taken.
+    /// Units in use.
     pub fn taken(&self) -> usize {
         self.state.lock().taken
     }
 
-    /// How many there are.
+    /// The total.
     pub fn most(&self) -> usize {
         self.state.lock().most
     }
 
-    /// Whether nobody gets one.
+    /// Whether all units are in use.
     pub fn all_taken(&self) -> bool {
         let state = self.state.lock();
         state.taken >= state.most
     }
 
-    /// Gives one back.
+    /// Returns one unit.
     pub fn give_back(&self, peer: IpAddr) {
         self.give_some_back(peer, 1);
     }
 
-    /// Gives `n` back.
+    /// Returns `n` units.
     pub fn give_some_back(&self, peer: IpAddr, n: usize) {
         let mut state = self.state.lock();
         state.taken = state.taken.saturating_sub(n);
@@ -88,7 +88,7 @@ impl Shares {
     }
 }
 
-/// What counts as one machine.
+/// The address that stands for a whole client machine.
 pub fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(ip) => IpAddr::V4(ip),

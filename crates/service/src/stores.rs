@@ -10,19 +10,19 @@ use types::ReplicaId;
 use crate::error::Error;
 use crate::service::Role;
 
-/// Where bytes are, as far as this node has them.
+/// The stores of this node, and their free space.
 #[derive(Clone)]
 pub(crate) struct Stores {
     all: Arc<[Arc<Store>]>,
-    /// The one store of a node that has the names, too.
+    /// The store of a single node.
     alone: Option<Arc<Store>>,
-    /// Whom to ask for the space of the cluster.
+    /// On a manager: knows the space of the cluster.
     manager: Option<Arc<Manager>>,
     floor_reached: Arc<AtomicBool>,
 }
 
 impl Stores {
-    /// Those of a node that is for `role`.
+    /// The stores of a node with this role.
     pub(crate) fn of(role: &Role) -> Self {
         let (all, alone, manager) = match role {
             Role::Alone { store, .. } => (vec![Arc::clone(store)], Some(Arc::clone(store)), None),
@@ -32,17 +32,17 @@ impl Stores {
         Self { all: all.into(), alone, manager, floor_reached: Arc::default() }
     }
 
-    /// All of them.
+    /// All stores of this node.
     pub(crate) fn all(&self) -> &[Arc<Store>] {
         &self.all
     }
 
-    /// The store that has `replica`, where it is asked for by the namespace of the same node.
+    /// The store that has `replica`, on a node that also has the namespace.
     pub(crate) fn of_replica(&self, replica: ReplicaId) -> Result<&Arc<Store>, StoreError> {
         self.alone.as_ref().ok_or(StoreError::NotFound { replica })
     }
 
-    /// How much of `replica` a power failure cannot undo; of a whole one, all of it.
+    /// The length of `replica` that survives a power failure. A complete replica survives whole.
     pub(crate) fn durable_len(&self, replica: ReplicaId) -> Result<Option<u64>, StoreError> {
         let status = self.of_replica(replica)?.status(replica)?;
         Ok(status.map(|status| match status.state {
@@ -51,7 +51,7 @@ impl Stores {
         }))
     }
 
-    /// Sizes of the file systems of all stores, on a manager of those of the cluster.
+    /// The total space of all stores; on a manager, that of the cluster.
     pub(crate) fn space(&self) -> Result<Space, StoreError> {
         if let Some(manager) = &self.manager {
             return Ok(manager.space());
@@ -67,12 +67,12 @@ impl Stores {
         Ok(all)
     }
 
-    /// The same, for an answer.
+    /// The same as [`Stores::space`], with an error for the caller. `doing` says what the space was needed for.
     pub(crate) fn space_for(&self, doing: &dyn std::fmt::Display) -> Result<Space, Error> {
         self.space().map_err(|error| Error::of_store(doing, &error))
     }
 
-    /// Whether they take no new data at the moment, as far as is known.
+    /// Whether the stores take no new data, as of the keeper's last look.
     pub(crate) fn floor_reached(&self) -> bool {
         self.floor_reached.load(Ordering::Relaxed)
     }

@@ -1,5 +1,6 @@
-//! Striped files of a cluster, for clients that know nothing of them: this disk server puts them together. It reads and writes the units, one of
-//! which it may have itself, as a client of their servers; what does that is handed in ([`Striper`]).
+//! Striped files of a cluster, for clients that do not know about striping. This disk server assembles them: it
+//! accesses the stripe units as a client of their servers, one of which may be itself. The caller supplies the
+//! implementation ([`Striper`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,21 +10,21 @@ use types::{ErrorCode, NsPath, Timestamp};
 
 /// Opens striped files.
 pub trait Striper: Send + Sync {
-    /// Opens one, which may take a while.
+    /// Opens a striped file. This may take a while.
     ///
     /// # Errors
-    /// What went wrong, for the client.
+    /// The open failed; the error is for the client.
     fn open(&self, open: &StripedOpen) -> Result<Arc<dyn StripedFile>, StripedError>;
 }
 
-/// Which file, and what for.
+/// A striped file to open.
 #[derive(Clone, Debug)]
 pub struct StripedOpen {
-    /// Where the manager is: host and port.
+    /// Host and port of the manager.
     pub manager: (String, u16),
-    /// Its name.
+    /// The name of the file.
     pub path: NsPath,
-    /// What the manager said of it.
+    /// What the manager permits.
     pub grant: StripedGrant,
     /// The length that the client has announced.
     pub expected_len: Option<u64>,
@@ -31,61 +32,61 @@ pub struct StripedOpen {
 
 /// An open striped file. Its methods wait for other servers, or for this one.
 pub trait StripedFile: Send + Sync {
-    /// How long it is, as far as is known here.
+    /// The length, as far as this server knows it.
     fn len(&self) -> u64;
-    /// Whether that is nothing.
+    /// Whether the length is 0.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Reads; fewer bytes than there is room for only at its end.
+    /// Reads into `into`. It returns fewer bytes only at the end of the file.
     ///
     /// # Errors
-    /// What went wrong, for the client.
+    /// The read failed; the error is for the client.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<usize, StripedError>;
-    /// Writes.
+    /// Writes `data` at `offset`.
     ///
     /// # Errors
-    /// After one nobody knows what is written.
+    /// The write failed. An unknown part of the data may be written.
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), StripedError>;
-    /// Cuts or extends.
+    /// Truncates or extends the file.
     ///
     /// # Errors
-    /// After one nobody knows whether it is done.
+    /// The operation failed. It may have been done in part.
     fn truncate(&self, len: u64) -> Result<(), StripedError>;
-    /// What was acknowledged is durable when this returns.
+    /// Makes all acknowledged data durable.
     ///
     /// # Errors
-    /// It may be lost.
+    /// Acknowledged data may be lost.
     fn sync(&self) -> Result<(), StripedError>;
-    /// The client has written all: it is the file when this returns.
+    /// Completes the file after the client has written everything.
     ///
     /// # Errors
-    /// It is not, or nobody knows.
+    /// The file is not complete, or its state is unknown.
     fn complete(&self, mtime: Option<Timestamp>) -> Result<(), StripedError>;
 }
 
-/// Why something was not done with a striped file.
+/// Why an operation on a striped file failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct StripedError {
-    /// For programs.
+    /// The code, for programs.
     pub code: ErrorCode,
-    /// The same in words.
+    /// The text, for users.
     pub text: String,
 }
 
-/// Opens of striped files that may be under way at a time: each has a thread.
+/// Maximum number of striped files being opened at a time. Each open has a thread.
 const OPENS_MAX: usize = 256;
 
-/// How many are.
+/// Counts the striped files that are being opened.
 #[derive(Default)]
 pub(crate) struct StripedOpens(Arc<AtomicUsize>);
 
-/// One of them, as long as it lives.
+/// One open of a striped file, until it is dropped.
 pub(crate) struct UnderWay(Arc<AtomicUsize>);
 
 impl StripedOpens {
-    /// One more; `None`: there are as many as may be.
+    /// Begins an open. `None`: the maximum is reached.
     pub(crate) fn take(&self) -> Option<UnderWay> {
         let more = |count: usize| (count < OPENS_MAX).then_some(count + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_are_opened_at_a_time_and_no_more() {
+    fn opens_are_limited_and_a_finished_open_makes_room() {
         let opens = StripedOpens::default();
         let mut under_way: Vec<_> = (0..OPENS_MAX).filter_map(|_| opens.take()).collect();
         assert!(under_way.len() == OPENS_MAX && opens.take().is_none());

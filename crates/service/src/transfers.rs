@@ -1,8 +1,9 @@
-//! Turns for moving data: so many pieces (of up to a few MiB) are moved between clients and the disk at a time, and who is next is
-//! decided fairly when more want to ([`crate::fair`]).
+//! Transfer slots: a limited number of blocks (up to a few MiB each) move between clients and the disk at a time.
+//! When more want to move, [`crate::fair`] decides who is next.
 //!
-//! A turn is held while the server works (disk, checksums, copies to and from sockets that are ready), never while it waits for a
-//! client: who is slow keeps nobody else from moving. While nobody has to wait a turn costs two atomic operations.
+//! A transfer holds a slot while the server works: on disk access, checksums, and copies to and from ready sockets.
+//! It never holds one while it waits for a client, so a slow client blocks nobody. As long as nobody waits, a slot
+//! costs two atomic operations.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,27 +17,27 @@ use types::PrincipalId;
 use crate::config::SMALL_TRANSFER_BYTES;
 use crate::fair::{Class, Fair, Piece};
 
-/// Whose data it is: the principal, the name that the client goes by, and its machine.
+/// The user of a transfer: the principal, the client's user name, and its machine.
 pub type UserKey = (PrincipalId, String, IpAddr);
 
-/// Who shares transfer slots with others.
+/// A user of transfer slots.
 pub trait Sharer {
-    /// Who it is, as far as sharing goes. Asked only if others are in the way.
+    /// The user with whom slots are shared. Called only if others compete for the slots.
     fn key(&self) -> UserKey;
 }
 
-/// The place of the waiting in [`Transfers::state`]; the running are below.
+/// One waiting transfer in [`Transfers::state`]. The running ones are in the bits below.
 const ONE_WAITS: u64 = 1 << 32;
 
-/// The turns of a node.
+/// The transfer slots of a node.
 pub struct Transfers {
-    /// How many are running (the low half) and waiting (the high half). The waiting change under the lock only.
+    /// The number of running (low half) and waiting (high half) transfers. The high half changes only under the lock.
     state: AtomicU64,
     most: AtomicUsize,
     line: Mutex<Fair<UserKey, u64, Arc<Ticket>>>,
 }
 
-/// Somebody who waits.
+/// A waiting transfer.
 struct Ticket {
     thread: Thread,
     verified: AtomicBool,
@@ -51,31 +52,32 @@ fn waiting(state: u64) -> usize {
 }
 
 impl Transfers {
-    /// `most` at a time, at least one.
+    /// `most` slots, at least one.
     pub fn new(most: usize) -> Self {
         Self { state: AtomicU64::new(0), most: AtomicUsize::new(most.max(1)), line: Mutex::new(Fair::new()) }
     }
 
-    /// How many are running and waiting now, and how many may run.
+    /// The number of running transfers, of waiting transfers, and of slots.
     pub fn counts(&self) -> (usize, usize, usize) {
         let state = self.state.load(Ordering::Relaxed);
         (running(state), waiting(state), self.most.load(Ordering::Relaxed))
     }
 
-    /// From now on `most` at a time.
+    /// Sets the number of slots.
     pub fn set_most(&self, most: usize) {
         let mut line = self.line.lock();
         self.most.store(most.max(1), Ordering::Relaxed);
         self.grant(&mut line);
     }
 
-    /// Turns of `session` for the connection number `connection`, to move `total` bytes; none is taken yet. Who moves little goes
-    /// at once: turns would cost it more than they are worth, and the disk does best with many small reads at a time.
+    /// The slot of `session` for the connection number `connection`, to move `total` bytes. The slot is not yet
+    /// taken. Small transfers need no slot: it would cost them more than it is worth, and the disk is fastest with
+    /// many small reads at a time.
     pub fn of<'a>(&'a self, session: &'a dyn Sharer, connection: u64, class: Class, total: usize) -> TransferSlot<'a> {
         self.turns(SlotOwner::Session(session), connection, class, total)
     }
 
-    /// The same for what is done for `user` without a connection of its own; `number` tells it from others.
+    /// The same for work for `user` that has no connection; `number` distinguishes it from others.
     pub(crate) fn of_user(&self, user: UserKey, number: u64, class: Class, total: usize) -> TransferSlot<'_> {
         self.turns(SlotOwner::User(user), number, class, total)
     }
@@ -85,7 +87,7 @@ impl Transfers {
         TransferSlot { transfers: self, whose, connection, class, exempt, held: false, moved: 0, from_line: None }
     }
 
-    /// Takes one if nobody waits and there is one.
+    /// Takes a slot if one is free and nobody waits.
     fn try_take(&self) -> bool {
         let most = self.most.load(Ordering::Relaxed);
         self.state
@@ -95,7 +97,7 @@ impl Transfers {
             .is_ok()
     }
 
-    /// Waits for one in the line.
+    /// Waits in the queue for a slot.
     fn take(&self, user: &UserKey, piece: Piece<u64>) {
         let ticket = Arc::new(Ticket { thread: std::thread::current(), verified: AtomicBool::new(false) });
         let mut line = self.line.lock();
@@ -108,7 +110,7 @@ impl Transfers {
         }
     }
 
-    /// Gives one back that was taken by [`Transfers::try_take`], or by a user in the line (then as [`Fair::end`] wants it).
+    /// Returns a slot. `from_line` is set if it was granted from the queue; it is then passed to [`Fair::end`].
     fn give_back(&self, from_line: Option<(&UserKey, Piece<u64>)>) {
         let nobody_waits = from_line.is_none()
             && self
@@ -126,13 +128,13 @@ impl Transfers {
         self.grant(&mut line);
     }
 
-    /// Lets those go on whose turn it is.
+    /// Grants free slots to the next transfers in the queue.
     fn grant(&self, line: &mut Fair<UserKey, u64, Arc<Ticket>>) {
         let most = self.most.load(Ordering::Relaxed);
         let mut state = self.state.load(Ordering::Acquire);
         while waiting(state) > 0 && running(state) < most {
             let Some(ticket) = line.next(Instant::now()) else { return };
-            // Nobody else takes one while somebody waits.
+            // Nobody else takes a slot while a transfer waits.
             state = self.state.fetch_sub(ONE_WAITS - 1, Ordering::AcqRel) - (ONE_WAITS - 1);
             ticket.verified.store(true, Ordering::Release);
             ticket.thread.unpark();
@@ -140,7 +142,7 @@ impl Transfers {
     }
 }
 
-/// A connection's turns, one after the other; the last one ends when this is dropped.
+/// The slot of a connection. It may be taken and returned several times, and is returned when dropped.
 pub struct TransferSlot<'a> {
     transfers: &'a Transfers,
     whose: SlotOwner<'a>,
@@ -148,21 +150,21 @@ pub struct TransferSlot<'a> {
     class: Class,
     exempt: bool,
     held: bool,
-    /// Bytes in this turn.
+    /// Bytes moved since the slot was taken.
     moved: u64,
-    /// Whose it is in the line, and what it was asked for there, if it was.
+    /// The user and the requested block, if the slot was granted from the queue.
     from_line: Option<(UserKey, Piece<u64>)>,
 }
 
-/// For whom data is moved.
+/// The user for whom data moves.
 enum SlotOwner<'a> {
     Session(&'a dyn Sharer),
     User(UserKey),
 }
 
 impl TransferSlot<'_> {
-    /// Waits for a turn, unless this is one already; whether it had to wait. `bytes` says how much is going to be moved; it is asked
-    /// only if others are in the way.
+    /// Waits for the slot, unless it is already held. Returns whether it had to wait. `bytes` gives the length of the
+    /// next block; it is called only if others compete for the slots.
     pub fn take(&mut self, bytes: impl FnOnce() -> u64) -> bool {
         if self.held || self.exempt {
             return false;
@@ -181,19 +183,19 @@ impl TransferSlot<'_> {
         true
     }
 
-    /// So many bytes came in it: who takes more than it has asked for is next so much later.
+    /// Counts bytes that were moved. A user that moves more than it requested waits correspondingly longer next time.
     pub fn moved(&mut self, bytes: u64) {
         self.moved = self.moved.saturating_add(bytes);
     }
 
-    /// Between two pieces: if others wait, the turn is over.
+    /// Between two blocks: returns the slot if others wait.
     pub fn let_others(&mut self) {
         if self.held && waiting(self.transfers.state.load(Ordering::Relaxed)) > 0 {
             self.end();
         }
     }
 
-    /// The turn is over, or pauses: something else is waited for now.
+    /// Returns the slot, at the end or before waiting for something else.
     pub fn end(&mut self) {
         if std::mem::take(&mut self.held) {
             let moved = std::mem::take(&mut self.moved);
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_run_than_may_and_all_come_to_their_turn() {
+    fn the_number_of_slots_is_never_exceeded_and_everybody_gets_one() {
         let transfers = Transfers::new(3);
         let most = AtomicUsize::new(0);
         let now = AtomicUsize::new(0);
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_passes_those_who_wait_and_more_turns_let_them_go() {
+    fn nobody_overtakes_the_queue_and_additional_slots_are_granted_to_it() {
         let transfers = Transfers::new(1);
         assert!(transfers.try_take());
         std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! A few threads for what may take long and must not stop a connection or the responder: closing a big file,
-//! taking up one again, reading a whole file for its checksum; and others for storing while a connection receives.
+//! Threads for work that would block a connection or the responder for long: closing and reopening large files, and
+//! opens that must wait. Other threads store data while its connection receives more.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct State {
 }
 
 impl Workers {
-    /// `threads` of them, called `name` and a number.
+    /// Starts `threads` threads, named `name` and a number.
     pub(crate) fn start(name: &str, threads: usize, queue_max: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::new(State { jobs: VecDeque::new(), idle: 0, stopping: false }),
@@ -48,7 +48,7 @@ impl Workers {
         Ok(Self { shared, threads: Mutex::new(handles) })
     }
 
-    /// Queues `job`; gives it back when the queue is full or the workers have stopped.
+    /// Queues `job`. Returns it if the queue is full or the workers have stopped.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
         let mut state = self.shared.state.lock();
         if state.stopping || state.jobs.len() >= self.shared.queue_max {
@@ -60,10 +60,10 @@ impl Workers {
         Ok(())
     }
 
-    /// Has `job` done at once, if a thread has nothing to do; gives it back otherwise.
+    /// Starts `job` at once if a thread is idle. Returns it otherwise.
     pub(crate) fn offer(&self, job: Job) -> Result<(), Job> {
         let mut state = self.shared.state.lock();
-        // A thread that was woken counts as idle until it has its job.
+        // A woken thread counts as idle until it has its job.
         if state.stopping || state.jobs.len() >= state.idle {
             return Err(job);
         }
@@ -73,9 +73,9 @@ impl Workers {
         Ok(())
     }
 
-    /// Queues `job` past the bound: for work that somebody has a duty to do, because what it follows has been done
-    /// already. There is one such job for each request under way at most. Dropped when the workers have stopped: then
-    /// no connection is left, and the next start finds what was left.
+    /// Queues `job` even if the queue is full. Use it for work that must be done because the namespace has already
+    /// changed. Each request has at most one such job. If the workers have stopped, the job is dropped: then no
+    /// connection is left, and the next start finds the unfinished work.
     pub(crate) fn submit_duty(&self, job: Job) {
         let mut state = self.shared.state.lock();
         if state.stopping {
@@ -86,16 +86,16 @@ impl Workers {
         self.shared.work.notify_one();
     }
 
-    /// Hands `work` to the threads with the duty to answer, however much waits there: for what follows from a change
-    /// that the namespace has made already.
+    /// Queues `work`, which must answer, even if the queue is full. Use it for work that follows a change that the
+    /// namespace has already made.
     pub(crate) fn must_do<A: Send + 'static>(&self, answer: A, work: impl FnOnce(A) + Send + 'static) {
         self.submit_duty(Box::new(move || work(answer)));
     }
 
-    /// Hands `work` to the threads with the duty to answer; too much work is answered with a wait. Only for work that
-    /// nothing was done for yet.
+    /// Queues `work`, which must answer. If the queue is full, the client is told to wait. Use it only before
+    /// anything was done for the request.
     pub(crate) fn on_worker<T, A: Answer<T>>(&self, answer: A, work: impl FnOnce(A) + Send + 'static) {
-        // The duty lies where both outcomes find it.
+        // Both outcomes find the answer here.
         let slot = Arc::new(Mutex::new(Some(answer)));
         let inner = Arc::clone(&slot);
         let queued = self.submit(Box::new(move || {
@@ -111,12 +111,12 @@ impl Workers {
         }
     }
 
-    /// Whether a thread has ended, which none does by itself.
+    /// Whether a thread has ended without a stop.
     pub(crate) fn ended(&self) -> bool {
         self.threads.lock().iter().any(JoinHandle::is_finished)
     }
 
-    /// Finishes what is queued and ends the threads.
+    /// Finishes the queued jobs and ends the threads.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().stopping = true;
         self.shared.work.notify_all();
@@ -128,10 +128,10 @@ impl Workers {
     }
 }
 
-/// Does `work` in a thread of its own, with the duty `then`: for what waits for other servers, and so must not keep the workers from those who
-/// wait for this one. Without a thread it is done by the caller.
+/// Runs `work` with the answer `then` on its own thread. Use it for work that waits for other servers: on a worker it
+/// would block the servers that wait for this one. If no thread can be started, the caller runs it.
 pub(crate) fn apart<T: Send + 'static>(then: T, work: impl FnOnce(T) + Send + 'static) {
-    // The work lies where both outcomes find it.
+    // Both outcomes find the work here.
     let slot = Arc::new(Mutex::new(Some((then, work))));
     let inner = Arc::clone(&slot);
     let run = |slot: &Mutex<Option<_>>| {
@@ -163,7 +163,7 @@ fn work(shared: &Shared) {
                 state.idle -= 1;
             }
         };
-        // A job that panics has answered its client by dropping its reply; the thread goes on with the next.
+        // A job that panics answers its client by dropping its answer. The thread continues with the next job.
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
             tracing::error!("a job of a worker thread panicked");
         }

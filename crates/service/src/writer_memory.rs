@@ -1,5 +1,5 @@
-//! What open writers hold in memory, counted by the most that each can hold: a file in the making keeps its first bytes, or its pages
-//! that are not whole, until they are on the disk.
+//! The memory of open writes, counted by the maximum that each can hold. Until they are on the disk, an open write
+//! keeps its first bytes, or its incomplete pages, in memory.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use store::writer_memory;
 use crate::figures::Bounded;
 use crate::shares::Shares;
 
-/// What is counted in.
+/// The unit of counting, in bytes.
 const UNIT: u64 = 64 << 10;
 
-/// The memory that there is for writers.
+/// The memory for open writes.
 pub(crate) struct WriterMemory {
     shares: Shares,
 }
 
-/// A writer's part of it, for as long as it lives.
+/// Reserved memory, released when dropped.
 pub struct Room {
     memory: Arc<WriterMemory>,
     peer: IpAddr,
@@ -29,31 +29,32 @@ impl WriterMemory {
         Arc::new(Self { shares: Shares::new(units_in(bytes_max)) })
     }
 
-    /// From now on there are so many bytes. What is taken beyond that stays taken.
+    /// Sets the total. Memory in use beyond it stays in use.
     pub(crate) fn set_most(&self, bytes_max: u64) {
         self.shares.set_most(units_in(bytes_max));
     }
 
-    /// Room for a file of which `expected_len` bytes were announced. No machine gets more than is left for the others.
+    /// Reserves memory for a file with an announced length of `expected_len` bytes. No machine gets more than it
+    /// leaves for the others.
     pub(crate) fn take(self: &Arc<Self>, peer: IpAddr, expected_len: Option<u64>) -> Option<Room> {
         let units = units(expected_len);
         self.shares.take_some(peer, units).then(|| Room { memory: Arc::clone(self), peer, units })
     }
 
-    /// Room for `bytes`, of what is to be written at once and not as one file.
+    /// Reserves memory for `bytes` of many files that are written at once.
     pub(crate) fn take_bytes(self: &Arc<Self>, peer: IpAddr, bytes: u64) -> Option<Room> {
         let units = units_of(bytes);
         self.shares.take_some(peer, units).then(|| Room { memory: Arc::clone(self), peer, units })
     }
 
-    /// Bytes that are taken, and at most.
+    /// Bytes in use, and their maximum.
     pub(crate) fn bytes(&self) -> Bounded {
         let unit = usize::try_from(UNIT).unwrap_or(usize::MAX);
         let bytes = |units: usize| units.saturating_mul(unit);
         Bounded { now: bytes(self.shares.taken()), most: bytes(self.shares.most()) }
     }
 
-    /// The room of a file that is in the making already, so that what it holds is held, be there room or not.
+    /// Reserves memory even beyond the total, for a file that is already open for writing.
     pub(crate) fn take_regardless(self: &Arc<Self>, peer: IpAddr, expected_len: Option<u64>) -> Room {
         let units = units(expected_len);
         self.shares.take_regardless(peer, units);

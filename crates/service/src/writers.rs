@@ -1,6 +1,7 @@
-//! Who is writing what, and what becomes of a file whose writer has gone: the decisions of design 7, without I/O.
+//! The state machine of open writes, without I/O: which session writes which object, and for how long the server waits
+//! for a writer that has disconnected (design 7).
 //!
-//! One entry for each object in the making. Its life:
+//! Each object that is being written has one entry. Its states:
 //!
 //! ```text
 //!            open                    connection lost              grace over
@@ -12,52 +13,52 @@
 //!                 closing ─▶ (nothing), or detached again if the commit failed
 //! ```
 //!
-//! The machine is handed the time. `L` is what the shell keeps with an entry (the store's writer, the fence); the
-//! machine does not look into it. What becomes of a file at the end of its grace period is `namespace::at_grace_end`'s
-//! to decide.
+//! The caller passes the time. `L` is the lease that the caller keeps with an entry; this module does not look into it.
+//! `namespace::at_grace_end` decides what happens to a file at the end of its grace period.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use types::ObjectId;
 
-/// A session's number, unique for as long as the server runs. All handles of one session on a object are one writer:
-/// XrdCl, recovering, often opens the same file twice on its new connection and writes through both.
+/// The number of a session, unique while the server runs. All handles of one session on an object count as one
+/// writer. XrdCl often opens the same file twice on its new connection after an error, and writes through both
+/// handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) struct Owner(pub u64);
 
-/// Where an entry stands.
+/// The state of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
-    /// A client holds it open.
+    /// A client has the file open.
     Attached(Owner),
-    /// The writer has gone; the grace period runs until then.
+    /// The writer has disconnected; the grace period runs until then.
     Detached { until: Instant },
-    /// Its close is being done.
+    /// The file is being closed.
     Closing(Owner),
-    /// The grace period is over and the end is being made.
+    /// The grace period is over, and the file is being completed or marked as interrupted.
     Ending,
 }
 
 struct Entry<L> {
     standing: Standing,
     lease: L,
-    /// A close failed, or bytes are known to be missing: the server does not complete it by itself.
+    /// A close failed, or bytes are known to be missing: the server does not complete the file by itself.
     spoiled: bool,
 }
 
-/// The answer to a re-open.
+/// The answer to a reopen.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TakeUp<L> {
-    /// It is the caller's now. The shell fences the old owner before it lets anybody write.
+    /// The file belongs to the caller now. The caller must fence the old owner before anybody writes.
     Yours(L),
-    /// Its close or end is being made at this moment: ask again.
+    /// The file is being closed or ended; try again later.
     Wait,
     /// No such entry.
     Unknown,
 }
 
-/// What [`Writers::due`] asks the shell to end.
+/// An entry that the caller of [`Writers::due`] must end.
 #[derive(Debug)]
 pub(crate) struct Due<L> {
     pub(crate) object: ObjectId,
@@ -65,25 +66,25 @@ pub(crate) struct Due<L> {
     pub(crate) spoiled: bool,
 }
 
-/// All objects in the making.
+/// All open writes.
 pub(crate) struct Writers<L> {
     entries: HashMap<ObjectId, Entry<L>>,
-    /// Bodies that are just being opened by asking others, which takes a while.
+    /// Objects that a session is opening with the help of other servers, which takes time.
     opening: HashSet<ObjectId>,
     grace: Duration,
 }
 
-/// Whether a object can be opened by asking others.
+/// Whether a session may open an object with the help of other servers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Begin<L> {
-    /// It is being closed or opened at this moment: ask again.
+    /// The object is being closed or opened; try again later.
     Wait,
-    /// The caller opens it, and says when that is over.
+    /// The caller may open it, and must then call [`Writers::end_opening`].
     Yes(Option<L>),
 }
 
 impl<L: Clone> Writers<L> {
-    /// From now on writers are waited for so long; those who are waited for already keep their time.
+    /// Sets the grace period for writers that disconnect later.
     pub(crate) fn set_grace(&mut self, grace: Duration) {
         self.grace = grace;
     }
@@ -92,24 +93,24 @@ impl<L: Clone> Writers<L> {
         Self { entries: HashMap::new(), opening: HashSet::new(), grace }
     }
 
-    /// Bodies in the making.
+    /// The number of open writes.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// A file in the making found at a start: its writer gets a full grace period from `now`.
+    /// Adds an open write found at a start. Its writer gets a full grace period from `now`.
     pub(crate) fn found(&mut self, object: ObjectId, lease: L, now: Instant) {
         let standing = Standing::Detached { until: now + self.grace };
         self.entries.insert(object, Entry { standing, lease, spoiled: false });
     }
 
-    /// `key` holds `object` open for writing, for the first time.
+    /// `key` opens `object` for writing, for the first time.
     pub(crate) fn attach(&mut self, object: ObjectId, key: Owner, lease: L) {
         let spoiled = self.entries.get(&object).is_some_and(|entry| entry.spoiled);
         self.entries.insert(object, Entry { standing: Standing::Attached(key), lease, spoiled });
     }
 
-    /// `key` asks to go on with `object`.
+    /// `key` wants to continue to write `object`.
     pub(crate) fn take_up(&mut self, object: ObjectId, key: Owner) -> TakeUp<L> {
         let Some(entry) = self.entries.get_mut(&object) else { return TakeUp::Unknown };
         match entry.standing {
@@ -121,8 +122,8 @@ impl<L: Clone> Writers<L> {
         }
     }
 
-    /// Somebody is about to open `object`; whoever has it is named. Two would take it from each other, and one from a close that is under way would
-    /// spoil that.
+    /// Begins to open `object`; returns its present lease. Only one session may do so at a time, and not during a
+    /// close: each would take the stripe units from the other.
     pub(crate) fn begin_opening(&mut self, object: ObjectId) -> Begin<L> {
         let lease = match self.entries.get(&object) {
             Some(Entry { standing: Standing::Closing(_) | Standing::Ending, .. }) => return Begin::Wait,
@@ -131,12 +132,12 @@ impl<L: Clone> Writers<L> {
         if self.opening.insert(object) { Begin::Yes(lease) } else { Begin::Wait }
     }
 
-    /// It is opened, or cannot be.
+    /// The open has ended or failed.
     pub(crate) fn end_opening(&mut self, object: ObjectId) {
         self.opening.remove(&object);
     }
 
-    /// `key` closes: `false` if it is not the holder any more.
+    /// Begins the close by `key`. `false`: `key` no longer has the file.
     pub(crate) fn begin_close(&mut self, object: ObjectId, key: Owner) -> bool {
         match self.entries.get_mut(&object) {
             Some(entry) if entry.standing == Standing::Attached(key) => {
@@ -147,7 +148,7 @@ impl<L: Clone> Writers<L> {
         }
     }
 
-    /// The close, the taking up or the end could not be finished: it waits a grace period more.
+    /// A close, takeover or end has failed: the file waits for another grace period.
     pub(crate) fn failed(&mut self, object: ObjectId, spoiled: bool, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&object) {
             entry.standing = Standing::Detached { until: now + self.grace };
@@ -155,12 +156,12 @@ impl<L: Clone> Writers<L> {
         }
     }
 
-    /// It is committed, interrupted or gone.
+    /// Removes an object that is committed, interrupted or deleted.
     pub(crate) fn forget(&mut self, object: ObjectId) {
         self.entries.remove(&object);
     }
 
-    /// `key`'s connection has gone without a close. A handle that was fenced, or is closing, changes nothing.
+    /// `key` has disconnected without a close. A handle that is fenced or closing changes nothing.
     pub(crate) fn detach(&mut self, object: ObjectId, key: Owner, spoiled: bool, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&object)
             && entry.standing == Standing::Attached(key)
@@ -170,7 +171,7 @@ impl<L: Clone> Writers<L> {
         }
     }
 
-    /// The same, but nobody waits for the client here: it is due at once.
+    /// The same, but this server does not wait for the client: the entry is due at once.
     pub(crate) fn detach_for_good(&mut self, object: ObjectId, key: Owner, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&object)
             && entry.standing == Standing::Attached(key)
@@ -179,7 +180,7 @@ impl<L: Clone> Writers<L> {
         }
     }
 
-    /// At most `limit` entries whose grace period is over; they are in ending standing from here on.
+    /// Returns at most `limit` entries whose grace period is over, and sets their state to [`Standing::Ending`].
     pub(crate) fn due(&mut self, now: Instant, limit: usize) -> Vec<Due<L>> {
         let mut due = Vec::new();
         for (object, entry) in &mut self.entries {
@@ -196,7 +197,7 @@ impl<L: Clone> Writers<L> {
         due
     }
 
-    /// Ends the grace period of `object` now, if it waits for its writer; it is in ending standing from here on.
+    /// Ends the grace period of `object` now, if it waits for its writer. Its state becomes [`Standing::Ending`].
     pub(crate) fn due_at_once(&mut self, object: ObjectId) -> Option<Due<L>> {
         let entry = self.entries.get_mut(&object)?;
         let Standing::Detached { .. } = entry.standing else { return None };
@@ -204,17 +205,17 @@ impl<L: Clone> Writers<L> {
         Some(Due { object, lease: entry.lease.clone(), spoiled: entry.spoiled })
     }
 
-    /// Whether `object` is being closed by `key` at this moment.
+    /// Whether `key` is closing `object`.
     pub(crate) fn is_closing(&self, object: ObjectId, key: Owner) -> bool {
         self.entries.get(&object).is_some_and(|entry| entry.standing == Standing::Closing(key))
     }
 
-    /// Whether `key` holds `object` at this moment.
+    /// Whether `key` has `object` open.
     pub(crate) fn is_attached(&self, object: ObjectId, key: Owner) -> bool {
         self.entries.get(&object).is_some_and(|entry| entry.standing == Standing::Attached(key))
     }
 
-    /// Who holds `object` open, or is closing it.
+    /// The session that has `object` open or is closing it.
     pub(crate) fn holder(&self, object: ObjectId) -> Option<Owner> {
         match self.entries.get(&object)?.standing {
             Standing::Attached(owner) | Standing::Closing(owner) => Some(owner),
@@ -222,12 +223,12 @@ impl<L: Clone> Writers<L> {
         }
     }
 
-    /// Whether `object` waits for its writer to come back.
+    /// Whether `object` waits for its writer to return.
     pub(crate) fn is_detached(&self, object: ObjectId) -> bool {
         self.entries.get(&object).is_some_and(|entry| matches!(entry.standing, Standing::Detached { .. }))
     }
 
-    /// What is attached, and to whom.
+    /// All objects that are open, with their sessions.
     pub(crate) fn attached(&self) -> impl Iterator<Item = (ObjectId, Owner)> {
         self.entries.iter().filter_map(|(object, entry)| match entry.standing {
             Standing::Attached(owner) => Some((*object, owner)),
@@ -235,7 +236,7 @@ impl<L: Clone> Writers<L> {
         })
     }
 
-    /// What the shell keeps with `object`.
+    /// The lease of `object`.
     pub(crate) fn lease(&self, object: ObjectId) -> Option<L> {
         self.entries.get(&object).map(|entry| entry.lease.clone())
     }
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_comes_back_goes_on() {
+    fn a_writer_that_returns_continues() {
         let (mut writers, now) = world();
         writers.detach(OBJECT, key(1), false, now);
         assert_eq!(writers.take_up(OBJECT, key(2)), TakeUp::Yours(5));
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_to_ask_others_opens_alone_and_not_into_a_close() {
+    fn only_one_session_opens_an_object_at_a_time_and_not_during_its_close() {
         let (mut writers, _) = world();
         assert_eq!(writers.begin_opening(OBJECT), Begin::Yes(Some(5)));
         assert_eq!(writers.begin_opening(OBJECT), Begin::Wait);
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn grace_ends_once_and_not_early() {
+    fn a_grace_period_ends_once_and_not_early() {
         let (mut writers, now) = world();
         writers.detach(OBJECT, key(1), true, now);
         assert!(writers.due(now + GRACE - Duration::from_millis(1), 10).is_empty());
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_waited_for_is_due_at_once_and_by_nobody_elses_word() {
+    fn detach_for_good_makes_only_its_own_writer_due_at_once() {
         let (mut writers, now) = world();
         writers.detach_for_good(OBJECT, key(2), now);
         assert!(writers.due(now, 10).is_empty(), "it is another one's");
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_gives_everybody_a_full_grace_period() {
+    fn after_a_restart_every_writer_gets_a_full_grace_period() {
         let mut writers: Writers<u32> = Writers::new(GRACE);
         let now = Instant::now();
         writers.found(OBJECT, 1, now);
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_that_failed_is_kept_and_never_completed_by_the_server() {
+    fn a_file_whose_close_failed_is_never_completed_by_the_server() {
         let (mut writers, now) = world();
         assert!(writers.begin_close(OBJECT, key(1)));
         writers.detach(OBJECT, key(1), false, now);

@@ -1,4 +1,4 @@
-//! Changing an open file. Data that a front end receives in buffers of its own goes through a [`crate::WritePart`]; what is here is for the rest.
+//! Writes to an open file. Data in a front end's transfer buffers goes through [`crate::WritePart`] instead.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,34 +12,37 @@ use crate::part::{store_bytes, write_access};
 use crate::service::Service;
 
 impl OpenFile {
-    /// Refuses a file that its handle cannot change: open for reading, or the target of a third-party copy.
+    /// Checks that the handle can change the file.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The file is open for reading only, or is the target of a third-party copy.
     pub fn must_be_writable(&self) -> Result<(), Error> {
         write_access(self)?;
         self.must_not_be_fetched()
     }
 
-    /// Writes `data` at `offset`; `sums`: of each page of it, if they are known. The bytes have reached the kernel when this returns.
+    /// Writes `data` at `offset`. `sums` has the sum of each page, if they are known. The data has reached the kernel
+    /// when this returns.
     ///
     /// # Errors
-    /// They count as missing from the file until they come again: until then it cannot be closed as whole.
+    /// The write failed. The data counts as missing until the client sends it again; until then the file cannot be
+    /// closed as complete.
     pub fn write(&self, offset: u64, data: &[u8], sums: Option<&[PageSum]>) -> Result<(), Error> {
         store_bytes(write_access(self)?, offset, data, sums)
     }
 
-    /// `len` bytes at `offset`, which the client has sent, were refused because of `why`: they count as missing until they come again.
+    /// Records that the client's `len` bytes at `offset` were refused because of `why`. They count as missing until
+    /// the client sends them again.
     pub fn refused(&self, offset: u64, len: u64, why: &Error) {
         if let Access::Write(access) = &self.access {
             access.refused(offset, len, why);
         }
     }
 
-    /// Cuts the file to `len` bytes, or extends it.
+    /// Truncates or extends the file to `len` bytes.
     ///
     /// # Errors
-    /// Why not.
+    /// The handle cannot change the file, or the store failed.
     pub fn truncate(&self, len: u64) -> Result<(), Error> {
         let access = write_access(self)?;
         self.must_not_be_fetched()?;
@@ -51,25 +54,26 @@ impl OpenFile {
         cut.map_err(|error| error.told(&format_args!("truncate {}", self.path)))
     }
 
-    /// How many ranges of the file were refused, or came damaged, and have not come again.
+    /// The number of ranges that were refused or arrived damaged, and were not sent again.
     #[must_use]
     pub fn missing_ranges(&self) -> usize {
         write_access(self).map_or(0, |access| access.lease.missing.lock().len())
     }
 
-    /// Counts how often a client was so wrong about this file that its connection was ended; says how often before.
+    /// Counts connections that ended because a client's data for this file was out of step. Returns the previous
+    /// count.
     #[must_use]
     pub fn count_out_of_step(&self) -> u32 {
         write_access(self).map_or(0, |access| access.lease.out_of_step.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// What was acknowledged is durable when this returns. Waits for the disk.
+    /// Makes all acknowledged data durable. Waits for the disk.
     ///
     /// # Errors
-    /// It may be lost.
+    /// Acknowledged data may be lost.
     pub fn sync(&self) -> Result<(), Error> {
         match &self.access {
-            // What can be read is on the disk already.
+            // Readable data is already on the disk.
             Access::Read(_) => Ok(()),
             Access::Write(access) => {
                 let hold = access.hold()?;
@@ -78,7 +82,7 @@ impl OpenFile {
         }
     }
 
-    /// Whether it is the target of a third-party copy: a sync of it begins the copy, or waits for its end ([`Service::sync_copy`]).
+    /// Whether the file is the target of a third-party copy. Use [`Service::sync_copy`] to sync such a file.
     #[must_use]
     pub fn is_fetched(&self) -> bool {
         matches!(self.copying, Copying::Fetched(_))
@@ -86,7 +90,8 @@ impl OpenFile {
 }
 
 impl Service {
-    /// A sync of the target of a third-party copy: the first one begins it, later ones are answered at its end, within about `seconds`.
+    /// Syncs the target of a third-party copy. The first sync begins the copy. Later ones are answered at its end,
+    /// within about `seconds`.
     pub fn sync_copy(self: &Arc<Self>, file: &OpenFile, seconds: u32, answer: impl Answer<()>) {
         match &file.copying {
             Copying::Fetched(job) => job.sync(&self.third_party, answer, seconds),

@@ -1,5 +1,5 @@
-//! Extended attributes, under the names that a mounted file system shows as `user.NAME`. What weir itself notes
-//! (`weir.…`) has no name here: no front end reads or changes it.
+//! Extended attributes, under the names that a mounted file system shows as `user.NAME`. Front ends cannot access
+//! weir's own attributes (`weir.…`).
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::error::Error;
 use crate::open_file::{Access, OpenFile};
 use crate::service::Service;
 
-/// Before each name, in the namespace.
+/// The prefix of each name in the namespace.
 const PREFIX: &[u8] = b"user.";
-/// What is refused, in errors.
+/// The operation, for errors.
 const VERB: &str = "reach the attributes of";
 
-/// What has attributes, after a look whether it is there.
+/// An existing file or directory with attributes.
 #[derive(Clone)]
 pub struct Attributed(XattrOf);
 
-/// What came of one attribute of several: `Err` with why not.
+/// One result for each of several attributes.
 pub type EachAttribute<T> = Vec<(Vec<u8>, Result<T, ErrorCode>)>;
 
 /// Names of attributes with their values.
@@ -31,14 +31,14 @@ pub type NamedValues = Vec<(Vec<u8>, Vec<u8>)>;
 /// A change of attributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AttributeChange {
-    /// Names and values.
+    /// Sets attributes.
     Set {
-        /// An attribute that is there already is refused.
+        /// Fails for an attribute that exists.
         only_new: bool,
-        /// Names and their values.
+        /// The names and values.
         pairs: NamedValues,
     },
-    /// Names.
+    /// Removes the attributes with these names.
     Remove(Vec<Vec<u8>>),
 }
 
@@ -53,7 +53,7 @@ fn code(error: &NsError) -> ErrorCode {
     }
 }
 
-/// Collects the results of several changes, and answers with the last of them.
+/// Collects the results of several changes. The last one gives the answer.
 struct Gathered<A> {
     results: EachAttribute<()>,
     missing: usize,
@@ -61,7 +61,7 @@ struct Gathered<A> {
 }
 
 impl<A: Answer<EachAttribute<()>>> Gathered<A> {
-    /// Gives the answer with all results, if this is the last.
+    /// Adds a result. After the last one, returns the answer and all results.
     fn done(&mut self, at: usize, result: Result<(), NsError>) -> Option<(A, EachAttribute<()>)> {
         if let (Err(error), Some(slot)) = (&result, self.results.get_mut(at)) {
             slot.1 = Err(code(error));
@@ -78,13 +78,14 @@ impl Service {
     /// The attributes of `path`.
     ///
     /// # Errors
-    /// Nothing is there.
+    /// The path does not exist.
     pub fn attributes_of(&self, caller: &Caller, path: NsPath) -> Result<Attributed, Error> {
         self.inode_at(caller, &VERB, &path)?;
         Ok(Attributed(path.into()))
     }
 
-    /// Those of an open file, whatever names it has now. Only a handle for writing `changes` anything.
+    /// The attributes of an open file, whatever its names are now. `changes` says whether the caller wants to change
+    /// them, which needs a handle for writing.
     ///
     /// # Errors
     /// The handle does not allow it.
@@ -100,7 +101,7 @@ impl Service {
             }
             Access::Read(_) => {}
             Access::Write(access) => {
-                // A handle that another has taken the place of has no say any more.
+                // A fenced handle may not change attributes.
                 drop(access.hold()?);
                 let writer = access.lease.token();
                 if self.names.read(|read| namespace::is_hidden_upload(read, &writer)).map_err(refuse)? {
@@ -115,7 +116,7 @@ impl Service {
     /// The values of the attributes called `names`.
     ///
     /// # Errors
-    /// A sick disk is no property of one attribute.
+    /// The disk failed. Other errors are results of single attributes.
     pub fn get_attributes(
         &self,
         caller: &Caller,
@@ -139,10 +140,10 @@ impl Service {
             .map_err(|error| Error::of_namespace(&"read the attributes of", &error))
     }
 
-    /// All attributes, with their values.
+    /// All attributes with their values.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The attributes cannot be read.
     pub fn list_attributes(&self, caller: &Caller, of: &Attributed) -> Result<NamedValues, Error> {
         let listed = self.names.read(|read| namespace::list_xattrs(read, &caller.actor(), &of.0));
         let listed = listed.map_err(|error| Error::of_namespace(&"list the attributes of", &error))?;
@@ -150,7 +151,7 @@ impl Service {
         Ok(own.collect())
     }
 
-    /// Changes attributes. All are handed to the committer together, so that they share one sync; each has its own result.
+    /// Changes attributes. All changes are submitted together, so that they share one sync. Each has its own result.
     pub fn change_attributes(
         &self,
         caller: &Caller,

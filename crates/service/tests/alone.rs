@@ -1,4 +1,4 @@
-//! The line protocol's front end over a service that has names and bytes: a whole node in memory.
+//! Tests of a single node in memory, through a front end with a line protocol.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
@@ -91,7 +91,7 @@ fn files_are_made_read_listed_renamed_and_removed() {
 }
 
 #[test]
-fn an_interrupted_writer_comes_back_within_the_grace_period_and_goes_on() {
+fn a_writer_that_returns_within_the_grace_period_continues() {
     let node = Node::new();
     let mut ana = node.connect(1);
     assert_eq!(ana.ask("create f /a"), "ok 0");
@@ -106,7 +106,7 @@ fn an_interrupted_writer_comes_back_within_the_grace_period_and_goes_on() {
 }
 
 #[test]
-fn a_writer_that_never_comes_back_leaves_an_interrupted_file() {
+fn a_writer_that_does_not_return_leaves_an_interrupted_file() {
     let node = Node::new();
     let mut ana = node.connect(1);
     assert_eq!(ana.ask("create f /a"), "ok 0");
@@ -127,7 +127,7 @@ fn a_writer_that_never_comes_back_leaves_an_interrupted_file() {
 }
 
 #[test]
-fn another_principal_is_not_the_writer_whatever_it_calls_itself() {
+fn another_principal_is_not_the_writer_even_with_the_same_client_name() {
     let node = Node::new();
     let mut ana = node.connect(1);
     assert_eq!(ana.ask("mkdir /d"), "ok");
@@ -139,7 +139,7 @@ fn another_principal_is_not_the_writer_whatever_it_calls_itself() {
     assert!(reader.ask("update f /d/a").starts_with("error Denied"));
     assert!(reader.ask("remove /d/a").starts_with("error Denied"));
     assert_eq!(reader.ask("list /d"), "ok a");
-    // The same user, process and host, but somebody else.
+    // The same user, process and host, but another principal.
     let mallory = Principal { id: PrincipalId(77), groups: [PrincipalId(77)].into(), rights: Rights::Full };
     let mut thief = node.connect_as(&mallory, 1);
     let taken = thief.ask("update f /d/a");

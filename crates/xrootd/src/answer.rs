@@ -1,4 +1,4 @@
-//! Answers as they are put together: the header's length is filled in when the body is there.
+//! Builds answers. The length in the header is filled in when the body is complete.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::meter::{Began, Meter};
 use crate::outgoing::Outgoing;
 use crate::to_wire::Refusal;
 
-/// Appends one frame whose body `write` makes.
+/// Appends one frame, whose body `write` appends.
 pub(crate) fn frame(out: &mut Vec<u8>, stream: StreamId, status: ResponseStatus, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; RESPONSE_HEADER_LEN]);
@@ -23,12 +23,12 @@ pub(crate) fn frame(out: &mut Vec<u8>, stream: StreamId, status: ResponseStatus,
     }
 }
 
-/// Appends a whole kXR_ok.
+/// Appends a complete kXR_ok.
 pub(crate) fn ok(out: &mut Vec<u8>, stream: StreamId, write: impl FnOnce(&mut Vec<u8>)) {
     frame(out, stream, ResponseStatus::Ok, write);
 }
 
-/// Appends the answer that says why not.
+/// Appends an error, wait or redirect.
 pub(crate) fn refusal(out: &mut Vec<u8>, stream: StreamId, refusal: &Refusal) {
     match refusal {
         Refusal::Error { number, text } => frame(out, stream, ResponseStatus::Error, |body| {
@@ -39,7 +39,7 @@ pub(crate) fn refusal(out: &mut Vec<u8>, stream: StreamId, refusal: &Refusal) {
             body.extend_from_slice(&seconds.to_be_bytes());
             put_text(text, body);
         }),
-        // XProtocol.hh, ServerResponseBody_Redirect: the port, then host and opaque data without an end.
+        // XProtocol.hh, ServerResponseBody_Redirect: the port, then host and opaque data without a terminator.
         Refusal::Redirect(to) => frame(out, stream, ResponseStatus::Redirect, |body| {
             body.extend_from_slice(&u32::from(to.port).to_be_bytes());
             body.extend_from_slice(to.host.as_bytes());
@@ -56,40 +56,40 @@ fn put_text(text: &str, body: &mut Vec<u8>) {
     body.push(0);
 }
 
-/// The duty to answer a request that was handed to another thread. Dropping it unanswered answers with an error, so
+/// The duty to answer a request on another thread. If it is dropped without an answer, it answers with an error, so
 /// that no client waits for ever.
 pub(crate) struct Reply {
     duty: Option<(To, StreamId)>,
-    /// The client has been told that the answer comes by itself, later.
+    /// The client has been told that the answer comes later.
     put_off: bool,
     began: Option<Began>,
 }
 
 impl Reply {
-    /// For a request that [`Outgoing::begin`] has counted.
+    /// Answers a request that [`Outgoing::begin`] has counted.
     pub(crate) fn new(outgoing: Arc<Outgoing>, stream: StreamId, began: Option<Began>) -> Self {
         Self { duty: Some((To::Connection(outgoing), stream)), put_off: false, began }
     }
 
-    /// For an entry of a batch, whose number `stream` is.
+    /// Answers the entry of a batch with the number `stream`.
     pub(crate) fn of_entry(gather: Arc<Gather>, stream: StreamId) -> Self {
         Self { duty: Some((To::Batch(gather), stream)), put_off: false, began: None }
     }
 
-    /// Tells the client (kXR_waitresp) that the answer comes by itself within about `seconds`. For the connection's own
-    /// thread only.
+    /// Tells the client (kXR_waitresp) that the answer comes later, within about `seconds`. Only the connection's own
+    /// thread calls this.
     fn tell_to_wait(&mut self, seconds: u32) {
         if let Some((To::Connection(outgoing), stream)) = &self.duty
             && !self.put_off
         {
             outgoing.answer(|out| reply::waitresp(out, *stream, seconds));
-            // The thread may be away already.
+            // The connection's thread may already be away.
             outgoing.flush();
             self.put_off = true;
         }
     }
 
-    /// For an outcome that is not empty: `write` makes the whole frame.
+    /// An answer for a result with a value; `write` appends the whole frame.
     pub(crate) fn framed<T, F>(self, write: F) -> Framed<F>
     where
         F: FnOnce(T, &mut Vec<u8>, StreamId) + Send + 'static,
@@ -97,7 +97,7 @@ impl Reply {
         Framed { reply: self, write }
     }
 
-    /// The same; `write` makes the body.
+    /// The same; `write` appends the body.
     pub(crate) fn encoded<T, F>(self, write: F) -> Encoded<F>
     where
         F: FnOnce(T, &mut Vec<u8>) -> Result<(), Refusal> + Send + 'static,
@@ -119,17 +119,17 @@ impl Reply {
         }
     }
 
-    /// Done; `write` makes the body.
+    /// Answers with kXR_ok; `write` appends the body.
     pub(crate) fn ok(mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.complete(|out, stream| ok(out, stream, write));
     }
 
-    /// Done; `write` makes the whole frame, for the request's stream.
+    /// Answers with the frame that `write` appends for the request's stream.
     pub(crate) fn frame(mut self, write: impl FnOnce(&mut Vec<u8>, StreamId)) {
         self.complete(write);
     }
 
-    /// Not done.
+    /// Answers with an error, wait or redirect.
     pub(crate) fn refuse(mut self, reason: &Refusal) {
         if let Some((to, _)) = &self.duty {
             to.meter().refused(reason);
@@ -137,13 +137,13 @@ impl Reply {
         self.complete(|out, stream| refusal(out, stream, reason));
     }
 
-    /// Nobody would read it.
+    /// Whether the client is gone.
     pub(crate) fn is_dead(&self) -> bool {
         self.duty.as_ref().is_none_or(|(to, _)| matches!(to, To::Connection(outgoing) if outgoing.is_dead()))
     }
 }
 
-/// An outcome without a body.
+/// For results without a value.
 impl Answer<()> for Reply {
     fn give(self, outcome: Result<(), Error>) {
         match outcome {
@@ -161,7 +161,7 @@ impl Answer<()> for Reply {
     }
 }
 
-/// A duty to answer with a frame that is made of the outcome.
+/// An answer whose frame is built from the result.
 pub(crate) struct Framed<F> {
     reply: Reply,
     write: F,
@@ -185,7 +185,7 @@ impl<T, F: FnOnce(T, &mut Vec<u8>, StreamId) + Send + 'static> Answer<T> for Fra
     }
 }
 
-/// A duty to answer with a body that is made of the outcome, unless it cannot be.
+/// An answer whose body is built from the result. If it cannot be built, the answer is an error.
 pub(crate) struct Encoded<F> {
     reply: Reply,
     write: F,
@@ -219,7 +219,7 @@ impl<T, F: FnOnce(T, &mut Vec<u8>) -> Result<(), Refusal> + Send + 'static> Answ
     }
 }
 
-/// The same duty, where work stops as soon as the client sends nothing more.
+/// An answer that is unwanted as soon as the client has closed its sending side.
 pub(crate) struct WhileListening<A> {
     pub(crate) answer: A,
     pub(crate) outgoing: Arc<Outgoing>,
@@ -239,11 +239,11 @@ impl<T, A: Answer<T>> Answer<T> for WhileListening<A> {
     }
 }
 
-/// Where an answer goes.
+/// The destination of an answer.
 enum To {
-    /// To the client.
+    /// The client.
     Connection(Arc<Outgoing>),
-    /// Among those of the other entries of its batch.
+    /// The answers to the other entries of its batch.
     Batch(Arc<Gather>),
 }
 

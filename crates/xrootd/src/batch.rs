@@ -1,7 +1,8 @@
-//! Batches ([`wire::batch`]): many small requests in one frame. Each entry is checked and refused for itself; what they ask for goes the same ways
-//! as single requests, side by side, so that they share what is slow: a new file's place in the committer's batches and in the log's syncs.
+//! Batches ([`wire::batch`]): many small requests in one frame. Each entry is checked separately and has its own
+//! result. The requests are handled concurrently in the same way as single ones. So they share the slow steps: the
+//! committer's batches and the syncs of the journal.
 //!
-//! In a cluster a new file is opened in a batch at the manager, and made in one at the disk server that its redirect names.
+//! In a cluster the manager opens new files in a batch, and the disk servers of the redirects create them in batches.
 
 use std::sync::Arc;
 
@@ -17,12 +18,12 @@ use crate::from_wire::{capability_of, hints_of, mtime_of, parse_new_path, parse_
 use crate::gather::Gather;
 use crate::to_wire::{Refusal, stat_reply};
 
-/// What an entry can make its answer long with: the text of a refusal, with what stands around it.
+/// Maximum length of an entry's answer: the text of an error, with its frame.
 const ANSWER_MAX: u64 = 1100;
-/// Of the memory for writers, one batch takes this part at most: somebody always finds room for one.
+/// A batch may use at most this fraction of the memory for open writes, so that there is always room for one.
 const SHARE: usize = 8;
 
-/// The batches that are taken here; `None`: none.
+/// The limits of batches on this server; `None`: it takes no batches.
 pub(crate) fn limits(service: &Service) -> Option<Limits> {
     let takes = match service.role() {
         Role::Alone { .. } => Takes::Whole,
@@ -30,19 +31,20 @@ pub(crate) fn limits(service: &Service) -> Option<Limits> {
         Role::Disk(_) => Takes::Contents,
     };
     let memory = service.writers_memory_max() / SHARE;
-    // As `memory_of` counts them.
+    // The inverse of `memory_of`.
     let bytes = u32::try_from((memory as u64).saturating_sub(u64::from(ENTRIES_MAX) * ANSWER_MAX) / 2);
     let bytes = bytes.unwrap_or(BYTES_MAX).min(BYTES_MAX);
     (bytes > DATA_MAX).then_some(Limits { entries: ENTRIES_MAX, bytes, takes })
 }
 
-/// The most that a batch holds at a time: its contents as they came and as the store's writers keep them until they are complete, and the answers.
+/// Maximum memory of a batch: the data as received, the same data in the store's writers until they complete, and the
+/// answers.
 fn memory_of(batch: &Batch) -> u64 {
     2 * u64::from(batch.len) + u64::from(batch.entries) * ANSWER_MAX
 }
 
 impl Connection {
-    /// A batch. Its answer comes when the last of its entries is done with.
+    /// Handles a batch. Its answer is sent when all of its entries are done.
     #[inline(never)] // see `dispatch`
     pub(crate) fn batch(&mut self, stream: StreamId, r: &Batch) -> Result<Result<(), Refusal>, Stop> {
         let room = match self.room_for(r) {
@@ -88,7 +90,7 @@ impl Connection {
     }
 }
 
-/// Asks for what an entry wants; a new file is made with those of the other entries.
+/// Begins the request of an entry. New files are collected in `files` and created together.
 fn begin(
     service: &Arc<Service>,
     session: &Arc<service::Session>,

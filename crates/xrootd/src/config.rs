@@ -1,4 +1,4 @@
-//! What the front end is told when it starts: where to listen, how much a connection may use, how long it waits.
+//! The configuration of the front end: address, limits per connection, and timeouts.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use service::Principal;
 use types::BootId;
 
-/// Everything [`crate::Server::start`] needs besides what the service stands on.
+/// Everything that [`crate::Server::start`] needs besides the parts below the service.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Where to listen; port 0 picks a free one.
+    /// The address to listen on; port 0 picks a free one.
     pub listen: SocketAddr,
-    /// Whom clients act as, as long as nobody is asked to prove anything: the administrator by default.
+    /// The principal of all clients while there is no authentication; by default the administrator.
     pub principal: Principal,
-    /// What the site calls itself (`query config sitename`).
+    /// The name of the site (`query config sitename`).
     pub site: String,
-    /// Bounds.
+    /// Limits.
     pub limits: Limits,
-    /// Time-outs.
+    /// Timeouts.
     pub times: Times,
-    /// What the service behind it is told.
+    /// The configuration of the service.
     pub service: service::Config,
 }
 
 impl ServerConfig {
-    /// The defaults, listening on `listen`; `boot`: see [`service::Config::boot`].
+    /// The defaults, listening on `listen`. For `boot` see [`service::Config::boot`].
     #[must_use]
     pub fn new(listen: SocketAddr, boot: BootId) -> Self {
         Self {
@@ -38,19 +38,22 @@ impl ServerConfig {
     }
 }
 
-/// Bounds on what clients can make the front end hold.
+/// Limits on what clients can make the front end hold.
 ///
-/// One connection costs at most: its thread's stack (256 KiB of address space, about 20 KiB touched), [`INPUT_BYTES`]
-/// of input, 64 KiB for one request's arguments while it is worked on, `pending_bytes_max` of answers that the client
-/// does not take plus those of the requests under way, its open files, and one transfer buffer while data moves (see [`service::Limits`]).
+/// One connection costs at most:
+/// - its thread's stack: 256 KiB of address space, of which about 20 KiB are touched
+/// - [`INPUT_BYTES`] of input
+/// - 64 KiB for the arguments of one request
+/// - `pending_bytes_max` of answers that the client does not take, plus those of the requests in progress
+/// - its open files, and one transfer buffer while data moves (see [`service::Limits`])
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at a time. One more is told so and closed. One machine gets no more than are left after it for the
-    /// others: half of these if it is alone.
+    /// Concurrent connections. A further one gets an error and is closed. One machine gets no more than it leaves for
+    /// the others: half of them if it is alone.
     pub connections_max: usize,
-    /// Requests of one connection handed on and not answered yet; the next waits in the socket.
+    /// Requests of one connection that other threads are handling. Further ones wait in the socket.
     pub requests_in_flight_max: usize,
-    /// Answers queued for one connection before its thread stops to send them.
+    /// Bytes of queued answers of one connection before its thread stops to send them.
     pub pending_bytes_max: usize,
 }
 
@@ -60,20 +63,21 @@ impl Default for Limits {
     }
 }
 
-/// Bytes of a connection's input buffer.
+/// The size of a connection's input buffer, in bytes.
 pub const INPUT_BYTES: usize = 16 << 10;
 
-/// The least that a client has to send, or to take, of data under way within [`Times::frame`] or [`Times::send`].
+/// The minimum of data that a client must send within [`Times::frame`], or take within [`Times::send`], while data is
+/// moving.
 pub const PACE_BYTES: usize = 32 << 10;
 
-/// Time-outs.
+/// Timeouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// A request that has begun to arrive must be whole after this time; of bytes to be written [`PACE_BYTES`] must come in it.
+    /// A request must arrive completely within this time. For data to write, [`PACE_BYTES`] must arrive in it.
     pub frame: Duration,
-    /// A client that takes less than [`PACE_BYTES`] of what is sent to it in this time is cut off.
+    /// A client that takes less than [`PACE_BYTES`] of its answers in this time is disconnected.
     pub send: Duration,
-    /// A connection that has not logged in after this time is cut off. Afterwards it may be idle for ever.
+    /// A connection without a login after this time is closed. After the login it may be idle for ever.
     pub login: Duration,
 }
 

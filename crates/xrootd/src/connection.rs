@@ -1,4 +1,4 @@
-//! One connection's thread: handshake, then request after request in the order in which they come.
+//! The thread of one connection: the handshake, then the requests in the order in which they arrive.
 
 use std::io::IoSlice;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -21,30 +21,30 @@ use crate::outgoing::{Gone, Outgoing};
 use crate::session::Session;
 use crate::to_wire::Refusal;
 
-/// Longest payload of fattr, in bytes: as many attributes as one request may name, each of the longest.
+/// Maximum payload of fattr, in bytes: the maximum number of attributes, each of the maximum length.
 const FATTR_BYTES_MAX: u32 = (1 << 20) + (16 << 10);
 
-/// After the client's last byte, answers under way still have this long to reach it.
+/// After the client's last byte, the remaining answers have this time to reach it.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
-/// Payload over its limit is read away up to this many bytes.
+/// A payload over its limit is discarded up to this many bytes.
 const EXCESS_MAX: u32 = 16 << 20;
-/// A client whose connection is closed for what it sent gets this long to read why.
+/// A client that is disconnected for bad input has this time to read the reason.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Stop {
-    /// No more input.
+    /// There is no more input.
     #[error(transparent)]
     Input(#[from] InputEnd),
-    /// It cannot be written to.
+    /// The socket cannot be written to.
     #[error("the client takes no answers")]
     Gone,
-    /// The client sent what leaves no next request to be found.
+    /// After this input the beginning of the next request cannot be found.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// Most pages of a pgwrite were wrong.
+    /// Most pages of a pgwrite had wrong checksums.
     #[error("{0} pages of one pgwrite came with wrong checksums, so the stream is out of step; the connection ends")]
     OutOfStep(usize),
 }
@@ -55,23 +55,23 @@ impl From<Gone> for Stop {
     }
 }
 
-/// A connection, as its thread sees it.
+/// The state of a connection, used by its thread.
 pub(crate) struct Connection {
     pub(crate) front: Arc<FrontEnd>,
     pub(crate) session: Arc<Session>,
-    /// Of this connection: a data stream's session is another's.
+    /// The number of this connection. A data stream uses another connection's session.
     pub(crate) number: u64,
     pub(crate) out: Arc<Outgoing>,
     pub(crate) input: Input,
     limits: Limits,
     pub(crate) logged_in: bool,
-    /// Data that another thread stores.
+    /// Data that another thread is storing.
     pub(crate) behind: Behind,
-    /// The version of the protocol that the client has said it speaks; 0: it has not.
+    /// The protocol version of the client; 0: unknown.
     pub(crate) client_version: u32,
-    /// The request that is being worked on, until it is answered or handed on.
+    /// The current request, until it is answered or handed on.
     pub(crate) began: Option<Began>,
-    /// Kinds of requests that were complained of already; bounded by the number of kinds.
+    /// Kinds of requests for which bad input was logged. Their number is bounded.
     complained: Vec<&'static str>,
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         }
         Stop::Input(InputEnd::Closed) => tracing::debug!(client = %session, "connection ended"),
         Stop::Input(InputEnd::Io(error)) => tracing::debug!(client = %session, %error, "connection ended"),
-        // Most often a network that went away, or a client that was killed.
+        // Usually the network failed or the client was killed.
         Stop::Input(InputEnd::HalfFrame) => tracing::info!(client = %session, "connection lost within a request"),
         Stop::Gone => tracing::debug!(client = %session, "connection cut: the client took no answers"),
         Stop::Input(reason) => front.complaints.bad_input(&*session, reason),
@@ -138,7 +138,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
         out.settle(Instant::now() + LAST_ANSWERS);
     }
     if matches!(stop, Stop::Wire(_)) {
-        // Closing with unread input would reset the connection, and the answer be lost with it.
+        // Closing a socket with unread input would reset the connection, and the client would lose the answer.
         let _ = socket.shutdown(Shutdown::Write);
         input.discard(LINGER, EXCESS_MAX as usize);
     }
@@ -146,7 +146,7 @@ pub(crate) fn serve(front: &Arc<FrontEnd>, socket: Arc<TcpStream>, peer: SocketA
     let _ = socket.shutdown(Shutdown::Both);
 }
 
-/// Ends the session when dropped: also when the thread panics, so that no writer stays attached to nobody.
+/// Ends the session when dropped, even if the thread panics, so that its writers are detached.
 struct Ending<'a> {
     front: &'a FrontEnd,
     session: Arc<Session>,
@@ -176,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// Waits for `n` bytes (at most [`INPUT_BYTES`]); answers go out before it waits.
+    /// Waits for `n` bytes (at most [`INPUT_BYTES`]). Answers are sent before it waits.
     fn wait_for(&mut self, n: usize) -> Result<(), Stop> {
         if self.input.has(n) {
             return Ok(());
@@ -215,11 +215,11 @@ impl Connection {
             Err(error) => {
                 self.complain(header.kind, &error);
                 self.refuse(stream, &Refusal::of_wire(&error));
-                // Of some, the length of the data that follows stands in what was not understood.
+                // For some requests the malformed part says how much data follows.
                 if error.closes() || (header.kind.closes_if_malformed() && header.dlen > 0) {
                     return Err(error.into());
                 }
-                // A data request that was not understood: its payload follows all the same.
+                // The payload of a malformed data request still follows.
                 if let Ok(Payload::Stream(n)) = header.payload(&self.limits) {
                     self.skip(u64::from(n))?;
                 }
@@ -235,8 +235,8 @@ impl Connection {
         self.dispatch(stream, request)
     }
 
-    /// More payload than the request may have. A moderate excess is read away and the connection goes on; otherwise
-    /// the next request is not worth reaching.
+    /// Handles a payload over the request's limit. A moderate excess is discarded and the connection continues.
+    /// Otherwise the connection ends.
     fn over_long(&mut self, header: &RequestHeader, error: WireError) -> Result<(), Stop> {
         self.refuse(header.stream, &Refusal::of_wire(&error));
         match error {
@@ -248,7 +248,7 @@ impl Connection {
         }
     }
 
-    /// Logs bad input, once for each kind of request of a connection.
+    /// Logs bad input, once per connection for each kind of request.
     fn complain(&mut self, kind: RequestKind, reason: &dyn std::fmt::Display) {
         if !self.complained.contains(&kind.name()) {
             self.complained.push(kind.name());
@@ -273,10 +273,10 @@ impl Connection {
         Ok(Request::decode(header, &payload))
     }
 
-    /// What is seldom asked for is not taken into this function: its room would be on the stack of each connection that has asked for
-    /// anything, and a page of stack for each of a thousand is 4 MiB.
+    /// Handles a request. Functions for rare requests are not inlined here: their stack frames would be part of every
+    /// connection's stack. One page of stack for each of a thousand connections is 4 MiB.
     fn dispatch(&mut self, stream: StreamId, request: Request) -> Result<(), Stop> {
-        // Writes wait for those before them when their own data is here.
+        // A write receives its own data first, and then waits for the previous one.
         if !matches!(request, Request::Write(_) | Request::Pgwrite(_)) {
             self.settle();
         }
@@ -316,7 +316,7 @@ impl Connection {
             Request::Query(r) => self.query(stream, &r)?,
             Request::Fattr(r) => self.fattr(stream, r)?,
             Request::Prepare(r) => self.prepare(stream, &r),
-            // Nothing here has to be signed. A signature has no answer of its own; the request that it is of comes next.
+            // Signatures are not required. A sigver has no answer; the request that it signs follows.
             Request::Sigver(r) if !r.signature.is_empty() => Ok(()),
             Request::Sigver(_) => Err(Refusal::new(ErrorNumber::ARG_INVALID, "The signature is empty")),
             Request::Unknown(r) => {
@@ -335,13 +335,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers at once.
+    /// Answers at once with kXR_ok.
     pub(crate) fn ok(&self, stream: StreamId, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Refusal> {
         self.out.answer(|out| answer::ok(out, stream, write));
         Ok(())
     }
 
-    /// Sends one frame now, blocking, after all that is pending. A `turn` ends when it has to wait for the client.
+    /// Sends one frame now, after all pending answers. It blocks. If it must wait for the client, it returns the slot
+    /// in `turn`.
     pub(crate) fn send_frame(
         &self,
         stream: StreamId,
@@ -354,26 +355,26 @@ impl Connection {
         Ok(self.out.send_now(&mut [IoSlice::new(&header), IoSlice::new(body)], turn)?)
     }
 
-    /// Answers why not.
+    /// Answers at once with an error, wait or redirect.
     pub(crate) fn refuse(&self, stream: StreamId, refusal: &Refusal) {
         self.front.meter.refused(refusal);
         self.out.answer(|out| answer::refusal(out, stream, refusal));
     }
 
-    /// The request's answer will come from another thread.
+    /// Prepares an answer that another thread gives.
     pub(crate) fn hand_on(&mut self, stream: StreamId) -> Result<Reply, Stop> {
         self.out.begin()?;
         Ok(Reply::new(Arc::clone(&self.out), stream, self.began.take()))
     }
 
-    /// The request is done with, unless somebody else will answer it.
+    /// Records the end of the request, unless another thread answers it.
     pub(crate) fn count(&mut self) {
         if let Some(began) = self.began.take() {
             self.front.meter.done(began);
         }
     }
 
-    /// Reads and forgets `n` bytes of data that nobody wants.
+    /// Discards `n` bytes of input.
     pub(crate) fn skip(&mut self, n: u64) -> Result<(), Stop> {
         if n == 0 {
             return Ok(());
@@ -395,7 +396,7 @@ impl Connection {
     }
 }
 
-/// For what counter it counts, if it was not the client who ended it.
+/// The counter for this reason, if the server ended the connection.
 fn ended_by_us(stop: &Stop) -> Option<Ended> {
     match stop {
         Stop::Input(InputEnd::Closed | InputEnd::HalfFrame | InputEnd::Io(_)) => None,

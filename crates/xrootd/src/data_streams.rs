@@ -1,5 +1,6 @@
-//! Further connections of one session (bind), over which data goes in parallel. A request comes on the session's own connection and
-//! names the stream that its data is on, that is read or to be written; that stream's thread does the work and answers there.
+//! Data streams: further connections of a session (bind), which transfer data in parallel. A request arrives on the
+//! session's own connection and names the stream that carries its data. The thread of that stream handles the request
+//! and answers there.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -14,14 +15,14 @@ use crate::input::InputEnd;
 use crate::meter::Began;
 use crate::to_wire::Refusal;
 
-/// Further connections that one session may have: what the stock server allows (`maxStreams` less the first).
+/// Maximum number of data streams of a session, as in the stock server (`maxStreams` less the first).
 pub(crate) const STREAMS_MAX: usize = 15;
-/// Requests that may wait for one stream; the session's connection waits for room beyond that.
+/// Requests that may wait for one stream. Beyond that the session's connection waits.
 const WAITING_MAX: usize = 64;
-/// How often an idle stream looks whether its client is still there.
+/// How often an idle stream checks that its client is still connected.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A request whose data is on another stream.
+/// A request whose data is on a data stream.
 pub(crate) enum Task {
     /// kXR_read.
     Read(Read),
@@ -35,10 +36,10 @@ pub(crate) enum Task {
     Pgwrite(Pgwrite),
 }
 
-/// A task, which request's answer it is, and when that came.
+/// A task with its stream id and its start.
 type Numbered = (StreamId, Task, Option<Began>);
 
-/// The further connections of a session. Slot 0 is path 1.
+/// The data streams of a session. Slot 0 is path 1.
 #[derive(Default)]
 pub(crate) struct DataStreams {
     slots: Mutex<Slots>,
@@ -51,7 +52,7 @@ struct Slots {
 }
 
 impl DataStreams {
-    /// A new stream: its path, and what it is to do.
+    /// Adds a stream. Returns its path and the queue of its tasks.
     fn add(&self) -> Result<(u8, Receiver<Numbered>), Refusal> {
         let mut slots = self.slots.lock();
         if slots.ended {
@@ -74,14 +75,14 @@ impl DataStreams {
         }
     }
 
-    /// No stream is added any more, and those that are there end.
+    /// Accepts no more streams, and ends the present ones.
     pub(crate) fn end(&self) {
         let mut slots = self.slots.lock();
         slots.ended = true;
         slots.tasks = Default::default();
     }
 
-    /// Gives a request to the stream at `path_id`; waits while that has too much to do.
+    /// Queues a request for the stream `path_id`; waits while its queue is full.
     pub(crate) fn hand(&self, path_id: u8, stream: StreamId, task: Task, began: Option<Began>) -> Result<(), Refusal> {
         let slot = self.slots.lock().tasks.get(usize::from(path_id).wrapping_sub(1)).cloned().flatten();
         let none = || Refusal::new(ErrorNumber::ARG_INVALID, format!("This session has no data stream {path_id}"));
@@ -90,9 +91,9 @@ impl DataStreams {
 }
 
 impl Connection {
-    /// kXR_bind: this connection becomes a data stream of a session of the same host, and does nothing else any more.
-    /// Returns when it is over, or why it did not begin.
-    // As with an open: seldom asked for, and large on the stack.
+    /// kXR_bind: makes this connection a data stream of a session of the same host. It does nothing else any more.
+    /// Returns when the stream has ended, or why it could not begin.
+    // Not inlined for the same reason as `open`: it is rare and uses much stack.
     #[inline(never)]
     pub(crate) fn bind(&mut self, stream: StreamId, r: &Bind) -> Result<Result<(), Refusal>, Stop> {
         if self.logged_in {
@@ -111,7 +112,7 @@ impl Connection {
             Err(refusal) => return Ok(Err(refusal)),
         };
         tracing::debug!(client = %parent, path_id, "data stream bound");
-        // Its files are the session's from here on.
+        // From here on it uses the files of that session.
         self.session = parent;
         self.input.logged_in();
         let _ = self.ok(stream, |out| BindReply { path_id }.encode(out));
@@ -162,14 +163,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a request's data is on another stream: then it is handed there.
+    /// Hands the request to a data stream, if its data is on another one.
     pub(crate) fn elsewhere(
         &mut self,
         stream: StreamId,
         path_id: u8,
         task: impl FnOnce() -> Task,
     ) -> Option<Result<(), Refusal>> {
-        // "any" is ours to choose: where the request came
+        // For "any" the server chooses the connection on which the request arrived.
         if path_id == 0 || path_id == wire::request::BIND_ANY_PATH {
             return None;
         }

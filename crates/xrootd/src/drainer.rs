@@ -1,5 +1,5 @@
-//! One thread that sends what sockets did not take at once, so that neither the responder nor a connection's thread
-//! has to wait for a slow client. It also cuts off clients that take nothing at all.
+//! A thread that sends the data that sockets did not take at once. So neither the responder nor a connection's thread
+//! waits for a slow client. It also disconnects clients that take too little.
 
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::outgoing::Outgoing;
 
-/// The hand-over to the drainer's thread.
+/// The queue of the drainer's thread.
 pub(crate) struct Drainer {
     arrived: Mutex<Arrived>,
     wake: OwnedFd,
@@ -26,7 +26,7 @@ struct Arrived {
 }
 
 impl Drainer {
-    /// Starts the thread; a client that takes nothing for `patience` is cut off.
+    /// Starts the thread. A client that takes too little for `patience` is disconnected.
     pub(crate) fn start(patience: Duration) -> std::io::Result<Arc<Self>> {
         let drainer = Arc::new(Self {
             arrived: Mutex::new(Arrived { connections: Vec::new(), stopping: false }),
@@ -41,23 +41,23 @@ impl Drainer {
         Ok(drainer)
     }
 
-    /// A client that takes too little for `patience` is cut off from now on.
+    /// Sets the time after which a client that takes too little is disconnected.
     pub(crate) fn set_patience(&self, patience: Duration) {
         *self.patience.lock() = patience;
     }
 
-    /// Takes over what `connection` has pending.
+    /// Sends the pending answers of `connection`.
     pub(crate) fn watch(&self, connection: Arc<Outgoing>) {
         self.arrived.lock().connections.push(connection);
         self.ring();
     }
 
     fn ring(&self) {
-        // Full means that it is rung already.
+        // A full counter has already woken the thread.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Whether the thread has ended, which it does not by itself.
+    /// Whether the thread has ended without a stop.
     pub(crate) fn ended(&self) -> bool {
         self.thread.lock().as_ref().is_some_and(JoinHandle::is_finished)
     }
@@ -88,7 +88,7 @@ impl Drainer {
             fds.extend(sockets.iter().map(|socket| PollFd::new(*socket, PollFlags::OUT)));
             let timeout = if watched.is_empty() { None } else { Some(&tick) };
             if rustix::event::poll(&mut fds, timeout).is_err() {
-                // Interrupted, or out of memory for a moment: the next round looks again.
+                // Interrupted, or temporarily out of memory: try again in the next round.
                 std::thread::sleep(Duration::from_millis(1));
             }
             drop(fds);

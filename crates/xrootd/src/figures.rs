@@ -1,4 +1,4 @@
-//! What a running server says of itself, as plain data: for monitoring.
+//! The figures of a running server, for monitoring.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,57 +9,58 @@ use wire::ErrorNumber;
 
 use crate::front_end::FrontEnd;
 
-/// Everything at one moment. What only grows is counted from the start of the server on.
+/// The figures at one moment. Totals count from the start of the server.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// When the server was started.
+    /// The time of the start.
     pub started: Timestamp,
-    /// How long requests took, in microseconds, by kind: from the arrival of the request's header to its answer, with
-    /// the time that the client took to send data or to take it. Kinds that did not occur are left out.
+    /// The duration of requests in microseconds, by kind, from the arrival of the header to the answer. It includes
+    /// the time that the client takes to send or receive data. Kinds without requests are omitted.
     pub requests: Vec<(&'static str, Histogram)>,
-    /// Answers that said why not, by the protocol's number.
+    /// Errors, by the protocol's number.
     pub errors: Vec<(ErrorNumber, u64)>,
-    /// Answers that asked to come again later (kXR_wait).
+    /// Answers that told the client to try again later (kXR_wait).
     pub waits: u64,
-    /// Answers that sent the client to another server (kXR_redirect).
+    /// Answers that redirected the client (kXR_redirect).
     pub redirects: u64,
-    /// Bytes of data read by clients.
+    /// Bytes that clients have read.
     pub bytes_read: u64,
-    /// Bytes of data that clients have sent to be written.
+    /// Bytes that clients have sent to be written.
     pub bytes_written: u64,
-    /// Connections taken in.
+    /// Accepted connections.
     pub connections_accepted: u64,
     /// Connections that the server has ended, by reason.
     pub connections_ended: Vec<(&'static str, u64)>,
-    /// Connections now, and at most.
+    /// Open connections, and their maximum.
     pub connections: Bounded,
-    /// Sessions: connections that have logged in.
+    /// Connections that have logged in.
     pub sessions: usize,
-    /// Files that clients have open, and at most.
+    /// Open files, and their maximum.
     pub open_files: Bounded,
-    /// Files in the making: being written, or waiting for their writer to come back.
+    /// Open writes, including those whose writer may still return.
     pub writers: usize,
-    /// Bytes that these may hold in memory, and at most.
+    /// Bytes of memory that open writes may hold, and their maximum.
     pub writers_memory: Bounded,
-    /// Transfer buffers in use, and at most.
+    /// Transfer buffers in use, and their maximum.
     pub transfer_buffers: Bounded,
-    /// Pieces of data that are moved at this moment, and at most.
+    /// Transfer slots in use, and their maximum.
     pub transfers: Bounded,
-    /// Those who wait to move one.
+    /// Transfers that wait for a slot.
     pub transfers_waiting: usize,
-    /// Contents that wait to be deleted; no more than [`service::DELETIONS_COUNTED_MAX`] are counted. `None`: it could not be read.
+    /// Objects that wait for deletion, at most [`service::DELETIONS_COUNTED_MAX`]. `None`: the queue could not be
+    /// read.
     pub deletions_waiting: Option<usize>,
-    /// The file system; `None`: it could not be asked.
+    /// The total space of the file systems. `None`: a query failed.
     pub space: Option<Space>,
 }
 
-/// Asks a running server. To be dropped before what the server stands on is closed.
+/// Reads the figures of a running server. Drop it before closing the parts below the server.
 pub struct Watch {
     pub(crate) front: Arc<FrontEnd>,
 }
 
 impl Watch {
-    /// The figures at this moment. Looks at the file system and into the deletion queue.
+    /// The figures at this moment. Reads the file systems' space and the deletion queue.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let FrontEnd { service, meter, connections, connection_shares, .. } = &*self.front;
@@ -87,7 +88,7 @@ impl Watch {
         }
     }
 
-    /// What a cluster's manager is told of this front. Looks at nothing outside, so that it can be asked often.
+    /// The figures that a disk server reports to its manager. It accesses no disk, so it can be called often.
     #[must_use]
     pub fn door(&self) -> FrontEndFigures {
         self.front.service.door()

@@ -1,4 +1,4 @@
-//! Requests as plain data: paths, and what the words behind them say.
+//! Translates requests into plain data: paths, and the opaque words behind them.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use wire::{ErrorNumber, FileHandle, PathArg};
 use crate::third_party::part_of;
 use crate::to_wire::Refusal;
 
-/// Where a time is given. A client learns by the config query of this name that it is taken.
+/// The key of a modification time. The config query of the same name tells a client that the server supports it.
 pub(crate) const MTIME: &[u8] = b"weir.mtime";
-/// Longest word of a login's description that is remembered.
+/// Maximum length of a word in a login's description.
 const WORD_MAX: usize = 256;
 
-/// Checks a path from the wire.
+/// Checks a path from a request.
 pub(crate) fn parse_path(path: &[u8]) -> Result<NsPath, Refusal> {
     NsPath::parse(path).map_err(|error| Refusal::of_name(path, error))
 }
 
-/// As [`parse_path`], of a line of a list: a path, perhaps with its opaque part.
+/// The same as [`parse_path`], for a line of a list, which may include opaque words.
 pub(crate) fn parse_line(line: &[u8]) -> Result<NsPath, Refusal> {
     parse_path(line.split(|&b| b == b'?').next().unwrap_or(line))
 }
 
-/// As [`parse_path`], of a name that is to be made. This protocol's listings end names at line ends, so that nobody
-/// gets a name with one through this door.
+/// The same as [`parse_path`], for a new name. Listings of this protocol end names with a line end, so this front end
+/// creates no name that contains one.
 pub(crate) fn parse_new_path(path: &[u8]) -> Result<NsPath, Refusal> {
     if path.contains(&b'\n') {
         let text = "A name with a line end cannot be listed over root://, so it cannot be made over it either";
@@ -39,12 +39,12 @@ pub(crate) fn parse_new_path(path: &[u8]) -> Result<NsPath, Refusal> {
     parse_path(path)
 }
 
-/// What the service calls an open file.
+/// The service's handle of an open file.
 pub(crate) fn handle(FileHandle(bytes): FileHandle) -> Handle {
     Handle(u32::from_be_bytes(bytes))
 }
 
-/// The process that a login describes; `None`: it does not say on which machine it is.
+/// The process that a login describes; `None`: it does not name its machine.
 pub(crate) fn process_of(login: &Login) -> Option<Process> {
     let details = login.details().ok()?;
     let word = |key: &[u8]| details.get(key).filter(|word| !word.is_empty() && word.len() <= WORD_MAX);
@@ -52,17 +52,17 @@ pub(crate) fn process_of(login: &Login) -> Option<Process> {
     Some(Process { pid: login.pid, host, program: word(b"xrd.appname").unwrap_or_default().to_vec() })
 }
 
-/// The permission that a client shows.
+/// The capability that a client presents.
 pub(crate) fn capability_of(target: &PathArg) -> Option<&[u8]> {
     target.get(OPAQUE_KEY.as_bytes())
 }
 
-/// The time that a client wants a file to show as that of its last change.
+/// The modification time that a client wants to set.
 pub(crate) fn mtime_of(target: &PathArg) -> Option<Timestamp> {
     std::str::from_utf8(target.get(MTIME)?).ok()?.parse().ok().map(Timestamp)
 }
 
-/// How a client came here, and what it says and shows besides.
+/// What a client says about itself and its earlier attempts.
 pub(crate) fn hints_of(target: &PathArg) -> Hints {
     let text = |key: &[u8]| target.get(key).and_then(|value| std::str::from_utf8(value).ok());
     let list = |key: &[u8]| text(key).into_iter().flat_map(|list| list.split(',')).filter(|one| !one.is_empty());
@@ -70,7 +70,7 @@ pub(crate) fn hints_of(target: &PathArg) -> Hints {
     Hints {
         location: text(b"weir.place").and_then(|place| place.parse::<LocationPrefix>().ok()),
         announced: text(b"oss.asize").and_then(|len| len.parse().ok()),
-        // XrdCl says why beside each that has answered.
+        // XrdCl adds a reason for each host that has answered.
         all_refused: !tried.is_empty() && list(b"triedrc").count() >= tried.len(),
         comes_again: target.get(b"tried").is_some_and(|hosts| !hosts.is_empty())
             || target.get(CONTENT_KEY.as_bytes()).is_some(),
@@ -82,7 +82,7 @@ pub(crate) fn hints_of(target: &PathArg) -> Hints {
     }
 }
 
-/// Which unit of a striped file is meant; `None`: the file.
+/// The requested stripe unit; `None`: the whole file.
 fn unit_of(target: &PathArg) -> Option<UnitHint> {
     let text = |key: &str| target.get(key.as_bytes()).map(|value| std::str::from_utf8(value).unwrap_or(""));
     let number = text(UNIT_KEY)?;
@@ -93,7 +93,7 @@ fn unit_of(target: &PathArg) -> Option<UnitHint> {
     })
 }
 
-/// What a file is opened for.
+/// The purpose of an open.
 pub(crate) fn intent_of(options: OpenOptions) -> Intent {
     let has = |option| options.has(option);
     if has(OpenOptions::DELETE) {
@@ -105,12 +105,12 @@ pub(crate) fn intent_of(options: OpenOptions) -> Intent {
     } else if has(OpenOptions::READ) {
         Intent::Read
     } else {
-        // XrdCl opens again what it had opened with `new` alone by asking for nothing: neither to read nor to update.
+        // XrdCl reopens a file that it had opened with `new` alone, with neither read nor update.
         Intent::Unsaid
     }
 }
 
-/// An open; `template`: the file whose content a new one gets.
+/// Translates an open. `template` is the file whose data a new file gets.
 pub(crate) fn open_of(
     r: &request::Open,
     path: NsPath,
@@ -126,7 +126,7 @@ pub(crate) fn open_of(
     Ok(Open {
         path,
         intent: intent_of(r.options),
-        // The stock server takes `async`, which all its clients send, for `mkpath`: whoever makes a file over root:// counts on it.
+        // The stock server treats `async`, which all its clients send, as `mkpath`. Clients rely on this.
         make_parents: has(OpenOptions::MKPATH) || has(OpenOptions::ASYNC),
         mode: r.mode.0,
         hidden_until_closed: has(OpenOptions::POSC),
@@ -140,7 +140,7 @@ pub(crate) fn open_of(
     })
 }
 
-/// The checksums that weir keeps of every complete file.
+/// The checksums that weir keeps for every complete file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Algorithm {
     Adler32,
@@ -148,10 +148,10 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
-    /// The one that a request names; adler32 if it names none.
+    /// The algorithm that a request names; by default adler32.
     pub(crate) fn named(name: Option<&[u8]>) -> Result<Self, Refusal> {
         let Some(name) = name else { return Ok(Self::Adler32) };
-        // gfal2 writes names as its user does
+        // gfal2 passes on names in the case that its user wrote.
         match name.to_ascii_lowercase().as_slice() {
             b"adler32" => Ok(Self::Adler32),
             b"crc32c" => Ok(Self::Crc32c),
@@ -162,7 +162,7 @@ impl Algorithm {
         }
     }
 
-    /// Its name, and its value of a file.
+    /// The name and the value in `sums`.
     pub(crate) fn of(self, sums: FileSums) -> (&'static str, u32) {
         match self {
             Self::Adler32 => (self.name(), sums.adler32.0),
@@ -170,7 +170,7 @@ impl Algorithm {
         }
     }
 
-    /// Its name.
+    /// The name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Adler32 => "adler32",

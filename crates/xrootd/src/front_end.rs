@@ -1,4 +1,4 @@
-//! What all connections share.
+//! The state that all connections share.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,27 +14,27 @@ use crate::drainer::Drainer;
 use crate::meter::Meter;
 use crate::session::Session;
 
-/// What protocol callers are said to come by.
+/// The name of this front end in callers.
 pub(crate) const PROTOCOL: &str = "root";
 
-/// What belongs to no single connection.
+/// The state that belongs to no single connection.
 pub(crate) struct FrontEnd {
-    /// What is asked.
+    /// The service that handles the requests.
     pub(crate) service: Arc<Service>,
     pub(crate) config: ServerConfig,
-    /// Where it really listens.
+    /// The actual address of the listener.
     pub(crate) address: SocketAddr,
     pub(crate) drainer: Arc<Drainer>,
-    /// Connections, by who has them.
+    /// Connections, counted per client machine.
     pub(crate) connection_shares: Shares,
-    /// By the number in the session's id.
+    /// Sessions by the number in their id.
     pub(crate) sessions: Mutex<HashMap<u64, Arc<Session>>>,
-    /// Lines about what clients send.
+    /// Limits log lines about bad input.
     pub(crate) complaints: Complaints,
     pub(crate) meter: Arc<Meter>,
-    /// Connections taken in.
+    /// The number of accepted connections.
     pub(crate) connections: AtomicU64,
-    /// Those of `config` at first.
+    /// Initially those of `config`.
     times: RwLock<Times>,
 }
 
@@ -54,7 +54,7 @@ impl FrontEnd {
         }))
     }
 
-    /// The times that hold now.
+    /// The current times.
     pub(crate) fn times(&self) -> Times {
         *self.times.read()
     }
@@ -66,7 +66,8 @@ impl FrontEnd {
         *self.times.write() = times;
     }
 
-    /// Whoever comes from `peer`: nobody has to prove anything yet, so that all act as the configured principal.
+    /// The caller for a connection from `peer`. There is no authentication yet, so all callers act as the configured
+    /// principal.
     pub(crate) fn caller(&self, peer: SocketAddr) -> Caller {
         Caller::new(&self.config.principal, peer, PROTOCOL)
     }

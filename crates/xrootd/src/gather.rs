@@ -1,4 +1,4 @@
-//! The answers to the entries of one batch, as they come; the last one sends all of them.
+//! Collects the answers to the entries of a batch. The last one sends all of them.
 
 use std::sync::Arc;
 
@@ -8,36 +8,36 @@ use crate::answer::Reply;
 use crate::meter::Meter;
 use service::Room;
 
-/// The answer to a batch in the making.
+/// The answer to a batch that is in progress.
 pub(crate) struct Gather {
     meter: Arc<Meter>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Whole frames, one for each entry that is answered.
+    /// Complete frames, one per answered entry.
     frames: Vec<u8>,
-    /// Entries that are not answered yet.
+    /// The number of unanswered entries.
     left: usize,
-    /// The batch's own; `None` once it has been given.
+    /// The answer to the batch; `None` after it is given.
     reply: Option<Reply>,
-    /// What the batch holds in memory is counted until its answer is given.
+    /// Counts the memory of the batch until it is answered.
     _room: Room,
 }
 
 impl Gather {
-    /// For a batch of `entries`, which is at least one.
+    /// For a batch of `entries` entries, at least one.
     pub(crate) fn new(meter: Arc<Meter>, reply: Reply, entries: usize, room: Room) -> Arc<Self> {
         let state = State { frames: Vec::new(), left: entries, reply: Some(reply), _room: room };
         Arc::new(Self { meter, state: Mutex::new(state) })
     }
 
-    /// Where refusals are counted.
+    /// Where errors are counted.
     pub(crate) fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// One entry is answered with the frame that `write` makes. The last one's caller sends the whole answer.
+    /// Adds the frame that `write` appends. The last call sends the whole answer.
     pub(crate) fn answer(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state.lock();
         write(&mut state.frames);

@@ -1,5 +1,5 @@
-//! A connection's requests on their way in: a modest buffer, so that one system call fetches several small requests,
-//! and large payloads go past it straight to where they are wanted.
+//! Receives the requests of a connection. One system call fetches several small requests into a buffer. Large
+//! payloads bypass it.
 
 use std::io::{self, ErrorKind, IoSliceMut, Read};
 use std::net::TcpStream;
@@ -13,19 +13,19 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags};
 use crate::config::{INPUT_BYTES, PACE_BYTES};
 use service::TransferSlot;
 
-/// Why no more input comes.
+/// Why the input has ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InputEnd {
-    /// The client closed the connection between two requests, or we did.
+    /// The connection was closed between two requests, by the client or by this server.
     #[error("the connection was closed")]
     Closed,
-    /// It was closed within a request.
+    /// The connection was closed within a request.
     #[error("the connection ended within a request")]
     HalfFrame,
-    /// A request began to arrive and did not go on.
+    /// A request began to arrive but did not continue in time.
     #[error("a request stopped arriving half-way or came too slowly: it has {0:?}, and its data as long for each {pace} KiB", pace = PACE_BYTES >> 10)]
     Stuck(Duration),
-    /// No login in time.
+    /// There was no login in time.
     #[error("no login within {0:?}")]
     NoLogin(Duration),
     /// The socket failed.
@@ -33,16 +33,16 @@ pub(crate) enum InputEnd {
     Io(#[from] std::io::Error),
 }
 
-/// The receiving half of one connection. The socket's receive time-out is set to `frame_time`.
+/// The receiving half of a connection. The socket's receive timeout is `frame_time`.
 pub(crate) struct Input {
     socket: Arc<TcpStream>,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
     frame_time: Duration,
-    /// When the first byte of the request that is arriving came.
+    /// When the first byte of the current request arrived.
     frame_began: Option<Instant>,
-    /// The login must be done by then.
+    /// The deadline of the login.
     login_until: Option<(Instant, Duration)>,
 }
 
@@ -60,12 +60,12 @@ impl Input {
         })
     }
 
-    /// The client has logged in: it may be idle between requests from now on.
+    /// The client has logged in: from now on it may be idle between requests.
     pub(crate) fn logged_in(&mut self) {
         self.login_until = None;
     }
 
-    /// Whether the client is still there, as far as the kernel knows. Never waits.
+    /// Whether the client is still connected, as far as the kernel knows. Never waits.
     pub(crate) fn is_open(&self) -> bool {
         use rustix::net::{RecvFlags, recv};
         let mut byte = [0; 1];
@@ -75,12 +75,12 @@ impl Input {
         }
     }
 
-    /// Whether `n` bytes can be had without waiting.
+    /// Whether `n` bytes are in the buffer.
     pub(crate) fn has(&self, n: usize) -> bool {
         self.end - self.start >= n
     }
 
-    /// Waits until `n` bytes (at most [`INPUT_BYTES`]) are here.
+    /// Waits until `n` bytes (at most [`INPUT_BYTES`]) are in the buffer.
     pub(crate) fn fill(&mut self, n: usize) -> Result<(), InputEnd> {
         debug_assert!(n <= self.buffer.len());
         while !self.has(n) {
@@ -96,7 +96,7 @@ impl Input {
         Ok(())
     }
 
-    /// Takes `n` bytes that [`Input::fill`] has brought.
+    /// Takes `n` bytes that [`Input::fill`] has received.
     pub(crate) fn take(&mut self, n: usize) -> &[u8] {
         let n = n.min(self.end - self.start);
         let from = self.start;
@@ -104,20 +104,20 @@ impl Input {
         &self.buffer[from..from + n]
     }
 
-    /// One request is read whole.
+    /// A request has been read completely.
     pub(crate) fn frame_done(&mut self) {
         self.frame_began = if self.start == self.end { None } else { Some(Instant::now()) };
     }
 
-    /// The server has kept the client waiting (it was sending, or working): the time for the request that has begun to
-    /// arrive runs from now on.
+    /// Restarts the time for the current request, because the server has kept the client waiting while it sent or
+    /// worked.
     pub(crate) fn restart_clock(&mut self) {
         if self.frame_began.is_some() {
             self.frame_began = Some(Instant::now());
         }
     }
 
-    /// Judges what a receive returned: bytes that came, 0 to try again, or the end.
+    /// Interprets the result of a receive: the number of bytes, 0 to try again, or the end.
     fn received(&mut self, result: std::io::Result<usize>) -> Result<usize, InputEnd> {
         let in_frame = self.frame_began.is_some();
         match result {
@@ -151,8 +151,9 @@ impl Input {
         }
     }
 
-    /// Fills `slices` from the buffer first, then straight from the socket. Each [`PACE_BYTES`] that come renew the time: data may
-    /// be slow, but not as slow as that. With a `turn` data is taken in one as far as it is here; waiting for more ends it.
+    /// Fills `slices`, first from the buffer and then directly from the socket. After every [`PACE_BYTES`] the
+    /// timeout starts again, so data may be slow, but not slower than that. With a `turn` it receives available data
+    /// in a transfer slot, and returns the slot while it waits for more.
     pub(crate) fn fill_slices(
         &mut self,
         slices: &mut [IoSliceMut<'_>],
@@ -194,14 +195,14 @@ impl Input {
         }
     }
 
-    /// Receives what is here in a turn, or waits for more without one.
+    /// Receives available data in a transfer slot, or waits for data without a slot.
     fn receive_in(&mut self, turn: &mut TransferSlot<'_>, slices: &mut [IoSliceMut<'_>]) -> Result<usize, InputEnd> {
         let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
         let socket = Arc::clone(&self.socket);
         if turn.take(|| {
             rustix::io::ioctl_fionread(&*socket).unwrap_or(0).clamp(INPUT_BYTES as u64, wanted.max(INPUT_BYTES) as u64)
         }) {
-            // Others were first: that is not the client's time.
+            // Waiting for other transfers does not count against the client.
             self.frame_began = Some(Instant::now());
         }
         let here = rustix::net::recvmsg(&*socket, slices, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT);
@@ -224,7 +225,7 @@ impl Input {
         self.fill_slices(&mut [IoSliceMut::new(into)], turn)
     }
 
-    /// Takes `n` bytes and forgets them.
+    /// Discards `n` bytes.
     pub(crate) fn skip(&mut self, mut n: usize) -> Result<(), InputEnd> {
         let mut came = 0;
         self.frame_began = Some(Instant::now());
@@ -244,7 +245,7 @@ impl Input {
         Ok(())
     }
 
-    /// Reads away what still comes: until the client closes, for `time`, or `bytes_max` bytes.
+    /// Discards input until the client closes, for `time` or `bytes_max` bytes at most.
     pub(crate) fn discard(&mut self, time: Duration, bytes_max: usize) {
         let until = Instant::now() + time;
         let mut left = bytes_max;
@@ -262,7 +263,7 @@ impl Input {
     }
 }
 
-/// Whether the client will send nothing more, though some of what it has sent may not have been read yet. Never waits.
+/// Whether the client has closed its sending side, although earlier data may be unread. Never waits.
 pub(crate) fn is_half_closed(socket: &TcpStream) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
     let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_come_together_and_large_payloads_go_past_the_buffer() {
+    fn slices_are_filled_in_order_and_large_payloads_bypass_the_buffer() {
         let (mut input, mut client) = pair(Duration::from_secs(5));
         let payload: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
         let sent = payload.clone();
@@ -328,7 +329,7 @@ mod tests {
         drop(thread.join().unwrap());
         let (mut input, mut client) = pair(Duration::from_millis(100));
         let thread = std::thread::spawn(move || {
-            // Always something, and never enough.
+            // Always some data, but never enough.
             for _ in 0..500 {
                 if client.write_all(b"drop").is_err() {
                     break;

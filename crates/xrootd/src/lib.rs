@@ -1,14 +1,15 @@
-//! The front door for stock XRootD clients (root://): connections, logins, frames, and the translation of requests and answers in both directions.
-//! What is asked for, the [`service`] does.
+//! The front end for XRootD clients (root://): connections, logins, frames, and the translation of requests and
+//! answers. The [`service`] handles the requests.
 //!
 //! Promises:
-//! - Data requests of one connection are done in the order in which they came; a close follows its writes.
-//! - A slow, stuck or hostile client costs itself: nothing that others need waits for a socket, every buffer and queue
-//!   is bounded ([`Limits`]), and bad input is answered with the protocol's own error and logged.
+//! - The data requests of a connection are handled in the order of their arrival. A close comes after its writes.
+//! - A slow, stuck or hostile client harms only itself. Nothing that others need waits for a socket, and [`Limits`]
+//!   bounds every buffer and queue. Bad input gets one of the protocol's errors and is logged.
 //!
-//! Leaves to others: every decision. No authentication yet: all clients act as [`ServerConfig::principal`].
+//! The service makes all decisions. There is no authentication yet: all clients act as [`ServerConfig::principal`].
 //!
-//! Batches ([`wire::batch`]) are a front end of their own: `batch` knows the frames and the service, and nothing of single requests.
+//! Batches ([`wire::batch`]) are a separate front end: the module `batch` uses the frames and the service, but no
+//! single requests.
 
 mod answer;
 mod batch;

@@ -1,4 +1,4 @@
-//! Takes connections in, up to the bound, and gives each its thread.
+//! Accepts connections, up to the limit, and starts a thread for each.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -16,16 +16,16 @@ use crate::connection;
 use crate::front_end::FrontEnd;
 use crate::meter::Ended;
 
-/// Address space of a connection's thread. What it does not touch costs nothing.
+/// Address space for the stack of a connection's thread. Untouched pages cost nothing.
 const STACK_BYTES: usize = 256 << 10;
-/// A refused connection is kept this long, so that the client reads the reason before it sees the end.
+/// A refused connection stays open this long, so that the client reads the reason first.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
-/// An idle connection that is ended is gone within this time.
+/// An idle connection that was ended is gone within this time.
 const ITS_END: Duration = Duration::from_secs(2);
-/// Refused connections kept at a time.
+/// Maximum number of refused connections that stay open.
 const REFUSED_MAX: usize = 32;
 
-/// The thread that accepts, and the connections that it has taken in.
+/// The accepting thread and the open connections.
 pub(crate) struct Listener {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -50,20 +50,20 @@ impl Listener {
         Ok(Self { shared, address, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Connections at this moment.
+    /// The number of open connections.
     pub(crate) fn connections(&self) -> usize {
         self.shared.open.lock().len()
     }
 
-    /// Whether the thread has ended, which it does not by itself.
+    /// Whether the thread has ended without a stop.
     pub(crate) fn ended(&self) -> bool {
         self.thread.lock().as_ref().is_some_and(JoinHandle::is_finished)
     }
 
-    /// Takes nobody in any more, lets the connections finish what they have read, and cuts those that are not done at
-    /// `deadline`; says how many. The front must be stopping already.
+    /// Stops accepting, lets the connections finish the requests that they have read, and cuts the rest at
+    /// `deadline`. Returns how many were cut. The service must already be stopping.
     pub(crate) fn stop(&self, deadline: Instant) -> usize {
-        // Wakes the accepting thread, which looks at the front's mark.
+        // Wakes the accepting thread, which then sees that the service is stopping.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
@@ -101,7 +101,7 @@ fn accept_all(listener: &TcpListener, front: &Arc<FrontEnd>, shared: &Arc<Shared
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: others have to close some first.
+                // Probably out of file descriptors: other connections must close some first.
                 if let Some(held_back) = front.service.alarms().admit(Instant::now()) {
                     tracing::error!(%error, held_back, "cannot accept connections");
                 }
@@ -125,8 +125,8 @@ fn accept_all(listener: &TcpListener, front: &Arc<FrontEnd>, shared: &Arc<Shared
     }
 }
 
-/// Ends the connection that has been idle for the longest time without an open file (if there is room for other machines, one of
-/// this machine), and takes its place. A stock client connects again by itself when it needs to.
+/// Ends the longest idle connection without an open file, and takes its place. Unless all connections are in use, it
+/// must be of the same machine. A stock client reconnects when necessary.
 fn take_from_idle(peer: IpAddr, front: &FrontEnd, shared: &Shared) -> bool {
     let anybody = front.connection_shares.all_taken();
     let idle = {
@@ -153,7 +153,7 @@ fn take_from_idle(peer: IpAddr, front: &FrontEnd, shared: &Shared) -> bool {
     }
 }
 
-/// The client reads the answer to its handshake, and then why it is not served.
+/// Sends the answer to the handshake, and then the reason.
 fn refuse(socket: &TcpStream, connections_max: usize) {
     let mut bytes = HandshakeReply::DATA_SERVER.to_bytes().to_vec();
     let text = format!(
@@ -181,7 +181,7 @@ fn take_in(
     let gone = Gone { number, shared: Arc::clone(shared) };
     let front = Arc::clone(front);
     std::thread::Builder::new().name(format!("conn-{number}")).stack_size(STACK_BYTES).spawn(move || {
-        // Dropped last at the end of the thread, also by a panic; and by a spawn that failed.
+        // Dropped last, at the end of the thread or by a panic, or if the thread cannot be started.
         let (_gone, _share) = (gone, share);
         let front = front;
         connection::serve(&front, socket, peer);
@@ -189,7 +189,7 @@ fn take_in(
     Ok(())
 }
 
-/// Gives the connection's place back when dropped.
+/// Returns the connection's share when dropped.
 struct Share {
     peer: IpAddr,
     front: Arc<FrontEnd>,
@@ -201,7 +201,7 @@ impl Drop for Share {
     }
 }
 
-/// Takes the connection off the list when dropped.
+/// Removes the connection from the list when dropped.
 struct Gone {
     number: u64,
     shared: Arc<Shared>,

@@ -1,8 +1,8 @@
-//! What the server counts while it works, for monitoring: requests and how long they took by kind, errors by number,
-//! connections that were ended by reason.
+//! Counters for monitoring: the number and duration of requests by kind, errors by number, and ended connections by
+//! reason.
 //!
-//! Counting must cost nothing that shows beside a request of some microseconds: relaxed additions, on one of several stripes that
-//! the connections are spread over, so that processors do not take the same cache line from each other.
+//! Counting must be cheap beside a request of some microseconds. It uses relaxed additions, in one of several stripes
+//! over which the connections are spread. So processors do not compete for cache lines.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -12,13 +12,13 @@ use wire::{ErrorNumber, RequestKind};
 
 use crate::to_wire::Refusal;
 
-/// Copies of the counters that connections are spread over.
+/// The number of stripes.
 const STRIPES: usize = 16;
 /// The known kinds of requests, and one for all others.
 const KINDS: usize = RequestKind::ALL.len() + 1;
-/// The protocol's error numbers begin here.
+/// The protocol's first error number.
 const ERRORS_FROM: u32 = 3000;
-/// Error numbers that are told apart; the last stands for all beyond.
+/// Error numbers that have their own counter. The last counter includes all higher ones.
 const ERRORS: usize = 64;
 
 /// The counters.
@@ -30,7 +30,7 @@ pub(crate) struct Meter {
     ended: [AtomicU64; Ended::ALL.len()],
 }
 
-/// 128 bytes: processors fetch two lines of 64 at a time.
+/// Aligned to 128 bytes, because processors fetch two lines of 64 bytes at a time.
 #[repr(align(128))]
 struct Stripe {
     kinds: [Kind; KINDS],
@@ -42,7 +42,7 @@ struct Kind {
     micros: AtomicU64,
 }
 
-/// A request that is being worked on.
+/// A request in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Began {
     kind: usize,
@@ -53,17 +53,17 @@ pub(crate) struct Began {
 /// Why the server ended a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// The client took no answers.
+    /// The client did not take its answers.
     SlowReader,
-    /// A request stopped arriving, or came too slowly.
+    /// A request stopped arriving, or arrived too slowly.
     SlowSender,
-    /// No login in time.
+    /// There was no login in time.
     NoLogin,
-    /// Bytes from which no next request could be found.
+    /// After this input the beginning of the next request could not be found.
     BadInput,
-    /// It was idle, and others needed its place.
+    /// The connection was idle, and another one needed its place.
     MadeRoom,
-    /// It was one more than its machine may have.
+    /// The machine had its share of the connections.
     Refused,
 }
 
@@ -94,10 +94,10 @@ impl Meter {
         }
     }
 
-    /// A request of `kind` has come on the connection number `connection`.
+    /// Begins a request of `kind` on the connection number `connection`.
     pub(crate) fn begin(&self, kind: RequestKind, connection: u64) -> Began {
         let place = match kind {
-            // Its code is far from the others, its place behind them.
+            // Its code is far from the others, so it has the place behind them.
             RequestKind::Batch => RequestKind::ALL.len() - 1,
             _ => usize::from(kind.code()).wrapping_sub(usize::from(RequestKind::ALL[0].code())),
         };
@@ -106,7 +106,7 @@ impl Meter {
         Began { kind, stripe: usize::try_from(connection % STRIPES as u64).unwrap_or(0), at: Instant::now() }
     }
 
-    /// It is answered.
+    /// Counts a request that is answered.
     pub(crate) fn done(&self, began: Began) {
         let micros = u64::try_from(began.at.elapsed().as_micros()).unwrap_or(u64::MAX);
         let kind = &self.stripes[began.stripe].kinds[began.kind];
@@ -114,7 +114,7 @@ impl Meter {
         kind.micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// An answer says why not.
+    /// Counts an error, wait or redirect.
     pub(crate) fn refused(&self, refusal: &Refusal) {
         match refusal {
             Refusal::Error { number, .. } => {
@@ -130,12 +130,12 @@ impl Meter {
         }
     }
 
-    /// A connection was ended by the server.
+    /// Counts a connection that the server has ended.
     pub(crate) fn ended(&self, why: Ended) {
         self.ended[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How long requests took, in microseconds, by the name of their kind; those of which there were some.
+    /// The duration of requests in microseconds, by the name of their kind. Kinds without requests are omitted.
     pub(crate) fn requests(&self) -> Vec<(&'static str, Histogram)> {
         let names = RequestKind::ALL.iter().map(|kind| kind.name()).chain(std::iter::once("unknown"));
         let sums = names.enumerate().map(|(place, name)| {
@@ -152,24 +152,24 @@ impl Meter {
         sums.filter(|(_, histogram)| histogram.count() > 0).collect()
     }
 
-    /// Answers that said why not, by the error's number; those of which there were some.
+    /// The number of errors, by the error's number. Numbers without errors are omitted.
     pub(crate) fn errors(&self) -> Vec<(ErrorNumber, u64)> {
         let counted = (ERRORS_FROM..).zip(&self.errors);
         let counted = counted.map(|(number, count)| (ErrorNumber(number), count.load(Ordering::Relaxed)));
         counted.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Answers that asked to come again later.
+    /// The number of redirects.
     pub(crate) fn redirects(&self) -> u64 {
         self.redirects.load(Ordering::Relaxed)
     }
 
-    /// Answers that asked to come again later.
+    /// The number of waits.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Connections that the server has ended, by reason.
+    /// The number of connections that the server has ended, by reason.
     pub(crate) fn endings(&self) -> Vec<(&'static str, u64)> {
         Ended::ALL.iter().map(|why| (why.name(), self.ended[*why as usize].load(Ordering::Relaxed))).collect()
     }
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_on_any_connection_is_summed_by_kind() {
+    fn requests_of_all_connections_are_summed_by_kind() {
         let meter = Meter::new();
         for connection in 0..100 {
             meter.done(meter.begin(RequestKind::Stat, connection));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_apart_by_number_and_waits_are_none() {
+    fn errors_are_counted_by_number_and_waits_separately() {
         let meter = Meter::new();
         meter.refused(&Refusal::new(ErrorNumber::NOT_FOUND, "no"));
         meter.refused(&Refusal::new(ErrorNumber::NOT_FOUND, "no"));

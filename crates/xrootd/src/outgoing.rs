@@ -1,13 +1,13 @@
-//! A connection's answers on their way out.
+//! Sends the answers of a connection.
 //!
-//! Three parties send: the connection's own thread, the threads that complete requests handed on (responder, workers),
+//! Three parties send: the connection's own thread, the threads that answer requests handed on (responder, workers),
 //! and the drainer. Rules:
-//! - Completions only append, and try the socket once without blocking if the connection's thread is away (waiting for
-//!   input or for the disk). What the socket does not take is left to the drainer. So a slow client blocks nobody.
-//! - The connection's thread sends its small answers together, just before it waits for more input, and its large ones
-//!   at once, blocking with a time-out: that is the back-pressure on a slow reader.
-//! - Everything is bounded: the answers under way by `requests_in_flight_max`, the rest by `pending_bytes_max`, at
-//!   which the connection's thread stops reading.
+//! - Answers from other threads are only appended. If the connection's thread is away (waiting for input or for the
+//!   disk), they try the socket once without blocking. The drainer sends the rest. So a slow client blocks nobody.
+//! - The connection's thread sends its small answers together, just before it waits for more input. It sends large
+//!   answers at once, blocking with a timeout. This is the back-pressure on a slow reader.
+//! - Everything is bounded: requests handed on by `requests_in_flight_max`, and other answers by `pending_bytes_max`.
+//!   At that limit the connection's thread stops reading.
 
 use std::cell::RefCell;
 use std::io::IoSlice;
@@ -24,7 +24,7 @@ use crate::drainer::Drainer;
 use crate::meter::Meter;
 use service::TransferSlot;
 
-/// The connection cannot be written to any more; its thread ends.
+/// The connection is broken, so its thread must end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Gone;
 
@@ -41,16 +41,16 @@ pub(crate) struct Outgoing {
 
 struct State {
     pending: Vec<u8>,
-    /// Bytes of `pending` that are sent already.
+    /// Bytes of `pending` that are already sent.
     sent: usize,
     holder: Holder,
-    /// The connection's thread will not look at `pending` soon.
+    /// The connection's thread will not send `pending` soon.
     away: bool,
-    /// When it went away the last time.
+    /// When it last went away.
     since: Instant,
     in_flight: usize,
     dead: bool,
-    /// It is dead because the client took too little.
+    /// The connection was ended because the client took too little.
     slow: bool,
 }
 
@@ -60,12 +60,12 @@ impl State {
     }
 }
 
-/// Who sends what is pending.
+/// Which party sends the pending answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Nobody,
     Thread,
-    /// The drainer; since when the client has taken so many bytes.
+    /// The drainer. The client has taken this many bytes since then.
     Drainer {
         since: Instant,
         taken: usize,
@@ -110,8 +110,8 @@ impl Outgoing {
         &self.meter
     }
 
-    /// Appends an answer of the connection's own thread. It goes out at the next [`Outgoing::leave`] or
-    /// [`Outgoing::send_now`].
+    /// Appends an answer from the connection's own thread. The next [`Outgoing::leave`] or [`Outgoing::send_now`]
+    /// sends it.
     pub(crate) fn answer(&self, write: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state.lock();
         if !state.dead {
@@ -119,7 +119,7 @@ impl Outgoing {
         }
     }
 
-    /// Appends the answer to a request that was handed on, from any thread; never blocks on the socket.
+    /// Appends the answer to a request that was handed on, from any thread. Never blocks on the socket.
     pub(crate) fn complete(self: &Arc<Self>, write: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state.lock();
         state.in_flight = state.in_flight.saturating_sub(1);
@@ -135,7 +135,7 @@ impl Outgoing {
         self.changed.notify_all();
     }
 
-    /// Sends what is pending, if nobody else will.
+    /// Sends the pending answers, if no other party does.
     pub(crate) fn flush(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if !state.dead && state.away && state.holder == Holder::Nobody {
@@ -143,7 +143,7 @@ impl Outgoing {
         }
     }
 
-    /// Counts one more request that is handed on; waits while there are too many.
+    /// Counts a request that is being handed on. Waits while there are too many.
     pub(crate) fn begin(self: &Arc<Self>) -> Result<(), Gone> {
         let mut state = self.state.lock();
         while state.in_flight >= self.requests_in_flight_max && !state.dead {
@@ -161,8 +161,8 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The connection's thread is about to wait for input or for the disk: what is pending goes out, and completions
-    /// send for themselves from now on. Blocks only if more is pending than is allowed.
+    /// The connection's thread is about to wait for input or for the disk. Sends the pending answers; from now on
+    /// other threads send their own. Blocks only if too much is pending.
     pub(crate) fn leave(self: &Arc<Self>) -> Result<(), Gone> {
         let mut state = self.state.lock();
         if state.dead {
@@ -181,13 +181,13 @@ impl Outgoing {
         if state.dead { Err(Gone) } else { Ok(()) }
     }
 
-    /// Since when the connection has waited for its client with nothing under way; `None`: it has not.
+    /// How long the connection has been idle, with no request in progress; `None`: it is busy.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let state = self.state.lock();
         state.is_idle().then_some(state.since)
     }
 
-    /// Ends the connection if it is idle; whether it was.
+    /// Ends the connection if it is idle. Returns whether it was.
     pub(crate) fn cut_if_idle(&self) -> bool {
         let mut state = self.state.lock();
         let idle = state.is_idle();
@@ -197,7 +197,7 @@ impl Outgoing {
         idle
     }
 
-    /// Between two requests: if more is pending than is allowed, sends it, blocking, before more is asked for.
+    /// Between two requests: if too much is pending, sends it, blocking.
     pub(crate) fn relieve(&self) -> Result<(), Gone> {
         let state = self.state.lock();
         let over = state.pending.len() - state.sent > self.pending_bytes_max;
@@ -210,7 +210,8 @@ impl Outgoing {
         self.state.lock().away = false;
     }
 
-    /// Sends all that is pending, then `parts`, blocking: for the connection's thread only. A `turn` ends when it has to wait.
+    /// Sends all pending answers and then `parts`, blocking. Only the connection's thread calls this. It returns the
+    /// slot in `turn` if it must wait.
     pub(crate) fn send_now(
         &self,
         parts: &mut [IoSlice<'_>],
@@ -218,7 +219,7 @@ impl Outgoing {
     ) -> Result<(), Gone> {
         let mut parts = parts;
         let mut state = self.state.lock();
-        // The drainer lets go when it finds that it is not the holder any more.
+        // The drainer stops when it is no longer the holder.
         state.holder = Holder::Thread;
         loop {
             if state.dead {
@@ -244,7 +245,7 @@ impl Outgoing {
         }
     }
 
-    /// One try without blocking, with the lock held.
+    /// Tries once to send, without blocking, while holding the lock.
     fn try_send(self: &Arc<Self>, state: &mut State) {
         while state.sent < state.pending.len() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -280,7 +281,7 @@ impl Outgoing {
         state.holder = Holder::Nobody;
     }
 
-    /// The drainer's turn: `true` while it has to go on watching.
+    /// Called by the drainer. Returns whether it must continue to watch the connection.
     pub(crate) fn drain(self: &Arc<Self>, now: Instant, patience: Duration) -> bool {
         let mut state = self.state.lock();
         if !matches!(state.holder, Holder::Drainer { .. }) {
@@ -304,21 +305,21 @@ impl Outgoing {
         state.pending = Vec::new();
         state.sent = 0;
         state.holder = Holder::Nobody;
-        // Wakes the thread that reads.
+        // Wakes the reading thread.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    /// The connection was ended because its client took too little of its answers.
+    /// Whether the connection was ended because its client took too little of its answers.
     pub(crate) fn was_slow(&self) -> bool {
         self.state.lock().slow
     }
 
-    /// The client has gone.
+    /// Whether the connection has ended.
     pub(crate) fn is_dead(&self) -> bool {
         self.state.lock().dead
     }
 
-    /// Cuts the connection; answers still to come are dropped.
+    /// Ends the connection and drops later answers.
     pub(crate) fn cut(&self) {
         let mut state = self.state.lock();
         self.die(&mut state);
@@ -326,7 +327,7 @@ impl Outgoing {
         self.changed.notify_all();
     }
 
-    /// Waits until nothing is under way and everything is sent, at most until `deadline`.
+    /// Waits until no request is in progress and everything is sent, or until `deadline`.
     pub(crate) fn settle(self: &Arc<Self>, deadline: Instant) {
         let mut state = self.state.lock();
         state.away = true;
@@ -342,12 +343,12 @@ impl Outgoing {
 }
 
 thread_local! {
-    /// On the responder's thread: connections that the completions of this batch have filled.
+    /// On the responder's thread: connections with answers from the current batch.
     static BATCH: RefCell<Option<Vec<Arc<Outgoing>>>> = const { RefCell::new(None) };
 }
 
-/// To be called by the committer's responder after the completions of each batch: sends what they have put into the
-/// connections' queues, once for each connection. On a thread that never calls it, completions send for themselves.
+/// The committer's responder calls this after the completions of each batch. It sends the answers that they have
+/// queued, once for each connection. On threads that never call it, each completion sends its own answer.
 pub fn batch_done() {
     let filled = BATCH.with_borrow_mut(|batch| batch.replace(Vec::new()));
     for connection in filled.into_iter().flatten() {
@@ -355,11 +356,11 @@ pub fn batch_done() {
     }
 }
 
-/// Leaves the sending to [`batch_done`], if this thread calls it.
+/// Leaves sending to [`batch_done`], if this thread calls it. Returns whether it does.
 fn put_off(connection: &Arc<Outgoing>) -> bool {
     BATCH.with_borrow_mut(|batch| match batch {
         Some(filled) => {
-            // Completions of one connection often come together.
+            // Completions of one connection often follow each other.
             if !filled.last().is_some_and(|last| Arc::ptr_eq(last, connection)) {
                 filled.push(Arc::clone(connection));
             }
@@ -369,23 +370,24 @@ fn put_off(connection: &Arc<Outgoing>) -> bool {
     })
 }
 
-/// Whether the socket's send time-out has passed since `began`.
+/// Whether the socket's send timeout has passed since `began`.
 fn is_over(socket: &TcpStream, began: Instant) -> bool {
     let time = socket.write_timeout().ok().flatten();
-    // The kernel counts in ticks of some milliseconds.
+    // The kernel counts in ticks of several milliseconds.
     time.is_some_and(|time| began.elapsed() >= time.mul_f32(0.9))
 }
 
-/// Why not all was sent.
+/// Why not everything was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Unsent {
     /// The connection has ended.
     Gone,
-    /// The client took less than [`PACE_BYTES`] in the socket's send time-out.
+    /// The client took less than [`PACE_BYTES`] within the socket's send timeout.
     Slow,
 }
 
-/// Writes `head` and `parts`: in the `turn` as far as the socket takes it, then blocking without one.
+/// Writes `head` and `parts`: first in the transfer slot as far as the socket takes it, then blocking without the
+/// slot.
 fn send_all(
     socket: &TcpStream,
     head: &[u8],
@@ -405,7 +407,7 @@ fn send_all(
         let mut none = rustix::net::SendAncillaryBuffer::default();
         let began = Instant::now();
         let why = match rustix::net::sendmsg(socket, &rest[..batch], &mut none, flags) {
-            // Blocking, it returns before all is sent when the time is over (or by a signal).
+            // A blocking send returns early after the timeout, or because of a signal.
             Ok(n) if n < wanted.min(PACE_BYTES) && turn.is_none() && is_over(socket, began) => Unsent::Slow,
             Ok(n) => {
                 IoSlice::advance_slices(&mut rest, n);

@@ -1,4 +1,4 @@
-//! Starting and stopping.
+//! Starting and stopping the server.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -14,54 +14,54 @@ use crate::listener::Listener;
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
     },
-    /// A thread or descriptor could not be had.
+    /// A thread or file descriptor could not be created.
     #[error("cannot start: {0}")]
     Start(#[from] std::io::Error),
-    /// The service behind it did not start.
+    /// The service did not start.
     #[error(transparent)]
     Service(#[from] StartError),
 }
 
-/// What a stop has left undone.
+/// The connections and open writes that a stop has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StopReport {
-    /// Connections that were not done at the deadline and were cut.
+    /// Connections that were not finished at the deadline and were cut.
     pub connections_cut: usize,
-    /// Files in the making whose writers have not closed them; they can come back after the next start.
+    /// Open writes. Their writers can return after the next start.
     pub writers_left: usize,
 }
 
-/// A running front door, with the service behind it.
+/// A running front end with its service.
 pub struct Server {
     front: Arc<FrontEnd>,
     listener: Listener,
 }
 
 impl Server {
-    /// Listens and serves. The writers of the last run get a full grace period from now on.
+    /// Starts a service and listens. The writers of the last run get a full grace period from now on.
     ///
     /// # Errors
-    /// Nobody is served.
+    /// The address is not available, or the service or a thread cannot be started.
     pub fn start(config: ServerConfig, role: Role) -> Result<Server, ServerError> {
-        // An address that is not to be had is noticed before anything is started.
+        // Bind first, so that nothing is started if the address is not available.
         let socket = listen_on(&config)?;
         let service = Service::start(config.service.clone(), role)?;
         Self::serve(config, socket, service)
     }
 
-    /// The same over a service that runs already, as another front end's. [`Server::stop`] stops it, too; what [`ServerConfig::service`] says is not
-    /// looked at.
+    /// Listens with a service that is already running, for example with another front end. [`ServerConfig::service`]
+    /// is ignored. [`Server::stop`] also stops the service.
     ///
     /// # Errors
-    /// Nobody is served.
+    /// The address is not available, or a thread cannot be started.
     pub fn over(config: ServerConfig, service: Arc<Service>) -> Result<Server, ServerError> {
         let socket = listen_on(&config)?;
         Self::serve(config, socket, service)
@@ -75,37 +75,37 @@ impl Server {
         Ok(Server { front, listener })
     }
 
-    /// Where it listens.
+    /// The actual address of the listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.front.address
     }
 
-    /// The service behind it, for another front end.
+    /// The service, for another front end.
     #[must_use]
     pub fn service(&self) -> &Arc<Service> {
         &self.front.service
     }
 
-    /// Connections at this moment.
+    /// The number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.listener.connections()
     }
 
-    /// Takes over what can be while it runs: the bound of connections for those that come from now on, the times for connections that come from now on.
-    /// [`Service::adjust`] does the rest.
+    /// Applies the settings that can change at run time: the maximum number of connections, and the times of later
+    /// connections. [`Service::adjust`] does the same for the service.
     pub fn adjust(&self, limits: &Limits, times: Times) {
         self.front.adjust(limits, times);
     }
 
-    /// For monitoring.
+    /// Access to the figures, for monitoring.
     #[must_use]
     pub fn watch(&self) -> Watch {
         Watch { front: Arc::clone(&self.front) }
     }
 
-    /// The thread that has died, if one has: the node does only half of its work since, and has to be stopped.
+    /// The name of a thread that has died. The node then does only part of its work and must be stopped.
     #[must_use]
     pub fn broken(&self) -> Option<&'static str> {
         let threads = [("listener", self.listener.ended()), ("drainer", self.front.drainer.ended())];
@@ -113,9 +113,9 @@ impl Server {
         self.front.service.broken().or(own)
     }
 
-    /// Ends it: nobody new is taken in, requests that were read are finished and answered, connections that are not
-    /// done at `deadline` are cut, open writers are synced and wait for the next start. No thread that uses the
-    /// namespace or the store is left.
+    /// Stops the server and its service. It accepts no more connections, finishes and answers the requests that were
+    /// read, and cuts the remaining connections at `deadline`. Open writes are synced and wait for the next start.
+    /// Afterwards no thread uses the namespace or the store.
     pub fn stop(self, deadline: Instant) -> StopReport {
         self.front.service.begin_stop();
         let connections_cut = self.listener.stop(deadline);

@@ -1,4 +1,4 @@
-//! One client's session: a session of the service, and the way to the client. On a single node a session is one connection.
+//! A client's session: a session of the service, and the connection to the client.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,17 +10,17 @@ use crate::data_streams::DataStreams;
 use crate::front_end::FrontEnd;
 use crate::outgoing::Outgoing;
 
-/// A session.
+/// A session of a client.
 pub(crate) struct Session {
-    /// On whose behalf it acts, and what it has open.
+    /// Its caller and its open files.
     pub(crate) open: Arc<service::Session>,
-    /// What the client was told it is called.
+    /// The id that the client was told.
     pub(crate) id: SessionId,
-    /// Where it comes from.
+    /// The address of the client.
     pub(crate) peer: SocketAddr,
-    /// Its further connections.
+    /// Its data streams.
     pub(crate) streams: DataStreams,
-    /// The way to the client.
+    /// The sending half of its connection.
     pub(crate) outgoing: Arc<Outgoing>,
 }
 
@@ -29,12 +29,12 @@ impl Session {
         let open = front.service.session(front.caller(peer));
         let mut id = [0u8; 16];
         id[..8].copy_from_slice(&open.number().to_be_bytes());
-        // Tells this run of the server from others, so that a session of an earlier run is not mistaken for one of ours.
+        // Distinguishes this run of the server from others, so that a session id of an earlier run is not accepted.
         id[8..].copy_from_slice(&front.service.started().0.to_be_bytes());
         Arc::new(Self { open, id: SessionId(id), peer, streams: DataStreams::default(), outgoing })
     }
 
-    /// Ends the session: no file can be opened in it any more.
+    /// Ends the session: it can open no more files.
     pub(crate) fn end(&self, front: &FrontEnd) {
         self.streams.end();
         front.service.end_session(&self.open);
@@ -43,7 +43,7 @@ impl Session {
 }
 
 impl FrontEnd {
-    /// The session that a client was told is called `id`, if it is still there.
+    /// The session with this `id`, if it still exists.
     pub(crate) fn session(&self, id: SessionId) -> Option<Arc<Session>> {
         let [n0, n1, n2, n3, n4, n5, n6, n7, ..] = id.0;
         let found = self.sessions.lock().get(&u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7])).cloned();

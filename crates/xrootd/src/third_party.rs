@@ -1,15 +1,15 @@
-//! What the words behind a path say of a third-party copy, in the stock client's way.
+//! Parses the opaque words about a third-party copy, as the stock client sends them.
 
 use service::{Error, Part};
 use types::ErrorCode;
 use wire::PathArg;
 
-/// Longest key, host or name in the words behind a path.
+/// Maximum length of a key, host or name.
 const WORD_MAX: usize = 1024;
 
-/// Reads the words of an open.
+/// Parses the words of an open.
 pub(crate) fn part_of(target: &PathArg) -> Result<Part, Error> {
-    // An open that only looks whether the source is there.
+    // This open only checks whether the source exists.
     if target.get(b"tpc.stage") == Some(b"placement") {
         return Ok(Part::None);
     }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_are_told_apart() {
+    fn the_roles_are_parsed_from_their_words() {
         let of = |text: &str| part_of(&PathArg::parse(text.as_bytes()).unwrap()).map_err(drop);
         assert!(of("/a") == Ok(Part::None));
         assert!(of("/a?tpc.key=k&tpc.dst=h&tpc.stage=placement") == Ok(Part::None));

@@ -1,28 +1,28 @@
-//! What the service says, in the protocol's words: errors as numbers, attributes as stat shows them.
+//! Translates results into the protocol: error codes into numbers, attributes into those of stat.
 
 use service::{Error, FileKind, Handle, Stat};
 use types::{NameError, PrincipalId};
 use wire::response::{OpenReply, StatExtra, StatFlags, StatReply};
 use wire::{ErrorNumber, FileHandle, WireError};
 
-/// An error answer in the making, or a wish that the client ask again.
+/// An answer other than success.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// kXR_error.
     Error {
         /// The protocol's number.
         number: ErrorNumber,
-        /// What the user reads.
+        /// The text for the user.
         text: String,
     },
-    /// kXR_wait: the same request again in so many seconds.
+    /// kXR_wait: repeat the request later.
     Wait {
-        /// At least 1.
+        /// How long to wait; at least 1.
         seconds: u32,
-        /// Why.
+        /// The reason.
         text: String,
     },
-    /// kXR_redirect: ask there.
+    /// kXR_redirect: contact another server.
     Redirect(service::Redirect),
 }
 
@@ -37,16 +37,16 @@ impl From<Error> for Refusal {
 }
 
 impl Refusal {
-    /// What only this protocol knows.
+    /// An error that exists only in this protocol.
     pub(crate) fn new(number: ErrorNumber, text: impl Into<String>) -> Self {
-        // Cut as all texts are.
+        // This cuts the text in the same way as all others.
         match Error::new(types::ErrorCode::Invalid, text) {
             Error::Refused { text, .. } => Refusal::Error { number, text },
             other => other.into(),
         }
     }
 
-    /// The protocol's number of an error; of a wait, that it is too much at the moment.
+    /// The protocol's number. Waits and redirects count as overload.
     pub(crate) fn number(&self) -> ErrorNumber {
         match self {
             Refusal::Error { number, .. } => *number,
@@ -54,7 +54,7 @@ impl Refusal {
         }
     }
 
-    /// What the user reads.
+    /// The text for the user.
     pub(crate) fn text(&self) -> &str {
         match self {
             Refusal::Error { text, .. } | Refusal::Wait { text, .. } => text,
@@ -83,7 +83,7 @@ impl Refusal {
     }
 }
 
-/// What the client calls an open file.
+/// The client's handle of an open file.
 pub(crate) fn file_handle(handle: Handle) -> FileHandle {
     FileHandle(handle.0.to_be_bytes())
 }
@@ -93,7 +93,7 @@ pub(crate) fn open_reply(opened: &service::Opened) -> OpenReply {
     OpenReply { handle: file_handle(opened.handle), compression: None, stat: opened.stat.as_ref().map(stat_reply) }
 }
 
-/// As stat and dirlist show it.
+/// The attributes as stat and dirlist show them.
 pub(crate) fn stat_reply(stat: &Stat) -> StatReply {
     let mut flags = match stat.kind {
         FileKind::Directory => StatFlags::IS_DIR.with(StatFlags::XSET),
@@ -117,7 +117,7 @@ pub(crate) fn stat_reply(stat: &Stat) -> StatReply {
     StatReply { id: stat.ino.0, size: stat.len, flags, mtime: stat.mtime.secs(), extra: Some(extra) }
 }
 
-/// There is no table of names yet.
+/// Principals have no names yet.
 fn principal(id: PrincipalId) -> String {
     id.to_string()
 }

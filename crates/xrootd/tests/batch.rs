@@ -1,4 +1,4 @@
-//! Batches: many small requests in one frame, each of which is done, or refused, for itself.
+//! Batches: many small requests in one frame, each with its own result.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
@@ -16,7 +16,7 @@ use wire::{ErrorNumber as E, Request, RequestHeader, RequestKind, Response, Stre
 use world::client::{Answer, Client, NEW};
 use world::{World, content};
 
-/// One entry, as the tests say it.
+/// An entry of a batch.
 struct Wish<'a>(Op, &'a str, &'a [u8]);
 
 fn create<'a>(path: &'a str, data: &'a [u8]) -> Wish<'a> {
@@ -55,7 +55,7 @@ fn limits(client: &mut Client) -> String {
 }
 
 #[test]
-fn files_are_made_with_their_contents_their_directories_and_their_times() {
+fn files_are_created_with_their_data_directories_and_times() {
     let world = World::new();
     let mut me = world.connect();
     assert!(batch::Limits::parse(&limits(&mut me)).is_some(), "a server that takes batches says so");
@@ -78,7 +78,7 @@ fn files_are_made_with_their_contents_their_directories_and_their_times() {
 }
 
 #[test]
-fn one_that_is_refused_does_not_fail_the_others() {
+fn a_refused_entry_does_not_fail_the_others() {
     let world = World::new();
     let mut me = world.connect();
     me.put("/taken", NEW, b"what was there");
@@ -127,7 +127,7 @@ fn one_that_is_refused_does_not_fail_the_others() {
         (b"1".into(), b"22".into(), b"what was there".into())
     );
     assert_eq!(me.stat("/damaged").unwrap_err(), E::NOT_FOUND, "what came damaged has left nothing");
-    // What is there is replaced where that is wished, and removed.
+    // Entries that replace and remove existing files.
     wishes = vec![replace("/one", b"another"), Wish(Op::Remove, "/two", b""), Wish(Op::Remove, "/dir", b"")];
     assert_eq!(ask(&mut me, &wishes), vec![Response::Ok(Vec::new()); 3]);
     assert_eq!(me.get("/one"), b"another");
@@ -135,7 +135,7 @@ fn one_that_is_refused_does_not_fail_the_others() {
 }
 
 #[test]
-fn the_same_name_twice_is_made_once() {
+fn a_name_that_occurs_twice_is_created_once() {
     let world = World::new();
     let mut me = world.connect();
     let answers = ask(&mut me, &[create("/f", b"one"), create("/f", b"two")]);
@@ -145,7 +145,7 @@ fn the_same_name_twice_is_made_once() {
     assert_eq!(me.get("/f"), expected);
 }
 
-/// Makes files in a batch, and has the power fail right after the answer.
+/// Creates files in a batch, with a power failure right after the answer.
 fn survives(world: &mut World) -> bool {
     let contents: Vec<Vec<u8>> = (0..100).map(|n| content(n, 4096)).collect();
     let paths: Vec<String> = (0..100).map(|n| format!("/d/{n}")).collect();
@@ -160,7 +160,7 @@ fn survives(world: &mut World) -> bool {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_power_failure_and_a_kill() {
+fn acknowledged_files_survive_a_power_failure_and_a_kill() {
     let quiet = |config: &mut xrootd::ServerConfig| config.service.times.keeper = Duration::from_secs(60);
     assert!(survives(&mut World::with(quiet)));
     let lies = World::with(|config| {
@@ -177,7 +177,7 @@ fn what_was_acknowledged_survives_a_power_failure_and_a_kill() {
 }
 
 #[test]
-fn a_batch_whose_answer_is_lost_can_be_asked_again() {
+fn a_batch_whose_answer_is_lost_can_be_repeated() {
     let mut world = World::new();
     let (request, behind) = frame(&[create("/f", b"once"), create("/g", b"too")]);
     let mut me = world.connect();
@@ -188,7 +188,7 @@ fn a_batch_whose_answer_is_lost_can_be_asked_again() {
     let answers = ask(&mut me, &[create("/f", b"once"), replace("/g", b"too")]);
     assert_eq!((refusal(&answers[0]).0, &answers[1]), (E::EXISTS, &Response::Ok(Vec::new())));
     assert_eq!((me.get("/f"), me.get("/g")), (b"once".into(), b"too".into()));
-    // Half a batch is none.
+    // An incomplete batch has no effect.
     let mut me = world.connect();
     let (request, behind) = frame(&[create("/h", b"never")]);
     me.send(&request, &behind[..behind.len() - 1]);
@@ -198,14 +198,14 @@ fn a_batch_whose_answer_is_lost_can_be_asked_again() {
 }
 
 #[test]
-fn hostile_lengths_are_refused_and_the_connection_goes_on() {
+fn hostile_lengths_are_refused_and_the_connection_continues() {
     let world = World::new();
     let mut me = world.connect();
     let (request, behind) = frame(&[create("/f", b"data"), create("/g", b"more")]);
     let Request::Batch(good) = request else { panic!() };
     let mut bytes = Vec::new();
     Request::Batch(good).encode(StreamId([9, 9]), &mut bytes).unwrap();
-    // version; entries; bytes of the list
+    // The version, the number of entries, and the length of the list.
     for (at, value) in [(4, 2), (4, 0), (4, 255), (8, 0xff), (11, 0), (11, 1), (11, 3), (12, 0xff), (15, 0), (15, 255)]
     {
         let mut changed = bytes.clone();
@@ -217,7 +217,7 @@ fn hostile_lengths_are_refused_and_the_connection_goes_on() {
         assert!([E::ARG_INVALID, E::ARG_MISSING, E::ARG_TOO_LONG].contains(&number), "{at}={value}: {text}");
         assert!(at != 4 || text.contains("1 is spoken here"), "{text}");
     }
-    // Lengths inside the list: each byte of it with each of some values.
+    // Set each byte of the list, including its lengths, to several values.
     for at in 0..good.list_len as usize {
         for value in [0, 1, 0x7f, 0xff] {
             let mut changed = behind.clone();
@@ -234,7 +234,7 @@ fn hostile_lengths_are_refused_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_batch_waits_for_memory_and_is_counted_with_the_writers() {
+fn a_batch_waits_for_the_memory_of_open_writes_and_counts_towards_it() {
     let world = World::with(|config| config.service.limits.writers_memory_max = 16 << 20);
     let mut me = world.connect();
     me.patient = false;
@@ -246,7 +246,7 @@ fn a_batch_waits_for_memory_and_is_counted_with_the_writers() {
     let (number, text) = me.call_with(&request, &behind).error();
     assert_eq!(number, E::ARG_TOO_LONG);
     assert!(text.contains(&told.bytes.to_string()), "the limit is said: {text}");
-    // As long as this client has as many files open for writing as it may.
+    // Open as many files for writing as this client may.
     let mut open = Vec::new();
     while let Answer::Ok(body) = me.try_open(&format!("/open{}", open.len()), NEW) {
         open.push(wire::response::OpenReply::decode(&body).unwrap().handle);
@@ -259,7 +259,7 @@ fn a_batch_waits_for_memory_and_is_counted_with_the_writers() {
     assert!(matches!(me.call_with(&request, &behind), Answer::Ok(_)));
     assert!(me.get("/b") == data);
     world.until("its memory is given back", || world.server().watch().figures().writers_memory.now == 0);
-    // Where there is hardly any memory, batches are not offered, and refused.
+    // With very little memory, batches are neither offered nor accepted.
     let tiny = World::with(|config| config.service.limits.writers_memory_max = 4 << 20);
     let mut me = tiny.connect();
     assert_eq!(limits(&mut me), batch::CONFIG_KEY);
@@ -269,26 +269,26 @@ fn a_batch_waits_for_memory_and_is_counted_with_the_writers() {
 }
 
 #[test]
-fn on_a_full_disk_each_file_is_refused_and_removing_goes_on() {
+fn on_a_full_disk_new_files_are_refused_and_removals_continue() {
     let mut world = World::new();
     let mut me = world.connect();
     assert_eq!(ask(&mut me, &[create("/old", &content(1, 4096))]), [Response::Ok(Vec::new())]);
     world.disk.set_free(0);
-    // Past the log, to a file of its own.
+    // Too large for the journal: it has its own file.
     let data = content(2, 200_000);
     world.until("it is noticed", || {
         let answers = ask(&mut me, &[create("/new", &data), Wish(Op::Stat, "/old", b"")]);
         assert!(matches!(answers[1], Response::Ok(_)), "{answers:?}");
         matches!(&answers[0], Response::Error { number: E::NO_SPACE, .. })
     });
-    // What was begun before it was noticed is nothing that looks whole.
+    // A file whose write had begun does not look complete.
     assert!(me.checksum("/new").is_err());
     assert_eq!(ask(&mut me, &[Wish(Op::Remove, "/old", b"")]), [Response::Ok(Vec::new())]);
     let _ = world.stop();
 }
 
 #[test]
-fn one_that_cannot_be_written_leaves_no_name() {
+fn a_file_that_cannot_be_written_leaves_no_name() {
     let world = World::new();
     let mut me = world.connect();
     let (large, small) = (content(2, 200_000), content(3, 4096));
@@ -310,7 +310,7 @@ fn one_that_cannot_be_written_leaves_no_name() {
 }
 
 #[test]
-fn a_batch_that_nobody_has_logged_in_for_is_refused() {
+fn a_batch_before_the_login_is_refused() {
     let world = World::new();
     let mut me = Client::connect(world.server().address());
     me.raw(&wire::Handshake.to_bytes());

@@ -1,4 +1,4 @@
-//! What there is a limited number of: memory of writers, connections.
+//! Limited resources: the memory of open writes, and connections.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
@@ -12,12 +12,12 @@ use wire::Handshake;
 use world::World;
 use world::client::{Answer, NEW, UPDATE};
 
-/// What a writer of unknown size counts for.
+/// The memory of an open write of unknown length.
 const WRITER: u64 = 384 << 10;
 
 #[test]
-fn an_open_for_writing_waits_for_memory_and_who_comes_back_has_it() {
-    // One machine gets half.
+fn an_open_for_writing_waits_for_memory_but_a_returning_writer_does_not() {
+    // One machine gets half of the memory.
     let world = World::with(|config| {
         config.service.limits.writers_memory_max = 4 * WRITER;
         config.service.times.grace = Duration::from_secs(60);
@@ -41,7 +41,7 @@ fn an_open_for_writing_waits_for_memory_and_who_comes_back_has_it() {
 }
 
 #[test]
-fn writers_of_before_a_restart_are_counted_once_and_until_they_end() {
+fn writers_of_the_last_run_count_once_until_they_end() {
     let mut world = World::with(|config| {
         config.service.limits.writers_memory_max = 4 * WRITER;
         config.service.times.grace = Duration::from_secs(3);
@@ -66,8 +66,8 @@ fn writers_of_before_a_restart_are_counted_once_and_until_they_end() {
 }
 
 #[test]
-fn the_longest_idle_connection_without_open_files_makes_place() {
-    // One machine gets half of what there is.
+fn the_longest_idle_connection_without_open_files_is_closed_for_a_new_one() {
+    // One machine gets half of the connections.
     let world = World::with(|config| config.limits.connections_max = 6);
     let mut writer = world.connect();
     let handle = writer.open("/f", NEW);
@@ -82,7 +82,7 @@ fn the_longest_idle_connection_without_open_files_makes_place() {
     assert!(oldest.frame().is_err(), "it was idle for the longest time");
     writer.write(handle, 0, b"not disturbed").ok();
 
-    // Nobody is idle without files now: a new one is told why, and does not hang.
+    // Every connection has open files now. A new one is told why it is refused, and does not hang.
     let kept = [newer.open("/g", NEW), one_more.open("/h", NEW)];
     let mut refused = TcpStream::connect(world.server().address()).unwrap();
     refused.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

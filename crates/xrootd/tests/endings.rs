@@ -1,4 +1,4 @@
-//! How files that are being written end, when their clients ask for odd things at odd moments.
+//! How open writes end when their clients send unusual requests at unusual moments.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -19,15 +19,15 @@ fn open_request(path: &str, options: wire::request::OpenOptions) -> Request {
 }
 
 #[test]
-fn a_reopen_that_is_told_to_wait_does_not_spoil_the_close() {
-    // One worker with a queue of closes before it, so that the re-open comes between a close and its commit.
+fn a_reopen_that_must_wait_does_not_disturb_the_close() {
+    // One worker has a queue of closes, so that the reopen arrives between a close and its commit.
     let world = World::with(|config| config.service.limits.workers = 1);
-    // On a machine that does other things they may all be closed before.
+    // On a busy machine all of them may be closed before the reopens.
     let has_met = (0..20).any(|round| reopen_what_is_being_closed(&world, round) > 0);
     assert!(has_met, "each re-open came too late to mean anything");
 }
 
-/// Closes eight files and opens them again at once; how often that was put off.
+/// Closes eight files and reopens them at once. Returns how often the reopen was told to wait.
 fn reopen_what_is_being_closed(world: &World, round: u32) -> usize {
     let name = |n: u8| format!("/{round}-{n}");
     let mut me = world.connect();
@@ -67,7 +67,7 @@ fn reopen_what_is_being_closed(world: &World, round: u32) -> usize {
 }
 
 #[test]
-fn a_file_with_a_refused_write_is_not_closed_as_whole() {
+fn a_file_with_a_refused_write_is_not_closed_as_complete() {
     for (len, options) in [(2 * MIB, NEW), (2 * MIB, REPLACE)] {
         let world = World::new();
         let mut me = world.connect();
@@ -80,7 +80,7 @@ fn a_file_with_a_refused_write_is_not_closed_as_whole() {
         assert_eq!(me.write(handle, MIB as u64, &content(2, len - MIB)).number(), E::NO_SPACE);
         world.disk.set_free(1 << 40);
         std::thread::sleep(Duration::from_millis(150));
-        // Another handle of the same writer knows it too.
+        // Another handle of the same writer also knows the refused range.
         let twin = me.open(path, UPDATE);
         let (number, text) = me.close(twin).error();
         assert_eq!(number, E::NO_SPACE, "{text}");
@@ -90,7 +90,7 @@ fn a_file_with_a_refused_write_is_not_closed_as_whole() {
         } else {
             assert_eq!(me.get("/f"), b"old");
         }
-        // Written again in time, it is whole.
+        // If the range is written again in time, the file is complete.
         let handle = me.open("/again", NEW);
         world.disk.set_free(0);
         std::thread::sleep(Duration::from_millis(150));
@@ -104,7 +104,7 @@ fn a_file_with_a_refused_write_is_not_closed_as_whole() {
 }
 
 #[test]
-fn a_pgwrite_out_of_step_ends_the_connection_a_few_times() {
+fn an_out_of_step_pgwrite_ends_the_connection_only_a_few_times() {
     let world = World::new();
     let data = content(2, 200 * 4096);
     let mut wire = Vec::new();
@@ -134,7 +134,7 @@ fn a_pgwrite_out_of_step_ends_the_connection_a_few_times() {
 }
 
 #[test]
-fn a_twins_late_close_does_not_touch_the_next_update() {
+fn the_late_close_of_a_second_handle_does_not_affect_the_next_update() {
     let world = World::new();
     let mut me = world.connect();
     let first = me.open("/f", NEW);
@@ -150,12 +150,12 @@ fn a_twins_late_close_does_not_touch_the_next_update() {
 }
 
 #[test]
-fn after_endsess_the_old_session_holds_nothing() {
+fn after_endsess_the_old_session_has_no_open_files() {
     let world = World::new();
     for n in 0..30 {
         let mut old = world.connect();
         let handle = old.open(&format!("/f{n}"), NEW);
-        // In the middle of a long write: its thread does not see at once that it is over.
+        // The session is in the middle of a long write, so its thread does not notice the end at once.
         let wire_len = 3 << 20;
         let request = WriteRequest { handle, offset: 0, path_id: 0, len: wire_len };
         old.send(&Request::Write(request), &content(1, MIB));
@@ -171,7 +171,7 @@ fn after_endsess_the_old_session_holds_nothing() {
 }
 
 #[test]
-fn with_a_full_queue_of_work_no_file_is_left_behind() {
+fn with_a_full_worker_queue_every_file_is_closed() {
     let world = World::with(|config| {
         config.service.limits.workers = 1;
         config.service.limits.worker_queue_max = 0;
@@ -203,7 +203,7 @@ fn inode(world: &World, path: &str) -> namespace::Inode {
     world.namespace().read(|read| namespace::stat(read, &namespace::Actor::admin(), &path)).unwrap()
 }
 
-/// Has `update` done to files of several sizes, and waits until each is as it was before.
+/// Runs `update` on files of several sizes, and waits until each is the same as before.
 fn leaves_files_as_they_were(what: &str, update: impl Fn(&mut World, &str)) {
     for len in [0, 100, 10_000, 3 * MIB] {
         let mut world = World::new();
@@ -217,7 +217,7 @@ fn leaves_files_as_they_were(what: &str, update: impl Fn(&mut World, &str)) {
         let after = inode(&world, "/f");
         assert_eq!((after.content(), after.mtime), (before.content(), before.mtime), "{what}, {len} bytes");
         assert!(world.connect().get("/f") == data, "{what}, {len} bytes");
-        // Nothing of the old update holds up the next one, and that one counts.
+        // The old update does not block the next one, which takes effect.
         let mut me = world.connect();
         let handle = me.open("/f", UPDATE);
         me.write(handle, 0, b"new").ok();
@@ -258,7 +258,7 @@ fn an_update_without_a_write_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn an_update_without_a_write_leaves_the_file_as_it_was_also_after_a_kill() {
+fn an_update_without_a_write_leaves_the_file_as_it_was_even_after_a_kill() {
     leaves_files_as_they_were("open, killed", |world, path| {
         let mut me = world.connect();
         me.open(path, UPDATE);
@@ -280,7 +280,7 @@ fn an_update_without_a_write_leaves_the_file_as_it_was_also_after_a_kill() {
 }
 
 #[test]
-fn an_update_that_was_refused_as_a_whole_leaves_the_file_as_it_was() {
+fn an_update_whose_writes_were_all_refused_leaves_the_file_as_it_was() {
     leaves_files_as_they_were("a write that was refused", |world, path| {
         let mut me = world.connect();
         let handle = me.open(path, UPDATE);
@@ -294,7 +294,7 @@ fn an_update_that_was_refused_as_a_whole_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn an_update_that_was_cut_off_after_a_write_is_not_taken_for_the_file_as_it_was() {
+fn an_update_interrupted_after_a_write_does_not_count_as_unchanged() {
     let mut world = World::new();
     let data = content(4, 10_000);
     let mut me = world.connect();
@@ -317,8 +317,8 @@ fn an_update_that_was_cut_off_after_a_write_is_not_taken_for_the_file_as_it_was(
 }
 
 #[test]
-fn who_closes_again_after_a_close_that_failed_is_told_what_went_wrong() {
-    // The keeper would meet the failed sync first.
+fn a_second_close_after_a_failed_close_reports_the_reason() {
+    // A running keeper would meet the failed sync first.
     let world = World::with(|config| config.service.times.keeper = Duration::from_secs(600));
     let mut me = world.connect();
     let handle = me.open("/f", NEW);
@@ -336,14 +336,14 @@ fn who_closes_again_after_a_close_that_failed_is_told_what_went_wrong() {
     let (number, second) = me.close(again).error();
     assert_eq!(number, E::IO_ERROR, "{second}");
     assert!(second.contains("Sync") && second.contains("marked as interrupted"), "{second}");
-    // The slot of a handle remembers nothing of the file that it had before.
+    // The slot of the handle does not remember its earlier file.
     let handle = me.open("/g", NEW);
     me.close(handle).ok();
     assert_eq!(me.close(handle).number(), E::FILE_NOT_OPEN);
 }
 
 #[test]
-fn who_closes_again_what_could_not_get_its_name_is_told_where_it_is() {
+fn a_second_close_of_an_upload_without_a_name_reports_where_it_is() {
     let world = World::new();
     let mut me = world.connect();
     me.put("/f", NEW, b"old");
@@ -357,7 +357,7 @@ fn who_closes_again_what_could_not_get_its_name_is_told_where_it_is() {
     for again in [twin, handle] {
         assert_eq!(me.close(again).error(), (number, text.clone()));
     }
-    // And what is known to be incomplete.
+    // The same for a file that is known to be incomplete.
     let handle = me.open("/g?oss.asize=10", NEW);
     me.write(handle, 0, b"half").ok();
     let twin = me.open("/g", UPDATE);
@@ -370,7 +370,7 @@ fn who_closes_again_what_could_not_get_its_name_is_told_where_it_is() {
 }
 
 #[test]
-fn a_client_that_starts_again_fences_all_that_it_had_begun_there() {
+fn a_client_that_restarts_a_write_fences_all_its_earlier_handles() {
     let world = World::new();
     let mut me = world.connect();
     me.put("/f", NEW, b"old");
@@ -390,7 +390,7 @@ fn a_client_that_starts_again_fences_all_that_it_had_begun_there() {
 }
 
 #[test]
-fn a_truncation_that_fails_leaves_a_file_that_can_be_used() {
+fn a_failed_truncation_leaves_a_usable_file() {
     let world = World::new();
     let mut me = world.connect();
     me.put("/f", NEW, &content(1, 2 * MIB));
@@ -401,7 +401,7 @@ fn a_truncation_that_fails_leaves_a_file_that_can_be_used() {
     std::thread::sleep(GRACE + Duration::from_millis(300));
     if let Answer::Error(number, text) = refused {
         assert_eq!(number, E::NO_SPACE, "{text}");
-        // Cut or not: a file that can be read, and that nobody is said to be writing.
+        // Truncated or not, the file can be read and is not considered open for writing.
         assert!(me.get("/f")[..2 * MIB] == content(1, 2 * MIB));
     }
     world.connect_as("other", 1).put("/f", REPLACE, b"new");

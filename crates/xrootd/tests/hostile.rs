@@ -1,4 +1,4 @@
-//! Clients that are slow, stuck or hostile cost themselves, and nobody else notices.
+//! Slow, stuck or hostile clients harm only themselves.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -18,7 +18,7 @@ fn header(kind: u16, params: [u8; 16], dlen: i32) -> Vec<u8> {
     RequestHeader { stream: StreamId([9, 9]), kind, params, dlen }.to_bytes().to_vec()
 }
 
-/// An honest client that must not notice anything.
+/// A well-behaved client that must not notice anything.
 fn honest(world: &World) {
     let mut me = world.connect_as("honest", 1);
     let began = Instant::now();
@@ -43,7 +43,7 @@ fn world() -> World {
 }
 
 #[test]
-fn malformed_frames_are_answered_and_the_connection_goes_on() {
+fn malformed_frames_are_answered_and_the_connection_continues() {
     let world = world();
     let mut me = world.connect();
     let handle = me.open("/honest", READ);
@@ -112,7 +112,7 @@ fn impossible_lengths_end_the_connection_with_a_reason() {
 }
 
 #[test]
-fn nothing_but_a_login_is_taken_before_login() {
+fn requests_before_the_login_are_refused() {
     let world = world();
     let mut me = Client::connect(world.server().address());
     me.socket.write_all(&wire::Handshake.to_bytes()).unwrap();
@@ -152,7 +152,7 @@ fn a_half_sent_frame_is_cut_off_and_an_idle_client_is_not() {
 }
 
 #[test]
-fn a_reader_that_takes_nothing_stops_nobody_and_is_cut_off() {
+fn a_client_that_reads_no_answers_blocks_nobody_and_is_cut_off() {
     let world = world();
     world.connect().put("/big", NEW, &content(1, 24 << 20));
     let mut slow: Vec<Client> = (0..6).map(|_| world.connect()).collect();
@@ -170,7 +170,7 @@ fn a_reader_that_takes_nothing_stops_nobody_and_is_cut_off() {
 }
 
 #[test]
-fn answers_that_nobody_takes_stop_only_their_own_client() {
+fn unread_answers_block_only_their_own_client() {
     let world = world();
     let mut greedy = world.connect();
     greedy.socket.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -179,7 +179,7 @@ fn answers_that_nobody_takes_stop_only_their_own_client() {
         let open = Open::plain(Access(0o644), NEW, arg(&format!("/none/{n}/{}", "x".repeat(200))));
         Request::Open(open).encode(StreamId([1, 1]), &mut bytes).unwrap();
     }
-    // Sooner or later the server reads no more.
+    // At some point the server stops reading.
     let _ = greedy.socket.write_all(&bytes);
     honest(&world);
     drop(greedy);
@@ -187,7 +187,7 @@ fn answers_that_nobody_takes_stop_only_their_own_client() {
 }
 
 #[test]
-fn bounds_are_told_and_free_again() {
+fn limits_are_reported_and_released_again() {
     let world = world();
     let mut me = world.connect();
     let handles: Vec<FileHandle> = (0..10).map(|_| me.open("/honest", READ)).collect();
@@ -198,7 +198,7 @@ fn bounds_are_told_and_free_again() {
     me.close(handles[3]).ok();
     let again = me.open("/honest", READ);
     assert_ne!(again, handles[3], "a handle that was closed does not mean a later file");
-    // Those without an open file would make place.
+    // Connections without an open file would be closed for new ones.
     let busy = |mut client: Client| {
         client.open("/honest", READ);
         client
@@ -215,7 +215,7 @@ fn bounds_are_told_and_free_again() {
 }
 
 #[test]
-fn handles_of_others_are_not_open() {
+fn handles_of_other_sessions_are_refused() {
     let world = world();
     let mut owner = world.connect();
     let mut thief = world.connect();
@@ -226,7 +226,7 @@ fn handles_of_others_are_not_open() {
 }
 
 #[test]
-fn a_damaged_page_is_refused_and_a_full_disk_says_so() {
+fn a_damaged_page_and_a_full_disk_are_reported() {
     let world = world();
     let mut me = world.connect();
     me.put("/big", NEW, &content(4, 400_000));
@@ -270,7 +270,7 @@ fn find_object(world: &World) -> String {
     objects.pop().unwrap()
 }
 
-/// The bytes that the server has read for its clients, as it counts them.
+/// The bytes that clients have read, according to the server.
 fn bytes_out(world: &World) -> u64 {
     let body = world.connect_as("watcher", 2).query(wire::request::QueryKind::Stats, "a").ok();
     let text = String::from_utf8(body).unwrap();
@@ -278,7 +278,7 @@ fn bytes_out(world: &World) -> u64 {
 }
 
 #[test]
-fn small_answers_that_nobody_takes_are_not_heaped_up() {
+fn unread_small_answers_do_not_accumulate() {
     let world = world();
     let before = bytes_out(&world);
     let mut greedy = world.connect();
@@ -288,7 +288,7 @@ fn small_answers_that_nobody_takes_are_not_heaped_up() {
         let read = ReadRequest { handle, offset: 0, len: 64 << 10, path_id: None, read_ahead: Vec::new() };
         Request::Read(read).encode(StreamId([1, 1]), &mut bytes).unwrap();
     }
-    // All in one packet, so that the server never has to wait for input.
+    // All requests in one packet, so that the server never waits for input.
     greedy.raw(&bytes);
     world.until("the greedy one is cut off", || world.server().connections() == 0);
     let read = bytes_out(&world) - before;
@@ -296,7 +296,7 @@ fn small_answers_that_nobody_takes_are_not_heaped_up() {
 }
 
 #[test]
-fn a_slow_reader_is_not_taken_for_a_stuck_sender() {
+fn a_slow_reader_does_not_count_as_a_stuck_sender() {
     let world = World::with(|config| {
         config.times.frame = Duration::from_millis(300);
         config.times.send = Duration::from_secs(10);
@@ -310,7 +310,7 @@ fn a_slow_reader_is_not_taken_for_a_stuck_sender() {
         let read = ReadRequest { handle, offset: 0, len: 64 << 10, path_id: None, read_ahead: Vec::new() };
         Request::Read(read).encode(StreamId([1, 1]), &mut bytes).unwrap();
     }
-    // The last request comes half; the rest of it when the answers have been taken.
+    // Half of the last request is sent. The rest follows when the answers have been read.
     let last = bytes.len() - 10;
     slow.raw(&bytes[..last]);
     std::thread::sleep(Duration::from_millis(900));
@@ -322,7 +322,7 @@ fn a_slow_reader_is_not_taken_for_a_stuck_sender() {
 }
 
 #[test]
-fn long_readv_segments_that_nobody_takes_are_bounded_and_asked_to_wait() {
+fn unread_long_readv_segments_are_limited_and_further_ones_must_wait() {
     let world = world();
     world.connect().put("/big", NEW, &content(1, 8 << 20));
     let mut me = world.connect();
@@ -335,7 +335,7 @@ fn long_readv_segments_that_nobody_takes_are_bounded_and_asked_to_wait() {
         let segment = wire::request::Segment { handle, len: 2_000_000, offset: 0 };
         client.send(&Request::Readv(wire::request::Readv { path_id: 0, segments: vec![segment; 20] }), &[]);
     }
-    // Two from the pool and two beside it are stuck; the others are told.
+    // Two buffers of the pool and two others are stuck, so further clients are told to wait.
     std::thread::sleep(Duration::from_millis(300));
     me.patient = false;
     let ask = Request::Readv(wire::request::Readv { path_id: 0, segments: vec![segment] });

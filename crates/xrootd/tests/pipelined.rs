@@ -1,4 +1,5 @@
-//! Requests that are sent without waiting for answers: large writes are stored while more comes, and nobody may notice.
+//! Requests that are sent without waiting for answers. The server stores large writes while it receives more, and no
+//! client may notice.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // also outside of the tests' own functions
 
@@ -38,7 +39,7 @@ fn answers(me: &mut Client, count: usize) -> HashMap<StreamId, Answer> {
 }
 
 #[test]
-fn what_is_sent_at_once_is_done_in_its_order() {
+fn pipelined_requests_are_handled_in_order() {
     for seed in 0..6 {
         let world = World::new();
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -103,7 +104,7 @@ fn what_is_sent_at_once_is_done_in_its_order() {
 }
 
 #[test]
-fn a_close_waits_for_what_was_sent_before_it() {
+fn a_close_waits_for_earlier_writes() {
     let world = World::new();
     let data = content(1, 9 * MIB);
     let mut me = world.connect();
@@ -119,8 +120,8 @@ fn a_close_waits_for_what_was_sent_before_it() {
 }
 
 #[test]
-fn a_page_that_came_damaged_is_missing_though_what_was_sent_before_is_stored_late() {
-    // Which of the next writes is the one to the file, nobody knows.
+fn a_damaged_page_stays_missing_even_if_earlier_data_is_stored_later() {
+    // It is unknown which of the next writes goes to the file.
     for nth in 1..=3 {
         damaged_page_behind_a_slow_write(nth);
     }
@@ -134,7 +135,7 @@ fn damaged_page_behind_a_slow_write(nth: u64) {
     let mut wire = Vec::new();
     wire::page::encode(0, &new, &mut wire).unwrap();
     wire[4100 * 3 + 100] ^= 1;
-    // The earlier bytes of the same place reach the disk when the damaged ones are here already.
+    // The earlier data of the same range reaches the disk after the damaged page has arrived.
     world.disk.call_next(DiskOp::Write, nth, || std::thread::sleep(Duration::from_millis(300)));
     let first = write(&mut me, handle, 0, &old);
     let second = pgwrite(&mut me, handle, 0, &wire);
@@ -147,13 +148,13 @@ fn damaged_page_behind_a_slow_write(nth: u64) {
 }
 
 #[test]
-fn a_part_that_the_disk_refused_is_told_and_missing_until_it_comes_again() {
+fn a_part_that_the_disk_refused_is_reported_and_missing_until_sent_again() {
     let world = World::new();
     let data = content(1, 10 * MIB);
     let mut me = world.connect();
     let handle = me.open("/f", NEW);
     let free = world.disk.space().unwrap().free;
-    // The first part of the first request has room, and nothing after it.
+    // There is room for the first part of the first request only.
     world.disk.set_free(6 << 20);
     let first = write(&mut me, handle, 0, &data[..9 * MIB]);
     let second = write(&mut me, handle, 9 * MIB as u64, &data[9 * MIB..]);
@@ -173,12 +174,12 @@ fn a_part_that_the_disk_refused_is_told_and_missing_until_it_comes_again() {
 }
 
 #[test]
-fn after_a_refused_part_the_rest_of_its_request_is_refused_too() {
+fn after_a_refused_part_the_rest_of_the_request_is_refused() {
     let data = content(1, 9 * MIB);
     let world = World::new();
     let mut me = world.connect();
     let handle = me.open("/f", NEW);
-    // The head of the file of sums; then for each part a write to the file, and one of its sums.
+    // First the header of the file of sums. Then, for each part, one write to the file and one of its sums.
     world.disk.fail_next_under(DiskOp::Write, "store/objects/", 4, ErrorKind::StorageFull);
     let first = write(&mut me, handle, 0, &data);
     let second = close(&mut me, handle);
@@ -189,7 +190,7 @@ fn after_a_refused_part_the_rest_of_its_request_is_refused_too() {
 }
 
 #[test]
-fn what_was_sent_before_a_lost_connection_is_there_for_who_goes_on() {
+fn data_sent_before_a_lost_connection_is_stored_for_the_returning_writer() {
     let world = World::new();
     let data = content(1, 4 * MIB);
     let mut me = world.connect();
@@ -197,7 +198,7 @@ fn what_was_sent_before_a_lost_connection_is_there_for_who_goes_on() {
     me.write(handle, 0, &data[..MIB]).ok();
     world.disk.call_next(DiskOp::Write, 1, || std::thread::sleep(Duration::from_millis(300)));
     write(&mut me, handle, MIB as u64, &data[MIB..]);
-    // All of it is at the server, and the client is gone before it is stored.
+    // The server has received everything, and the client disconnects before it is stored.
     std::thread::sleep(Duration::from_millis(100));
     me.cut();
     let mut me = world.connect();
@@ -208,7 +209,7 @@ fn what_was_sent_before_a_lost_connection_is_there_for_who_goes_on() {
 }
 
 #[test]
-fn what_is_stored_late_of_a_lost_connection_is_under_what_comes_after_it() {
+fn late_data_of_a_lost_connection_does_not_overwrite_newer_data() {
     for nth in 1..=3 {
         let world = World::new();
         let (data, lost) = (content(1, 4 * MIB), content(2, 3 * MIB));
@@ -228,7 +229,7 @@ fn what_is_stored_late_of_a_lost_connection_is_under_what_comes_after_it() {
     }
 }
 
-/// Another connection of this session, and its number.
+/// Binds another connection to this session. Returns it with its path id.
 fn bound(world: &World, me: &Client) -> (Client, u8) {
     let mut further = Client::connect(world.server().address());
     further.socket.write_all(&Handshake.to_bytes()).unwrap();
@@ -237,20 +238,20 @@ fn bound(world: &World, me: &Client) -> (Client, u8) {
     (further, BindReply::decode(&reply).unwrap().path_id)
 }
 
-/// The head of a write whose data comes on another stream.
+/// Sends the header of a write whose data follows on another stream.
 fn write_on(me: &mut Client, handle: FileHandle, offset: usize, len: usize, path_id: u8) -> StreamId {
     let (offset, len) = (offset as u64, u32::try_from(len).unwrap());
     me.send(&Request::Write(Write { handle, offset, path_id, len }), &[])
 }
 
 #[test]
-fn data_to_be_written_comes_on_the_stream_that_was_named() {
+fn data_of_a_write_comes_on_the_named_stream() {
     let world = World::new();
     let mut me = world.connect();
     let handle = me.open("/f", NEW);
     let data = content(1, 12 * MIB);
     let mut streams: Vec<_> = (0..3).map(|_| bound(&world, &me)).collect();
-    // Several at once; the heads of all come before any data, and the data of the last stream first.
+    // Several writes at once: all headers come before any data, and the data of the last stream comes first.
     let lens = [100, MIB, 5 * MIB, 70_000, 3 * MIB + 1];
     let mut heads = Vec::new();
     let mut at = 0;
@@ -269,7 +270,7 @@ fn data_to_be_written_comes_on_the_stream_that_was_named() {
             answer.ok();
         }
     }
-    // Pages, as they would come on the first.
+    // Pages, in the same way as on the first connection.
     let page = &data[at..at + 1000];
     let wire = [&types::Crc32c::of(page).0.to_be_bytes()[..], page].concat();
     let (offset, wire_len) = (at as u64, u32::try_from(wire.len()).unwrap());
@@ -284,12 +285,12 @@ fn data_to_be_written_comes_on_the_stream_that_was_named() {
 }
 
 #[test]
-fn what_is_refused_of_a_stream_is_read_away_there() {
+fn data_of_a_refused_write_is_discarded_on_its_stream() {
     let world = World::new();
     let mut me = world.connect();
     let handle = me.open("/f", NEW);
     let (mut further, path_id) = bound(&world, &me);
-    // No such stream: nobody knows where the data is, but it is not here.
+    // There is no such stream, so the data does not follow here.
     write_on(&mut me, handle, 0, 5000, path_id + 1);
     assert_eq!(me.answer().1.number(), E::ARG_INVALID);
     let nothing = FileHandle([7; 4]);
@@ -306,7 +307,7 @@ fn what_is_refused_of_a_stream_is_read_away_there() {
 }
 
 #[test]
-fn data_that_is_late_on_a_stream_changes_nothing_of_a_session_that_has_ended() {
+fn late_data_on_a_stream_does_not_change_files_of_an_ended_session() {
     let world = World::new();
     let data = content(1, 3 * MIB);
     let mut me = world.connect();

@@ -1,5 +1,5 @@
-//! The stories that matter, each told twice: to the server as it is, which passes, and to one with a bug put in on
-//! purpose, which has to fail.
+//! The most important scenarios, each run twice: on the unchanged server, where it must pass, and on a server with a
+//! planted bug, where it must fail.
 
 mod world;
 
@@ -10,7 +10,7 @@ use wire::request::PgFlags;
 use world::client::{Answer, NEW, READ, UPDATE};
 use world::{GRACE, World, content};
 
-/// Whether the story ends well on a server with `bug`.
+/// Runs a scenario on a server with `bug`. Returns whether it passed.
 fn ends_well(bug: Option<Planted>, story: fn(&mut World) -> bool) -> bool {
     let mut world = World::with(|config| config.service.planted = bug);
     story(&mut world)

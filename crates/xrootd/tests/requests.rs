@@ -1,4 +1,4 @@
-//! Each kind of request: what it does, and what it says when it cannot.
+//! Each kind of request: its effect and its errors.
 
 mod world;
 
@@ -13,7 +13,7 @@ use world::client::{NEW, READ, REPLACE, UPDATE, arg};
 use world::{World, content};
 
 #[test]
-fn names_are_made_shown_moved_and_removed() {
+fn names_are_created_listed_renamed_and_removed() {
     let world = World::new();
     let mut me = world.connect();
     assert_eq!(me.mkdir("/a/b/c", MkdirOptions::NONE).number(), E::NOT_FOUND);
@@ -41,7 +41,7 @@ fn names_are_made_shown_moved_and_removed() {
 }
 
 #[test]
-fn attributes_by_a_handle_are_those_of_its_file_and_change_if_it_is_for_writing() {
+fn attributes_are_read_by_any_handle_and_changed_by_a_writing_one() {
     let world = World::new();
     let mut me = world.connect();
     me.put("/file", NEW, b"some bytes");
@@ -60,14 +60,14 @@ fn attributes_by_a_handle_are_those_of_its_file_and_change_if_it_is_for_writing(
 }
 
 #[test]
-fn small_and_large_files_come_back_in_every_way() {
+fn small_and_large_files_are_read_back_by_all_requests() {
     let world = World::new();
     let mut me = world.connect();
     for len in [0, 1, 4095, 4096, 65_536, 65_537, 300_000, 5 << 20] {
         let data = content(len as u64, len);
         let path = format!("/f{len}");
         let handle = me.open(&path, NEW);
-        // out of order, unaligned, by both kinds of write
+        // Out of order, unaligned, by both kinds of write.
         let cut = len / 3;
         me.write(handle, cut as u64, &data[cut..]).ok();
         me.pgwrite(handle, 0, &data[..cut]);
@@ -94,7 +94,7 @@ fn small_and_large_files_come_back_in_every_way() {
 }
 
 #[test]
-fn readv_gives_each_segment_whole_or_nothing() {
+fn readv_answers_each_segment_whole_or_not_at_all() {
     let world = World::new();
     let mut me = world.connect();
     let data = content(1, 6 << 20);
@@ -121,7 +121,7 @@ fn readv_gives_each_segment_whole_or_nothing() {
 }
 
 #[test]
-fn listings_come_whole_in_pages() {
+fn long_listings_are_complete() {
     let world = World::new();
     let mut me = world.connect();
     me.mkdir("/many", MkdirOptions::NONE).ok();
@@ -165,7 +165,7 @@ fn opens_do_what_their_options_say() {
     let reply = OpenReply::decode(&reply).unwrap();
     assert_eq!(reply.stat.unwrap().size, 0);
     assert_eq!(me.write(reply.handle, 0, b"x").number(), E::NOT_AUTHORIZED);
-    // update in place
+    // An update in place.
     me.put("/u", NEW, b"0123456789");
     let handle = me.open("/u", UPDATE);
     me.write(handle, 3, b"abc").ok();
@@ -173,7 +173,7 @@ fn opens_do_what_their_options_say() {
     me.close(handle).ok();
     assert_eq!(me.get("/u"), b"012abc6789more");
     assert_eq!(me.checksum("/u").unwrap(), format!("adler32 {:08x}", Adler32::of(b"012abc6789more").0));
-    // truncation by path and by handle
+    // Truncation by path and by handle.
     me.truncate(Target::Path(arg("/u")), 5).ok();
     assert_eq!(me.get("/u"), b"012ab");
     me.truncate(Target::Path(arg("/u")), 5).ok();
@@ -186,7 +186,7 @@ fn opens_do_what_their_options_say() {
 }
 
 #[test]
-fn questions_are_answered() {
+fn queries_are_answered() {
     let world = World::new();
     let mut me = world.connect();
     me.put("/f", NEW, b"abc");
@@ -243,7 +243,7 @@ fn many_requests_at_once_are_all_answered() {
 }
 
 #[test]
-fn rm_takes_an_empty_directory_and_no_other() {
+fn rm_removes_empty_directories_only() {
     let world = World::new();
     let mut me = world.connect();
     me.mkdir("/d/e", MkdirOptions::MKPATH).ok();
@@ -255,19 +255,19 @@ fn rm_takes_an_empty_directory_and_no_other() {
 }
 
 #[test]
-fn a_checksum_that_was_lost_is_read_once_and_kept() {
+fn a_lost_checksum_is_computed_once_and_kept() {
     let world = World::new();
     let data = content(5, 3 << 20);
     let mut me = world.connect();
     me.put("/f", NEW, &data);
     let before = me.checksum("/f").unwrap();
-    // An update whose client goes away: what it wrote stands, and nobody has summed it up.
+    // The client of an update disconnects: its data stays, without checksums.
     let handle = me.open("/f", UPDATE);
     me.write(handle, 0, &data[..5000]).ok();
     me.cut();
     let mut other = world.connect_as("other", 1);
     world.until("the update has ended", || other.checksum("/f").is_ok());
-    // A crowd of questions holds no close up.
+    // Many requests for checksums do not delay a close.
     let mut crowd: Vec<_> = (0..3).map(|n| world.connect_as("crowd", n)).collect();
     let query =
         wire::request::Query { kind: QueryKind::Checksum, handle: wire::FileHandle::default(), args: b"/f".to_vec() };

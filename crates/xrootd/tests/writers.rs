@@ -1,4 +1,4 @@
-//! The life of files that are being written, when connections and servers go and come back.
+//! Open writes when connections are lost and servers restart.
 
 mod world;
 
@@ -13,7 +13,7 @@ use world::{GRACE, World, content};
 
 const MIB: usize = 1 << 20;
 
-/// Writes the first half of `data` and leaves.
+/// Writes the first half of `data` and disconnects.
 fn half(world: &World, path: &str, options: OpenOptions, data: &[u8]) -> Client {
     let mut me = world.connect();
     let handle = me.open(path, options);
@@ -21,7 +21,7 @@ fn half(world: &World, path: &str, options: OpenOptions, data: &[u8]) -> Client 
     me
 }
 
-/// Comes back as XrdCl does: the same path for update only, without what was acknowledged.
+/// Returns as XrdCl does: opens the same path for update only, and skips acknowledged data.
 fn rest(world: &World, path: &str, data: &[u8]) {
     let mut me = world.connect();
     let handle = me.open(path, UPDATE);
@@ -30,7 +30,7 @@ fn rest(world: &World, path: &str, data: &[u8]) {
 }
 
 #[test]
-fn a_writer_that_lost_its_connection_goes_on() {
+fn a_writer_that_lost_its_connection_continues() {
     for len in [10_000, 3 * MIB] {
         let world = World::new();
         let data = content(1, len);
@@ -42,7 +42,7 @@ fn a_writer_that_lost_its_connection_goes_on() {
 }
 
 #[test]
-fn the_old_handle_is_fenced_even_if_its_connection_lives() {
+fn the_old_handle_is_fenced_even_if_its_connection_is_alive() {
     let world = World::new();
     let data = content(1, 200_000);
     let mut old = world.connect();
@@ -76,7 +76,7 @@ fn opening_twice_on_one_connection_gives_one_writer() {
 }
 
 #[test]
-fn a_twin_that_is_never_closed_holds_nothing_up() {
+fn a_second_handle_that_is_never_closed_blocks_nothing() {
     let world = World::new();
     let data = content(1, MIB);
     half(&world, "/f", NEW, &data).cut();
@@ -91,7 +91,7 @@ fn a_twin_that_is_never_closed_holds_nothing_up() {
 }
 
 #[test]
-fn somebody_else_cannot_take_a_writer_over() {
+fn another_client_cannot_take_a_writer_over() {
     let world = World::new();
     let mut me = world.connect();
     let handle = me.open("/f", NEW);
@@ -104,7 +104,7 @@ fn somebody_else_cannot_take_a_writer_over() {
 }
 
 #[test]
-fn what_is_whole_is_completed_by_the_server() {
+fn the_server_completes_a_file_that_is_known_to_be_whole() {
     for len in [3000, 2 * MIB] {
         let world = World::new();
         let data = content(1, len);
@@ -119,7 +119,7 @@ fn what_is_whole_is_completed_by_the_server() {
 }
 
 #[test]
-fn what_is_not_known_to_be_whole_is_interrupted() {
+fn a_file_that_is_not_known_to_be_whole_is_interrupted() {
     let world = World::new();
     let data = content(1, 2 * MIB);
     half(&world, &format!("/short?oss.asize={}", data.len()), NEW, &data).cut();
@@ -145,7 +145,7 @@ fn what_is_not_known_to_be_whole_is_interrupted() {
 }
 
 #[test]
-fn a_close_that_contradicts_the_announcement_does_not_make_a_file() {
+fn a_close_with_another_length_than_announced_fails() {
     let world = World::new();
     let data = content(1, MIB);
     let mut me = world.connect();
@@ -170,7 +170,7 @@ fn an_overwrite_shows_the_old_file_until_it_is_closed() {
     let held = reader.open("/f", READ);
     half(&world, "/f", REPLACE, &new).cut();
     assert!(reader.get("/f") == old);
-    // back for update: never into the old file
+    // A return with update never writes into the old file.
     let mut me = world.connect();
     let handle = me.open("/f", UPDATE);
     me.pgwrite(handle, (MIB / 2) as u64, &new[MIB / 2..]);
@@ -192,11 +192,11 @@ fn a_client_that_overwrites_again_ends_its_own_upload_first() {
         let handle = me.open("/f?oss.asize=10000", REPLACE);
         me.pgwrite(handle, 0, &first[..sent]);
         me.cut();
-        std::thread::sleep(Duration::from_millis(200)); // the server notices
+        std::thread::sleep(Duration::from_millis(200)); // until the server notices
         let mut me = world.connect();
         let handle = me.open("/f?oss.asize=10000", REPLACE);
         assert!(world.connect_as("other", 1).get("/f") == if shown == 2 { first } else { old }, "{sent} sent");
-        // Its own recovery finds one writer.
+        // The client's own recovery finds the one open write.
         me.pgwrite(handle, 0, &second[..5_000]);
         me.cut();
         rest(&world, "/f", &second);
@@ -221,7 +221,7 @@ fn posc_shows_nothing_before_the_close() {
 }
 
 #[test]
-fn writers_outlive_a_killed_server() {
+fn writers_continue_after_the_server_was_killed() {
     for (options, over) in [(NEW, false), (REPLACE, true), (OpenOptions(NEW.0 | OpenOptions::POSC.0), false)] {
         for len in [9000, 3 * MIB] {
             let mut world = World::new();
@@ -242,7 +242,7 @@ fn writers_outlive_a_killed_server() {
 }
 
 #[test]
-fn acknowledged_closes_outlive_a_power_failure() {
+fn acknowledged_closes_survive_a_power_failure() {
     let mut world = World::new();
     let mut me = world.connect();
     for len in [0usize, 100, 70_000, 2 * MIB] {
@@ -260,7 +260,7 @@ fn acknowledged_closes_outlive_a_power_failure() {
 }
 
 #[test]
-fn after_a_power_failure_a_writer_is_refused_rather_than_left_with_a_hole() {
+fn after_a_power_failure_a_writer_with_lost_bytes_is_refused() {
     let mut world = World::new();
     let data = content(3, 2 * MIB);
     let mut me = half(&world, "/f?oss.asize=2097152", NEW, &data);
@@ -278,7 +278,7 @@ fn after_a_power_failure_a_writer_is_refused_rather_than_left_with_a_hole() {
 }
 
 #[test]
-fn a_client_that_starts_again_takes_the_place_of_its_own_unfinished_file() {
+fn a_client_that_starts_again_replaces_its_own_unfinished_file() {
     let world = World::new();
     let data = content(1, MIB);
     half(&world, "/f", NEW, &data).cut();
@@ -289,7 +289,7 @@ fn a_client_that_starts_again_takes_the_place_of_its_own_unfinished_file() {
 }
 
 #[test]
-fn endsess_lets_the_old_session_go_at_once() {
+fn endsess_ends_the_old_session_at_once() {
     let world = World::new();
     let old = half(&world, "/f", NEW, &content(1, MIB));
     let mut stranger = world.connect_as("other", 9);
@@ -301,7 +301,7 @@ fn endsess_lets_the_old_session_go_at_once() {
 }
 
 #[test]
-fn readers_follow_a_growing_file_over_durable_bytes_only() {
+fn readers_of_a_growing_file_see_durable_bytes_only() {
     let world = World::new();
     let data = content(1, 3 * MIB);
     let mut writer = world.connect();
@@ -321,7 +321,7 @@ fn readers_follow_a_growing_file_over_durable_bytes_only() {
 }
 
 #[test]
-fn a_damaged_page_is_asked_for_again_and_never_stored() {
+fn a_damaged_page_is_requested_again_and_never_stored() {
     let world = World::new();
     let data = content(1, 40_000);
     let mut me = world.connect();
@@ -334,13 +334,13 @@ fn a_damaged_page_is_asked_for_again_and_never_stored() {
     let Answer::Bad(bad) = me.pgwrite_wire(handle, 0, &damaged, PgFlags::NONE) else { panic!() };
     assert_eq!(bad.offsets, [8192, 9 * 4096]);
     assert_eq!((bad.first_len, bad.last_len), (4096, 40_000 - 9 * 4096));
-    // one is corrected, the other not: no file
+    // One page is corrected, the other is not: there is no file.
     let page = |n: usize| wire[4100 * n..(4100 * (n + 1)).min(wire.len())].to_vec();
     assert_eq!(me.pgwrite_wire(handle, 8192, &page(2), PgFlags::RETRY), Answer::Bad(BadPages::default()));
     assert_eq!(me.read(handle, 9 * 4096, 10).ok().len(), 0, "nothing of the damaged page was written");
     let (number, _) = me.close(handle).error();
     assert_eq!(number, E::CHECKSUM);
-    // both corrected
+    // Both pages are corrected.
     let handle = me.open("/g?oss.asize=40000", NEW);
     me.pgwrite_wire(handle, 0, &damaged, PgFlags::NONE);
     me.pgwrite_wire(handle, 8192, &page(2), PgFlags::RETRY);
@@ -350,7 +350,7 @@ fn a_damaged_page_is_asked_for_again_and_never_stored() {
 }
 
 #[test]
-fn a_stop_leaves_writers_that_can_come_back() {
+fn after_a_stop_writers_can_return() {
     let mut world = World::new();
     let data = content(1, 2 * MIB);
     let me = half(&world, "/f", NEW, &data);

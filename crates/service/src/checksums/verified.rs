@@ -1,4 +1,4 @@
-//! Files of a cluster that the manager has this disk server read for their checksums.
+//! Files of a cluster that this disk server reads for the manager.
 
 use disk_server::{PlacedError, StripedGrant, VerifiedCapability};
 use node::ObjectDigest;
@@ -12,7 +12,7 @@ use crate::striped::{StripedError, StripedOpen};
 /// Bytes of a striped file that are read in one step.
 const STEP: usize = 4 << 20;
 
-/// Reads what the manager permits this disk server to read.
+/// Reads a file with the manager's capability.
 pub(super) fn read_granted(
     node: &Readers,
     path: &NsPath,
@@ -73,7 +73,7 @@ fn read_striped(
 
 pub(super) fn not_summed(error: &PlacedError) -> NotSummed {
     let code = match error {
-        // The manager decides anew when it is asked again.
+        // The manager decides again when the client repeats the request.
         PlacedError::Moved { .. } | PlacedError::Wait { .. } | PlacedError::Permission(_) => ErrorCode::Overloaded,
         error => error.code(),
     };

@@ -1,5 +1,5 @@
-//! New files whose names are the manager's: each comes with its permission and its whole content. They are written and closed side by side, so that they
-//! share the syncs of all stores that take part, and the manager's commits.
+//! New files of a cluster, each with its capability and its whole data. They are written and closed concurrently, so
+//! that they share the syncs of all in-sync replicas and the manager's commits.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,37 +15,40 @@ use crate::error::Error;
 use crate::lease::{Lease, LeaseFacts, LeaseState};
 use crate::making::Making;
 
-/// Bytes of one batch that are on their way to other stores, not answered: what goes to one node is bounded for all who send there.
+/// Maximum number of unacknowledged bytes of one batch at other stores. All senders together have a limited window
+/// for each node.
 const ON_THEIR_WAY: usize = 1 << 20;
-/// Contents of one batch that are on their way there: a store that has too many to begin with does not answer in time, and is left out.
+/// Maximum number of unacknowledged objects of one batch. A store that gets too many at once does not answer in time
+/// and is removed from the in-sync replicas.
 const CONTENTS_ON_THEIR_WAY: usize = 32;
 
-/// A store that has not answered for so long is not waited for with the rest of a batch.
+/// After this time the rest of a batch no longer waits for a store that does not answer.
 const SILENT: Duration = Duration::from_secs(1);
 
 /// A new file that the manager has opened.
 pub(crate) struct PlacedCreate<A> {
     pub(crate) path: NsPath,
-    /// To write it.
+    /// The permission to write it.
     pub(crate) grant: WriteGrant,
-    /// What its last change is to be, if the client says so.
+    /// The modification time that the client wants.
     pub(crate) mtime: Option<Timestamp>,
-    /// Where its content is in what stands behind the batch's header.
+    /// The position of the data in the buffer of the batch.
     pub(crate) data: Range<usize>,
-    /// Told what came of it.
+    /// Receives the result.
     pub(crate) answer: A,
 }
 
 impl<A: Answer<()>> Creates<A> {
-    /// Writes and closes all of them.
+    /// Writes and closes all files.
     pub(crate) fn begin_placed(self: &Arc<Self>, wanted: Vec<PlacedCreate<A>>) {
         self.on_workers(wanted, |one| one.data.len(), |this, job| this.fill_placed(job));
     }
 
-    /// On a worker.
+    /// Writes and closes some of the files, on a worker.
     fn fill_placed(&self, job: Vec<PlacedCreate<A>>) {
         let (mut on_their_way, mut bytes) = (VecDeque::new(), 0);
-        // A store that does not answer is left out of each content by itself, which takes its time: others need this thread meanwhile.
+        // A silent store is removed from each object separately, which takes time. Do not block this thread for that:
+        // others need it.
         let mut is_patient = true;
         for create in job {
             let len = create.data.len();
@@ -59,19 +62,19 @@ impl<A: Answer<()>> Creates<A> {
                 bytes -= len;
                 let begun = Instant::now();
                 if is_patient {
-                    // Its close has the answer for its client.
+                    // The client gets the result from the close.
                     let _: Result<(), PlacedError> = PendingWrite::wait(oldest);
                 }
                 is_patient &= begun.elapsed() < SILENT;
             }
         }
-        // A large one is a job of its own: as many as there are workers are on their way.
+        // A large file has its own job, so the number of workers limits how many are written at a time.
         for (writing, _) in on_their_way.into_iter().filter(|(_, len)| *len > SIDE_BY_SIDE) {
             let _: Result<(), PlacedError> = writing.wait();
         }
     }
 
-    /// Writes and closes one; tells what others have still to answer of it.
+    /// Writes and closes one file. Returns the write that other stores have not yet acknowledged.
     fn fill_one(&self, create: PlacedCreate<A>) -> Option<PendingWrite> {
         let PlacedCreate { path, grant, mtime, data, answer } = create;
         let node = &self.node;
@@ -91,7 +94,7 @@ impl<A: Answer<()>> Creates<A> {
             begun: false,
             expected_len: Some(len),
             boot: node.settings.config.boot,
-            // The batch's own stands for all of them.
+            // The batch has reserved the memory for all of its files.
             room: None,
         };
         let making = Some(Making::Placed(Arc::clone(&placed)));
@@ -102,7 +105,7 @@ impl<A: Answer<()>> Creates<A> {
             lease.set_mtime(mtime);
         }
         {
-            // In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
+            // The file is in the state `Closing` from the beginning, so nobody can take it over before it ends.
             let mut writers = node.writes.lock();
             if writers.lease(object).is_some() {
                 drop(writers);

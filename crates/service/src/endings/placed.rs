@@ -1,4 +1,4 @@
-//! Ends in a cluster: all stores that take part, or the servers of a striped file's units, end with this node.
+//! How open writes end in a cluster, together with the in-sync replicas or the servers of the stripe units.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::striped::{StripedError, StripedFile};
 use crate::workers::apart;
 
 impl Endings {
-    /// The same in a cluster: all that take part make it durable, the manager makes it the file's content.
+    /// Completes an object in a cluster: all in-sync replicas make it durable, and the manager commits it.
     pub(super) fn complete_placed(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
@@ -40,7 +40,8 @@ impl Endings {
         });
     }
 
-    /// The same of a striped file, in a thread of its own: it waits for other servers, which may wait for this one's workers.
+    /// Completes a striped file on its own thread, because it waits for other servers, which may wait for this
+    /// server's workers.
     pub(super) fn complete_striped(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
@@ -71,14 +72,14 @@ impl Endings {
         });
     }
 
-    /// Its units are given up: their servers mark what is kept of each, and the manager the file when that is done.
+    /// Abandons the stripe units. Their servers mark the kept data of each, and then the manager marks the file.
     pub(super) fn give_up_striped(self: &Arc<Self>, lease: &Arc<Lease>) {
         tracing::info!(path = %lease.path, client = %lease.caller, "its writer went away; its stripe units are abandoned");
         lease.drop_writer();
         self.writes.lock().forget(lease.object);
     }
 
-    /// A content that somebody else goes on with is none of this node's any more; another one waits a grace period more.
+    /// Removes an object that another server continues. Any other object waits for another grace period.
     pub(super) fn ended_or_waits(&self, lease: &Lease, why: &Error) {
         let mut writers = self.writes.lock();
         if matches!(why, Error::Redirect(_)) {
@@ -104,7 +105,7 @@ impl Endings {
         });
     }
 
-    /// The same as [`truncate`] in a cluster: on all stores that take part.
+    /// The same as [`Endings::truncate`] in a cluster: on all in-sync replicas.
     pub(crate) fn truncate_placed(
         self: &Arc<Self>,
         lease: &Arc<Lease>,
@@ -115,7 +116,7 @@ impl Endings {
         match placed.truncate(len) {
             Ok(()) => self.complete_placed(lease, placed, Completion::ByClient, move |result| answer.give(result)),
             Err(error) => {
-                // Nobody knows where it was cut: what stands now is the file, without its checksums.
+                // The truncation may be incomplete, so the file keeps its present data, without checksums.
                 self.interrupt(lease);
                 answer.give(Err(Error::of_placed(&format_args!("truncate {}", lease.path), &error)));
             }

@@ -1,6 +1,6 @@
-//! Opening files: for reading at once, from a view of the namespace and the store; for writing through the committer, whose
-//! completion makes the replica and answers. In a cluster the manager sends the client to where the bytes are ([`redirects`]), and a disk server does what
-//! the manager permits ([`verified`]).
+//! Opening files. An open for reading is answered at once, from a view of the namespace and the store. An open for
+//! writing goes through the committer, whose completion creates the replica and answers. In a cluster the manager
+//! redirects the client to a disk server ([`redirects`]), which does what the capability permits ([`verified`]).
 
 mod reading;
 mod redirects;
@@ -31,113 +31,115 @@ use reading::Reading;
 pub(crate) use redirects::to_manager;
 use writing::Opening;
 
-/// Files made without permission bits get these.
+/// The permission bits of a file that is created without any.
 const FILE_MODE: u16 = 0o644;
 
-/// What a file is opened for.
+/// The purpose of an open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Intent {
-    /// To read it.
+    /// Reading.
     Read,
-    /// To write it (and read what was written).
+    /// Writing, and reading the written data.
     Write(How),
-    /// The client does not say: it goes on with what it writes, or reads.
+    /// Not specified: continues the caller's own open write if there is one, and otherwise reads.
     Unsaid,
 }
 
-/// What an open goes on with.
+/// What an open for update continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GoOn {
-    /// What the name shows.
+    /// The visible file.
     Visible,
-    /// An upload that is not shown yet.
+    /// An upload that is not yet visible.
     Upload(UploadId),
 }
 
-/// An open.
+/// A request to open a file.
 #[derive(Clone)]
 pub struct Open {
     /// The name.
     pub path: NsPath,
-    /// What for.
+    /// The purpose.
     pub intent: Intent,
-    /// Directories on the way that are missing are made.
+    /// Creates missing parent directories.
     pub make_parents: bool,
-    /// The permission bits of a new file; none of the lowest nine: the usual ones.
+    /// The permission bits of a new file. If none of the lowest nine is set, it gets the default.
     pub mode: u16,
-    /// A new file is not shown before it is closed.
+    /// Hides a new file until it is closed.
     pub hidden_until_closed: bool,
-    /// To read what there is of an interrupted file.
+    /// Allows reading an interrupted file.
     pub partial: bool,
-    /// The answer tells the file's attributes.
+    /// Whether the answer includes the attributes.
     pub with_stat: bool,
-    /// The time of the last change that it is to show, if not that of its close.
+    /// The modification time; by default it is the time of the close.
     pub mtime: Option<Timestamp>,
-    /// An update goes on with what was interrupted.
+    /// Continues an interrupted file or upload, for an update.
     pub go_on: Option<GoOn>,
-    /// Its part in a third-party copy.
+    /// The role of this open in a third-party copy.
     pub copy: Part,
-    /// The open file whose content a new one gets. The calling thread copies it.
+    /// An open file whose data the new file gets. The calling thread copies it.
     pub template: Option<Arc<OpenFile>>,
-    /// How the client came here.
+    /// What the client says about itself and its earlier attempts.
     pub hints: Hints,
 }
 
-/// How a client came here, and what it says and shows besides.
+/// What a client says about itself and its earlier attempts, and the capability that it presents.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// Where it says that it stands.
+    /// The client's location, according to the client.
     pub location: Option<LocationPrefix>,
-    /// How many bytes it says that it will write.
+    /// The length that the client will write, in bytes.
     pub announced: Option<u64>,
-    /// Hosts that it could not reach.
+    /// Hosts that the client has tried without success.
     pub tried: Vec<String>,
-    /// Each of these has answered, and refused.
+    /// Whether each of these hosts answered with an error.
     pub all_refused: bool,
-    /// It was sent somewhere with this request before.
+    /// Whether a redirect has sent the client somewhere with this request before.
     pub comes_again: bool,
-    /// What disk servers that it was sent to have not.
+    /// Stale replicas that the client has met on disk servers.
     pub stale_replicas: Vec<StaleReplica>,
-    /// It can go to the units of a striped file by itself.
+    /// Whether the client can access stripe units directly.
     pub is_direct: bool,
-    /// The permission of a cluster's manager that it shows.
+    /// The capability from the manager, in a cluster.
     pub capability: Option<Vec<u8>>,
-    /// It means a unit of a striped file.
+    /// The stripe unit, if the client wants one instead of the whole file.
     pub unit: Option<UnitHint>,
 }
 
-/// A unit of a striped file; what is not given, or could not be read, is `None`.
+/// A stripe unit. A field is `None` if it was not given or is invalid.
 #[derive(Clone, Copy, Debug)]
 pub struct UnitHint {
-    /// Which one.
+    /// The number of the unit.
     pub number: Option<u8>,
-    /// Of which content, to read it.
+    /// The object of the striped file, for reading.
     pub of: Option<ObjectId>,
-    /// For whom it is written.
+    /// The open write of the striped file, for writing.
     pub writing: Option<StripedOpenWrite>,
 }
 
-/// What an open gives.
+/// The result of an open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
-    /// The open file, in the session that has opened it.
+    /// The handle, in the session that opened the file.
     pub handle: Handle,
-    /// Its attributes, if they were asked for.
+    /// The attributes, if they were requested.
     pub stat: Option<Stat>,
 }
 
 impl Service {
-    /// Opens a file in `session`. With a template the calling thread copies the content, which may take long; it stops when the answer is unwanted.
+    /// Opens a file in `session`. With a template the calling thread copies its data, which may take long. The copy
+    /// stops when the answer is unwanted.
     pub fn open(self: &Arc<Self>, session: &Arc<Session>, open: Open, answer: impl Answer<Opened>) {
         let caller = session.caller();
         if self.is_stopping() {
             return answer.give(Err(Error::new(ErrorCode::Unavailable, "The server is going down")));
         }
-        // A client that comes back to the manager brings along what it was given there before.
+        // A client that returns to the manager still presents its old capability, so ignore it there.
         if let (Role::Disk(disk), true) = (&self.role, open.hints.capability.is_some()) {
             return self.open_granted(&Arc::clone(disk), session, &caller, open, answer);
         }
-        // Another server asks here for what a client has opened here for it, and knows of no manager.
+        // A server that fetches for a third-party copy does not know the manager. The client has opened the file here
+        // for it.
         if let (Role::Disk(disk), false) = (&self.role, matches!(open.copy, Part::Fetch { .. })) {
             return answer.give(Err(redirects::to_manager(disk)));
         }
@@ -156,7 +158,7 @@ impl Service {
         answer.give(outcome);
     }
 
-    /// What a file that is opened for writing is fetched from; `None`: from nowhere.
+    /// The source of a third-party copy into this file; `None`: it is an ordinary open.
     fn source_to_write(&self, caller: &Caller, open: &Open, how: How) -> Result<Option<PullSource>, Error> {
         caller.may_change(&format_args!("open {} for writing", open.path))?;
         match &open.copy {
@@ -213,13 +215,13 @@ impl Service {
         }
     }
 
-    /// Whether third-party copies into this node are offered.
+    /// Whether this node offers third-party copies into it.
     #[must_use]
     pub fn offers_third_party_copies(&self) -> bool {
         self.third_party.pulls.is_offered()
     }
 
-    /// Where a third-party copy is to be fetched from.
+    /// The source of a third-party copy.
     fn source_of(
         &self,
         caller: &Caller,
@@ -230,7 +232,7 @@ impl Service {
     ) -> Result<PullSource, Error> {
         let path = path.unwrap_or_else(|| open.path.to_string());
         if !self.third_party.pulls.is_offered() {
-            // XrdCl looks for these words, and for the code, to fall back to a copy through itself.
+            // XrdCl recognises these words and this code, and then copies through itself.
             return Err(Error::new(ErrorCode::Incomplete, format!("Unable to open {}; tpc not supported", open.path)));
         }
         self.third_party.pulls.allow(&server)?;
@@ -253,7 +255,7 @@ impl Service {
             let text = format!("Cannot open {path}: no space left for new data; remove files or add space");
             return answer.give(Err(Error::new(ErrorCode::NoSpace, text)));
         }
-        // Who comes back to what it writes has room already; told to wait, it would lose it.
+        // A returning writer already has memory. If it were told to wait, it would lose its file.
         let room = if how == How::Update && self.writes.writes(&self.names, &caller, &path) {
             None
         } else {
@@ -273,14 +275,14 @@ impl Service {
             how,
             mkpath: open.make_parents,
             mode: mode_or_usual(open.mode),
-            // What is fetched shows when it is whole.
+            // The target of a third-party copy is visible only when it is complete.
             posc: open.hidden_until_closed || fetched.is_some(),
             client: caller.client.clone(),
             boot: self.settings.config.boot,
-            // After a restart nobody remembers that it was being filled: no length that it can have must make it whole.
+            // A restart forgets the copy. The file must then never count as complete, whatever its length is.
             expected_len: if fetched.is_some() || template.is_some() { Some(u64::MAX) } else { hints.announced },
-            // Who was sent somewhere by a redirect of before, and comes here again with the same request, finds its own beginning: it was sent back, as
-            // that server has begun anew, or could not reach it.
+            // A redirected client may come back with the same request, because that server has restarted or is
+            // unreachable. It then finds its own open write.
             restarted: hints.comes_again,
             vouched: None,
             resume: if how == How::Update { resume } else { None },
@@ -326,7 +328,7 @@ impl Service {
         } else {
             opening.submit(answer);
         }
-        // Without an opened file it was refused.
+        // Without an opened file the open was refused.
         if let Some((template, backfill)) = backfill
             && let Ok((opened, answer)) = backfill.recv()
         {
@@ -335,7 +337,7 @@ impl Service {
     }
 }
 
-/// The client as the servers of a third-party copy know it.
+/// The client's name as the servers of a third-party copy know it.
 fn origin_of(caller: &Caller) -> Vec<u8> {
     format!("{}.{}", caller.client.user, caller.client.pid).into_bytes()
 }
@@ -348,7 +350,7 @@ fn source_to_write() -> Error {
     Error::new(ErrorCode::Invalid, "The source of a third-party copy is opened for reading")
 }
 
-/// The permission bits of a file that is made.
+/// The permission bits of a new file.
 pub(crate) fn mode_or_usual(mode: u16) -> u16 {
     if mode & 0o777 == 0 { FILE_MODE } else { mode & 0o777 }
 }

@@ -13,7 +13,7 @@ use crate::open_file::{Access, Copying, OpenFile, Shown};
 use crate::service::Service;
 use crate::session::Session;
 
-/// How often a reader looks again when the content that it found was replaced and deleted under its eyes.
+/// How often a reader looks up the file again if its object has been replaced and deleted in the meantime.
 const LOOKS_MAX: usize = 4;
 
 /// An open for reading.
@@ -40,7 +40,7 @@ impl Reading {
                 return Err(Error::new(ErrorCode::NotFile, format!("Cannot open {path}: not a file")));
             };
             let replica = ReplicaId::first(object);
-            // What it has written itself, a client sees at once.
+            // A client immediately sees the data that it has written itself.
             let reader = match service.own_writer(&session, object) {
                 Some(_) => service.stores.of_replica(replica).and_then(|store| store.open_read_of_writer(replica)),
                 None => service.stores.of_replica(replica).and_then(|store| store.open_read(replica)),
@@ -58,7 +58,7 @@ impl Reading {
         Ok(Opened { handle, stat })
     }
 
-    /// The same where the answer is somebody's duty.
+    /// The same as [`Reading::open`], with an answer.
     pub(super) fn answer(self, copying: Result<Copying, Error>, answer: impl Answer<Opened>) {
         answer.give(copying.and_then(|copying| self.open(copying)));
     }

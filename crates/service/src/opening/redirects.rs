@@ -1,4 +1,4 @@
-//! At a manager of a cluster: clients are sent to where the bytes are.
+//! Redirects from the manager of a cluster to the servers with the data, and from a disk server to the manager.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::names::wall_clock;
 use crate::service::{Role, Service};
 
 impl Hints {
-    /// What a manager has to know of `caller`, who opens `path`.
+    /// The information about `caller` and its open of `path` that a manager needs.
     pub(crate) fn open_request(&self, caller: &Caller, path: &NsPath) -> OpenRequest {
         let from = caller.peer.ip().to_canonical();
         OpenRequest {
@@ -32,7 +32,7 @@ impl Hints {
 }
 
 impl Service {
-    /// An open for reading at a manager.
+    /// Redirects an open for reading.
     pub(super) fn redirect_reader(&self, manager: &Manager, caller: &Caller, open: &Open) -> Error {
         let unit = match unit_of(open.hints.unit, UNIT_OF_KEY, |unit| unit.of) {
             Ok(unit) => unit,
@@ -44,7 +44,7 @@ impl Service {
         }
     }
 
-    /// An open for writing at a manager.
+    /// Redirects an open for writing.
     pub(super) fn redirect_writer<T>(
         &self,
         manager: &Arc<Manager>,
@@ -74,7 +74,7 @@ impl Service {
         }
     }
 
-    /// A cut by name at a manager: the disk server that orders the changes of the file makes it.
+    /// Redirects a truncation by name to the primary of the file.
     pub(crate) fn redirect_truncate(
         &self,
         manager: &Arc<Manager>,
@@ -83,7 +83,8 @@ impl Service {
         op: OpenWrite,
         answer: impl Answer<()>,
     ) {
-        // Whoever writes a file cuts it by its handle. But one who comes from a server that is gone goes on with what it had begun there.
+        // A writer must truncate through its handle. But a client that comes from an unreachable server continues
+        // what it began there.
         let goes_on = !hints.tried.is_empty();
         match self.writes.of_caller(&self.names, caller, &op.path) {
             Ok(own) if own.is_empty() || goes_on => self.redirect_writer(manager, caller, hints, op, answer),
@@ -95,7 +96,7 @@ impl Service {
         }
     }
 
-    /// Where a client goes that asks this node for names; `None`: they are here.
+    /// Redirects a request about names to the manager; `None`: this node has the namespace.
     #[must_use]
     pub fn names_elsewhere(&self) -> Option<Error> {
         match &self.role {
@@ -104,10 +105,10 @@ impl Service {
         }
     }
 
-    /// Where the content of `path` is, as host and port; none: here, or it has none.
+    /// The servers that have the data of `path`, as host and port. Empty: this node has it, or there is no data.
     ///
     /// # Errors
-    /// Nothing is there, or it cannot be read now.
+    /// The path does not exist, or no server can serve it at the moment.
     pub fn locate(&self, caller: &Caller, path: &NsPath, hints: &Hints) -> Result<Vec<(String, u16)>, Error> {
         if let Role::Manager(manager) = &self.role {
             let found = manager.locate(&hints.open_request(caller, path), path);
@@ -123,7 +124,7 @@ impl Service {
     }
 }
 
-/// The manager is to be asked.
+/// Redirects the client to the manager.
 pub(crate) fn to_manager(disk: &DiskServer) -> Error {
     match disk.manager() {
         Some((host, port)) => Error::Redirect(Redirect { host, port, words: String::new() }),
@@ -131,7 +132,7 @@ pub(crate) fn to_manager(disk: &DiskServer) -> Error {
     }
 }
 
-/// Which unit of a striped file an open means, and of which; `None`: the file.
+/// The requested stripe unit and its file; `None`: the client wants the whole file.
 fn unit_of<T>(
     unit: Option<UnitHint>,
     key: &str,

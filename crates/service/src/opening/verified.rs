@@ -1,4 +1,4 @@
-//! An open at a disk server of a cluster: what may be done stands in the permission that the manager gave with its redirect.
+//! Opens on a disk server of a cluster. The capability from the manager says what is permitted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,7 +27,7 @@ use crate::third_party::{Grant, OpenRequest, Part, PullJob, PullSource, addresse
 use crate::workers::apart;
 use crate::writers::{Begin, Owner, TakeUp};
 
-/// What a client wants at a disk server.
+/// An open on a disk server.
 struct AtDisk {
     service: Arc<Service>,
     session: Arc<Session>,
@@ -37,16 +37,16 @@ struct AtDisk {
     with_stat: bool,
     expected_len: Option<u64>,
     mtime: Option<Timestamp>,
-    /// What the client has been told elsewhere.
+    /// Stale replicas that the client has met on other servers.
     stale_replicas: Vec<StaleReplica>,
-    /// What else is done with it.
+    /// The role of the file in a third-party copy.
     copying: Copying,
-    /// It is the target of a third-party copy.
+    /// The source, if the file is the target of a third-party copy.
     fetched: Option<PullSource>,
 }
 
 impl Service {
-    /// An open with the permission that `open` shows.
+    /// Opens a file with the capability in `open`.
     pub(super) fn open_granted(
         self: &Arc<Self>,
         disk: &Arc<DiskServer>,
@@ -126,8 +126,8 @@ impl Service {
         }
     }
 
-    /// Another server asks for a file on behalf of a client that has opened it here: the client's permission is good for it, as long as the client has
-    /// the file open.
+    /// Opens a file for another server, on behalf of a client that has opened it here. The client's capability
+    /// permits it while the client has the file open.
     pub(super) fn fetch_of_granted(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -146,7 +146,7 @@ impl Service {
         self.third_party.rendezvous.ask(key, open_request, Instant::now(), then);
     }
 
-    /// A cut by name, with the permission that the manager gave with its redirect: an update in place that this server makes itself.
+    /// Truncates by name, with a capability, as an update in place by this server.
     pub(crate) fn truncate_granted(
         self: &Arc<Self>,
         disk: &Arc<DiskServer>,
@@ -185,7 +185,7 @@ impl Service {
     }
 }
 
-/// A striped file is being opened, as long as this lives.
+/// A striped file that is being opened, until this is dropped.
 struct UnderWay<'a> {
     writes: &'a OpenWrites,
     object: ObjectId,
@@ -207,7 +207,8 @@ impl AtDisk {
         opening.insert((ino, object), changed, len, Access::Read(Shown::new(reader, Some(permit))))
     }
 
-    /// The client tells the manager what is lacking here, beside what others lack: it is sent to none of them again.
+    /// Sends the client back to the manager. The redirect lists the stale replica here and those that the client has
+    /// met elsewhere, so that the manager avoids them.
     fn not_shown(&self, error: &PlacedError) -> Error {
         match (Error::of_placed(&format_args!("open {}", self.path), error), error) {
             (Error::Redirect(to), PlacedError::StaleReplica { stale_replicas, .. }) => {
@@ -219,7 +220,7 @@ impl AtDisk {
         }
     }
 
-    /// Where the answer is somebody's duty. Does not block.
+    /// Opens for reading. Does not block.
     fn read_or_striped(self, verified: VerifiedCapability, answer: impl Answer<Opened>) {
         match verified {
             VerifiedCapability::Striped(grant) if !matches!(grant.rights, StripedRights::Write { .. }) => {
@@ -230,7 +231,7 @@ impl AtDisk {
         }
     }
 
-    /// A striped file, on a thread of its own.
+    /// Opens a striped file on its own thread.
     fn striped_apart(self, grant: StripedGrant, answer: impl Answer<Opened>) {
         let manager = match &self.service.role {
             Role::Disk(disk) => disk.manager(),
@@ -247,7 +248,8 @@ impl AtDisk {
         });
     }
 
-    /// On a worker. In closing standing from the beginning: nobody can take it up, and whatever its end is, it has one.
+    /// Truncates, on a worker. The file is in the state `Closing` from the beginning, so nobody can take it over
+    /// before it ends.
     fn cut(self, placed: &Arc<Placed>, len: u64, answer: impl Answer<()>) {
         let owner = self.session.owner();
         let object = placed.replica().object;
@@ -263,7 +265,7 @@ impl AtDisk {
         self.service.endings.truncate_placed(&lease, placed, len, answer);
     }
 
-    /// On a worker.
+    /// Opens for writing, on a worker.
     fn write(self, placed: Arc<Placed>, answer: impl Answer<Opened>) {
         let owner = self.session.owner();
         let object = placed.replica().object;
@@ -297,7 +299,7 @@ impl AtDisk {
         }
     }
 
-    /// A striped file. It waits for other servers.
+    /// Opens a striped file. This waits for other servers.
     fn striped(self, striper: &dyn Striper, open: StripedOpen, answer: impl Answer<Opened>) {
         let grant = open.grant;
         let opened = || {
@@ -318,7 +320,8 @@ impl AtDisk {
         let Begin::Yes(before) = begun else { return answer.give(Err(self.busy())) };
         let opening = UnderWay { writes: &self.service.writes, object: grant.object };
         let leased = match before.map(|lease| (lease.token(), lease.writer())) {
-            // The same again: its units are open, and opening them anew would take them from whoever writes through the other handle.
+            // The same open write again: its units are open. Opening them again would fence the writer that uses the
+            // other handle.
             Some((token, Some(making))) if token == writing.writer => self.lease(owner, known, true, making),
             Some((token, _)) if token.epoch > writing.writer.epoch => Err(Error::fenced(&self.path)),
             _ => opened().and_then(|file| self.lease(owner, known, true, Making::Striped(file))),
@@ -338,8 +341,8 @@ impl AtDisk {
         Error::Wait { seconds: 1, text }
     }
 
-    /// The lease on what this client writes: the one that is there, if it is the same writing or this session's own, or a new one. Whoever held it
-    /// before is fenced.
+    /// The lease for this client's open write. It keeps the present lease if that is for the same open write, or
+    /// belongs to this session. Otherwise it fences the old owner and makes a new lease.
     fn lease(
         &self,
         owner: Owner,
@@ -368,7 +371,7 @@ impl AtDisk {
                 GoesOn::HasLater => return Err(Error::fenced(&self.path)),
                 GoesOn::NotHere => lease.fence(),
             }
-            // What was refused then nobody has written since.
+            // Ranges that were refused under the old lease are still missing.
             missing.clone_from(&lease.missing.lock());
         }
         let facts = LeaseFacts {

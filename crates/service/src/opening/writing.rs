@@ -1,4 +1,5 @@
-//! An open for writing, from the committer's answer to the handle: the store's side, who had the file before, what a client left behind.
+//! The steps of an open for writing from the committer's answer to the handle, including takeovers and what a client
+//! has left behind.
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -24,7 +25,7 @@ use crate::third_party::{PullJob, PullSource};
 use crate::writer_memory::Room;
 use crate::writers::{Owner, TakeUp};
 
-/// An open for writing on its way through the committer.
+/// An open for writing that is with the committer.
 pub(super) struct Opening<A> {
     pub(super) service: Arc<Service>,
     pub(super) session: Arc<Session>,
@@ -32,30 +33,30 @@ pub(super) struct Opening<A> {
     pub(super) op: OpenWrite,
     pub(super) with_stat: bool,
     pub(super) room: Option<Room>,
-    /// It is the target of a third-party copy.
+    /// The source, if the file is the target of a third-party copy.
     pub(super) fetched: Option<PullSource>,
-    /// What the file's last change is to be, if the client says so.
+    /// The modification time that the client wants.
     pub(super) mtime: Option<Timestamp>,
-    /// Who fills it before the client gets the handle.
+    /// With a template: the thread that fills the file before the client gets the handle.
     pub(super) verified: Option<SyncSender<(Opened, A)>>,
 }
 
 impl<A: Answer<Opened>> Opening<A> {
-    /// Hands the operation to the committer. Not to be called from a completion.
+    /// Submits the operation to the committer. Do not call it from a completion.
     pub(super) fn submit(self, answer: A) {
         let service = Arc::clone(&self.service);
         let (op, caller) = (self.op.clone(), Arc::clone(&self.caller));
         service.names.change(&caller, Durability::Written, op, move |result| self.decided(result, answer));
     }
 
-    /// Whether this client wrote hidden content for the same path before and went away without a close.
+    /// Whether this client has left an earlier upload to the same path without a close.
     pub(super) fn has_own_detached_uploads(&self) -> bool {
         !self.op.restarted
             && !self.service.writes.own_detached_uploads(&self.service.names, &self.caller, &self.op.path).is_empty()
     }
 
-    /// Bytes of an earlier boot that were not synced may be lost without a trace, so the store cannot say that all is
-    /// there; but it says how much is.
+    /// Continues an open write of an earlier boot. Unsynced bytes may be lost without a trace, so the store cannot
+    /// vouch for all of them. It can say how many are durable.
     pub(super) fn after_a_boot(mut self, answer: A) {
         let found = self.service.writes.of_caller(&self.service.names, &self.caller, &self.op.path);
         let found = match found {
@@ -65,7 +66,7 @@ impl<A: Answer<Opened>> Opening<A> {
         if let Some(record) = found.iter().find(|record| record.boot != self.service.settings.config.boot) {
             let kept_len = match self.service.stores.durable_len(record.replica()) {
                 Ok(kept_len) => kept_len.unwrap_or(0),
-                // Of what is there nobody may say that nothing is.
+                // On an error, do not claim that nothing is there.
                 Err(error) => return answer.give(Err(Error::of_store(&format_args!("open {}", self.op.path), &error))),
             };
             self.op.vouched = Some(Vouched { object: record.object, all_there: false, kept_len });
@@ -73,14 +74,14 @@ impl<A: Answer<Opened>> Opening<A> {
         self.submit(answer);
     }
 
-    /// The committer's completion: must not block.
+    /// Called by the committer, so it must not block.
     fn decided(self, result: Result<OpenedWrite, NsError>, answer: A) {
         let service = Arc::clone(&self.service);
         let opened = match result {
             Ok(opened) => opened,
             Err(error @ NsError::LostBytes { .. }) => {
                 let refused = Error::of_namespace(&"open", &error);
-                // It was marked by this open; otherwise its grace period goes on.
+                // Only the open that has marked the file ends it. Otherwise the grace period continues.
                 let NsError::LostBytes { object, marked: true, .. } = error else { return answer.give(Err(refused)) };
                 return service.workers.must_do(answer, move |answer| {
                     self.service.endings.lost(object);
@@ -99,7 +100,8 @@ impl<A: Answer<Opened>> Opening<A> {
         }
     }
 
-    /// A client that repeats an open whose answer it did not get finds its own file in the way.
+    /// A client may repeat an open because it did not get the answer. Its own file is then in the way, and it is
+    /// restarted.
     fn refused(mut self, error: NsError, answer: A) {
         let in_the_way = matches!(error.code(), ErrorCode::Exists | ErrorCode::Busy);
         if !in_the_way || self.op.restarted || self.op.how == How::Update {
@@ -124,7 +126,7 @@ impl<A: Answer<Opened>> Opening<A> {
         self.session.owner()
     }
 
-    /// The namespace has opened it: now the store. Does not block.
+    /// Continues with the store after the namespace has opened the file. Does not block.
     fn proceed(mut self, opened: OpenedWrite, answer: A) {
         let fresh = matches!(opened.kind, OpenKind::New | OpenKind::Upload(_));
         if fresh {
@@ -187,7 +189,8 @@ impl<A: Answer<Opened>> Opening<A> {
     }
 
     fn lease(&mut self, opened: &OpenedWrite, fresh: bool, writer: Option<Making>) -> Arc<Lease> {
-        // It came back to something that has ended meanwhile, or that nobody knew of: the room that it was to find there is missing.
+        // The caller expected to continue an open write, which has ended or is unknown here. So no memory is reserved
+        // for it yet.
         let room = self
             .room
             .take()
@@ -205,13 +208,13 @@ impl<A: Answer<Opened>> Opening<A> {
         Lease::new((opened.ino, opened.object), facts, LeaseState { owner, token: opened.writer, writer })
     }
 
-    /// On a worker: waits for what the old handle has begun, and opens the store's side.
+    /// Takes the file over, on a worker: waits for the writes of the old handle, and opens the store's writer.
     fn take_over(self, opened: &OpenedWrite, lease: Arc<Lease>, answer: A) {
         let owner = self.owner();
         let still = || self.service.writes.lock().is_attached(opened.object, owner);
         let open =
             || match self.service.stores.of_replica(opened.replica).and_then(|store| store.reopen(opened.replica)) {
-                // Stopped between the namespace's record and the store's.
+                // The server stopped between the records of the namespace and of the store.
                 Err(StoreError::NotFound { .. }) if lease.fresh => self.create(opened.replica),
                 result => Ok(Making::Here(result?)),
             };
@@ -228,7 +231,7 @@ impl<A: Answer<Opened>> Opening<A> {
         }
     }
 
-    /// Gives the handle out. Does not block.
+    /// Creates the handle and answers. Does not block.
     fn grant(self, lease: Arc<Lease>, len: u64, answer: A) {
         let owner = self.owner();
         let (ino, object, path) = (lease.ino, lease.object, self.op.path.clone());
@@ -243,7 +246,7 @@ impl<A: Answer<Opened>> Opening<A> {
             _ => Stat::bare(ino, len, mode, wall_clock()),
         });
         if self.verified.is_some() {
-            // Until it is filled. Whatever comes between, nobody closes it as whole.
+            // Until the copy is done, nobody can close the file as complete.
             lease.missing.lock().refused(0, u64::MAX, ErrorCode::InProgress);
         }
         let unfenced = self.service.settings.has(Planted::ForgetFence);
@@ -259,7 +262,7 @@ impl<A: Answer<Opened>> Opening<A> {
             Ok(handle) => {
                 let opened = Opened { handle, stat };
                 match self.verified {
-                    // There is room for the one.
+                    // The channel has room for this one message.
                     Some(verified) => drop(verified.send((opened, answer))),
                     None => answer.give(Ok(opened)),
                 }

@@ -1,11 +1,15 @@
-//! Third-party copies: one server fetches a file from another because a client asks both.
+//! Third-party copies: a client asks two servers, and one fetches a file from the other.
 //!
-//! As the stock client does it: it opens the target with `tpc.key`, `tpc.src` and `tpc.lfn`; the first sync there starts the copy;
-//! it opens the source with the same key and `tpc.dst`, which lets that host in; the target opens the source with the key and
-//! `tpc.org`, who the client is; the second sync on the target is answered when the copy is done. The client's own stat of the
-//! target shows how far it is; `ofs.tpc cancel` by a query, a close before the end, or a lost connection stop it.
+//! The protocol is that of the stock client:
+//! - The client opens the target with `tpc.key`, `tpc.src` and `tpc.lfn`. Its first sync there starts the copy.
+//! - The client opens the source with the same key and `tpc.dst`, which lets that host read the file.
+//! - The target opens the source with the key and `tpc.org`, which names the client.
+//! - The client's second sync on the target is answered when the copy is done.
 //!
-//! The target is an upload like any other: nothing is visible before the client has closed it.
+//! The client sees the progress in the length of the target. A query `ofs.tpc cancel`, an early close or a lost
+//! connection stops the copy.
+//!
+//! The target is an upload like any other: it is not visible before the client has closed it.
 
 mod pull;
 mod rendezvous;
@@ -20,7 +24,7 @@ use crate::figures::Counters;
 use crate::settings::Settings;
 use crate::transfers::Transfers;
 
-/// The third-party copies of a node, on both sides.
+/// The third-party copies of a node, in both roles.
 pub(crate) struct ThirdParty {
     pub(crate) rendezvous: Arc<Rendezvous>,
     pub(crate) pulls: Pulls,
@@ -29,7 +33,7 @@ pub(crate) struct ThirdParty {
 }
 
 impl ThirdParty {
-    /// Fetching as `settings` say, in slots of `transfers`, counted in `counters`.
+    /// Fetches as `settings` say, in slots of `transfers`, and counts bytes in `counters`.
     pub(crate) fn new(settings: &Settings, transfers: Arc<Transfers>, counters: Arc<Counters>) -> Arc<Self> {
         let with = settings.config.pull.as_ref().map(|fetcher| Arc::clone(&fetcher.0));
         let pulls = Pulls::new(with, settings.config.limits.pulls_max);
@@ -37,33 +41,33 @@ impl ThirdParty {
     }
 }
 
-/// What fetches from other servers.
+/// Fetches files from other servers.
 pub trait Pull: Send + Sync {
-    /// Fetches a whole file into `into`, compares its checksum with the source's, and says how it went; the text of an
-    /// error is for the client. Gives up within seconds once it is `cancelled`, whatever the source does or does not do.
+    /// Fetches a whole file into `into` and compares its checksum with that of the source. Once `cancelled` is true,
+    /// it must give up within seconds, whatever the source does.
     ///
     /// # Errors
-    /// What went wrong, in words.
+    /// The reason, as a text for the client.
     fn pull(&self, source: &PullSource, cancelled: Cancelled, into: &mut dyn PullSink) -> Result<(), String>;
 
-    /// May files be fetched from this server (`host`, `host:port` or `user@host:port`)?
+    /// Checks that files may be fetched from this server (`host`, `host:port` or `user@host:port`).
     ///
     /// # Errors
-    /// Why not, in words for the client.
+    /// The reason, as a text for the client.
     fn may_fetch_from(&self, server: &str) -> Result<(), String>;
 }
 
-/// Tells whether a copy has been stopped: by its client, by the client's going away, or because the server stops.
+/// Whether a copy must stop: its client has cancelled it or is gone, or the server is stopping.
 pub type Cancelled = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Where to fetch from.
+/// The source of a copy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PullSource {
     /// `host`, `host:port` or `user@host:port`.
     pub server: String,
-    /// The path there.
+    /// The path on that server.
     pub path: String,
-    /// The key that the client has agreed on with both. A secret.
+    /// The key that the client has given to both servers. It is a secret.
     pub key: String,
     /// The client, as `user.pid`.
     pub origin: String,
@@ -73,42 +77,42 @@ pub struct PullSource {
     pub expected_len: Option<u64>,
 }
 
-/// Where fetched bytes go.
+/// The destination of fetched bytes.
 pub trait PullSink {
     /// Takes bytes at an offset, in any order.
     ///
     /// # Errors
-    /// Why not; there is no use in going on.
+    /// The copy cannot continue.
     fn put(&mut self, offset: u64, data: &[u8]) -> Result<(), String>;
 }
 
-/// What an open has to do with a third-party copy.
+/// The role of an open in a third-party copy.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub enum Part {
-    /// Nothing.
+    /// None.
     #[default]
     None,
-    /// The client lets `dst` in as a reader of this file.
+    /// The client allows the host `dst` to read this file.
     Source {
-        /// The key that the client has agreed on with both servers. A secret.
+        /// The key that the client has given to both servers. It is a secret.
         key: Vec<u8>,
-        /// The host that may read it.
+        /// The host that may read the file.
         dst: String,
     },
-    /// Another server asks for this file on behalf of `origin`.
+    /// Another server reads this file on behalf of `origin`.
     Fetch {
         /// See `Source`.
         key: Vec<u8>,
         /// The client, as `user.pid@host`.
         origin: Vec<u8>,
     },
-    /// This file is to be fetched from there.
+    /// This server fetches the file from another one.
     Target {
         /// See `Source`.
         key: String,
         /// `host`, `host:port` or `user@host:port`.
         server: String,
-        /// The path there; `None`: the same.
+        /// The path on that server; `None`: the same path.
         path: Option<String>,
     },
 }

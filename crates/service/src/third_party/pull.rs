@@ -1,4 +1,4 @@
-//! The target's side: a thread fetches the file into its writer.
+//! The target of a third-party copy: a thread fetches the file into its writer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,15 +15,15 @@ use crate::shares::{Shares, network};
 use crate::transfers::UserKey;
 use crate::writers::Owner;
 
-/// Syncs of one copy that may wait for its end.
+/// Maximum number of syncs that wait for the end of one copy.
 const WAITERS_MAX: usize = 16;
 
-/// The copies of a node.
+/// The copies into a node.
 pub(crate) struct Pulls {
     with: Option<Arc<dyn Pull>>,
-    /// Those under way, by the machines of the clients who have asked for them: a source may be slow, or one that never answers.
+    /// Copies in progress, counted by the client's machine, because a source may be slow or may never answer.
     shares: Shares,
-    /// Nothing is written any more once it is closed.
+    /// When closed, no copy writes any more.
     gate: RwLock<Gate>,
 }
 
@@ -34,22 +34,22 @@ enum Gate {
 }
 
 impl Pulls {
-    /// Fetching with `with`, at most `max` at a time.
+    /// Fetches using `with`, at most `max` files at a time.
     pub(crate) fn new(with: Option<Arc<dyn Pull>>, max: usize) -> Self {
         Self { with, shares: Shares::new(max), gate: RwLock::new(Gate::Open) }
     }
 
-    /// Whether there is anything to fetch with.
+    /// Whether this node can fetch files.
     pub(crate) fn is_offered(&self) -> bool {
         self.with.is_some()
     }
 
-    /// From the return on, no copy touches the store.
+    /// Stops all copies. After the return none of them touches the store.
     pub(crate) fn stop(&self) {
         *self.gate.write() = Gate::Closed;
     }
 
-    /// Refuses a source that the configuration does not name.
+    /// Fails for a source that the configuration does not permit.
     pub(crate) fn allow(&self, server: &str) -> Result<(), Error> {
         let Some(with) = &self.with else { return Err(Error::unsupported("A third-party copy")) };
         with.may_fetch_from(server).map_err(|why| Error::new(ErrorCode::Denied, why))
@@ -60,7 +60,7 @@ impl Pulls {
     }
 }
 
-/// One copy.
+/// One copy into this node.
 pub(crate) struct PullJob {
     source: PullSource,
     lease: Arc<Lease>,
@@ -70,24 +70,25 @@ pub(crate) struct PullJob {
 }
 
 enum State {
-    /// No sync has come.
+    /// No sync has arrived.
     Ready,
-    /// Under way, with those who wait for its end.
+    /// In progress, with the syncs that wait for its end.
     Running(Vec<Box<dyn AnyAnswer<()>>>),
-    /// Done, or why not.
+    /// The result.
     Done(Result<(), Error>),
 }
 
 impl PullJob {
-    /// Of `source` into the writer behind `lease`. Until it is done the content cannot be closed as complete.
+    /// Prepares a copy of `source` into the writer of `lease`. Until it is done, the file cannot be closed as
+    /// complete.
     pub(crate) fn new(source: PullSource, lease: Arc<Lease>, owner: Owner) -> Arc<Self> {
         lease.missing.lock().refused(0, u64::MAX, ErrorCode::InProgress);
         let (cancelled, state) = (AtomicBool::new(false), Mutex::new(State::Ready));
         Arc::new(Self { source, lease, owner, cancelled, state })
     }
 
-    /// A sync of its handle: the first starts it, later ones are answered at its end. `seconds`: within what time that is, for
-    /// [`Answer::put_off`].
+    /// Syncs the handle. The first sync starts the copy. Later ones are answered at its end, within about `seconds`
+    /// ([`Answer::put_off`]).
     pub(crate) fn sync(self: &Arc<Self>, copies: &Arc<ThirdParty>, mut answer: impl Answer<()>, seconds: u32) {
         let mut state = self.state.lock();
         let outcome = match &mut *state {
@@ -135,12 +136,12 @@ impl PullJob {
         let mut sink = Sink { job: &self, copies, access, user };
         let (job, over) = (Arc::clone(&self), Arc::clone(copies));
         let cancelled: Cancelled = Arc::new(move || job.is_cancelled() || over.pulls.are_over());
-        // The waiters wait for this thread.
+        // The waiting syncs depend on this thread, so it must survive a panic.
         let work = std::panic::AssertUnwindSafe(|| with.pull(&self.source, cancelled, &mut sink));
         let done = std::panic::catch_unwind(work).unwrap_or_else(|_| Err("the copy panicked, a bug".to_owned()));
         let result = if self.is_cancelled() { Err("it was stopped".to_owned()) } else { done };
         let path = &self.lease.path;
-        // Whoever has taken the upload up since has a mark of its own.
+        // A new owner of the upload has its own mark.
         let result = result.and_then(|()| {
             let _hold = sink.access.hold().map_err(|error| error.text().to_owned())?;
             self.lease.missing.lock().written(0, u64::MAX);
@@ -164,7 +165,7 @@ impl PullJob {
         }
     }
 
-    /// Stops it, if it is not done.
+    /// Stops the copy if it is not done.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
     }
@@ -173,7 +174,7 @@ impl PullJob {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Why its target is not whole, if it is not.
+    /// Why the target is incomplete, if it is.
     pub(crate) fn doubt(&self) -> Option<Error> {
         match &*self.state.lock() {
             State::Done(result) => result.clone().err(),
@@ -190,16 +191,17 @@ struct Sink<'a> {
     job: &'a PullJob,
     copies: &'a ThirdParty,
     access: WriteAccess,
-    /// Who has asked for the copy.
+    /// The user that requested the copy.
     user: UserKey,
 }
 
 impl PullSink for Sink<'_> {
     fn put(&mut self, offset: u64, data: &[u8]) -> Result<(), String> {
-        // The bytes of a striped file go to other servers, which may wait for a turn of this one's: nothing is held meanwhile.
+        // The data of a striped file goes to other servers, which may need a slot of this one. So hold none while it
+        // is written.
         let is_striped = self.access.lease.is_striped;
         let bytes = if is_striped { 0 } else { data.len() };
-        // Waited for before the gate is held: a stop must not wait for everybody's turn.
+        // Wait for the slot before taking the gate, so that a stop need not wait for it.
         let mut turn = self.copies.transfers.of_user(self.user.clone(), self.job.owner.0, Class::Move, bytes);
         turn.take(|| bytes as u64);
         let gate = self.copies.pulls.gate.read();

@@ -1,4 +1,5 @@
-//! The source's side: who may read what on whose behalf. The client and the other server come in either order.
+//! The source of a third-party copy: checks which server may read which file for which client. The client and the
+//! server may arrive in either order.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -12,36 +13,37 @@ use types::NsPath;
 
 use crate::error::Error;
 
-/// How long a server that came first waits for the client.
+/// How long a server that arrives first waits for its client.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Servers that may wait, and grants that may stand, at a time.
+/// Maximum number of waiting servers and of grants.
 const WAITING_MAX: usize = 1024;
 const GRANTS_MAX: usize = 16_384;
 
 /// What a client has allowed.
 #[derive(Clone)]
 pub(crate) struct Grant {
-    /// Which file.
+    /// The file.
     pub(crate) path: NsPath,
-    /// The machines that may come for it.
+    /// The addresses that may read it.
     pub(crate) to: Vec<IpAddr>,
-    /// The client, `user.pid`.
+    /// The client, as `user.pid`.
     pub(crate) origin: Vec<u8>,
-    /// In a cluster: the client's permission to read it here. It was good when the client opened the file, which it has open as long as this stands.
+    /// In a cluster: the client's capability for reading the file. It was valid at the open, and the grant lasts only
+    /// while the client has the file open.
     pub(crate) permission: Option<VerifiedCapability>,
 }
 
-/// A server that asks for a file.
+/// A server's request for a file.
 pub(crate) struct OpenRequest {
-    /// Which file.
+    /// The file.
     pub(crate) path: NsPath,
-    /// From where it comes.
+    /// The address of the server.
     pub(crate) from: IpAddr,
-    /// On whose behalf, `user.pid@host`.
+    /// The client, as `user.pid@host`.
     pub(crate) origin: Vec<u8>,
 }
 
-/// Is told the client's permission, if it has one.
+/// Receives the client's capability, if there is one.
 type Then = Box<dyn FnOnce(Result<Option<VerifiedCapability>, Error>) + Send>;
 
 struct Waiting {
@@ -51,7 +53,7 @@ struct Waiting {
     then: Then,
 }
 
-/// Grants and those who wait for one.
+/// Grants, and requests that wait for one.
 #[derive(Default)]
 pub(crate) struct Rendezvous {
     state: Mutex<State>,
@@ -63,7 +65,7 @@ struct State {
     waiting: Vec<Waiting>,
 }
 
-/// A grant that stands for as long as this lives: as the client has the file open.
+/// Keeps a grant until it is dropped, when the client closes the file.
 pub(crate) struct Registration {
     of: Arc<Rendezvous>,
     key: Vec<u8>,
@@ -76,7 +78,7 @@ impl Drop for Registration {
 }
 
 impl Rendezvous {
-    /// A client allows something. Those who waited for it are told at once.
+    /// Registers a grant. Waiting servers are answered at once.
     pub(crate) fn allow(self: &Arc<Self>, key: Vec<u8>, grant: Grant) -> Result<Registration, Error> {
         let mut state = self.state.lock();
         if state.grants.contains_key(&key) {
@@ -97,7 +99,7 @@ impl Rendezvous {
         Ok(Registration { of: Arc::clone(self), key })
     }
 
-    /// A server comes with a key. `then` is told at once, or when the client comes, or when that takes too long.
+    /// Handles a request with a key. `then` is called at once, when the client arrives, or after a timeout.
     pub(crate) fn ask(&self, key: &[u8], open_request: OpenRequest, now: Instant, then: Then) {
         let mut state = self.state.lock();
         let answer = match state.grants.get(key) {
@@ -115,7 +117,7 @@ impl Rendezvous {
         then(answer);
     }
 
-    /// Those who have waited long enough are refused. To be called now and then.
+    /// Refuses requests that have waited too long. Call it regularly.
     pub(crate) fn expire(&self, now: Instant) {
         let mut state = self.state.lock();
         if state.waiting.iter().all(|waiting| waiting.until > now) {
@@ -140,7 +142,7 @@ fn matches(grant: &Grant, open_request: &OpenRequest) -> Result<Option<VerifiedC
         return Err(denied("its key is for another file"));
     }
     let from = open_request.from.to_canonical();
-    // All loopback addresses are this machine's, whichever of them a server listens at.
+    // All loopback addresses mean this machine, no matter on which one a server listens.
     let is_here = from.is_loopback() && grant.to.iter().any(IpAddr::is_loopback);
     if !is_here && !grant.to.contains(&from) {
         return Err(denied("its key is for another server"));
@@ -152,7 +154,7 @@ fn matches(grant: &Grant, open_request: &OpenRequest) -> Result<Option<VerifiedC
     Ok(grant.permission.clone())
 }
 
-/// The addresses of a host by its name. Asks the resolver: may take long.
+/// The addresses of a host. Queries the resolver, which may take long.
 pub(crate) fn addresses_of(host: &str) -> Result<Vec<IpAddr>, Error> {
     let name = host.trim_start_matches('[').trim_end_matches(']');
     let found = (name, 0).to_socket_addrs();
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn either_may_come_first() {
+    fn client_and_server_may_arrive_in_either_order() {
         let all = Arc::new(Rendezvous::default());
         let early = ask(&all, "/a", "10.0.0.1", "ana.7@host", Instant::now());
         assert!(early.try_recv().is_err());
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn a_server_whose_client_does_not_arrive_is_refused() {
         let all = Arc::new(Rendezvous::default());
         let now = Instant::now();
         let waiting = ask(&all, "/a", "10.0.0.1", "ana.7@host", now);

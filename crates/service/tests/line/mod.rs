@@ -1,4 +1,5 @@
-//! A front end for tests: one line asks, one line answers. It uses the service's public API and nothing else, as the next front ends will.
+//! A front end for tests, with one line per request and per answer. Like the future front ends, it uses only the public
+//! API of the service.
 //!
 //! | line | answer |
 //! | --- | --- |
@@ -10,8 +11,8 @@
 //! | `mkdir PATH`, `remove PATH`, `rename FROM TO`, `chmod PATH MODE` | `ok` |
 //! | `checksum PATH` | `ok CRC32C` |
 //!
-//! What is not done is answered with `error CODE TEXT`, `wait SECONDS TEXT` or `redirect HOST:PORT WORDS`. NAME is what the client calls the open file;
-//! WORDS are what a redirect gave.
+//! Other answers are `error CODE TEXT`, `wait SECONDS TEXT` and `redirect HOST:PORT WORDS`. NAME is the client's name for
+//! the open file. WORDS come from a redirect.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -24,19 +25,19 @@ use service::{
 };
 use types::{ClientIdentity, NsPath};
 
-/// One client's connection.
+/// The connection of one client.
 pub struct Connection {
     service: Arc<Service>,
     session: Arc<Session>,
     files: HashMap<String, Handle>,
 }
 
-/// The answer to a request, from whichever thread it comes.
+/// Passes on an answer, from whichever thread it comes.
 struct Later<T>(Sender<Result<T, Error>>);
 
 impl<T: Send + 'static> Answer<T> for Later<T> {
     fn give(self, outcome: Result<T, Error>) {
-        // Nobody listens where the client has gone.
+        // The client may be gone.
         let _ = self.0.send(outcome);
     }
 }
@@ -46,19 +47,19 @@ fn later<T>() -> (Later<T>, Receiver<Result<T, Error>>) {
     (Later(sender), receiver)
 }
 
-/// What an answer was. One that was dropped counts as the server's mistake.
+/// Waits for an answer. A dropped one counts as an internal error.
 fn waited<T>(receiver: &Receiver<Result<T, Error>>) -> Result<T, Error> {
     let lost = || Error::new(types::ErrorCode::Internal, "the request was dropped");
     receiver.recv().unwrap_or_else(|_| Err(lost()))
 }
 
-/// Who a test's client is.
+/// The identity of a test client.
 pub fn client(user: &str, pid: u32) -> ClientIdentity {
     ClientIdentity { user: user.to_owned(), pid, host: "127.0.0.1".to_owned(), ..ClientIdentity::default() }
 }
 
 impl Connection {
-    /// Of `client`, who acts as `principal`.
+    /// Connects as `client` of `principal`.
     pub fn new(service: &Arc<Service>, principal: &Principal, client: ClientIdentity) -> Self {
         let caller = Caller::new(principal, ([127, 0, 0, 1], 1).into(), "line").with_client(client);
         let session = service.session(caller);
@@ -66,7 +67,7 @@ impl Connection {
         Self { service: Arc::clone(service), session, files: HashMap::new() }
     }
 
-    /// The client goes without a word.
+    /// Disconnects without a close.
     pub fn hang_up(self) {
         self.service.end_session(&self.session);
     }
@@ -179,7 +180,7 @@ impl Connection {
     fn list(&self, path: NsPath) -> Result<String, Error> {
         let mut listing = self.service.list(&self.session.caller(), path, false)?;
         let mut names = String::new();
-        // Few at a time, as a protocol with small messages does it.
+        // In small portions, like a protocol with small messages.
         let mut room = 0;
         loop {
             room += 2;
@@ -199,7 +200,7 @@ impl Connection {
     }
 }
 
-/// What a client shows that was redirected.
+/// The hints of a client that was redirected.
 fn hints(words: &str) -> Hints {
     let capability = words.split('&').find_map(|word| {
         word.strip_prefix(types::capability::OPAQUE_KEY)?.strip_prefix('=').map(|text| text.as_bytes().to_vec())

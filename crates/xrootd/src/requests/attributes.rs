@@ -33,8 +33,8 @@ impl Connection {
         self.ok(stream, |out| stat_reply(&stat).encode(out))
     }
 
-    /// kXR_statx: one byte for each path that says what kind of thing it is, and nothing else: clients compare it, as the stock server
-    /// sends it.
+    /// kXR_statx: one byte per path, which gives only its type. Clients compare it, so it must equal the byte of the
+    /// stock server.
     #[inline(never)] // see `dispatch`
     pub(crate) fn statx(&mut self, stream: StreamId, r: &Statx) -> Result<(), Refusal> {
         let caller = self.session.open.caller();

@@ -1,4 +1,4 @@
-//! mkdir, rm, rmdir, mv, chmod, truncate: this thread goes on with the next request meanwhile.
+//! mkdir, rm, rmdir, mv, chmod, truncate. The connection's thread does not wait for changes by name.
 
 use service::Change;
 use wire::StreamId;
@@ -17,7 +17,7 @@ impl Connection {
         self.change(stream, path.map(|path| Change::Mkdir { path, mode: r.mode.0, parents }))
     }
 
-    /// kXR_rm. As the stock server does it, also of an empty directory.
+    /// kXR_rm. Like the stock server, it also removes an empty directory.
     #[inline(never)] // see `dispatch`
     pub(crate) fn rm(&mut self, stream: StreamId, r: &Rm) -> Result<Result<(), Refusal>, Stop> {
         self.change(stream, parse_path(&r.target.path).map(Change::Remove))
@@ -42,7 +42,7 @@ impl Connection {
         self.change(stream, parse_path(&r.target.path).map(|path| Change::Chmod { path, mode: r.mode.0 }))
     }
 
-    /// Has a change made that was understood.
+    /// Submits a change that was parsed successfully.
     pub(super) fn change(
         &mut self,
         stream: StreamId,

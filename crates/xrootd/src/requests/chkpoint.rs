@@ -1,6 +1,6 @@
-//! chkpoint: changes of an open file that are kept or undone as one, also after any stop. As with the stock server there is one
-//! checkpoint of a file at a time, and a close or a lost connection rolls it back. Unlike there, all that is written while it is open
-//! belongs to it, also what does not come in `kXR_ckpXeq`: it is then the file that is as it was, and not a mixture.
+//! chkpoint: changes of an open file that are kept or undone together, even after a crash. As in the stock server, a
+//! file has at most one checkpoint, and a close or a lost connection rolls it back. Unlike there, every write belongs
+//! to the open checkpoint, even outside `kXR_ckpXeq`, so a rollback restores exactly the file as it was.
 
 use service::OpenFile;
 use wire::request::{Chkpoint, ChkpointOp, Target};
@@ -21,7 +21,7 @@ impl Connection {
             Ok(file) => file,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        // It waits for the disk.
+        // This waits for the disk.
         self.out.leave()?;
         let result = end_or_begin(&file, &r.op);
         self.out.back();
@@ -31,7 +31,7 @@ impl Connection {
         }))
     }
 
-    /// kXR_ckpXeq: a request inside this one, whose data follows on the connection.
+    /// kXR_ckpXeq: contains another request, whose data follows on the connection.
     fn chkpoint_execute(&mut self, stream: StreamId, inner: &RequestHeader) -> Result<Result<(), Refusal>, Stop> {
         if inner.kind == RequestKind::Writev && inner.dlen == 0 {
             return Ok(self.ok(stream, |_| ()));
@@ -66,7 +66,7 @@ impl Connection {
     }
 }
 
-/// The file that a request inside is about.
+/// The file that the contained request changes.
 fn one_file(request: &Request) -> Result<FileHandle, Refusal> {
     match request {
         Request::Write(r) => Ok(r.handle),
@@ -88,7 +88,7 @@ fn not_inside(kind: RequestKind) -> Refusal {
     Refusal::new(ErrorNumber::ARG_INVALID, text)
 }
 
-/// Gives the sizes that a query asks for.
+/// Handles an operation other than `Execute`. Returns the sizes for a query.
 fn end_or_begin(file: &OpenFile, op: &ChkpointOp) -> Result<Option<ChkpointReply>, Refusal> {
     match op {
         ChkpointOp::Begin => file.begin_checkpoint()?,

@@ -1,5 +1,6 @@
-//! clone (protocol 5.2.0): content that the server copies from one open file into another. As with the stock server (which leaves it to the file
-//! system's FICLONERANGE). Unlike there, ranges need not lie on blocks, and every page is compared with its checksum on the way.
+//! clone (protocol 5.2.0): copies ranges from one open file into another on the server. The stock server uses
+//! FICLONERANGE of the file system. Here ranges need no alignment, and every page is compared with its checksum on
+//! the way.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::connection::{Connection, Stop};
 use crate::to_wire::Refusal;
 
 impl Connection {
-    /// kXR_clone. Nothing is copied if one of the ranges is wrong.
+    /// kXR_clone. If a range is invalid, nothing is copied.
     #[inline(never)] // see `dispatch`
     pub(crate) fn clone_ranges(&mut self, stream: StreamId, r: &CloneRanges) -> Result<Result<(), Refusal>, Stop> {
         let target = match self.writable(r.target) {

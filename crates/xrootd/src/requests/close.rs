@@ -1,4 +1,4 @@
-//! close: of a written file the moment that counts. Its writes have all been done before, in order.
+//! close. All writes of the handle were done before, in order.
 
 use wire::StreamId;
 use wire::request::Close;
@@ -9,7 +9,7 @@ use crate::to_wire::Refusal;
 
 impl Connection {
     /// kXR_close.
-    // As with an open: seldom asked for, and large on the stack.
+    // Not inlined for the same reason as `open`: it is rare and uses much stack.
     #[inline(never)]
     pub(crate) fn close(&mut self, stream: StreamId, r: &Close) -> Result<Result<(), Refusal>, Stop> {
         let reply = self.hand_on(stream)?;

@@ -1,4 +1,4 @@
-//! In a cluster: a disk server sends everything that is about names to the manager.
+//! In a cluster: a disk server redirects requests about names to the manager.
 
 use service::Part;
 use wire::request::{Request, StatOptions, Target};
@@ -9,13 +9,14 @@ use crate::third_party::part_of;
 use crate::to_wire::Refusal;
 
 impl Connection {
-    /// Where a disk server sends a client that asks for what only the manager knows; `None`: it is to be answered here.
+    /// The redirect for a request that only the manager can answer; `None`: this server answers it.
     pub(crate) fn at_manager(&self, request: &Request) -> Option<Refusal> {
         let elsewhere = self.front.service.names_elsewhere()?;
         let is_about_names = match request {
             Request::Stat(r) => matches!(r.target, Target::Path(_)) && !r.options.has(StatOptions::VFS),
             Request::Truncate(r) => matches!(&r.target, Target::Path(target) if capability_of(target).is_none()),
-            // Another server asks here for what a client has opened here for it, and knows of no manager.
+            // A server that fetches for a third-party copy does not know the manager. The client has opened the file
+            // here for it.
             Request::Open(r) => {
                 capability_of(&r.target).is_none() && !matches!(part_of(&r.target), Ok(Part::Fetch { .. }))
             }

@@ -10,7 +10,7 @@ use crate::connection::{Connection, Stop};
 use crate::from_wire::parse_path;
 use crate::to_wire::Refusal;
 
-/// A list of attributes longer than this comes in several frames.
+/// A longer list of attributes is sent in several frames.
 const FRAME_BYTES: usize = 1 << 20;
 
 fn number(code: ErrorCode) -> u16 {
@@ -26,7 +26,7 @@ fn encode(results: Vec<FattrResult>, body: &mut Vec<u8>) -> Result<(), Refusal> 
 }
 
 impl Connection {
-    /// kXR_fattr. As with the stock server, each attribute has its own result, also where there is no such file.
+    /// kXR_fattr. As in the stock server, each attribute has its own result, even if the file does not exist.
     #[inline(never)] // see `dispatch`
     pub(crate) fn fattr(&mut self, stream: StreamId, r: Fattr) -> Result<Result<(), Refusal>, Stop> {
         let changes = matches!(r.op, FattrOp::Set { .. } | FattrOp::Del(_));
@@ -44,7 +44,7 @@ impl Connection {
         }
     }
 
-    /// What is meant, after a look whether anything is there: a file that is not refuses the whole request.
+    /// The file of the request. If it does not exist, the whole request fails.
     fn fattr_of(&self, target: &Target, changes: bool) -> Result<Attributed, Refusal> {
         let service = &self.front.service;
         Ok(match target {
@@ -53,7 +53,7 @@ impl Connection {
         })
     }
 
-    /// As the stock server tells it: each attribute that was named has the reason for its result.
+    /// Like the stock server, reports the error as the result of each named attribute.
     fn fattr_of_nothing(&self, stream: StreamId, op: FattrOp, why: Refusal) -> Result<(), Refusal> {
         let (names, gets) = match op {
             FattrOp::Get(names) => (names, true),
@@ -62,7 +62,7 @@ impl Connection {
             FattrOp::List { .. } => return Err(why),
         };
         let number = match why.number() {
-            // Nothing was looked at.
+            // The request failed before the file was looked up.
             ErrorNumber::FILE_NOT_OPEN
             | ErrorNumber::ARG_INVALID
             | ErrorNumber::INVALID_REQUEST

@@ -1,4 +1,4 @@
-//! dirlist: frame after frame.
+//! dirlist, one frame at a time.
 
 use std::ops::ControlFlow;
 
@@ -12,10 +12,10 @@ use crate::connection::{Connection, Stop};
 use crate::from_wire::{Algorithm, parse_path};
 use crate::to_wire::{Refusal, stat_reply};
 
-/// Bytes of one frame of a listing, about.
+/// Approximate size of a frame of a listing, in bytes.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// As listings show it, `adler32:0a1b2c3d`; `none` of what has none.
+/// A checksum as listings show it, `adler32:0a1b2c3d`, or `none`.
 fn shown(algorithm: Algorithm, sums: Option<FileSums>) -> String {
     let value = sums.map(|sums| algorithm.of(sums).1);
     format!("{}:{}", algorithm.name(), value.map_or_else(|| "none".to_owned(), checksum_text))

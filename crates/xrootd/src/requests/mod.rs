@@ -1,6 +1,6 @@
-//! The requests, one file per group. Each takes the decoded request, asks the service, and answers, or hands the answer on with a
-//! [`crate::answer::Reply`], or says why not. Requests that carry data return a nested result: the outer one ends the
-//! connection.
+//! The requests, one file per group. Each function takes the decoded request and calls the service. It answers at
+//! once, hands the answer on with a [`crate::answer::Reply`], or returns an error. Requests with data return a nested
+//! result: the outer error ends the connection.
 
 mod attributes;
 mod change;

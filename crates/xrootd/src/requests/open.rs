@@ -11,19 +11,19 @@ use crate::connection::{Connection, Stop};
 use crate::from_wire::{capability_of, open_of, parse_new_path, parse_path};
 use crate::to_wire::{Refusal, open_reply};
 
-/// From this version on a client may mean what stands in the reserved bytes of an open.
+/// From this version on, the reserved bytes of an open have a meaning.
 const OPTIONS2_VERSION: u32 = 0x520;
 
 impl Connection {
     /// kXR_open.
-    // What it has on the stack would otherwise be on that of each connection, idle ones included.
+    // Not inlined: otherwise its stack frame would be part of every connection's stack, even of idle ones.
     #[inline(never)]
     pub(crate) fn open(&mut self, stream: StreamId, r: &Open) -> Result<Result<(), Refusal>, Stop> {
         let makes = r.options.has(OpenOptions::NEW) || r.options.has(OpenOptions::DELETE);
         let path = if makes { parse_new_path(&r.target.path) } else { parse_path(&r.target.path) };
         let open = path.and_then(|path| {
             let mut open = open_of(r, path, self.wants_stat(r), None)?;
-            // What a manager permits at a disk server has none.
+            // An open with a capability on a disk server has no template.
             if !matches!(self.front.service.role(), Role::Disk(_)) || capability_of(&r.target).is_none() {
                 open.template = self.template_of(r)?;
             }
@@ -38,7 +38,7 @@ impl Connection {
         });
         let (service, session) = (Arc::clone(&self.front.service), Arc::clone(&self.session.open));
         if open.template.is_some() && open.intent != Intent::Read {
-            // Its content is copied before the answer.
+            // The data is copied before the answer.
             self.out.leave()?;
             service.open(&session, open, WhileListening { answer: reply, outgoing: Arc::clone(&self.out) });
             self.out.back();
@@ -56,8 +56,8 @@ impl Connection {
         r.options.has(OpenOptions::RETSTAT) || self.options2(r).has(OpenOptions2::RETSTATX)
     }
 
-    /// The file whose content a new one is to have, checked as the stock server does. Where a new one is to lie on the same file system as
-    /// an open one, it does: there is one.
+    /// The file whose data the new file gets, checked as in the stock server. A request for the same file system as
+    /// an open file is always met: there is only one.
     fn template_of(&self, r: &Open) -> Result<Option<Arc<OpenFile>>, Refusal> {
         let options = self.options2(r);
         let (dup, samefs) = (options.has(OpenOptions2::DUP), options.has(OpenOptions2::SAMEFS));

@@ -1,8 +1,11 @@
-//! What weir's own client asks and the protocol has no request for, as a query with a path (kXR_Qopaquf):
-//! `path?weir.op=link&weir.target=existing`, `path?weir.op=symlink&weir.target=text`, `path?weir.op=touch[&weir.mtime=ns]`,
-//! `path?weir.op=complete&weir.writer=…[&weir.sums=…][&weir.unit_sums=…][&weir.mtime=ns]` of a striped file.
-//! `weir.target` stands last: all that follows it belongs to it. `weir.mtime` is the time of the last change in nanoseconds since
-//! 1970; an open for writing takes it too, for the content that it makes.
+//! Requests of weir's own client that the protocol does not have, as a query with a path (kXR_Qopaquf):
+//! - `path?weir.op=link&weir.target=existing`
+//! - `path?weir.op=symlink&weir.target=text`
+//! - `path?weir.op=touch[&weir.mtime=ns]`
+//! - `path?weir.op=complete&weir.writer=…[&weir.sums=…][&weir.unit_sums=…][&weir.mtime=ns]` for a striped file
+//!
+//! `weir.target` comes last, and everything after it belongs to it. `weir.mtime` is the modification time in
+//! nanoseconds since 1970. An open for writing also accepts it, for the file that it writes.
 
 use service::Change;
 use types::striping::{
@@ -16,7 +19,7 @@ use crate::connection::{Connection, Stop};
 use crate::from_wire::{mtime_of, parse_new_path, parse_path};
 use crate::to_wire::Refusal;
 
-/// What stands before the target.
+/// The text before the target.
 const TARGET: &[u8] = b"&weir.target=";
 
 impl Connection {
@@ -48,7 +51,7 @@ fn change_of(target: &PathArg, given: Option<&[u8]>) -> Result<Change, Refusal> 
             let now = || Timestamp::from(std::time::SystemTime::now());
             Ok(Change::Touch { path, mtime: mtime_of(target).unwrap_or_else(now) })
         }
-        // Of a striped file, when its units are closed.
+        // Completes a striped file after its stripe units have been closed.
         Some(b"complete") => {
             parse_path(&target.path)?;
             let writing = writer_of(target).ok_or_else(|| {
@@ -65,17 +68,17 @@ fn change_of(target: &PathArg, given: Option<&[u8]>) -> Result<Change, Refusal> 
     }
 }
 
-/// What whoever has written a striped file says of the whole: how long it is, and its checksums.
+/// The length and the checksums of a striped file, according to its writer.
 fn sums_of(target: &PathArg) -> Option<(u64, Adler32, Crc32c)> {
     parse_sums(std::str::from_utf8(target.get(SUMS_KEY.as_bytes())?).ok()?)
 }
 
-/// And of its units.
+/// The checksums of its stripe units.
 fn unit_sums_of(target: &PathArg) -> Option<Vec<Crc32c>> {
     parse_unit_sums(std::str::from_utf8(target.get(UNIT_SUMS_KEY.as_bytes())?).ok()?)
 }
 
-/// Who writes a striped file.
+/// The open write of a striped file.
 fn writer_of(target: &PathArg) -> Option<StripedOpenWrite> {
     parse_writer(std::str::from_utf8(target.get(UNIT_WRITER_KEY.as_bytes())?).ok()?)
 }
@@ -96,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_all_that_follows() {
+    fn a_target_extends_to_the_end() {
         assert_eq!(split_target(b"/a?weir.op=touch"), (&b"/a?weir.op=touch"[..], None));
         let (args, target) = split_target(b"/a?weir.op=symlink&weir.target=x&y?z\0");
         assert_eq!((args, target), (&b"/a?weir.op=symlink"[..], Some(&b"x&y?z"[..])));

@@ -1,6 +1,6 @@
-//! prepare, and the question how far a request of it is. Every file lies on disk from its first byte, so that there is
-//! nothing to stage and nothing to evict: a request is complete when it is made, and the answers say so. Nothing is
-//! remembered of requests; their ids only have to be told apart.
+//! prepare, and the query for the state of such a request. Every file is on disk from its first byte, so there is
+//! nothing to stage or evict. A request is complete at once, and the answers say so. The server does not remember
+//! requests; their ids must only be distinct.
 
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -13,13 +13,13 @@ use crate::connection::Connection;
 use crate::from_wire::parse_line;
 use crate::to_wire::Refusal;
 
-/// What the id of a request begins with.
+/// The prefix of a request's id.
 const ID_PREFIX: &str = "weir-";
-/// Longest id that is taken back, in bytes.
+/// Maximum length of an id in a request, in bytes.
 const ID_LEN_MAX: usize = 256;
 
 fn fresh_id() -> String {
-    // the standard library's hasher is keyed anew for each process and counts up with each use
+    // The standard library's hasher has a new key for each process, and counts up with each use.
     format!("{ID_PREFIX}{:016x}", RandomState::new().hash_one(0_u8))
 }
 
@@ -28,8 +28,8 @@ fn no_id() -> Refusal {
 }
 
 impl Connection {
-    /// kXR_prepare. Staging is answered with the request's id, cancelling with the id that was given, the rest
-    /// (eviction, hints) with the id as well: XrdCl's Python bindings cannot take an empty answer.
+    /// kXR_prepare. Staging is answered with the id of the request, and cancelling with the given id. Other requests
+    /// (eviction, hints) are also answered with an id, because XrdCl's Python bindings cannot handle an empty answer.
     #[inline(never)] // see `dispatch`
     pub(crate) fn prepare(&self, stream: StreamId, r: &Prepare) -> Result<(), Refusal> {
         let mut lines = r.lines();
@@ -53,7 +53,7 @@ impl Connection {
         })
     }
 
-    /// Query of prepare: an id and paths, one a line. Answered in the form that gfal2 and FTS read.
+    /// Query of prepare: an id and paths, one per line. The answer has the form that gfal2 and FTS read.
     pub(crate) fn query_prepare(&self, stream: StreamId, r: &Query) -> Result<(), Refusal> {
         let mut lines = r.args.split(|&b| b == b'\n' || b == 0).filter(|line| !line.is_empty());
         let id = lines.next().ok_or_else(no_id)?;

@@ -35,7 +35,7 @@ impl Connection {
             }
             QueryKind::Prepare => self.query_prepare(stream, r),
             QueryKind::Xattr => self.query_xattr(stream, r),
-            // Nothing of weir's own is asked in this way. What is asked about has to be right all the same.
+            // weir has no queries of this kind, but their arguments are still checked.
             QueryKind::Opaque => Err(Refusal::unsupported("A query of the implementation's own kind")),
             QueryKind::OpaqueFile => return self.own_operation(stream, r),
             QueryKind::FsInfo => {
@@ -50,7 +50,7 @@ impl Connection {
                 let refusal = Refusal::unsupported("A query of the implementation's own kind");
                 self.file(r.handle).and(Err(refusal))
             }
-            // Cancels what is being computed, which nothing is that others might not wait for.
+            // Cancels a computation of checksums. Others might wait for it, so it continues.
             QueryKind::ChecksumScan => self.ok(stream, |_| ()),
             // as the stock server
             QueryKind::Other(_) => {
@@ -95,13 +95,13 @@ impl Connection {
         self.ok(stream, |out| reply.encode(out))
     }
 
-    /// The handful of attributes that the stock server shows.
+    /// The few attributes that the stock server shows.
     fn query_xattr(&mut self, stream: StreamId, r: &Query) -> Result<(), Refusal> {
         let target = r.path().map_err(|error| Refusal::of_wire(&error))?;
         let path = parse_path(&target.path)?;
         let stat = self.front.service.stat(&self.session.open, &"query the attributes of", &path)?;
         let kind = if stat.kind == FileKind::Directory { 'd' } else { 'f' };
-        // What the client may do: all, read, or what can be said of neither.
+        // The client's access: all, read-only, or unknown.
         let may = match (stat.is_readable, stat.is_writable) {
             (true, true) => 'a',
             (true, false) => 'r',
@@ -118,7 +118,7 @@ impl Connection {
     }
 }
 
-/// `path`, `path?cks.type=name`; older clients write `name path`.
+/// The argument is `path` or `path?cks.type=name`; older clients write `name path`.
 fn checksum_target(r: &Query) -> Result<(types::NsPath, Algorithm), Refusal> {
     let mut args = r.args.as_slice();
     let mut named = None;
@@ -140,7 +140,7 @@ fn told(algorithm: Algorithm, sums: FileSums, out: &mut Vec<u8>) -> Result<(), R
 }
 
 impl FrontEnd {
-    /// The answer to one word of a config query; what is not known is echoed, as the stock server does.
+    /// The answer to one word of a config query. Like the stock server, it repeats an unknown word.
     fn config_value(&self, word: &[u8]) -> Vec<u8> {
         let text = match word {
             b"chksum" => "0:adler32,1:crc32c".into(),
@@ -152,7 +152,7 @@ impl FrontEnd {
             b"role" => "server".into(),
             b"sitename" => self.config.site.clone(),
             b"version" => format!("v{} weir", env!("CARGO_PKG_VERSION")),
-            // A value of one character would say that it is not offered; the line end makes two of it.
+            // A value of one character would mean "not offered". The line end makes it two characters.
             b"tpc" if self.service.offers_third_party_copies() => "1".into(),
             MTIME => "1".into(),
             word if word == wire::batch::CONFIG_KEY.as_bytes() => match batch::limits(&self.service) {
@@ -167,7 +167,7 @@ impl FrontEnd {
         text.into_bytes()
     }
 
-    /// The least that monitoring of the stock server's kind reads.
+    /// The minimum that monitoring for the stock server reads.
     fn statistics(&self) -> String {
         let figures = self.service.figures();
         format!(

@@ -1,5 +1,5 @@
-//! read, pgread, readv: verified bytes from the store into an answer. Large answers go out in steps, so that a
-//! connection needs one transfer buffer, whatever is asked.
+//! read, pgread, readv: verified data from the store. Large answers are sent in steps, so that a connection needs
+//! only one transfer buffer.
 
 use std::io::IoSlice;
 
@@ -13,9 +13,9 @@ use crate::connection::{Connection, Stop};
 use crate::data_streams::Task;
 use crate::to_wire::Refusal;
 
-/// Longest segment of a readv, as the stock server announces it (`readv_ior_max`: 2 MiB less its header).
+/// Maximum length of a readv segment, as the stock server announces it (`readv_ior_max`: 2 MiB less its header).
 pub(crate) const READV_SEGMENT_MAX: u32 = 2_097_136;
-/// Most segments of a readv (`readv_iov_max`).
+/// Maximum number of segments of a readv (`readv_iov_max`).
 pub(crate) const READV_SEGMENTS_MAX: usize = 1024;
 /// Bytes of a segment's header in the answer.
 const SEGMENT_HEADER: usize = 16;
@@ -95,7 +95,7 @@ impl Connection {
             self.front.service.transfers().of(&*self.session.open, self.number, file.class(), file.in_turns(wanted));
         let (mut at, mut left) = (r.offset, wanted);
         loop {
-            // Steps end where pages end.
+            // Steps end at page boundaries.
             let step = left.min(buffer.len() - usize::try_from(at % PAGE_SIZE as u64).unwrap_or(0));
             turn.let_others();
             turn.take(|| step as u64);
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// kXR_readv. Every segment must lie within its file; none is answered in part.
+    /// kXR_readv. Every segment must lie within its file; a segment is never answered in part.
     pub(crate) fn readv(&mut self, stream: StreamId, r: &Readv) -> Result<Result<(), Refusal>, Stop> {
         if let Some(handed) = self.elsewhere(stream, r.path_id, || Task::Readv(r.clone())) {
             return Ok(handed);
@@ -131,7 +131,7 @@ impl Connection {
         let total: u64 = r.reply_len();
         let wanted = usize::try_from(total).unwrap_or(usize::MAX);
         let mut answer = self.front.service.buffers().take_growing(wanted);
-        // One striped file among them is enough.
+        // A single striped file among them is enough to need no slot.
         let in_turns = |segment: &Segment| self.file(segment.handle).map_or(wanted, |file| file.in_turns(wanted));
         let in_turns = r.segments.iter().map(in_turns).min().unwrap_or(0);
         let mut turn = self.front.service.transfers().of(&*self.session.open, self.number, Class::Read, in_turns);
@@ -160,8 +160,8 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// Appends a segment; what is there before goes out if they have no room together. A segment lies whole in one frame,
-    /// as clients expect, so one that is longer than the step needs leave to be.
+    /// Appends a segment. If the segment does not fit, the data before it is sent first. Clients expect each segment
+    /// whole in one frame. A segment that is longer than the step needs a larger buffer, which may be refused.
     fn read_segment(
         &self,
         stream: StreamId,
@@ -205,7 +205,7 @@ impl Connection {
     }
 }
 
-/// Steps are a few MiB at most.
+/// Steps have a few MiB at most.
 fn wire_len(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! protocol, login, endsess, set, locate: who is there, and what it can.
+//! protocol, login, endsess, set, locate.
 
 use std::net::IpAddr;
 
@@ -20,14 +20,14 @@ impl Connection {
             Role::Alone { .. } | Role::Disk(_) => ServerFlags::IS_SERVER,
         };
         let flags = what | ServerFlags::SUPPORTS_PGRW | ServerFlags::SUPPORTS_POSC;
-        // No security part, as there are no requirements: 8 bytes, as the stock server answers.
+        // The answer has 8 bytes, like that of the stock server: there are no security requirements to add.
         tracing::trace!(client = %self.session, version = r.client_version, "protocol");
         self.client_version = r.client_version;
         let reply = ProtocolReply { version: PROTOCOL_VERSION, flags, bind_interfaces: None, security: None };
         self.ok(stream, |out| reply.encode(out))
     }
 
-    /// kXR_login. Nobody is asked to prove anything yet.
+    /// kXR_login. There is no authentication yet.
     #[inline(never)] // see `dispatch`
     pub(crate) fn login(&mut self, stream: StreamId, r: &Login) -> Result<(), Refusal> {
         let user = String::from_utf8_lossy(r.user_name()).into_owned();
@@ -47,8 +47,8 @@ impl Connection {
         self.ok(stream, |out| reply.encode(out))
     }
 
-    /// kXR_endsess. Its own session's files are let go of; an abandoned session of the same client is cut off, so that
-    /// its writers are detached at once. The connection stays until the client closes it.
+    /// kXR_endsess. For its own session, the client closes all files. An abandoned session of the same client is
+    /// ended, so that its writers are detached at once. The connection stays until the client closes it.
     #[inline(never)] // see `dispatch`
     pub(crate) fn endsess(&mut self, stream: StreamId, r: &Endsess) -> Result<(), Refusal> {
         if r.session == SessionId([0; 16]) || r.session == self.session.id {
@@ -57,16 +57,16 @@ impl Connection {
             if let Some(other) = self.front.session(r.session)
                 && other.open.caller().is_same_client(&self.session.open.caller())
             {
-                // Its own thread may be in a long write: its writers are detached here, before the answer goes out.
+                // The other session's thread may be in a long write, so detach its writers here, before the answer.
                 other.end(&self.front);
                 other.outgoing.cut();
             }
         }
-        // Whether there was such a session is nobody's business.
+        // The answer does not reveal whether the session existed.
         self.ok(stream, |_| ())
     }
 
-    /// kXR_set: settings that only tell monitoring who this is.
+    /// kXR_set: settings that only identify the client for monitoring.
     #[inline(never)] // see `dispatch`
     pub(crate) fn set(&mut self, stream: StreamId, r: &Set) -> Result<(), Refusal> {
         let shown = &r.args[..r.args.len().min(200)];
@@ -74,7 +74,7 @@ impl Connection {
         let mut words = r.args.split(|&b| matches!(b, b' ' | 0)).filter(|word| !word.is_empty());
         match (words.next(), words.next()) {
             (Some(b"appid"), _) | (Some(b"monitor"), Some(b"on" | b"off")) => self.ok(stream, |_| ()),
-            // The number under which monitoring knows the text: none.
+            // The number of the text in monitoring: none.
             (Some(b"monitor"), Some(b"info")) => self.ok(stream, |out| out.extend_from_slice(&[0; 4])),
             (None, _) | (Some(b"monitor"), None) => Err(Refusal::new(
                 ErrorNumber::ARG_MISSING,
@@ -87,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// kXR_locate: here, if it is there.
+    /// kXR_locate.
     #[inline(never)] // see `dispatch`
     pub(crate) fn locate(&mut self, stream: StreamId, r: &Locate) -> Result<(), Refusal> {
         let path = r.target.path.strip_prefix(b"*").unwrap_or(&r.target.path);
@@ -104,20 +104,20 @@ impl Connection {
                 return self.ok(stream, |out| LocateReply { locations }.encode(out));
             }
         }
-        // What is about names is asked here, whatever the server is.
+        // Requests about names go to this server, whatever its role is.
         let address = self.own_address(r.options.has(LocateOptions::PREFER_NAMES));
         let location = Location { kind: LocationKind::Server, writable: true, address };
         self.ok(stream, |out| LocateReply { locations: vec![location] }.encode(out))
     }
 
-    /// Where the client reaches this server: the address that it has used. There is no name to prefer on one node.
+    /// The address that the client has used to reach this server. A single node has no name to prefer.
     fn own_address(&self, _prefer_names: bool) -> Vec<u8> {
         let address = self.out.socket().local_addr().unwrap_or(self.front.address);
         shown(address.ip(), address.port())
     }
 }
 
-/// Of another server.
+/// The address of another server.
 fn address(host: &str, port: u16) -> Vec<u8> {
     match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
         Ok(ip) => shown(ip, port),
@@ -127,7 +127,7 @@ fn address(host: &str, port: u16) -> Vec<u8> {
 
 fn shown(ip: IpAddr, port: u16) -> Vec<u8> {
     match ip.to_canonical() {
-        // as the stock server writes it, and its clients read it
+        // As the stock server writes it and its clients expect it.
         IpAddr::V4(ip) => format!("[::{ip}]:{port}").into_bytes(),
         IpAddr::V6(ip) => format!("[{ip}]:{port}").into_bytes(),
     }

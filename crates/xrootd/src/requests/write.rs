@@ -1,4 +1,5 @@
-//! write, pgwrite, writev, sync: bytes from the socket straight into aligned buffers, and from there to the store.
+//! write, pgwrite, writev, sync: data from the socket goes directly into aligned buffers, and from there to the
+//! store.
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
@@ -17,30 +18,30 @@ use crate::from_wire;
 use crate::input::{Input, InputEnd};
 use crate::to_wire::Refusal;
 
-/// Ranges of one file that may stand uncorrected (kXR_pgMaxEos of XProtocol.hh).
+/// Maximum number of uncorrected ranges of a file (kXR_pgMaxEos of XProtocol.hh).
 const BAD_PAGES_MAX: usize = 256;
-/// How often one upload may end its connection with a pgwrite that is out of step; then it is told why.
+/// How often an out-of-step pgwrite of one upload ends its connection. After that the client gets an error instead.
 const OUT_OF_STEP_MAX: u32 = 3;
 /// Bytes of a page's checksum on the wire.
 const CRC_BYTES: usize = 4;
-/// Bytes that are received at once and summed before more are: few enough to be in the processor's cache still.
+/// Bytes that are received before they are summed: few enough to be still in the processor's cache.
 const SUMMED_AT_ONCE: usize = 512 << 10;
 
-/// A client is told that the end of a third-party copy comes within this time.
+/// The time that a client is told to wait for the end of a third-party copy.
 const COPY_SECONDS: u32 = 24 * 3600;
 
-/// Parts of at least so many bytes are stored while the next is received.
+/// Parts of at least this size are stored while the next one is received.
 const BEHIND_MIN: usize = 512 << 10;
 
-/// How a write request stands whose data has come.
+/// The state of a write request whose data has arrived.
 enum Stored {
-    /// It is to be answered.
+    /// The request must be answered now.
     Now(Result<(), Error>),
-    /// It is answered when its last part is stored.
+    /// The request is answered when its last part is stored.
     Later,
 }
 
-/// A pgwrite's pages, as they come.
+/// The pages of a pgwrite.
 struct Pages {
     judged: Judged,
     refused: Option<Error>,
@@ -65,8 +66,8 @@ impl Connection {
         }
     }
 
-    /// Receives `len` bytes and writes them at `offset`. The bytes are taken off the connection also if it fails. `to`: who is
-    /// answered when they are stored; `None`: nobody yet.
+    /// Receives `len` bytes and writes them at `offset`. Even if it fails, it takes the bytes off the connection.
+    /// `to` is the stream of the request, which is answered when all data is stored; `None`: the caller answers.
     fn write_range(
         &mut self,
         file: &Arc<OpenFile>,
@@ -83,13 +84,14 @@ impl Connection {
         self.out.leave()?;
         let (service, session) = (Arc::clone(&self.front.service), Arc::clone(&self.session.open));
         let mut turn = service.transfers().of(&*session, self.number, Class::Record, file.in_turns(len));
-        // The data lies in the buffer as it will lie in the file's pages, so that it can go to the disk as it is.
+        // The data has the same offset within a page in the buffer and in the file. So it can go to the disk without
+        // a copy.
         let mut lead = lead_of(offset);
         let mut spare = None;
         let (mut at, mut left) = (offset, len);
         let mut result = Ok(());
         while left > 0 {
-            // A turn is for a whole buffer: others would find the processor's cache cold, and this one, too, when it comes back.
+            // Use a slot for a whole buffer. A switch in the middle would leave both transfers with a cold cache.
             turn.let_others();
             let mut buffer = spare.take().unwrap_or_else(|| service.buffers().take_for_write(lead + left));
             let n = left.min(buffer.len() - lead);
@@ -97,7 +99,7 @@ impl Connection {
             let mut sums = Vec::with_capacity(n / PAGE_SIZE + 2);
             let mut begin = 0;
             while begin < n {
-                // Whole pages, but for the first and the last.
+                // Whole pages, except the first and the last.
                 let end = n.min(begin + SUMMED_AT_ONCE - (lead + begin) % PAGE_SIZE);
                 self.input.fill_slice(&mut part[begin..end], Some(&mut turn))?;
                 sums.extend(pages_in(&part[begin..end], (lead + begin) % PAGE_SIZE).map(PageSum::of));
@@ -127,13 +129,13 @@ impl Connection {
                 }
             }
         }
-        // Where nobody is answered by it, the last part is waited for.
+        // Without an answer of its own, the last part is waited for here.
         let result = result.and(self.wait_behind(&mut turn));
         self.out.back();
         Ok(Stored::Now(result))
     }
 
-    /// Waits for what is being stored; meanwhile others have the turn.
+    /// Waits for the part that is being stored. Others may use the slot meanwhile.
     fn wait_behind(&mut self, turn: &mut TransferSlot<'_>) -> Result<(), Error> {
         if !self.behind.is_under_way() {
             return Ok(());
@@ -142,18 +144,18 @@ impl Connection {
         self.behind.wait()
     }
 
-    /// Waits until the requests before this one are done with.
+    /// Waits until the earlier requests are done.
     pub(crate) fn settle(&mut self) {
         if self.behind.is_under_way()
             && let Err(error) = self.behind.wait()
         {
-            // Only of a request that the connection has ended in.
+            // This request was cut off by the end of the connection.
             tracing::debug!(client = %self.session, %error, "a write was not stored");
         }
     }
 
-    /// kXR_pgwrite: pages with their checksums. Pages that do not match are not written but reported, and the file
-    /// cannot be closed until they have come again.
+    /// kXR_pgwrite: pages with their checksums. Pages that do not match are reported instead of written. The file
+    /// cannot be closed until the client has sent them again.
     pub(crate) fn pgwrite(&mut self, stream: StreamId, r: &Pgwrite) -> Result<Result<(), Refusal>, Stop> {
         if let Some(handed) = self.elsewhere(stream, r.path_id, || Task::Pgwrite(r.clone())) {
             return Ok(handed);
@@ -178,8 +180,9 @@ impl Connection {
         if let Some(error) = pages.refused {
             return Ok(Err(error.into()));
         }
-        // XrdCl 5.5, sending a pgwrite again after a lost connection, may send the head and then the rest of the body:
-        // all pages are wrong, and where the next request begins nobody knows. On a new connection it begins anew.
+        // After a lost connection XrdCl 5.5 may resend the header of a pgwrite with only the end of its body. Then
+        // all pages are wrong, and the beginning of the next request is unknown. On a new connection the client
+        // starts again.
         let judged = &pages.judged;
         if judged.too_many() && file.count_out_of_step() < OUT_OF_STEP_MAX {
             return Err(Stop::OutOfStep(judged.bad_count));
@@ -192,7 +195,7 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// Receives the pages and has them stored; `None`: the request is answered when the last are.
+    /// Receives the pages and stores them; `None`: the request is answered when its last pages are stored.
     fn receive_pages(
         &mut self,
         file: &Arc<OpenFile>,
@@ -216,7 +219,7 @@ impl Connection {
             claimed.reserve(room);
             let mut sums = Vec::with_capacity(room);
             let mut end = lead;
-            // As much as goes into the buffer, portion by portion.
+            // Fill the buffer in portions.
             while left > 0 {
                 let stop = buffer.len().min(end + SUMMED_AT_ONCE - end % PAGE_SIZE);
                 let units = Units::that_fit(left, end, stop);
@@ -242,7 +245,7 @@ impl Connection {
             let mut part = WritePart::new(file, at, buffer, lead..end, sums);
             at = at.saturating_add(n as u64);
             lead = 0;
-            // What was sent before is stored before: only then it is known what a bad page leaves missing.
+            // The earlier data must be stored first. Otherwise it would fill a range that a bad page leaves missing.
             let result = self.wait_behind(&mut turn);
             pages.refused = pages.refused.or(result.err());
             if pages.refused.is_none() && !believe {
@@ -274,9 +277,9 @@ impl Connection {
         Ok(Some(pages))
     }
 
-    /// kXR_writev: a list of places, then their data.
+    /// kXR_writev: a list of ranges, then their data.
     pub(crate) fn writev(&mut self, stream: StreamId, r: &Writev) -> Result<Result<(), Refusal>, Stop> {
-        // All places are looked at before the first byte is written.
+        // Check all ranges before the first byte is written.
         let found: Vec<_> = r.segments.iter().map(|segment| self.writable_file(segment.handle)).collect();
         let mut result = found.iter().find_map(|file| file.as_ref().err().cloned()).map_or(Ok(()), Err);
         let mut files: Vec<Arc<OpenFile>> = Vec::new();
@@ -292,7 +295,7 @@ impl Connection {
                     }
                 }
                 (Err(error), Ok(file)) => {
-                    // Refused with the rest of the request.
+                    // Refuse this range together with the rest of the request.
                     file.refused(segment.offset, u64::from(segment.len), error);
                     self.skip(u64::from(segment.len))?;
                 }
@@ -307,7 +310,7 @@ impl Connection {
         Ok(result.map_err(Refusal::from).and_then(|()| self.ok(stream, |_| ())))
     }
 
-    /// kXR_sync: everything acknowledged on this handle is on the disk when the answer goes out.
+    /// kXR_sync: when it is answered, all acknowledged data of the handle is on the disk.
     #[inline(never)] // see `dispatch`
     pub(crate) fn sync(&mut self, stream: StreamId, r: &Sync) -> Result<Result<(), Refusal>, Stop> {
         let file = match self.file(r.handle) {
@@ -325,7 +328,7 @@ impl Connection {
         Ok(result.map_err(Refusal::from).and_then(|()| self.ok(stream, |_| ())))
     }
 
-    /// The open file behind `handle`, which can change it.
+    /// The open file of `handle`, if the handle can change it.
     pub(super) fn writable(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Refusal> {
         Ok(self.writable_file(handle)?)
     }
@@ -337,7 +340,7 @@ impl Connection {
     }
 }
 
-/// Lets the kernel sort checksums and pages apart: one system call, no copy.
+/// Receives checksums and pages into separate buffers, with one system call and without a copy.
 fn receive_units(
     input: &mut Input,
     turn: &mut TransferSlot<'_>,
@@ -363,7 +366,7 @@ fn too_many_bad(file: &OpenFile) -> Refusal {
     Refusal::new(ErrorNumber::TOO_MANY_ERRORS, text)
 }
 
-/// The answer to a pgwrite, once its last pages are stored.
+/// The answer to a pgwrite after its last pages are stored.
 struct WhenStored {
     file: Arc<OpenFile>,
     reply: Reply,
@@ -383,28 +386,28 @@ impl Answer<()> for WhenStored {
     }
 }
 
-/// As the protocol tells them.
+/// The bad pages in the form of the protocol.
 fn bad_pages(bad: &[(u64, usize)]) -> BadPages {
     let mut pages = BadPages::default();
     for (offset, len) in bad {
-        // No more were judged than it holds.
+        // It has room for all judged pages.
         let _ = pages.add(*offset, *len);
     }
     pages
 }
 
-/// Checksums with their pages, as a pgwrite sends them.
+/// Checksums with their pages, in the form of a pgwrite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Units {
     count: usize,
-    /// Bytes of the pages alone, and of pages and checksums.
+    /// Bytes of the pages, without and with the checksums.
     data: usize,
     wire: usize,
 }
 
 impl Units {
-    /// Those of the next `left` bytes of a request whose data, with all of the page that it ends in, has room from `at`
-    /// to `stop` in the buffer. Without data at the end: a checksum that has no page.
+    /// The units of the next `left` bytes of a request that fit into the buffer between `at` and `stop`. Each page is
+    /// counted with its whole room. Zero data bytes at the end mean a checksum without a page.
     fn that_fit(left: usize, at: usize, stop: usize) -> Self {
         let mut units = Self { count: 0, data: 0, wire: 0 };
         while left - units.wire > CRC_BYTES {
@@ -426,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_end_where_pages_end_and_never_pass_the_buffer() {
+    fn units_end_at_page_boundaries_and_within_the_buffer() {
         let unit = PAGE_SIZE + CRC_BYTES;
         let units = |count, data| Units { count, data, wire: data + count * CRC_BYTES };
         assert_eq!(Units::that_fit(3 * unit, 0, 2 * PAGE_SIZE), units(2, 2 * PAGE_SIZE));

@@ -1,17 +1,17 @@
-//! Bytes taken as choices. When they have run out, each choice is the first.
+//! Interprets bytes as choices. When the bytes are used up, every choice is the first one.
 
-/// See the module.
+/// The bytes that are left.
 pub struct Choices<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Choices<'a> {
-    /// From the first byte on.
+    /// Starts at the first byte.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// Whether nothing is left to choose.
+    /// Whether all bytes are used up.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -37,12 +37,12 @@ impl<'a> Choices<'a> {
         self.below(n) == n - 1
     }
 
-    /// One of them.
+    /// One of the elements.
     pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 
-    /// As many as it takes.
+    /// An array of bytes.
     pub fn array<const N: usize>(&mut self) -> [u8; N] {
         std::array::from_fn(|_| self.byte())
     }

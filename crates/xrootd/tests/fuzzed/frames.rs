@@ -1,4 +1,4 @@
-//! Requests, good ones for the most part, and what is changed in them. Layouts: XProtocol.hh of XRootD 5.
+//! Requests, mostly valid, and the changes that make them invalid. Layouts: XProtocol.hh of XRootD 5.
 
 use super::{Choices, TOP};
 
@@ -6,10 +6,10 @@ pub const OK: u16 = 0;
 pub const OKSOFAR: u16 = 4000;
 pub const ERROR: u16 = 4003;
 pub const STATUS: u16 = 4007;
-/// Bytes of the answer to a handshake.
+/// The length of the answer to a handshake, in bytes.
 pub const HANDSHAKE_REPLY: usize = 16;
 
-/// ok, and 4000 to 4007: oksofar, attn, authmore, error, redirect, wait, waitresp, status.
+/// The statuses: ok, and 4000 to 4007 (oksofar, attn, authmore, error, redirect, wait, waitresp, status).
 pub fn is_status(status: u16) -> bool {
     status == OK || (OKSOFAR..=STATUS).contains(&status)
 }
@@ -49,12 +49,12 @@ const WRITEV: u16 = 3031;
 const BATCH: u16 = 0x7765;
 const EXECUTE: u8 = 4;
 
-/// A request on its way to the wire.
+/// A request to send.
 #[derive(Clone)]
 pub struct Frame {
     code: u16,
     params: [u8; 16],
-    /// What the header says of the length, if not the truth.
+    /// The length in the header, if it is wrong.
     said: Option<i32>,
     data: Vec<u8>,
 }
@@ -66,7 +66,7 @@ impl Frame {
         Self { code, params: all, said: None, data }
     }
 
-    /// Parameters that end at the end of their 16 bytes.
+    /// A request whose parameters are right-aligned in their 16 bytes.
     fn at_end(code: u16, params: &[u8], data: Vec<u8>) -> Self {
         let mut all = [0; 16];
         all[16 - params.len()..].copy_from_slice(params);
@@ -77,7 +77,7 @@ impl Frame {
         self.code == OPEN
     }
 
-    /// Whether it could be about what lies there.
+    /// Whether the request may affect that folder.
     pub fn names(&self, folder: &str) -> bool {
         self.data.windows(folder.len()).any(|window| window == folder.as_bytes())
     }
@@ -93,7 +93,7 @@ impl Frame {
         bytes
     }
 
-    /// Inside a chkpoint: the request's header is the payload, and its data follows.
+    /// Wraps the request in a chkpoint: its header is the payload, and its data follows.
     fn under_checkpoint(self) -> Self {
         let inner = self.bytes(0);
         let mut params = [0; 16];
@@ -101,7 +101,7 @@ impl Frame {
         Self { code: CHKPOINT, params, said: Some(24), data: inner }
     }
 
-    /// Five of six frames stay what they are. Whether this one did not.
+    /// Leaves five of six frames unchanged. Returns whether it changed this one.
     pub fn change(&mut self, c: &mut Choices<'_>) -> bool {
         match c.below(48) {
             0 => self.said = Some(c.of(&[-1, i32::MIN, i32::MAX, 0, 1, 24, 65_536, 1 << 24])),
@@ -138,7 +138,8 @@ pub fn bind(session: [u8; 16]) -> Frame {
 }
 
 const NAMES: [&str; 10] = ["", "/a", "/b", "/c", "/d", "/d/e", "/d/e/f", "/d/g", "/file", "/a/b"];
-/// What a writer has left stays its own for the grace time: with few names, most would be refused as busy.
+/// The number of names. An abandoned file stays reserved for its writer during the grace period, so with few names
+/// most opens would be refused as busy.
 const VARIANTS: usize = 16;
 const OPAQUE: [&str; 12] = [
     "?oss.asize=100000",
@@ -205,7 +206,7 @@ fn place(handle: [u8; 4], c: &mut Choices<'_>) -> Vec<u8> {
 pub fn any(c: &mut Choices<'_>, handle: [u8; 4], session: [u8; 16], port: u16) -> Frame {
     match c.below(65) {
         0..=11 => {
-            // read, update, new, delete and what goes with them; the mode
+            // Read, update, new, delete, and combinations; then the mode.
             let how = c.of(&[0x10u16, 0x20, 0x28, 0x22, 0x28, 0x22, 0x08, 0x02, 0x200, 0x30]);
             let hints = c.of(&[0u16, 0x100, 0x400, 0x1000, 0x04, 0x80, 0x2000, 0x4000, 0x8000, 0x140]);
             let params = [&0o644u16.to_be_bytes()[..], &(how | hints).to_be_bytes()].concat();
@@ -273,7 +274,7 @@ fn changing(c: &mut Choices<'_>, handle: [u8; 4]) -> Frame {
                 let wrong = c.below(pages.len());
                 pages[wrong] ^= 1;
             }
-            let flags = [0, u8::from(c.one_in(4))]; // the second: sent again
+            let flags = [0, u8::from(c.one_in(4))]; // the second one means a repetition
             Frame::new(PGWRITE, &[&handle[..], &at, &flags].concat(), pages)
         }
         6 => {
@@ -301,7 +302,7 @@ fn segments(c: &mut Choices<'_>, handle: [u8; 4]) -> Vec<u8> {
     listed
 }
 
-/// Some entries in one frame; now and then with a sum that is not theirs.
+/// Several entries in one frame; sometimes with a wrong checksum.
 fn batch(c: &mut Choices<'_>, port: u16) -> Frame {
     let (mut list, mut contents) = (wire::batch::List::default(), Vec::new());
     for _ in 0..=c.below(6) {

@@ -1,11 +1,12 @@
-//! Whole sessions made of any bytes: what a client sends that is broken, hostile or only strange. The same bytes are the same session.
+//! Whole sessions made of arbitrary bytes: broken, hostile or strange input from clients. The same bytes always give
+//! the same session.
 //!
-//! The bytes are choices: which connection, which request with which handle, offset and path, what is then changed in the frame, how it is
-//! cut on its way, whether answers are taken. Most requests are good ones, so that a session gets as far as open files and checkpoints.
-//! Everything stays below [`TOP`]: what lies beside it has to be as it was.
+//! The bytes are choices: the connection, the request with its handle, offset and path, the changes to the frame, how
+//! it is split on the way, and whether answers are read. Most requests are valid, so that sessions reach open files
+//! and checkpoints. Sessions work below [`TOP`] only; everything else must stay unchanged.
 //!
-//! Used by this crate's fuzz target (`fuzz/fuzz_targets/sessions.rs`, led by coverage) and, from random bytes, against the real binary
-//! (`crates/weir/tests/sessions.rs`).
+//! Users are this crate's fuzz target (`fuzz/fuzz_targets/sessions.rs`, guided by coverage) and, with random bytes, a
+//! test of the real binary (`crates/weir/tests/sessions.rs`).
 #![allow(dead_code, clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation)] // a test may fail this way; not every user uses everything
 
 mod choices;
@@ -18,25 +19,25 @@ use std::time::{Duration, Instant};
 pub use choices::Choices;
 use frames::Frame;
 
-/// The folder that sessions work in; it is there before.
+/// The folder that sessions work in. It exists before.
 pub const TOP: &str = "/fuzz";
-/// The folder that they may not touch: what names it is not sent.
+/// The folder that sessions may not change. Requests that name it are not sent.
 pub const FIXED: &str = "/fixed";
 const PEERS: usize = 3;
 const STEPS_MAX: usize = 250;
-/// For one answer that the session needs to go on.
+/// How long to wait for an answer that the session needs.
 const ANSWER: Duration = Duration::from_millis(150);
-/// The longest body of an answer that is believed.
+/// The longest valid body of an answer.
 const BODY_MAX: usize = 64 << 20;
 
-/// What a session came to.
+/// The totals of a session.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Played {
-    /// Frames sent, whole or in part.
+    /// Frames sent, completely or in part.
     pub frames: u64,
-    /// Answers that said yes.
+    /// Successful answers.
     pub good: u64,
-    /// Answers that said no.
+    /// Errors.
     pub refused: u64,
     /// Files opened.
     pub opened: u64,
@@ -45,7 +46,7 @@ pub struct Played {
 }
 
 impl Played {
-    /// Of both.
+    /// Adds the totals of another session.
     pub fn add(&mut self, other: Played) {
         self.frames += other.frames;
         self.good += other.good;
@@ -55,7 +56,7 @@ impl Played {
     }
 }
 
-/// Plays the session that `bytes` stand for. Panics on an answer that is none.
+/// Plays the session that `bytes` describe. Panics on an invalid answer.
 pub fn play(address: SocketAddr, bytes: &[u8], most: Duration) -> Played {
     let mut choices = Choices::new(bytes);
     let mut session = Session { address, peers: Vec::new(), played: Played::default() };
@@ -69,14 +70,14 @@ pub fn play(address: SocketAddr, bytes: &[u8], most: Duration) -> Played {
     session.played
 }
 
-/// One connection.
+/// A connection.
 struct Peer {
     socket: TcpStream,
     number: u16,
-    /// Of the login.
+    /// The session id of the login.
     id: [u8; 16],
     handles: Vec<[u8; 4]>,
-    /// What has come and is not a whole answer yet.
+    /// Received data that is not yet a complete answer.
     input: Vec<u8>,
     ended: bool,
 }
@@ -96,7 +97,7 @@ impl Session {
         let at = c.below(self.peers.len());
         match c.below(80) {
             0 => {
-                // Gone, in the middle of whatever it was.
+                // Disconnect, whatever is in progress.
                 let peer = self.peers.swap_remove(at);
                 if c.one_in(2) {
                     let _ = peer.socket.shutdown(Shutdown::Both);
@@ -122,7 +123,7 @@ impl Session {
         let _ = socket.set_write_timeout(Some(ANSWER));
         let mut peer = Peer { socket, number: 0, id: [0; 16], handles: Vec::new(), input: Vec::new(), ended: false };
         if c.one_in(30) {
-            peer.send(c.bytes(40)); // something else than a handshake
+            peer.send(c.bytes(40)); // not a handshake
         } else {
             peer.send(&frames::handshake());
             peer.skip_handshake();
@@ -140,7 +141,7 @@ impl Session {
         }
     }
 
-    /// A handle, most often one of this connection.
+    /// A handle, usually of this connection.
     fn handle(&self, at: usize, c: &mut Choices<'_>) -> [u8; 4] {
         let from = if c.one_in(16) { c.below(self.peers.len()) } else { at };
         let handles = &self.peers[from].handles;
@@ -174,7 +175,7 @@ impl Session {
         }
     }
 
-    /// As much of a frame as there is, and then something else or nothing.
+    /// Sends a part of a frame, then something else or nothing.
     fn half_frame(&mut self, at: usize, c: &mut Choices<'_>) {
         let handle = self.handle(at, c);
         let frame = frames::any(c, handle, self.peers[at].id, self.address.port());
@@ -186,7 +187,7 @@ impl Session {
         self.send_raw(at, &bytes[..part]);
     }
 
-    /// The same request many times without a look at the answers.
+    /// Sends the same request many times without reading answers.
     fn pipeline(&mut self, at: usize, c: &mut Choices<'_>) {
         let handle = self.handle(at, c);
         let frame = frames::any(c, handle, self.peers[at].id, self.address.port());
@@ -214,7 +215,7 @@ impl Session {
         self.peers[at].send(bytes);
     }
 
-    /// Sends it whole, in two, or in crumbs.
+    /// Sends a frame whole, in two parts, or in small parts.
     fn send_cut(&mut self, at: usize, frame: &Frame, c: &mut Choices<'_>) {
         self.played.frames += 1;
         let peer = &mut self.peers[at];
@@ -231,7 +232,7 @@ impl Session {
         }
     }
 
-    /// Sends it and waits for its answer: the body, if it said yes.
+    /// Sends a frame and waits for its answer. Returns the body if it was successful.
     fn ask(&mut self, at: usize, frame: &Frame) -> Option<Vec<u8>> {
         self.played.frames += 1;
         let peer = &mut self.peers[at];
@@ -251,7 +252,7 @@ impl Session {
         }
     }
 
-    /// What has come already.
+    /// Takes the answers that have already arrived.
     fn take_some(&mut self, at: usize) {
         let peer = &mut self.peers[at];
         if peer.receive(Instant::now() + Duration::from_millis(2)) {
@@ -261,7 +262,7 @@ impl Session {
         }
     }
 
-    /// Until nothing comes for a moment.
+    /// Takes answers until none arrives for a moment.
     fn take_all(&mut self, at: usize) {
         let end = Instant::now() + ANSWER;
         let peer = &mut self.peers[at];
@@ -289,7 +290,7 @@ impl Peer {
     fn send(&mut self, bytes: &[u8]) {
         match self.socket.write_all(bytes) {
             Ok(()) => {}
-            // It takes nothing because its answers are not taken: that is one of the things to be tried.
+            // The server reads nothing because its answers are not read, which is one of the cases to test.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(_) => self.ended = true,
         }
@@ -305,7 +306,7 @@ impl Peer {
         }
     }
 
-    /// Waits for more until `end`; whether something came.
+    /// Waits for more data until `end`. Returns whether any arrived.
     fn receive(&mut self, end: Instant) -> bool {
         let left = end.saturating_duration_since(Instant::now());
         if self.ended || left.is_zero() {
@@ -331,7 +332,7 @@ impl Peer {
         }
     }
 
-    /// The next whole answer: stream, status, body. A server that sends something else is wrong, whatever it was sent.
+    /// The next complete answer: stream, status and body. Anything else is an error of the server, whatever was sent.
     fn answer(&mut self) -> Option<(u16, u16, Vec<u8>)> {
         let header = self.input.first_chunk::<8>()?;
         let stream = u16::from_be_bytes([header[0], header[1]]);

@@ -1,4 +1,4 @@
-//! A client made of the wire crate's other half.
+//! A client, made of the client half of the wire crate.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,14 +17,14 @@ use wire::{
     Response, ResponseHeader, SessionId, StreamId, page,
 };
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// All bodies end to end.
+    /// All bodies, concatenated.
     Ok(Vec<u8>),
     Error(ErrorNumber, String),
     Wait(u32),
-    /// pgread: data without checksums. pgwrite: the pages to send again.
+    /// For pgread: the data without checksums. For pgwrite: the pages to send again.
     Pages(Vec<u8>),
     Bad(BadPages),
 }
@@ -53,7 +53,7 @@ pub struct Client {
     pub socket: TcpStream,
     next: u16,
     pub session: SessionId,
-    /// Repeats requests that are answered with a wait.
+    /// Repeats requests that are told to wait.
     pub patient: bool,
 }
 
@@ -129,7 +129,7 @@ impl Client {
         Ok((header.stream, response, data))
     }
 
-    /// A whole answer, of whichever request it is.
+    /// A complete answer to any request.
     pub fn answer(&mut self) -> (StreamId, Answer) {
         let mut so_far = Vec::new();
         loop {
@@ -284,7 +284,7 @@ impl Client {
         self.call(&Request::Endsess(Endsess { session }))
     }
 
-    /// A whole file, written and closed.
+    /// Writes and closes a whole file.
     pub fn put(&mut self, path: &str, options: OpenOptions, data: &[u8]) {
         let handle = self.open(path, options);
         for (n, part) in data.chunks(3 << 20).enumerate() {
@@ -293,7 +293,7 @@ impl Client {
         self.close(handle).ok();
     }
 
-    /// A whole file, read.
+    /// Reads a whole file.
     pub fn get(&mut self, path: &str) -> Vec<u8> {
         let handle = self.open(path, READ);
         let len = u32::try_from(self.stat_handle(handle).size).unwrap();
@@ -302,7 +302,7 @@ impl Client {
         data
     }
 
-    /// Goes away without a word.
+    /// Disconnects without a close.
     pub fn cut(self) {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }

@@ -1,4 +1,4 @@
-//! A whole node in memory, which tests start, kill and start again, and a client that speaks the protocol.
+//! A complete node in memory, which tests start, kill and restart, and a client for it.
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // shared by several test binaries
 
@@ -17,7 +17,7 @@ use xrootd::{Server, ServerConfig};
 
 use client::Client;
 
-/// A grace period that tests can wait for.
+/// A grace period short enough for tests.
 pub const GRACE: Duration = Duration::from_millis(700);
 
 /// A node on a simulated disk.
@@ -102,14 +102,14 @@ impl World {
         &self.running().namespace
     }
 
-    /// As SIGKILL: from this moment on nothing reaches the disk any more; then a new start.
+    /// Kills the node, as SIGKILL does: from this moment on nothing reaches the disk. Then restarts it.
     pub fn kill_and_restart(&mut self) {
         self.disk = self.disk.kill();
         self.bury();
         self.start();
     }
 
-    /// A power failure that loses everything unsynced, and a new boot.
+    /// A power failure that loses all unsynced data, and a new boot.
     pub fn crash_and_restart(&mut self, seed: u64) {
         use rand::SeedableRng;
         let mut rng = rand::rngs::StdRng::seed_from_u64(seed);
@@ -119,7 +119,7 @@ impl World {
         self.start();
     }
 
-    /// A stop in good order.
+    /// Stops the node in order.
     pub fn stop(&mut self) -> xrootd::StopReport {
         let running = self.running.take().expect("the node runs");
         let report = running.server.stop(Instant::now() + Duration::from_secs(3));
@@ -131,7 +131,7 @@ impl World {
         report
     }
 
-    /// The old node goes on with the old disk, which nobody looks at any more.
+    /// The old node continues with the old disk, which is no longer used.
     fn bury(&mut self) {
         let running = self.running.take().expect("the node runs");
         running.server.stop(Instant::now());
@@ -166,7 +166,7 @@ impl Drop for World {
     }
 }
 
-/// Bytes that differ by seed and place.
+/// Bytes that depend on the seed and the position.
 pub fn content(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
