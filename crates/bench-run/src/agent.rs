@@ -50,7 +50,7 @@ fn exit_of(error: &AgentError) -> Exit {
     }
 }
 
-/// This machine, as it calls itself.
+/// The host name of this machine.
 pub(super) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "agent".to_owned() } else { name.trim().to_owned() }

@@ -1,4 +1,4 @@
-//! `weir bench run`: does a campaign, trial by trial, and goes on where an earlier run was cut off.
+//! `weir bench run`: runs a campaign trial by trial, and continues an interrupted one.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -25,7 +25,7 @@ use crate::peers::Peers;
 use crate::results::{print, write_reports};
 use crate::{failed, flows, machines, say, settings, text_of, usage};
 
-/// Rates that an estimate supposes, for people to compare with what they know of their systems.
+/// Assumed rates of an estimate. Users compare them with what they know of their systems.
 pub(crate) const SUPPOSED_BYTE_RATE: u64 = 300_000_000;
 pub(crate) const SUPPOSED_OPERATION_RATE: u64 = 1_000;
 
@@ -80,7 +80,7 @@ pub(crate) fn dry_run(campaign: &Campaign) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Does what of a campaign is not done yet; begins with nothing new after `time`.
+/// Runs the trials of a campaign that are not done yet; starts none after `time`.
 pub(crate) fn do_campaign(
     campaign: &Campaign,
     source: &str,
@@ -146,7 +146,7 @@ pub(crate) fn do_campaign(
             run_trial(&context, trial, work, watch).map_err(|error| Failure::new(exit_of(&error), error))?;
         screen.clear();
         if stop.load(Ordering::Relaxed) {
-            // What was cut off is done again.
+            // The interrupted trial is not recorded, so the next run repeats it.
             break;
         }
         let told = machines.coordinator().map_or_else(Vec::new, Coordinator::settings);
@@ -160,7 +160,7 @@ pub(crate) fn do_campaign(
     Ok(verdict(&summary))
 }
 
-/// Settings that are not what they were, in words.
+/// Describes how settings differ from those of the earlier run.
 fn differences(before: &Settings, now: &Settings) -> Vec<String> {
     let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
     let word = |settings: &Settings, name: &String| {
@@ -170,7 +170,7 @@ fn differences(before: &Settings, now: &Settings) -> Vec<String> {
     all.map(|name| format!("{name}: {} then, {} now", word(before, name), word(now, name))).collect()
 }
 
-/// Where work is done, in words.
+/// Describes where work is done.
 fn where_of<'a>(work: &Work, system: &'a System) -> &'a str {
     work.system_name(&system.name)
 }
@@ -192,7 +192,7 @@ fn exit_of(error: &RunError) -> Exit {
     }
 }
 
-/// What a run of which figures are wrong, or missing, ends with.
+/// The exit code for a run, which tells of wrong or missing figures.
 fn verdict(summary: &Summary) -> Exit {
     if summary.is_whole() { Exit::Done } else { Exit::Wrong }
 }

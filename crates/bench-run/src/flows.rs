@@ -1,4 +1,4 @@
-//! `weir bench flows`: the far side of flows; and the processes of single flows.
+//! `weir bench flows`: the server of a network test, and the processes of single flows.
 
 use std::io::Write as _;
 use std::net::ToSocketAddrs as _;
@@ -14,7 +14,7 @@ use console::{Exit, Failure};
 use super::{failed, token, usage};
 use crate::options::FlowsOptions;
 
-/// What makes this program do one flow.
+/// The program that does one flow: this one, with a hidden command.
 pub(super) fn program() -> Program {
     Program::this(&["bench", "flow-process"])
 }
@@ -33,20 +33,20 @@ pub(super) fn serve(args: &FlowsOptions) -> Result<Exit, Failure> {
     let mut out = std::io::stdout();
     writeln!(out, "listening on {}", listener.local_addr().map_err(failed)?).map_err(failed)?;
     out.flush().map_err(failed)?;
-    // Nobody is left to tell when stderr is gone.
+    // Stderr may be closed.
     let tell = |text: String| drop(writeln!(std::io::stderr(), "{text}"));
     listener.serve(&stop, &tell).map_err(failed)?;
     Ok(Exit::Done)
 }
 
-/// The life of a process for one flow: what it has to do comes over its standard input, which is a socket.
+/// The main function of a process for one flow. It receives its task over standard input, which is a socket.
 pub(super) fn process() -> Result<Exit, Failure> {
     let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
     serve_flow(UnixStream::from(input)).map_err(usage)?;
     Ok(Exit::Done)
 }
 
-/// What flows that did not come about end a command with.
+/// The exit code for flows that failed.
 pub(super) fn exit_of(error: &NetworkError) -> Exit {
     match error {
         NetworkError::Listen { .. } | NetworkError::Open { .. } => Exit::Listen,

@@ -1,4 +1,4 @@
-//! `weir bench launch`: the few lines that start agents with what a site has. They are printed, for people to look at and to run.
+//! `weir bench launch`: prints the few lines that start agents with a site's tools. A person checks and runs them.
 
 use std::io::Write as _;
 
@@ -28,7 +28,7 @@ pub(super) fn run(args: &LaunchOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// A word for a shell.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@[]%+=,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) && !word.contains('[') {
@@ -95,7 +95,7 @@ fn lines(args: &LaunchOptions) -> Result<String, LaunchError> {
         Launcher::Htcondor => {
             no_hosts("htcondor")?;
             let count = number("htcondor")?;
-            // The transferred file has its own name, without its directory.
+            // The transferred file keeps its name, without its directory.
             let name = args.token_file.file_name().unwrap_or_default().display().to_string();
             format!(
                 "executable = /usr/bin/weir\n\
@@ -121,7 +121,7 @@ fn lines(args: &LaunchOptions) -> Result<String, LaunchError> {
 }
 
 fn kubernetes(count: u16, join: &str) -> String {
-    // A string of JSON is one of YAML.
+    // A JSON string is also a YAML string.
     let join = serde_json::Value::from(join).to_string();
     format!(
         r#"apiVersion: batch/v1
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn each_launcher_gets_the_lines_that_it_takes() {
+    fn each_launcher_gets_its_lines() {
         let text = |via, agents, hosts: &[&str]| lines(&args(via, agents, hosts)).unwrap();
         let ssh = text(Launcher::Ssh, None, &["n1", "n2"]);
         assert!(ssh.contains("for host in n1 n2;") && ssh.contains("'/home/me/my token'"), "{ssh}");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_said() {
+    fn missing_and_wrong_options_are_named() {
         let why = |args: &LaunchOptions| lines(args).unwrap_err().to_string();
         assert!(why(&args(Launcher::Ssh, None, &[])).contains("hosts"));
         assert!(why(&args(Launcher::Htcondor, None, &[])).contains("--agents"));

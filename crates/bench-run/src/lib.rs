@@ -1,9 +1,9 @@
-//! `weir bench` without its command line: campaigns from files and in three minutes, their tables and pages, agents and how sites start them, flows,
+//! `weir bench` without its command line: campaigns from files and in three minutes, tables and pages, agents and their launchers, flows,
 //! comparisons, studies, and the testbed of other storage systems on this machine.
 //!
-//! The measuring itself is that of the crate `bench`; this one prints, waits, shows and asks the system. Options are plain data ([`options`]).
-//! Promises: figures that must not be used end a command with its own exit code; what the testbed started, it can take down again, also after it
-//! was killed.
+//! The crate `bench` measures; this crate prints, waits, shows and asks the system. Options are plain data ([`options`]). Promises: figures
+//! that must not be used end a command with an exit code of their own. The testbed can take down all that it started, even after it was
+//! killed.
 
 mod agent;
 mod campaign;
@@ -61,16 +61,16 @@ fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure
     Failure::new(Exit::Failed, error)
 }
 
-/// The text of a file that somebody has named.
+/// Reads a file that the user named.
 fn text_of(what: &str, path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
         Failure::message(Exit::NotFound, format!("cannot read the {what} {}: {error}", path.display()))
     })
 }
 
-/// Tells people something on a line of its own, whatever stands on the line now.
+/// Prints a message on a line of its own, over any progress line.
 fn say(text: &str) {
-    // Nobody is left to tell when stderr is gone.
+    // Stderr may be closed.
     let start = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
     let _ = writeln!(std::io::stderr(), "{start}{text}");
 }
@@ -79,7 +79,7 @@ fn settings(stop: &Arc<AtomicBool>) -> client::Settings {
     let stop = Arc::clone(stop);
     client::Settings {
         application: "weir-bench".to_owned(),
-        // A lost connection is a finding, not something to be smoothed over; a short one may be waited for.
+        // A lost connection is a finding, so the client must not hide it; it may wait for a short one.
         recovery_max: Duration::from_secs(5),
         silence_max: Duration::from_secs(60),
         stop: client::Stop::when(move || stop.load(Ordering::Relaxed)),

@@ -1,4 +1,4 @@
-//! The other machines of a run: who is there, and what people are told of it.
+//! The other machines of a run, and the messages about them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use super::live::{Sight, Web};
 use super::{say, token};
 use crate::options::MachinesOptions;
 
-/// The coordinator, where there is need of one.
+/// The coordinator, if the run needs one.
 pub(super) struct Machines {
     coordinator: Option<Coordinator>,
     sight: Sight,
@@ -21,7 +21,7 @@ pub(super) struct Machines {
 }
 
 impl Machines {
-    /// Opens the door, and waits for all agents, or until `stop` is set.
+    /// Listens, and waits for all agents or until `stop` is set.
     pub(super) fn start(
         campaign: &Campaign,
         args: &MachinesOptions,
@@ -62,7 +62,7 @@ impl Machines {
         Ok(Self { coordinator: Some(coordinator), sight, _web: web })
     }
 
-    /// What there is to see.
+    /// The state that displays show.
     pub(super) fn sight(&self) -> Sight {
         self.sight.clone()
     }

@@ -11,7 +11,7 @@ use crate::options::MachinesOptions;
 pub(super) struct Peers(Vec<Option<NetworkServer>>);
 
 impl Peers {
-    /// Reads the tokens and greets all network servers that work of the campaign needs: what is wrong with them is known before anything begins.
+    /// Reads the tokens and greets all network servers that the campaign needs, so that errors appear before the run begins.
     pub(super) fn greet(campaign: &Campaign, machines: &MachinesOptions) -> Result<Self, Failure> {
         if !campaign.works().iter().any(Work::needs_peers) {
             return Ok(Self(Vec::new()));
@@ -29,7 +29,7 @@ impl Peers {
             let iperf3 = system.iperf3_server().unwrap_or_default();
             let server =
                 NetworkServer { system: system.name.clone(), address, iperf3, token, program: flows::program() };
-            // Agents greet for themselves: this machine may not even be able to reach what they can.
+            // Agents greet the servers themselves: this machine may be unable to reach the servers that they can.
             if of_agents.is_some() {
                 return Ok(Some(server));
             }
@@ -39,7 +39,7 @@ impl Peers {
         campaign.systems.iter().map(server).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Those that work is done with, on the system of this number.
+    /// The network servers for the work, on the system of this number.
     pub(super) fn of(&self, work: &Work, system: usize) -> Vec<NetworkServer> {
         match (work.needs_peers(), work.needs_system()) {
             (false, _) => Vec::new(),

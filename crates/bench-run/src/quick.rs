@@ -1,4 +1,4 @@
-//! `weir bench quick`: a campaign that says something of most systems in three minutes.
+//! `weir bench quick`: a campaign that characterises most systems in three minutes.
 
 use bench::campaign::Campaign;
 use console::{Exit, Failure};
@@ -38,19 +38,19 @@ pub(super) fn run(args: &QuickOptions) -> Result<Exit, Failure> {
     let mut source = String::from("name = \"quick\"\n");
     source.push_str(WORK);
     for (number, place) in args.places.iter().enumerate() {
-        // A string of TOML is a string of JSON, as far as places go.
+        // For places, a JSON string is also a TOML string.
         let place = serde_json::to_string(place).map_err(usage)?;
         let name = serde_json::to_string(&name(&args.places, number)).map_err(usage)?;
         source.push_str(&format!("\n[[system]]\nname = {name}\nplace = {place}\n"));
     }
     let campaign = Campaign::parse(&source).map_err(usage)?;
-    // A run of its own each time: figures of another day, or of other settings, are no repeats of these.
+    // Each time a run of its own: figures of another day, or with other settings, are no repeats of these.
     let folder = || default_folder(&format!("quick {}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
     let how = HowOptions { results: Some(args.how.results.clone().unwrap_or_else(folder)), ..args.how.clone() };
     do_campaign(&campaign, &source, &how, Some(args.time))
 }
 
-/// What a place is called in the table: its last part, or all of it where that is not enough to tell it from others.
+/// The name of a place in the table: its last part, or all of it if its last part is ambiguous.
 pub(super) fn name(places: &[String], number: usize) -> String {
     let short = |place: &str| place.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
     let name = short(&places[number]);
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_have_names_that_tell_them_apart() {
+    fn places_have_distinct_names() {
         let places = ["/mnt/a", "root://h//a", "/mnt/b/", "/"].map(str::to_owned);
         let names: Vec<_> = (0..4).map(|number| name(&places, number)).collect();
         assert_eq!(names, ["/mnt/a (1)", "root://h//a (2)", "b", "/ (4)"]);

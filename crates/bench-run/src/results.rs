@@ -21,7 +21,7 @@ pub(crate) fn print(results: &ResultFolder, summary: &Summary, json: bool) -> Re
     Ok(())
 }
 
-/// The page, the table and the summary beside the trials.
+/// Writes the page, the table and the summary beside the trials.
 pub(crate) fn write_reports(results: &ResultFolder, campaign: &Campaign, summary: &Summary) -> Result<(), Failure> {
     let page = Page { head: &results.head, campaign, trials: &results.trials, summary };
     let json = serde_json::to_string_pretty(summary).map_err(failed)? + "\n";
@@ -31,7 +31,7 @@ pub(crate) fn write_reports(results: &ResultFolder, campaign: &Campaign, summary
     Ok(())
 }
 
-/// A folder of results, its campaign, and its summary.
+/// Reads a folder of results: the folder, its campaign, and its summary.
 pub(crate) fn read(folder: &Path) -> Result<(ResultFolder, Campaign, Summary), Failure> {
     let results = ResultFolder::read(folder).map_err(usage)?;
     let campaign = Campaign::parse(&results.head.campaign)
@@ -40,7 +40,7 @@ pub(crate) fn read(folder: &Path) -> Result<(ResultFolder, Campaign, Summary), F
     Ok((results, campaign, summary))
 }
 
-/// 0: nothing is surely slower in the second run; 1: something is.
+/// Exit code 0: nothing is surely slower in the second run; 1: something is.
 pub(crate) fn compare(args: &CompareOptions) -> Result<Exit, Failure> {
     let ((first, _, before), (second, _, after)) = (read(&args.first)?, read(&args.second)?);
     let found = difference(

@@ -29,7 +29,7 @@ pub(super) fn run(args: &RootFileOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Decompresses everything; gives the bytes that came of it, and how long it took.
+/// Decompresses everything; returns the resulting bytes and the time.
 fn unpack(source: &Source<'_>, found: &RootFile) -> Result<(u64, Duration), Failure> {
     let (mut unpacker, mut plain) = (Unpacker::default(), Vec::new());
     let (mut bytes, mut took) = (0, Duration::ZERO);

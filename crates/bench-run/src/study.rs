@@ -45,11 +45,11 @@ pub(super) fn run(args: &StudyOptions) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-/// Names and places of targets: `NAME=PLACE`, or a place that is called as `weir bench quick` would call it.
+/// Names and places of targets: `NAME=PLACE`, or a place, which is named as in `weir bench quick`.
 fn named(targets: &[String]) -> Vec<(String, String)> {
     let own = |target: &String| {
         let (name, place) = target.split_once('=')?;
-        // A path or a URL may hold a `=`, and begins otherwise.
+        // A path or a URL may hold a `=`, but never begins like a name.
         let is_name = !name.is_empty() && !name.contains(['/', ':', '?']);
         is_name.then(|| (name.to_owned(), place.to_owned()))
     };
@@ -61,7 +61,7 @@ fn named(targets: &[String]) -> Vec<(String, String)> {
     targets.iter().enumerate().map(one).collect()
 }
 
-/// What it takes, and what all of the study would.
+/// Prints the needs of this scaled study and of the full one.
 fn tell(prepared: &Prepared, scale: f64) -> Result<(), Failure> {
     let say = |campaign: &Campaign| {
         let found = estimate(campaign, SUPPOSED_BYTE_RATE, SUPPOSED_OPERATION_RATE);
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_have_names_of_their_own_or_those_of_their_places() {
+    fn targets_have_given_names_or_those_of_their_places() {
         let targets = ["xrootd=root://h//d", "/mnt/a=b", "/mnt/c", "http://h/x=1"].map(str::to_owned);
         let found = named(&targets);
         let expected = [("xrootd", "root://h//d"), ("a=b", "/mnt/a=b"), ("c", "/mnt/c"), ("x=1", "http://h/x=1")];

@@ -26,7 +26,7 @@ pub(super) fn make(args: &TokenOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What a token that cannot be had ends a command with.
+/// The exit code for a token that cannot be read.
 pub(super) fn exit_of(error: &TokenError) -> Exit {
     use std::io::ErrorKind as Kind;
     match error {
@@ -42,7 +42,7 @@ pub(super) fn exit_of(error: &TokenError) -> Exit {
     }
 }
 
-/// The token in a file; where none is named, the one that everybody has.
+/// Reads the token in a file; without a file, it is the well-known default token.
 pub(super) fn read(file: Option<&Path>) -> Result<Token, Failure> {
     let Some(file) = file else { return Ok(Token::open()) };
     Token::read(file, now_secs()).map_err(|error| Failure::new(exit_of(&error), error))

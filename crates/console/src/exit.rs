@@ -1,4 +1,4 @@
-//! How weir ends: the exit codes, each with one meaning, shown by `--help` and listed in `docs/reference/exit-codes.md`.
+//! The exit codes of weir. Each has one meaning; `--help` shows them and `docs/reference/exit-codes.md` lists them.
 
 /// The code that a run of `weir` ends with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -6,8 +6,8 @@
 pub enum Exit {
     /// Done as asked.
     Done = 0,
-    /// What was looked at is not as it should be: `weir fsck`, `weir restore` or `weir export` found something that is still there, or
-    /// `weir demo` saw a promise broken, or `weir bench` has figures that must not be used, or that are surely lower than those compared with.
+    /// The result is bad. `weir fsck`, `weir restore` or `weir export` found a problem that remains, or `weir demo` saw a broken promise.
+    /// Or figures of `weir bench` must not be used, or are surely lower than those compared with.
     Wrong = 1,
     /// The command line or the configuration file is wrong. Nothing was touched.
     Usage = 2,
@@ -19,13 +19,13 @@ pub enum Exit {
     Damaged = 5,
     /// Something failed that has no code of its own; stderr says what.
     Failed = 6,
-    /// The address cannot be listened on, or was refused because it is not loopback.
+    /// The node cannot listen on the address, or refused it because it is not loopback.
     Listen = 7,
     /// The disk failed under a running node; it stopped rather than claim what it could not keep.
     DiskFailed = 8,
     /// Stopped at once (a second signal, or the clean stop took over 10 s). Nothing acknowledged is lost.
     Unclean = 9,
-    /// A thread that the node cannot do without has died: a bug. The node stopped rather than do half of its work.
+    /// An essential thread of the node died: a bug. The node stopped rather than do half of its work.
     Broken = 10,
     /// No such file or directory.
     NotFound = 11,
@@ -63,13 +63,13 @@ impl Exit {
         Exit::Checksum,
     ];
 
-    /// The number.
+    /// The code as a number.
     #[must_use]
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// What it means, in a few words, as the help and the documents print it.
+    /// Its meaning in a few words, as the help and the documents print it.
     #[must_use]
     pub fn meaning(self) -> &'static str {
         match self {

@@ -1,14 +1,14 @@
-//! An error that ends the run: what to say, and the exit code.
+//! The error that ends a run: its message and its exit code.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::exit::Exit;
 
-/// What ended the run. The message stands on its own: what was attempted, what went wrong, what would help.
+/// The error that ended a run. Its message stands on its own: what was attempted, what went wrong, what would help.
 #[derive(Debug)]
 pub struct Failure {
-    /// The code to end with.
+    /// The exit code.
     pub exit: Exit,
     /// What was being done when it went wrong, the widest view first.
     doing: Vec<String>,
@@ -16,17 +16,17 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// With `exit`, because of `error`; its whole chain of causes is printed.
+    /// A failure with `exit` because of `error`. Prints the whole chain of causes.
     pub fn new(exit: Exit, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { exit, doing: Vec::new(), error: error.into() }
     }
 
-    /// With `exit` and a message alone.
+    /// A failure with `exit` and only a message.
     pub fn message(exit: Exit, message: impl Into<String>) -> Self {
         Self::new(exit, message.into())
     }
 
-    /// Says what was being done when it went wrong.
+    /// Adds what was being done when it went wrong.
     #[must_use]
     pub fn while_doing(mut self, what: impl fmt::Display) -> Self {
         self.doing.insert(0, what.to_string());
@@ -44,7 +44,7 @@ impl fmt::Display for Failure {
         }
         let mut said = String::new();
         for (number, text) in texts.into_iter().enumerate() {
-            // Many errors print their source themselves; saying it twice helps nobody.
+            // Many errors print their source themselves, so do not repeat it.
             if number == 0 {
                 write!(f, "{text}")?;
             } else if !said.contains(&text) {

@@ -1,8 +1,8 @@
-//! How a command of weir meets the person or the script that runs it: the exit codes, the error that ends a run, tables and times as text,
-//! and the signals that ask for an end.
+//! How a command of weir meets the person or script that runs it: exit codes, the error that ends a run, tables and times as text, and
+//! signals.
 //!
-//! Promises: an exit code has one meaning in all commands, and [`Failure`] prints each cause once. The crate knows no command: what is
-//! attempted, and which code fits, is said by its callers.
+//! Promises: an exit code has one meaning in all commands, and [`Failure`] prints each cause once. The crate knows no command: its callers
+//! say what was attempted and which code fits.
 
 pub mod exit;
 mod failure;

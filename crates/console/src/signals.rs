@@ -1,5 +1,5 @@
-//! Signals. `weir serve`: the first SIGTERM or SIGINT asks for a clean stop, the second ends the process at once; SIGHUP has the
-//! configuration read again. Work that takes long: the first asks for its end, the second does not wait for it.
+//! Signals. For `weir serve`, the first SIGTERM or SIGINT asks for a clean stop and the second ends the process at once; SIGHUP reloads the
+//! configuration. For long work, the first signal asks for its end and the second does not wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,16 +11,16 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::Exit;
 
-/// What a signal asks for.
+/// The meaning of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
-    /// A stop; the signal's name.
+    /// Stop; with the signal's name.
     Stop(&'static str),
-    /// The configuration is to be read again.
+    /// Reload the configuration.
     Reload,
 }
 
-/// From now on each SIGHUP and the first SIGTERM or SIGINT arrive at the receiver; each further one of the latter ends the process with
+/// From now on each SIGHUP and the first SIGTERM or SIGINT arrive at the receiver. A further SIGTERM or SIGINT ends the process with
 /// [`Exit::Unclean`].
 pub fn catch() -> std::io::Result<Receiver<Asked>> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
@@ -48,8 +48,8 @@ pub fn catch() -> std::io::Result<Receiver<Asked>> {
     Ok(receiver)
 }
 
-/// From now on the first SIGTERM or SIGINT sets `flag`, for work that then ends by itself; the second ends the process at once, with the
-/// code that shells give to a process that a signal has ended.
+/// From now on the first SIGTERM or SIGINT sets `flag`, and the work must end itself. The second ends the process at once, with the code
+/// that shells report for a signal.
 pub fn set_on_end(flag: &Arc<AtomicBool>) -> std::io::Result<()> {
     for signal in [SIGTERM, SIGINT] {
         // In this order: the first signal finds the flag unset.

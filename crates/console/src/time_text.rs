@@ -1,4 +1,4 @@
-//! Times of day as people write and read them: UTC, to the second. Days are counted as in the Gregorian calendar.
+//! Times of day as text: UTC, to the second, in the Gregorian calendar.
 
 use types::Timestamp;
 
@@ -36,7 +36,7 @@ fn parse_seconds(text: &str) -> Option<i64> {
     let [hour, minute, second] = time.try_into().ok()?;
     let is_time = hour < 24 && minute < 60 && second < 60;
     let days = days_before(year, month, day);
-    // What comes back changed was no date.
+    // An invalid date changes when it is converted back.
     (is_time && year >= 1970 && date_of(days) == (year, month, day))
         .then(|| days * DAY + hour * 3600 + minute * 60 + second)
 }
@@ -46,7 +46,7 @@ fn numbers(text: &str, between: char) -> Option<Vec<i64>> {
     text.split(between).map(|word| number(word).filter(|number| *number < 10_000)).collect()
 }
 
-/// Days from 1970-01-01 to a date. Years are counted from March on, so that the leap day is the last of one.
+/// Days from 1970-01-01 to a date. Years begin in March, so that the leap day comes last.
 fn days_before(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
@@ -54,7 +54,7 @@ fn days_before(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year * 365 + year / 4 - year / 100 + (153 * months + 2) / 5 + day - 1 - 719_468
 }
 
-/// The date so many days after 1970-01-01.
+/// The date `days` after 1970-01-01.
 fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_read() {
+    fn printed_times_can_be_parsed() {
         let mut day_before = (1969, 12, 31);
         for days in 0..60_000 {
             let date = date_of(days);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ways_to_write_it() {
+    fn other_forms_of_a_time_are_parsed() {
         let expected = Ok(Timestamp(1_795_254_300_000_000_000));
         for text in ["2026-11-21 09:45", "2026-11-21T09:45:00Z", "2026-11-21 09:45:00", "@1795254300"] {
             assert_eq!(parse_time(text), expected, "{text}");

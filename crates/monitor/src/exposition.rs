@@ -1,10 +1,10 @@
-//! Prometheus' text format, version 0.0.4: families of samples, each with its type and what it means.
+//! Prometheus' text format, version 0.0.4: families of samples, each with its type and help text.
 
 use std::fmt::{Display, Write as _};
 
 use types::Histogram;
 
-/// What a family's figures are.
+/// The type of a family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Only grows.
@@ -25,21 +25,21 @@ impl Kind {
     }
 }
 
-/// The text in the making.
+/// The text under construction.
 #[derive(Default)]
 pub struct Exposition {
     text: String,
     family: &'static str,
 }
 
-/// What the values of a [`Histogram`] are, and which of its buckets are shown: those whose upper bounds are 2^`from` to 2^`to`.
+/// The unit of a [`Histogram`]'s values, and the buckets to show: those whose upper bounds are 2^`from` to 2^`to`.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// The first bound shown.
     pub from: usize,
     /// The last bound shown.
     pub to: usize,
-    /// The values are microseconds and shown as seconds.
+    /// Whether values are microseconds; they are shown as seconds.
     pub micros: bool,
 }
 
@@ -49,21 +49,21 @@ impl Scale {
     /// Numbers of things: from 1 to 4095.
     pub const COUNTS: Scale = Scale { from: 1, to: 12, micros: false };
 
-    /// The upper bound of `bucket`, as it is written.
+    /// The upper bound of `bucket`, as the page shows it.
     #[allow(clippy::cast_precision_loss)] // far below 2^53
     fn bound(self, bucket: usize) -> f64 {
-        // Times are cut to whole microseconds, so that what is counted below 2^n took less than 2^n.
+        // Times are cut to whole microseconds, so values counted below 2^n took less than 2^n.
         if self.micros { (1u64 << bucket) as f64 / 1e6 } else { ((1u64 << bucket) - 1) as f64 }
     }
 
-    #[allow(clippy::cast_precision_loss)] // a sum for people
+    #[allow(clippy::cast_precision_loss)] // a sum for display
     fn sum(self, sum: u64) -> f64 {
         if self.micros { sum as f64 / 1e6 } else { sum as f64 }
     }
 }
 
 impl Exposition {
-    /// Begins a family: its name, what kind of figure it is, and what it means. The samples that follow are of it.
+    /// Begins a family: its name, type and help text. The samples that follow belong to it.
     pub fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> &mut Self {
         self.family = name;
         let _ = writeln!(self.text, "# HELP {name} {}", escaped(help, false));
@@ -119,7 +119,7 @@ impl Exposition {
     }
 }
 
-/// As the format wants backslashes, line ends and (in labels) quotes.
+/// Escapes backslashes, line ends and (in labels) quotes as the format requires.
 fn escaped(text: &str, quotes: bool) -> String {
     let text = text.replace('\\', "\\\\").replace('\n', "\\n");
     if quotes { text.replace('"', "\\\"") } else { text }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_samples_and_labels_as_the_format_wants_them() {
+    fn families_samples_and_labels_follow_the_format() {
         let mut text = Exposition::default();
         text.family("a_total", Kind::Counter, "All\nof it").sample(3);
         text.family("b", Kind::Gauge, "x").labelled(&[("who", "a\"b\\c\nd"), ("n", "1")], 0.5);

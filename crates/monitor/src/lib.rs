@@ -1,7 +1,7 @@
-//! Figures of running nodes: the text format of metrics, written ([`exposition`]) and read ([`Node`]), and `weir top`, which shows what changes
-//! from look to look ([`show()`]).
+//! Metrics of running nodes: writes ([`exposition`]) and reads ([`Node`]) the text format. Also `weir top`, which shows the changes between
+//! looks ([`show()`]).
 //!
-//! The crate knows no server: what a node counts is put into the text by whoever has it, and a whole cluster is one more [`Source`].
+//! The crate knows no server: each part of a node writes its own metrics into the text, and a whole cluster is just another [`Source`].
 
 pub mod exposition;
 mod node;

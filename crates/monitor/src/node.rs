@@ -9,14 +9,14 @@ use crate::rates::Rates;
 use crate::screen;
 use crate::show::{Seen, Size, Source};
 
-/// Looks at one node.
+/// Reads one node.
 pub struct Node {
     target: Target,
     before: Option<(Page, Instant)>,
 }
 
 impl Node {
-    /// The one whose metrics are at `target`.
+    /// The node whose metrics are at `target`.
     #[must_use]
     pub fn new(target: Target) -> Self {
         Self { target, before: None }

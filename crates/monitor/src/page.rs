@@ -1,4 +1,4 @@
-//! Reading a node's `/metrics`: over the network, and out of Prometheus' text format.
+//! Reads a node's `/metrics`: over the network, and from Prometheus' text format.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 /// The longest page that is read.
 const PAGE_MAX: u64 = 16 << 20;
-/// For the connection, and for each silence.
+/// For the connection, and for each read.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why a node's figures could not be read.
+/// Why a node's metrics could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// It is no address.
@@ -17,25 +17,25 @@ pub enum PageError {
         "`{0}` is no node to look at: write HOST:PORT or http://HOST:PORT/metrics, as `weir serve --metrics` says at its start"
     )]
     NoTarget(String),
-    /// Nobody is there, or it does not answer.
+    /// The node cannot be reached, or does not answer.
     #[error("cannot read the metrics of {target}: {error}; was the node started with --metrics?")]
     Unreachable {
-        /// Where.
+        /// The address.
         target: String,
         /// What the system said.
         error: io::Error,
     },
-    /// Something else is there.
+    /// Something other than weir answers there.
     #[error("{target} does not answer with weir's metrics: {what}")]
     NotWeir {
-        /// Where.
+        /// The address.
         target: String,
-        /// What came.
+        /// What it answered.
         what: String,
     },
 }
 
-/// Where the page is.
+/// The address of the page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     host: String,
@@ -43,7 +43,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// From HOST:PORT or http://HOST:PORT[/PATH].
+    /// Parses HOST:PORT or http://HOST:PORT[/PATH].
     pub fn parse(given: &str) -> Result<Self, PageError> {
         let rest = given.strip_prefix("http://").unwrap_or(given);
         let (host, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
@@ -56,7 +56,7 @@ impl Target {
         Ok(Self { host: host.to_owned(), path })
     }
 
-    /// For people.
+    /// The address for display.
     pub fn shown(&self) -> String {
         self.host.clone()
     }
@@ -77,7 +77,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Asks the node.
+    /// Reads the page of a node.
     pub fn fetch(target: &Target) -> Result<Self, PageError> {
         let failed = |error| PageError::Unreachable { target: target.shown(), error };
         let bytes = get(target).map_err(failed)?;
@@ -96,7 +96,7 @@ impl Page {
         Ok(page)
     }
 
-    /// Reads the text format; lines that are not of it are skipped.
+    /// Parses the text format; skips invalid lines.
     pub fn parse(text: &str) -> Self {
         Self { samples: text.lines().filter_map(sample).collect() }
     }
@@ -106,12 +106,12 @@ impl Page {
         self.samples.iter().find(|sample| sample.name == name && sample.labels.is_empty()).map(|sample| sample.value)
     }
 
-    /// All samples of this name together.
+    /// The sum of all samples of this name.
     pub fn sum(&self, name: &str) -> f64 {
         self.samples.iter().filter(|sample| sample.name == name).map(|sample| sample.value).sum()
     }
 
-    /// What the label `label` says in samples of this name, each once.
+    /// The distinct values of the label `label` in samples of this name.
     pub fn values_of(&self, name: &str, label: &str) -> Vec<&str> {
         let mut values: Vec<&str> =
             self.samples.iter().filter(|sample| sample.name == name).filter_map(|sample| sample.label(label)).collect();
@@ -127,14 +127,14 @@ impl Page {
             .map(|sample| sample.value)
     }
 
-    /// The buckets of a histogram, (upper bound, count of all up to it), in order; of those with `label`, if one is given.
+    /// The buckets of a histogram in order: (upper bound, count of all up to it). With `label`, only those that have it.
     pub fn buckets(&self, name: &str, label: Option<(&str, &str)>) -> Vec<(f64, f64)> {
         let bucket = format!("{name}_bucket");
         let fitting = self.samples.iter().filter(|sample| sample.name == bucket);
         let fitting = fitting.filter(|sample| label.is_none_or(|(label, value)| sample.label(label) == Some(value)));
         let mut buckets: Vec<(f64, f64)> = Vec::new();
         for (bound, value) in fitting.filter_map(|sample| Some((number(sample.label("le")?)?, sample.value))) {
-            // Of several series (the logs of several stores) the sums.
+            // Adds up several series, such as the journals of several stores.
             match buckets.iter_mut().find(|(known, _)| *known == bound) {
                 Some((_, sum)) => *sum += value,
                 None => buckets.push((bound, value)),
@@ -168,7 +168,7 @@ fn get(target: &Target) -> io::Result<Vec<u8>> {
     Err(last)
 }
 
-/// `name{label="value",…} 1.5`, perhaps with a time behind it.
+/// Parses `name{label="value",…} 1.5`, optionally with a time behind it.
 fn sample(line: &str) -> Option<Sample> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {

@@ -1,26 +1,26 @@
-//! What the system says of this process: memory, processor time, descriptors.
+//! Resources of this process: memory, processor time, descriptors.
 
 use std::io;
 
-/// At one moment.
+/// The resources at one moment.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Process {
-    /// User and system time of all threads, ended ones included, in seconds.
+    /// User and system time of all threads, including ended ones, in seconds.
     pub cpu_seconds: f64,
-    /// Memory that is in use now, in bytes.
+    /// Resident memory, in bytes.
     pub resident_bytes: u64,
     /// Address space, in bytes.
     pub virtual_bytes: u64,
     /// Threads.
     pub threads: u64,
-    /// Open descriptors.
+    /// Open file descriptors.
     pub open_fds: usize,
-    /// Descriptors that it may have.
+    /// The limit of file descriptors.
     pub max_fds: Option<u64>,
 }
 
 impl Process {
-    /// Asks the system.
+    /// Reads the resources.
     pub fn look() -> io::Result<Self> {
         let open_fds = std::fs::read_dir("/proc/self/fd")?.count();
         let max_fds = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -29,10 +29,10 @@ impl Process {
             .ok_or_else(|| io::Error::other("/proc/self/stat does not read as proc(5) says"))
     }
 
-    /// From the line of proc_pid_stat(5).
+    /// Parses the line of proc_pid_stat(5).
     #[allow(clippy::cast_precision_loss)] // clock ticks of a process
     fn parse(stat: &str) -> Option<Self> {
-        // The name in brackets may hold anything; state is the first field behind it, the third of the line.
+        // The name in parentheses may hold anything. The first field behind it is the state, the third of the line.
         let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
         let mut field = || fields.next()?.parse::<u64>().ok();
         let (user, system) = (field()?, field()?);

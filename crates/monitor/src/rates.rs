@@ -1,4 +1,4 @@
-//! Two looks at a node's counters, and what has happened between them.
+//! The changes of a node's counters between two looks.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use crate::page::Page;
 
-/// What a node does. Rates are per second, times in seconds, sizes in bytes.
+/// The activity of a node. Rates are per second, times in seconds, sizes in bytes.
 #[derive(Clone, PartialEq, Default, Serialize, Debug)]
 pub struct Rates {
-    /// How long was looked.
+    /// The time between the looks.
     pub seconds: f64,
     /// How long the node has run.
     pub up_seconds: f64,
@@ -38,7 +38,7 @@ pub struct Rates {
     pub space_refusing: bool,
     pub deletions_waiting: Option<f64>,
     pub memory_bytes: f64,
-    /// Processors' worth: 1 is one processor all of the time.
+    /// Processors in use: 1 is one processor all of the time.
     pub processors: f64,
     pub threads: f64,
     pub descriptors: f64,
@@ -53,7 +53,7 @@ pub struct Request {
     pub times: Times,
 }
 
-/// How often something happened, and how long it took; no times where it did not happen.
+/// How often something happened, and how long it took; no times if it did not happen.
 #[derive(Clone, Copy, PartialEq, Default, Serialize, Debug)]
 pub struct Times {
     pub per_second: f64,
@@ -63,7 +63,7 @@ pub struct Times {
 }
 
 impl Rates {
-    /// What happened from `before` to `now`, `took` apart. A node that was started again in between counts from its start.
+    /// The activity from `before` to `now`, `took` apart. If the node restarted in between, it counts from its start.
     pub fn between(before: &Page, now: &Page, took: Duration) -> Self {
         let seconds = took.as_secs_f64().max(1e-3);
         let started = now.one("weir_start_time_seconds").unwrap_or(0.0);
@@ -121,7 +121,7 @@ impl Rates {
         }
     }
 
-    /// On one line.
+    /// The activity as one line of JSON.
     pub fn json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -148,8 +148,8 @@ fn times(before: &Page, now: &Page, name: &str, label: Option<(&str, &str)>, sec
     }
 }
 
-/// The value below which the part `q` of all lies, from (upper bound, count of all up to it): as if they were spread
-/// evenly within their bucket. Beyond the last bound it is that bound.
+/// The quantile `q` from pairs (upper bound, count of all up to it). Assumes that values are spread evenly within their bucket. Beyond the
+/// last bound it returns that bound.
 fn quantile(buckets: &[(f64, f64)], q: f64) -> Option<f64> {
     let all = buckets.last()?.1;
     if all <= 0.0 {
@@ -184,7 +184,7 @@ mod tests {
         weir_request_seconds_count{request=\"stat\"} 110\nweir_request_seconds_count{request=\"open\"} 7\n";
 
     #[test]
-    fn rates_are_what_was_added_in_the_time() {
+    fn rates_are_increases_divided_by_the_time() {
         let rates = Rates::between(&Page::parse(BEFORE), &Page::parse(NOW), Duration::from_secs(2));
         assert_eq!((rates.read_bytes_per_second, rates.connections, rates.requests_per_second), (2000.0, 4.0, 50.0));
         assert_eq!(rates.requests.len(), 1, "what did not happen is not shown");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_was_started_again_counts_from_its_start() {
+    fn a_restarted_node_counts_from_its_start() {
         let restarted = NOW.replace("weir_start_time_seconds 100", "weir_start_time_seconds 200").replace("5000", "10");
         let rates = Rates::between(&Page::parse(BEFORE), &Page::parse(&restarted), Duration::from_secs(1));
         assert_eq!((rates.read_bytes_per_second, rates.requests_per_second), (10.0, 117.0));

@@ -1,4 +1,4 @@
-//! How the rates look: lines of text, cut to the terminal.
+//! Formats the rates as lines of text, cut to the terminal.
 
 use types::units::{show_duration, show_size};
 
@@ -8,7 +8,7 @@ use crate::show::Size;
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
 
-/// The lines; on a terminal of `size` no more and no longer than fit, with the headings in bold.
+/// The lines. On a terminal of `size` they fit, and headings are bold.
 pub fn lines(node: &str, rates: &Rates, size: Option<Size>) -> Vec<String> {
     let mut lines = vec![format!("weir {} at {node}, up {}", rates.version, up(rates.up_seconds))];
     lines.push(format!(
@@ -63,7 +63,7 @@ pub fn lines(node: &str, rates: &Rates, size: Option<Size>) -> Vec<String> {
     }
 }
 
-/// As much of `lines` as fits on a terminal of `size`, with how much does not; those of `bold` in bold.
+/// As many of `lines` as fit on a terminal of `size`, with a count of the rest; the lines of `bold` in bold.
 pub fn fitted(mut lines: Vec<String>, size: Size, bold: &[usize]) -> Vec<String> {
     if lines.len() > size.rows && size.rows > 1 {
         let more = format!("{} lines more", lines.len() + 1 - size.rows);
@@ -111,7 +111,7 @@ fn per_second(rate: f64) -> String {
     format!("{}/s", number(rate))
 }
 
-/// With commas between thousands; small ones with a decimal.
+/// A number with commas between thousands; a small one with a decimal.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // rates, far below 2^63
 fn number(value: f64) -> String {
     if value < 10.0 && value.fract() != 0.0 {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_there_and_reads_well() {
+    fn the_screen_shows_every_rate() {
         let lines = lines("node:1", &busy(), None);
         assert_eq!(lines[0], "weir 1 at node:1, up 2 h");
         assert!(lines[1].starts_with("requests 49,380/s   read 0 B/s"), "{}", lines[1]);

@@ -8,9 +8,9 @@ use console::{Exit, Failure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-/// Terminals that do not say how large they are.
+/// For terminals that do not report their size.
 const USUAL_SIZE: Size = Size { columns: 80, rows: 24 };
-/// Failed looks in a row before the run ends: a node that is started again comes back.
+/// Failed looks in a row before the run ends; a restarted node comes back sooner.
 const FAILURES_MAX: u32 = 10;
 
 /// A terminal's size in characters.
@@ -22,46 +22,46 @@ pub struct Size {
     pub rows: usize,
 }
 
-/// Something that a wait was cut short by.
+/// An event that interrupts a wait.
 enum Event {
     /// The terminal has another size.
     Resized,
-    /// The user has had enough.
+    /// The user asks for the end.
     Stop,
 }
 
-/// What is looked at.
+/// A source to look at.
 pub trait Source {
-    /// What is seen now; `None`: it takes another look.
+    /// Looks now; `None`: it takes another look.
     ///
     /// # Errors
-    /// What keeps it from being seen.
+    /// What keeps it from looking.
     fn look(&mut self) -> Result<Option<Box<dyn Seen>>, Failure>;
 }
 
-/// What was seen.
+/// The result of a look.
 pub trait Seen {
-    /// On one line.
+    /// As one line of JSON.
     fn json(&self) -> String;
-    /// For people; on a terminal of `size` no more and no longer lines than fit, with the headings in bold.
+    /// As lines for people. On a terminal of `size` they fit, and headings are bold.
     fn lines(&self, size: Option<Size>) -> Vec<String>;
 }
 
-/// How it is shown.
+/// How to show it.
 #[derive(Clone, Debug, Default)]
 pub struct ShowOptions {
-    /// Show one look, and end.
+    /// Show one look, then end.
     pub once: bool,
-    /// Print one JSON object and end; with `interval` one on a line for each look.
+    /// Print one JSON object and end; with `interval`, one line for each look.
     pub json: bool,
-    /// Seconds between two looks; 1 where nothing is said.
+    /// Seconds between two looks; 1 by default.
     pub interval: Option<f64>,
 }
 
-/// Shows what `source` sees until it is told to stop, or once.
+/// Shows the looks at `source` until a signal stops it, or once.
 ///
 /// # Errors
-/// The interval is wrong, or nothing can be seen (on a terminal: several times in a row).
+/// The interval is wrong, or the looks fail (on a terminal: several times in a row).
 pub fn show(source: &mut dyn Source, args: &ShowOptions) -> Result<Exit, Failure> {
     let interval = args.interval.unwrap_or(1.0);
     if !(0.1..=3600.0).contains(&interval) {
@@ -107,7 +107,7 @@ pub fn show(source: &mut dyn Source, args: &ShowOptions) -> Result<Exit, Failure
     }
 }
 
-/// Writes to stdout; whether somebody still reads it.
+/// Writes to stdout. Returns whether it still has a reader.
 fn put(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -147,7 +147,7 @@ fn size() -> Size {
     }
 }
 
-/// The terminal's other screen, without a cursor; what was there before comes back when this is dropped.
+/// The terminal's alternate screen, without a cursor. Dropping this restores the earlier contents.
 struct AlternateScreen;
 
 impl AlternateScreen {

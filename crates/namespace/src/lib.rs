@@ -24,7 +24,7 @@
 //! # To add an operation
 //!
 //! 1. A file with the request type, the function that does the work inside the transaction, and its [`Operation`]. `tree/mkdir.rs` is a short
-//! example.
+//!    example.
 //! 2. Call [`permit`] for each right that the operation needs.
 //! 3. Append its [`OpTag`]; the number is on disk, so list it in `docs/reference/formats.md`. Give its reply an [`Answer`].
 //! 4. Extend the model (`tests/model`), the counts (`tests/cost.rs`), and, for a new key or value, the pinned bytes (`tests/golden.rs`).

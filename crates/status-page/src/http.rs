@@ -1,5 +1,5 @@
-//! As much of HTTP/1.1 as a few pages need: one thread, a few visitors at a time, none of whom waits for another. What is read of
-//! a visitor, and how long it may take, is bounded.
+//! The small part of HTTP/1.1 that a few pages need. One thread serves a few visitors at a time, and none waits for another. The size and
+//! the duration of a request are bounded.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
-/// Visitors at a time; one more takes the place of the one that came first.
+/// Simultaneous visitors; a further one replaces the one that came first.
 const VISITORS_MAX: usize = 16;
-/// Bytes of a request.
+/// Longest request, in bytes.
 const REQUEST_MAX: usize = 8 << 10;
-/// From the connection to the last byte of the answer.
+/// Longest time from the connection to the last byte of the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// After a failed accept (out of descriptors, most likely).
+/// The pause after a failed accept (probably out of descriptors).
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a visitor asks for.
+/// A visitor's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
-    /// GET and the like.
+    /// The method, such as GET.
     pub method: &'a str,
     /// The path, without what is behind a `?`.
     pub path: &'a str,
@@ -31,26 +31,26 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The header of this name, in small letters.
+    /// The value of a header; `name` is in lower case.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         lines.filter(|(key, _)| key.trim().eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
     }
 }
 
-/// What he gets.
+/// The answer to a visitor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
-    /// As in `200 OK`.
+    /// The status line's text, as in `200 OK`.
     pub status: &'static str,
-    /// Lines, each with its end.
+    /// Header lines, each with its end.
     pub headers: &'static str,
-    /// What follows.
+    /// The body.
     pub body: String,
 }
 
 impl Reply {
-    /// Some text.
+    /// An answer of plain text.
     pub fn text(status: &'static str, body: &str) -> Self {
         Self { status, headers: "", body: body.to_owned() }
     }
@@ -59,7 +59,7 @@ impl Reply {
 /// Answers requests.
 pub type Page = dyn Fn(Request<'_>) -> Reply + Send + Sync;
 
-/// The running thread; it ends when this is dropped.
+/// The running thread; dropping this ends it.
 pub struct Responder {
     address: SocketAddr,
     wake: Arc<OwnedFd>,
@@ -67,7 +67,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Answers who connects to `listener` with what `page` makes. `name` is the thread's.
+    /// Answers those who connect to `listener` with `page`. `name` is the thread's name.
     pub fn start(name: &str, listener: TcpListener, page: Arc<Page>) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -78,7 +78,7 @@ impl Responder {
         Ok(Self { address, wake, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -86,7 +86,7 @@ impl Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        // Full means that it is rung already.
+        // If the counter is full, the thread is woken already.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that answers visitors had panicked");
@@ -94,11 +94,11 @@ impl Drop for Responder {
     }
 }
 
-/// One who asks.
+/// A connected visitor.
 struct Visitor {
     socket: TcpStream,
     request: Vec<u8>,
-    /// Empty until the request is whole.
+    /// Empty until the request is complete.
     answer: Vec<u8>,
     sent: usize,
     until: Instant,
@@ -154,7 +154,7 @@ fn take_in(listener: &TcpListener, visitors: &mut Vec<Visitor>) {
 }
 
 impl Visitor {
-    /// Reads or sends what can be without waiting; whether there is more to do.
+    /// Reads or sends as much as possible without waiting. Returns whether there is more to do.
     fn go_on(&mut self, page: &Page) -> io::Result<bool> {
         if self.answer.is_empty() {
             let mut bytes = [0; 2048];
@@ -185,7 +185,7 @@ fn wait_or(error: io::Error) -> io::Result<bool> {
     }
 }
 
-/// The whole answer to `request`; `None` while the request is not whole.
+/// The whole answer to `request`; `None` while the request is incomplete.
 fn answer(request: &[u8], page: &Page) -> Option<Vec<u8>> {
     let whole =
         request.windows(4).any(|window| window == b"\r\n\r\n") || request.windows(2).any(|window| window == b"\n\n");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_and_what_is_not_there() {
+    fn the_page_is_served_and_other_paths_are_not() {
         let page = told("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.contains("Content-Length: 4\r\n"), "{page}");
         assert!(page.ends_with("\r\n\r\na 1\n"), "{page}");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_holds_nobody_up() {
+    fn silent_visitors_delay_nobody() {
         let page = Arc::new(|_: Request<'_>| Reply::text("200 OK", &"a 1\n".repeat(100_000)));
         let responder = Responder::start("test", TcpListener::bind("127.0.0.1:0").unwrap(), page).unwrap();
         let silent: Vec<_> = (0..VISITORS_MAX + 4).map(|_| TcpStream::connect(responder.address()).unwrap()).collect();

@@ -1,13 +1,13 @@
-//! Where to listen, and who may be let near it: loopback, unless `--insecure` was written out.
+//! Resolves addresses to listen on: only loopback, unless `--insecure` is given.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use console::Exit;
 
-/// Why an address was not taken.
+/// Why an address was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// It is no address.
+    /// The text is no address.
     #[error("`{given}` is no address to listen on: {reason}; write HOST:PORT, as in 127.0.0.1:1094 or [::1]:0")]
     NoAddress {
         /// As it was given.
@@ -26,7 +26,7 @@ pub enum ListenError {
 }
 
 impl ListenError {
-    /// The code that the run ends with.
+    /// The exit code of the run.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
@@ -36,19 +36,19 @@ impl ListenError {
     }
 }
 
-/// The address meant by `given`, or why it is refused.
+/// Resolves `given` to an address, or says why it is refused.
 pub fn resolve(given: &str, insecure: bool) -> Result<SocketAddr, ListenError> {
     let wrong = |reason: String| ListenError::NoAddress { given: given.to_owned(), reason };
     let addresses: Vec<SocketAddr> = given.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.collect();
     let first = *addresses.first().ok_or_else(|| wrong("the name stands for no address".into()))?;
-    // A name is taken only if all it stands for is allowed: which one comes first is chance.
+    // A name is accepted only if all its addresses are allowed, because which one comes first is chance.
     if !insecure && !addresses.iter().all(|address| is_loopback(*address)) {
         return Err(ListenError::NotLoopback { given: given.to_owned() });
     }
     Ok(first)
 }
 
-/// Whether nobody on another machine can reach it.
+/// Whether no other machine can reach it.
 #[must_use]
 pub fn is_loopback(address: SocketAddr) -> bool {
     match address {

@@ -2,7 +2,7 @@
 
 use crate::http::{Reply, Request};
 
-/// The answer to `request` where the metrics are at `/metrics` and nothing else is there; `page` writes them.
+/// Answers `request` with the metrics at `/metrics` and with an error elsewhere; `page` writes the metrics.
 pub fn metrics(request: Request<'_>, page: &dyn Fn() -> String) -> Reply {
     match (request.method, request.path) {
         ("GET" | "HEAD", "/metrics") => Reply {

@@ -1,4 +1,4 @@
-//! One large file from anywhere to anywhere: one thread or more reads and sums, this one writes, buffers go round between.
+//! Copies one large file from anywhere to anywhere. One thread or more reads and sums, this one writes, and buffers circulate between them.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -22,42 +22,42 @@ use crate::sums::SumOfParts;
 use crate::times;
 use crate::units::{Parts, Pieces, UnitParts, UnitsSource, buffers_of};
 
-/// Buffers between reading and writing, besides those that are with the servers.
+/// Buffers between reading and writing, besides those at the servers.
 const BETWEEN: usize = 1;
 
-/// How a copy ended well.
+/// The result of a successful copy.
 #[derive(Debug)]
 pub struct Copied {
-    /// Bytes that were moved.
+    /// Bytes that were transferred.
     pub bytes: u64,
     /// The file's length.
     pub len: u64,
-    /// The checksum of what was moved, if it was computed.
+    /// The checksum of the transferred bytes, if it was computed.
     pub sum: Option<Sum>,
     /// Whether a server's checksum was compared with it.
     pub verified: bool,
-    /// It was there already.
+    /// The whole file existed already.
     pub skipped: bool,
 }
 
-/// A file and where it is to be. `client` keeps the connections for both ends.
+/// A file and its target. `client` keeps the connections to both ends.
 pub struct Bulk<'a> {
-    /// Settings, progress, what is known of servers.
+    /// Settings, progress, and facts about servers.
     pub context: &'a Context,
-    /// From where.
+    /// The source.
     pub from: &'a Place,
-    /// To where: the file itself.
+    /// The target file itself.
     pub to: &'a Place,
-    /// What to do if something is there.
+    /// What to do if the target exists.
     pub how: How,
-    /// The file that an attempt which was cut has made at a server, where nothing was, as it was then.
+    /// The file that an interrupted attempt made at a server where nothing existed, with its attributes at that time.
     pub made: Option<StatReply>,
-    /// It is known to stand there unfinished, and begins again.
+    /// An unfinished file is known to exist there; the copy begins it again.
     pub again: bool,
 }
 
-/// What the server says that the file's checksum is; `None`: it keeps none of this kind. A file that is being written, or is
-/// known to be damaged, is an error.
+/// The server's checksum of the file; `None`: it keeps none of this kind. A file that is being written, or is known to be damaged, is an
+/// error.
 pub fn told(client: &mut Client, url: &Url, algorithm: Algorithm) -> Result<Option<String>, TransferError> {
     match client.checksum(url, Some(algorithm.name())) {
         Ok((name, value)) => Ok(Some(value).filter(|_| name == algorithm.name())),
@@ -122,7 +122,7 @@ impl Bulk<'_> {
             _ => HeldBack::default(),
         };
         let moved = match self.pump(client, source, (&mut sink, &mut held), (from, len), sums.as_mut()) {
-            // A pipe may have ended only because whoever filled it was stopped with us.
+            // A pipe may have ended only because the signal that stopped us also stopped its writer.
             Ok(_) if self.context.stopping() => {
                 self.give_up(client, sink, true);
                 return Err(TransferError::Stopped);
@@ -167,12 +167,13 @@ impl Bulk<'_> {
         Ok(Copied { bytes: moved, len, sum, verified, skipped: false })
     }
 
-    /// Is it found out only after the last byte whether what was read is a file, while the target's server may take what it has for one?
+    /// Whether only the last byte may show that the source is damaged or incomplete, while the target's server could take the target for
+    /// complete.
     fn may_be_no_file(&self, sink: &Sink) -> bool {
         matches!(self.from, Place::Remote(_)) && matches!(sink, Sink::Remote { .. } | Sink::Units { .. })
     }
 
-    /// The checksum to compare: one that the target's server keeps, else the source's; of its own accord, or as wished.
+    /// The checksum to compare: one that the target's server keeps, else one that the source's server keeps. An option can name it.
     pub(super) fn algorithm(&self, client: &mut Client) -> Result<Option<Algorithm>, TransferError> {
         if !self.context.options.verify {
             return Ok(None);
@@ -195,7 +196,7 @@ impl Bulk<'_> {
                 Ok(Opened { source: Source::Local(source), len, mode: mode_of(path)?, mtime })
             }
             Place::Remote(url) => {
-                // What goes on in the file's order is put in it by the server that this leads to.
+                // For a stream, the server combines a striped file's units in order.
                 let opened = match self.to.is_stream() {
                     true => client::Opened::File(client.open(url, OpenOptions::READ, 0)?),
                     false => client.open_direct(url, OpenOptions::READ, 0)?,
@@ -213,7 +214,7 @@ impl Bulk<'_> {
                 let mtime = Some(times::of_server(file.stat()));
                 let (len, mode) = (file.stat().size, file.stat().extra.as_ref().map_or(0o644, |extra| extra.mode));
                 let mut readers = vec![Reader::new(file)];
-                // What is written in order cannot wait for the slower of two.
+                // A sequential target cannot wait for the slower of two connections.
                 let streams = if self.to.is_stream() { 1 } else { self.context.options.streams };
                 let useful = len.div_ceil(CHUNK as u64 * 4).clamp(1, 64);
                 for _ in 1..u64::from(streams).min(useful) {
@@ -225,8 +226,8 @@ impl Bulk<'_> {
         }
     }
 
-    /// Opens the target, and tells from where on it is to be written; where an earlier copy is gone on with at a server, also the sum of
-    /// the source up to there.
+    /// Opens the target and returns the offset at which to start. Where it continues an earlier copy at a server, it also returns the
+    /// source's sum up to there.
     fn open_sink(
         &self,
         client: &mut Client,
@@ -244,7 +245,7 @@ impl Bulk<'_> {
             Place::Local(path) => {
                 let resume = options.resume && len.is_some();
                 let mut sink = LocalSink::create(path, len, mode, force, resume, options.direct)?;
-                // The last block of an earlier copy may be only partly there.
+                // The last block of an earlier copy may be incomplete.
                 let have = sink.len() - sink.len() % disk::ALIGNMENT as u64;
                 let have = if len.is_some_and(|len| have <= len) { have } else { 0 };
                 sink.cut(have)?;
@@ -252,7 +253,7 @@ impl Bulk<'_> {
             }
             Place::Remote(url) => {
                 let mut target = url.clone();
-                // Of nothing there is no end to hold back: that it is complete says its close alone.
+                // An empty file has no end to hold back; its close alone makes it complete.
                 if let Some(len) = len.filter(|len| *len > 0) {
                     target.add_words(&format!("oss.asize={len}"));
                 }
@@ -284,7 +285,7 @@ impl Bulk<'_> {
                     client::Opened::Units(units) => {
                         let made = Some(units.stat()).filter(|_| !force);
                         let opened = units.open_writer().inspect_err(|_| {
-                            // It has been made, and nothing comes of it.
+                            // The file exists, but the copy of it failed.
                             if let Some(made) = made.as_ref().filter(|_| !options.resume) {
                                 self.clean_up(client, made, false);
                             }
@@ -301,7 +302,7 @@ impl Bulk<'_> {
         Sink::Units { writer: Box::new(opened.into_parallel(buffers)), made, mtime: units.wanted_mtime() }
     }
 
-    /// The time and mode of what was there already.
+    /// Sets the time and mode of a file that existed already.
     fn keep_time(&self, client: &mut Client, kept: Kept) -> Result<(), TransferError> {
         match self.to {
             Place::Local(path) => std::fs::File::open(path)
@@ -316,7 +317,8 @@ impl Bulk<'_> {
         }
     }
 
-    /// Moves everything from `from` on, but what is held back; tells how many bytes those were. Connections that are of further use go back to `client`.
+    /// Transfers everything from `from` on, except the part that is held back. Returns the number of bytes. Connections that can be used
+    /// again go back to `client`.
     fn pump(
         &self,
         client: &mut Client,
@@ -395,7 +397,7 @@ impl Bulk<'_> {
             let mut failed = written.err();
             for reader in readers {
                 let ended = reader.join().unwrap_or(Err(TransferError::Stopped));
-                // What the others gave up for says more than that they did.
+                // The error that made the others stop says more than theirs.
                 if let Err(error) = ended
                     && failed.as_ref().is_none_or(|failed| matches!(failed, TransferError::Stopped))
                 {
@@ -466,7 +468,7 @@ impl Bulk<'_> {
         }
     }
 
-    /// Leaves nothing that looks like a copy. What can be gone on with (`--resume`) stays, if it is `of_use`.
+    /// Leaves nothing that looks like a copy. A part that `--resume` can continue stays if it is `of_use`.
     fn give_up(&self, client: &mut Client, sink: Sink, of_use: bool) {
         let resume = self.context.options.resume && of_use;
         let made = sink.made();
@@ -474,7 +476,7 @@ impl Bulk<'_> {
             Sink::Local(local) if !resume => local.remove(),
             Sink::Local(_) | Sink::Stream(_) => {}
             Sink::Remote { writer, .. } => {
-                // As long as it is open for us, it is nobody else's.
+                // While it is open for us, nobody else can have it.
                 let held = writer.file().is_held();
                 if let Some(made) = made.filter(|_| !resume) {
                     self.clean_up(client, &made, held);
@@ -490,7 +492,7 @@ impl Bulk<'_> {
         }
     }
 
-    /// [`Bulk::remove_rest`], also after this copy was told to stop.
+    /// Like [`Bulk::remove_rest`], but also works after this copy was told to stop.
     pub(super) fn clean_up(&self, client: &mut Client, made: &StatReply, held: bool) {
         if self.context.stopping() {
             self.remove_rest(&mut self.context.cleaner(), made, held);
@@ -499,7 +501,7 @@ impl Bulk<'_> {
         }
     }
 
-    /// What differs is left: it is complete, and may be what somebody else has put there since the close.
+    /// Compares both sums. A differing target stays: it is complete, and another client may have put it there since the close.
     fn compare(&self, sum: Sum, found: String) -> Result<(), TransferError> {
         if sum.is(&found) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What all the workers of one copy share.
+//! The state that all workers of one copy share.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,35 +12,35 @@ use crate::local::Direct;
 use crate::place::Place;
 use crate::progress::Progress;
 
-/// What was asked for.
+/// The options of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Replace what is there.
+    /// Replace existing targets.
     pub force: bool,
-    /// Go on with what an earlier copy has left.
+    /// Continue what an earlier copy left.
     pub resume: bool,
     /// Compare checksums.
     pub verify: bool,
     /// Make local files durable before they get their names.
     pub sync: bool,
-    /// Keep times of the last change and, here, permission bits.
+    /// Keep modification times and, on this machine, permission bits.
     pub preserve: bool,
     /// Let servers copy among themselves.
     pub tpc: bool,
-    /// Connections for one file that is read.
+    /// Connections for reading one file.
     pub streams: u16,
-    /// Past the page cache?
+    /// Whether to bypass the page cache.
     pub direct: Direct,
 }
 
-/// Shared by the workers.
+/// Shared by all workers.
 #[derive(Debug)]
 pub struct Context {
-    /// What was asked for.
+    /// The options.
     pub options: Options,
     /// How patient the client is.
     pub settings: Settings,
-    /// What has been done.
+    /// The progress so far.
     pub progress: Progress,
     sums: Mutex<HashMap<Endpoint, Option<Algorithm>>>,
     weir: Mutex<HashMap<Endpoint, bool>>,
@@ -50,7 +50,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// At the beginning of a copy.
+    /// The state at the beginning of a copy.
     #[must_use]
     pub fn new(options: Options, settings: Settings) -> Self {
         let stop: Arc<AtomicBool> = Arc::default();
@@ -60,7 +60,7 @@ impl Context {
         Self { options, settings, progress: Progress::default(), sums, weir, batches, notes, stop }
     }
 
-    /// A client for what has to be done after everything else was told to stop: it does not wait for long.
+    /// A client for cleaning up after everything else was told to stop. It does not wait long.
     #[must_use]
     pub fn cleaner(&self) -> Client {
         Client::new(Settings {
@@ -73,10 +73,10 @@ impl Context {
         })
     }
 
-    /// Does a server take the times of files that clients give? If not, that is told at the end.
+    /// Whether a server keeps the file times that clients give. If not, the copy says so at its end.
     ///
     /// # Errors
-    /// It cannot be asked.
+    /// The server cannot be asked.
     pub fn keeps_times(&self, client: &mut Client, url: &Url) -> Result<bool, ClientError> {
         let keeps = self.is_weir(client, url)?;
         if !keeps {
@@ -86,7 +86,7 @@ impl Context {
         Ok(keeps)
     }
 
-    /// Is it one of weir's servers? They know of each file whether it is complete, and say so when they are asked for its checksum.
+    /// Whether the server is one of weir's. These know whether each file is complete, and say so when asked for its checksum.
     pub fn is_weir(&self, client: &mut Client, url: &Url) -> Result<bool, ClientError> {
         if let Some(known) = self.weir.lock().get(&url.server) {
             return Ok(*known);
@@ -102,18 +102,18 @@ impl Context {
         Ok(weir)
     }
 
-    /// The batches that a server takes, if it takes any.
+    /// The batch limits of a server, if it takes batches.
     pub fn batches(&self, client: &mut Client, url: &Url) -> Option<BatchLimits> {
         if let Some(known) = self.batches.lock().get(&url.server) {
             return *known;
         }
-        // What could not be asked is asked again the next time.
+        // After a failure, ask again the next time.
         let limits = client.batch_limits(url).ok()?;
         self.batches.lock().insert(url.server.clone(), limits);
         limits
     }
 
-    /// Notes that a copy between these places was not compared although it was to be: one of their servers keeps no checksum for it.
+    /// Notes that a copy between these places could not be compared, because one of the servers keeps no checksum for it.
     pub fn not_compared(&self, places: [&Place; 2]) {
         let servers: BTreeSet<_> = places
             .into_iter()
@@ -130,16 +130,16 @@ impl Context {
         }
     }
 
-    /// What is to be told at the end.
+    /// The messages for the end.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         self.notes.lock().iter().cloned().collect()
     }
 
-    /// The checksum that a server keeps and this program can compute.
+    /// A checksum that the server keeps and this program can compute. A server that refuses the question keeps none.
     ///
     /// # Errors
-    /// It cannot be asked. One that says no to the question keeps none.
+    /// The server cannot be asked.
     pub fn offered(&self, client: &mut Client, url: &Url) -> Result<Option<Algorithm>, ClientError> {
         if let Some(known) = self.sums.lock().get(&url.server) {
             return Ok(*known);
@@ -153,13 +153,13 @@ impl Context {
         Ok(offered)
     }
 
-    /// Set to `true`, it ends everything soon.
+    /// A flag that ends everything soon once it is `true`.
     #[must_use]
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stop)
     }
 
-    /// Is everything to end?
+    /// Whether everything must end.
     #[must_use]
     pub fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

@@ -17,10 +17,10 @@ use crate::plan::{self, Finds, Item, Queue};
 use crate::progress;
 use crate::workers::{self, Reports};
 
-/// Copies what `options` say, and prints what came of it. A signal ends it soon.
+/// Makes the copies of `options` and prints the result. A signal ends it soon.
 ///
 /// # Errors
-/// What keeps the copy from beginning. What goes wrong with a file is printed, and the exit code tells of it.
+/// What keeps the copy from beginning. Errors of single files are printed, and the exit code reflects them.
 pub fn copy(options: &CopyOptions) -> Result<Exit, TransferError> {
     let Some((to, from)) = options.paths.split_last().filter(|(_, from)| !from.is_empty()) else {
         return Err(TransferError::NoSource);
@@ -57,7 +57,7 @@ pub fn copy(options: &CopyOptions) -> Result<Exit, TransferError> {
 pub(crate) fn apart(from: &Place, to: &Place) -> Result<(), TransferError> {
     let inside = match (from, to) {
         (Place::Local(from), Place::Local(to)) => {
-            // The target need not be there; what it will be in is.
+            // The target may not exist, but its parent must.
             let real = |path: &std::path::Path| {
                 let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
                 path.canonicalize().or_else(|_| {
@@ -79,7 +79,7 @@ pub(crate) fn apart(from: &Place, to: &Place) -> Result<(), TransferError> {
     if inside { Err(TransferError::IntoItself { from: from.to_string(), to: to.to_string() }) } else { Ok(()) }
 }
 
-/// Is the target a directory, so that what is copied keeps its name in it?
+/// Whether the target is a directory, so that a source keeps its name in it.
 fn goes_into(
     client: &mut Client,
     target: &Place,
@@ -126,7 +126,7 @@ fn copy_all(
     })
 }
 
-/// Starts the workers and the line that shows how far they are, and lets `find` fill their list.
+/// Starts the workers and the progress line, and lets `find` fill their list.
 pub(crate) fn goes_on(
     context: &Context,
     workers: u16,
@@ -138,7 +138,7 @@ pub(crate) fn goes_on(
     let finished = AtomicBool::new(false);
     let stop = signals::catch().map_err(TransferError::Signals)?;
     let flag = context.stop_flag();
-    // Waits for as long as the process lives.
+    // Waits as long as the process lives.
     std::thread::spawn(move || {
         if stop.recv().is_ok() {
             flag.store(true, Ordering::Relaxed);
@@ -173,7 +173,7 @@ pub(crate) fn goes_on(
     Ok(())
 }
 
-/// What was found goes to the list, what is wrong to the outcome.
+/// Sends found files to the list and errors to the outcome.
 struct Finding<'a, 'b> {
     context: &'a Context,
     queue: &'a Queue,

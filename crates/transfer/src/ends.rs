@@ -1,4 +1,4 @@
-//! The two ends of one large copy: what it is read from, by a thread of its own or several, and what it is written to.
+//! The two ends of one large copy: the source, read by one or more threads of its own, and the target.
 
 use std::sync::mpsc::SyncSender;
 
@@ -17,30 +17,30 @@ use crate::units::{Parts, UnitsSource};
 /// Bytes of one request.
 pub const CHUNK: usize = 4 << 20;
 
-/// What is read.
+/// An open source.
 pub enum Source {
     Local(LocalSource),
     /// Connections, each with the file open.
     Remote(Vec<Reader<AlignedBuf>>),
-    /// A striped file, of which each unit is read at its server.
+    /// A striped file; each unit is read at its server.
     Units(UnitsSource),
     Standard,
 }
 
-/// What is written.
+/// An open target.
 pub enum Sink {
     Local(LocalSink),
     Remote {
         writer: Box<Writer<AlignedBuf>>,
-        /// Nothing was there before: it is ours to remove.
+        /// Whether this copy created the file, and may so remove it.
         fresh: bool,
     },
-    /// A striped file, of which each unit is written at its server.
+    /// A striped file; each unit is written at its server.
     Units {
         writer: Box<UnitsWriter<AlignedBuf>>,
-        /// As it was made, if nothing was there before: it is ours to remove.
+        /// The file as this copy created it, which it may remove; `None`: it existed before.
         made: Option<StatReply>,
-        /// The time that it is to show as that of its last change.
+        /// The modification time to set.
         mtime: Option<Timestamp>,
     },
     /// Standard output, a pipe or a device.
@@ -49,13 +49,13 @@ pub enum Sink {
 
 /// A source that is open.
 pub struct Opened {
-    /// What is read.
+    /// The source itself.
     pub source: Source,
-    /// Its length, if that is known.
+    /// Its length, if known.
     pub len: Option<u64>,
     /// Its permission bits.
     pub mode: u16,
-    /// The time of its last change, if it has one.
+    /// Its modification time, if it has one.
     pub mtime: Option<Timestamp>,
 }
 
@@ -63,7 +63,7 @@ pub struct Opened {
 pub type Summed = (Chunk<AlignedBuf>, Option<Sum>);
 
 impl Source {
-    /// Nothing of it is read. Its connections serve for what comes next.
+    /// Ends the source without reading. Its connections go back to `client`.
     pub fn end(self, client: &mut Client, from: &Place) {
         if let (Self::Remote(readers) | Self::Units(UnitsSource { readers, .. }), Place::Remote(url)) = (self, from) {
             readers.into_iter().filter_map(Reader::give_up).for_each(|session| client.give_back(session, url));
@@ -72,13 +72,13 @@ impl Source {
 }
 
 impl Sink {
-    /// A file that is open at a server; `fresh`: this copy has made it.
+    /// A file that is open at a server; `fresh`: this copy created it.
     pub fn remote(file: RemoteFile, fresh: bool) -> Self {
         let window = file.window_for(CHUNK);
         Self::Remote { writer: Box::new(Writer::new(file.with_window(window))), fresh }
     }
 
-    /// How many parts are in its hands at a time.
+    /// How many parts it may hold at a time.
     pub fn window(&self) -> usize {
         match self {
             Self::Remote { writer, .. } => writer.file().window_for(CHUNK),
@@ -87,7 +87,7 @@ impl Sink {
         }
     }
 
-    /// The file that this copy has made at a server, where nothing was, as it was then.
+    /// The file that this copy created at a server, with its attributes at that time.
     pub fn made(&self) -> Option<StatReply> {
         match self {
             Self::Remote { writer, fresh: true } => {
@@ -98,7 +98,7 @@ impl Sink {
         }
     }
 
-    /// Takes a part; its buffer goes back to the pool once it is written.
+    /// Takes a part; its buffer returns to the pool once it is written.
     pub fn put(&mut self, mut chunk: Chunk<AlignedBuf>, pool: &Pool) -> Result<(), TransferError> {
         match self {
             Self::Local(local) => {
@@ -120,7 +120,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Writes what was held back of it, and waits until all is written.
+    /// Writes the part that was held back, and waits until everything is written.
     pub fn end(&mut self, last: Option<Chunk<AlignedBuf>>) -> Result<(), TransferError> {
         match self {
             Self::Remote { writer, .. } => {
@@ -131,14 +131,14 @@ impl Sink {
                 last.map_or(Ok(None), |last| writer.put(last))?;
                 while writer.answered()?.is_some() {}
             }
-            // What is held back is for servers.
+            // Parts are held back only for servers.
             Self::Local(_) | Self::Stream(_) => {}
         }
         Ok(())
     }
 }
 
-/// Sums a part, and gives it to whoever writes.
+/// Sums a part and sends it to the writer.
 pub fn hand_on(
     chunk: Chunk<AlignedBuf>,
     algorithm: Option<Algorithm>,
@@ -155,7 +155,7 @@ pub fn read_local(
     algorithm: Option<Algorithm>,
     sender: &SyncSender<Summed>,
 ) -> Result<(), TransferError> {
-    // There may be just as many buffers as parts: none must be waited for at the end.
+    // There may be no more buffers than parts, so do not wait for one at the end.
     while !source.is_at_end() {
         let buffer = pool.take().ok_or(TransferError::Stopped)?;
         let Some(chunk) = source.read_next(buffer)? else { break };
@@ -164,7 +164,7 @@ pub fn read_local(
     Ok(())
 }
 
-/// Reads what a connection has to. Gives the connection back, unless it is the connection that failed.
+/// Reads the parts of one connection. Returns the connection, unless it failed.
 pub fn read_remote(
     mut reader: Reader<AlignedBuf>,
     parts: Parts<'_>,
@@ -191,13 +191,13 @@ fn read_parts(
     algorithm: Option<Algorithm>,
     sender: &SyncSender<Summed>,
 ) -> Result<(), TransferError> {
-    // There may be just as many buffers as parts, and a writer that keeps them to the end: one is taken only for a part.
+    // There may be no more buffers than parts, and the writer may keep them to the end. So take one only for a part.
     let mut next = parts.next();
     loop {
         while let Some((offset, len)) = next
             && reader.under_way() < window
         {
-            // Only who has nothing under way may wait for others here.
+            // Wait for other threads only if this one has no request in progress.
             let buffer = match pool.try_take() {
                 Some(buffer) => buffer,
                 None if reader.under_way() > 0 => break,

@@ -1,11 +1,11 @@
-//! Why a file was not copied.
+//! Errors of a copy.
 
 use std::io;
 
 use client::{ClientError, Kind, Sum, UrlError};
 use console::Exit;
 
-/// Why something was not copied. The text names the file and what went wrong.
+/// Why something was not copied. The text names the file and the reason.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the texts say what the fields are
 pub enum TransferError {
@@ -98,7 +98,7 @@ impl TransferError {
         move |source| Self::Local { what, path, source }
     }
 
-    /// The exit code for it, if it is the only one.
+    /// The exit code if this is the only error.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {

@@ -1,4 +1,4 @@
-//! Which names of a tree are copied: `--include` and `--exclude`, in the order in which they were given.
+//! Selects the names of a tree to copy: `--include` and `--exclude`, in the order of the command line.
 
 use glob::{MatchOptions, Pattern};
 
@@ -6,22 +6,22 @@ use glob::{MatchOptions, Pattern};
 const HOW: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: false };
 
-/// Rules, of which the first that fits decides. What none fits is copied.
+/// Rules; the first matching one decides. A name that matches none is copied.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Filter(Vec<Rule>);
 
-/// A pattern, and whether what it fits is copied.
+/// A pattern, and whether its matches are copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     include: bool,
     pattern: Pattern,
-    /// Of the whole path below the top, not of its last name.
+    /// Whether it matches the whole path below the top, rather than the last name.
     of_path: bool,
     directories_only: bool,
 }
 
 impl Rule {
-    /// The rule that `--include` (or `--exclude`) makes of `text`.
+    /// Makes the rule of `--include` (or `--exclude`) from `text`.
     ///
     /// # Errors
     /// In words: the text is no pattern.
@@ -45,20 +45,20 @@ impl Rule {
 }
 
 impl Filter {
-    /// Of these rules, in their order.
+    /// A filter of these rules, in their order.
     #[must_use]
     pub fn of(rules: Vec<Rule>) -> Self {
         Self(rules)
     }
 
-    /// For tests: leaves these out.
+    /// For tests: excludes these.
     #[cfg(test)]
     pub fn excluding(patterns: &[&str]) -> Self {
         Self(patterns.iter().filter_map(|text| Rule::parse(false, text).ok()).collect())
     }
 
-    /// Is what stands at `path`, below the top of the tree and without a leading `/`, to be copied? What is in a directory that is
-    /// not, is not either: nobody looks there.
+    /// Whether to copy `path`, which is relative to the top of the tree. Does not look at parents: the walk never enters an excluded
+    /// directory.
     #[must_use]
     pub fn takes(&self, path: &str, directory: bool) -> bool {
         self.0.iter().find(|rule| rule.fits(path, directory)).is_none_or(|rule| rule.include)
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_fits_decides() {
+    fn the_first_matching_rule_decides() {
         let some =
             filter(&["--include", "keep.tmp", "--exclude", "*.tmp", "--exclude", "/logs/", "--include", "late.tmp"]);
         assert!(some.takes("a/keep.tmp", false) && some.takes("b.root", false));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slash_means_the_path() {
+    fn a_pattern_with_a_slash_matches_the_path() {
         let some = filter(&["--exclude", "raw/*.dat", "--exclude", "old/**/x?"]);
         assert!(
             !some.takes("raw/a.dat", false) && some.takes("raw/b/a.dat", false) && some.takes("c/raw/a.dat", false)

@@ -1,37 +1,37 @@
-//! The end of a copy between servers, which is not sent before its source is known to be whole.
+//! Holds back the end of a copy between servers until the source is known to be whole.
 //!
-//! A server that was told how long a file is to be takes it for complete once so many bytes are there and nobody comes back to close it: stock clients
-//! leave files so. Whoever finds after the last byte that what was read is damaged, or is being written still, could not take that back once the
-//! connection, or the process, is gone. A file that lacks its end is complete for nobody, whatever happens then.
+//! If a client told a server the length of a file, the server takes the file for complete once it has that many bytes and nobody returns to
+//! close it: stock clients leave files so. The copy may find only after the last byte that the source is damaged or still being written. It
+//! could not take the target back if it then lost the connection or died. A file without its end is never complete.
 
 use client::Chunk;
 use disk::AlignedBuf;
 use types::PAGE_SIZE;
 
-/// A last part of so many bytes is kept whole: in two, its server would have more work with it.
+/// A last part of up to this many bytes is kept whole, because two parts would mean more work for the server.
 const WHOLE_MAX: usize = 64 << 10;
 
-/// Where in a file of `len` bytes the end begins that has to be written last, however little is left to be written.
+/// The offset in a file of `len` bytes at which the held-back end begins, however little remains to be written.
 pub fn begins_at(len: u64) -> u64 {
     let page = PAGE_SIZE as u64;
     len.saturating_sub(1) / page * page
 }
 
-/// The end of one copy.
+/// The held-back end of one copy.
 #[derive(Debug, Default)]
 pub struct HeldBack {
-    /// How long the file is to be; `None`: nothing is held back.
+    /// The length of the file; `None`: nothing is held back.
     len: Option<u64>,
     last: Option<Chunk<AlignedBuf>>,
 }
 
 impl HeldBack {
-    /// Of a file of `len` bytes.
+    /// For a file of `len` bytes.
     pub fn of(len: u64) -> Self {
         Self { len: Some(len), last: None }
     }
 
-    /// Keeps what of `chunk` is the file's end; the rest stays in it, if there is more.
+    /// Takes the end of the file out of `chunk`. If the chunk has more, the rest stays in it.
     pub fn keep_of(&mut self, chunk: &mut Chunk<AlignedBuf>) {
         let end = chunk.offset + chunk.len as u64;
         let Some(len) = self.len.filter(|len| *len == end) else { return };
@@ -44,7 +44,7 @@ impl HeldBack {
         chunk.len = before;
     }
 
-    /// The source is whole: what is to be written now.
+    /// Returns the end, for when the source is known to be whole.
     pub fn release(self) -> Option<Chunk<AlignedBuf>> {
         self.last
     }
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_page_is_kept_of_the_last_part_whenever_that_comes() {
+    fn the_last_page_is_held_back_whenever_it_comes() {
         for (offset, len, kept) in
             [(0, 1, 1), (4096, 64 << 10, 64 << 10), (0, 70_000, 70_000 - 69_632), (1 << 20, 1 << 20, 4096)]
         {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_always_something_to_be_written_last() {
+    fn something_is_always_left_to_write_last() {
         for (len, at) in [(1, 0), (4096, 0), (4097, 4096), (8192, 4096)] {
             assert_eq!(begins_at(len), at);
         }

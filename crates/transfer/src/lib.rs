@@ -1,11 +1,11 @@
-//! Files copied and kept alike between this machine and servers, and between servers: `weir cp`, `weir sync`, and the tree of names that commands
-//! on single files work on ([`tree`]).
+//! Copies and synchronises files between this machine and servers, and between servers: `weir cp` and `weir sync`. Also the tree of names
+//! for the commands on single files ([`tree`]).
 //!
-//! Promises: a local file gets its name when it is whole; what was copied is compared with the server's checksum; nothing that is there is
-//! replaced without being asked for; a lost connection is made again, and the copy goes on. What can be wrong is one enum, [`TransferError`], each
-//! with its exit code.
+//! Promises: a local file gets its name when it is whole. Each copy is compared with the server's checksum. Nothing existing is replaced
+//! without a request. After a lost connection, the copy reconnects and continues. All errors are one enum, [`TransferError`], each with its
+//! exit code.
 //!
-//! The crate knows servers through `client` alone, and knows no command line: [`CopyOptions`] and [`SyncOptions`] are plain data.
+//! The crate reaches servers only through `client`, and knows no command line: [`CopyOptions`] and [`SyncOptions`] are plain data.
 
 mod bulk;
 mod context;

@@ -1,4 +1,4 @@
-//! Local files: read and written past the page cache where that costs less.
+//! Reads and writes local files, past the page cache where that costs less.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -17,15 +17,15 @@ use types::Timestamp;
 use crate::error::TransferError;
 use crate::times;
 
-/// Files below this are read and written through the page cache: opening them twice would cost more than it saves.
+/// Smaller files go through the page cache, because opening them twice would cost more than it saves.
 const DIRECT_MIN: u64 = 32 << 20;
 /// What direct I/O aligns to.
 const ALIGNMENT: u64 = disk::ALIGNMENT as u64;
-/// Places of a file that are looked at to tell whether it is in the page cache.
+/// Offsets of a file to probe for presence in the page cache.
 const PROBES: u64 = 16;
 
-/// File systems that keep bytes here for a while and give them to somebody else at a close: how statfs(2) calls NFS, FUSE, CIFS (three times), 9P, AFS (twice),
-/// Ceph, Lustre, GPFS, BeeGFS, OrangeFS.
+/// File systems that buffer bytes here and send them elsewhere at a close. The numbers are those of statfs(2) for NFS, FUSE, CIFS (three),
+/// 9P, AFS (two), Ceph, Lustre, GPFS, BeeGFS, OrangeFS.
 const TELL_AT_CLOSE: [FsWord; 13] = [
     0x6969,
     0x6573_5546,
@@ -42,10 +42,10 @@ const TELL_AT_CLOSE: [FsWord; 13] = [
     0x2003_0528,
 ];
 
-/// Whether to go past the page cache.
+/// Whether to bypass the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direct {
-    /// Where it pays: for large files; for reading, those that are not in the page cache already.
+    /// Where it pays: for large files, and for reading only if they are not in the page cache yet.
     Auto,
     /// For all files that are large enough to be worth it.
     Always,
@@ -57,7 +57,7 @@ fn flag(flags: OFlags) -> i32 {
     i32::try_from(flags.bits()).unwrap_or(0)
 }
 
-/// A local file that is read from its beginning on.
+/// A local file, read sequentially from some offset.
 #[derive(Debug)]
 pub struct LocalSource {
     path: PathBuf,
@@ -69,7 +69,7 @@ pub struct LocalSource {
 }
 
 impl LocalSource {
-    /// Opens `path` to be read from `from` on.
+    /// Opens `path` for reading from `from` on.
     pub fn open(path: &Path, from: u64, direct: Direct) -> Result<Self, TransferError> {
         let file = File::open(path).map_err(TransferError::local("open", path))?;
         let metadata = file.metadata().map_err(TransferError::local("stat", path))?;
@@ -95,19 +95,19 @@ impl LocalSource {
         Ok(Self { path: path.to_owned(), file, direct, offset: from, end: len, mtime: times::of_local(&metadata) })
     }
 
-    /// The time of its last change when it was opened.
+    /// Its modification time at the open.
     #[must_use]
     pub fn mtime(&self) -> Timestamp {
         self.mtime
     }
 
-    /// Its length when it was opened.
+    /// Its length at the open.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.end
     }
 
-    /// Has all of it been read?
+    /// Whether all of it was read.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         self.offset >= self.end
@@ -122,7 +122,7 @@ impl LocalSource {
         let want = usize::try_from(self.end - offset).unwrap_or(usize::MAX).min(buffer.len());
         let mut got = 0;
         while got < want {
-            // Direct reads are of whole blocks; what lies behind the end is not given.
+            // Direct reads take whole blocks; bytes behind the end are dropped.
             let to = if self.direct { buffer.len() } else { want };
             match self.file.read_at(&mut buffer[got..to], offset + got as u64) {
                 Ok(0) => break,
@@ -148,7 +148,7 @@ impl LocalSource {
     }
 }
 
-/// Is it in the page cache, as far as a few looks can tell?
+/// Whether the file seems to be in the page cache, after a few probes.
 fn is_cached(file: &File, len: u64) -> bool {
     let mut byte = [0];
     let there = (0..PROBES).filter(|probe| {
@@ -159,24 +159,24 @@ fn is_cached(file: &File, len: u64) -> bool {
     there.count() as u64 == PROBES
 }
 
-/// What a copy keeps of the file that it is made of.
+/// The attributes of a source file that a copy keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kept {
-    /// The time of the last change.
+    /// The modification time.
     pub mtime: Timestamp,
     /// The nine permission bits.
     pub mode: u16,
 }
 
 impl Kept {
-    /// Gives them to a local file.
+    /// Sets them on a local file.
     pub fn put(self, file: &File) -> io::Result<()> {
         file.set_permissions(std::fs::Permissions::from_mode(u32::from(self.mode)))?;
         file.set_modified(times::to_system(self.mtime))
     }
 }
 
-/// A local file in the making: it gets its name when it is whole.
+/// A local file that is being written. It gets its name when it is whole.
 #[derive(Debug)]
 pub struct LocalSink {
     target: PathBuf,
@@ -187,7 +187,7 @@ pub struct LocalSink {
     len: u64,
 }
 
-/// How the part of a copy is called.
+/// The name of the part file for the copy `name`.
 #[must_use]
 pub fn part_path(target: &Path) -> PathBuf {
     /// A name may have 255 bytes: this many, a dot before, a checksum and `.weir-part` behind.
@@ -197,7 +197,7 @@ pub fn part_path(target: &Path) -> PathBuf {
     if name.len() <= KEPT {
         part.push(name);
     } else {
-        // Names that begin alike have parts of their own.
+        // The checksum distinguishes long names with the same beginning.
         let sum = types::Crc32c::of(name.as_bytes()).0;
         part.push(OsStr::from_bytes(&name.as_bytes()[..KEPT]));
         part.push(format!("-{sum:08x}"));
@@ -207,8 +207,8 @@ pub fn part_path(target: &Path) -> PathBuf {
 }
 
 impl LocalSink {
-    /// Begins the file `target`, of `len` bytes, if that is known. With `resume` what is there of an earlier copy stays; how much, tells
-    /// [`LocalSink::len`].
+    /// Begins the file `target` of `len` bytes, if that is known. With `resume` the part of an earlier copy stays; [`LocalSink::len`]
+    /// returns its length.
     pub fn create(
         target: &Path,
         len: Option<u64>,
@@ -229,7 +229,7 @@ impl LocalSink {
         options.read(true).write(true).create(true).truncate(false).mode(u32::from(mode) | 0o600);
         let file =
             options.custom_flags(flag(OFlags::NOFOLLOW)).open(&part).map_err(TransferError::local("make", &part))?;
-        // Two copies to one place would write into each other's part. Nothing is changed before it is sure that this is the only one.
+        // Two copies to one target would write into each other's part, so change nothing before the lock is held.
         let other = || {
             let source = io::Error::other("another copy to this target is under way");
             TransferError::Local { what: "write", path: part.display().to_string(), source }
@@ -241,7 +241,7 @@ impl LocalSink {
             Err(error) => tracing::debug!(%error, "cannot lock {}", part.display()),
         }
         let here = file.metadata().map_err(TransferError::local("stat", &part))?;
-        // Whoever held it before may have given it its name since.
+        // The previous holder of the lock may have renamed it to the target since.
         if part.symlink_metadata().map_or(true, |there| (there.dev(), there.ino()) != (here.dev(), here.ino())) {
             return Err(other());
         }
@@ -254,26 +254,26 @@ impl LocalSink {
         };
         let direct =
             pays.then(|| OpenOptions::new().write(true).custom_flags(flag(OFlags::DIRECT)).open(&part).ok()).flatten();
-        // An earlier copy may have written its parts in another order: what counts ends at the first hole.
+        // An earlier copy may have written its parts in another order, so only the bytes before the first hole count.
         let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap_or(0);
         let have = file.metadata().map_err(TransferError::local("stat", &part))?.len().min(hole);
         Ok(Self { target: target.to_owned(), part, file, direct, force, len: have })
     }
 
-    /// How far it reaches.
+    /// Its length.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Forgets what lies behind `len`.
+    /// Cuts off everything behind `len`.
     pub fn cut(&mut self, len: u64) -> Result<(), TransferError> {
         self.file.set_len(len).map_err(TransferError::local("cut", &self.part))?;
         self.len = len;
         Ok(())
     }
 
-    /// Reads what an earlier copy has left there.
+    /// Reads bytes of an earlier copy.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), TransferError> {
         self.file.read_exact_at(into, offset).map_err(TransferError::local("read", &self.part))
     }
@@ -301,7 +301,7 @@ impl LocalSink {
         Ok(())
     }
 
-    /// Gives it its name; with `sync` it is durable first. What could not get its name is removed, unless it is to be kept.
+    /// Renames it to the target, with `sync` after making it durable. If that fails, removes it unless `keep_part`.
     pub fn finish(self, len: u64, kept: Option<Kept>, sync: bool, keep_part: bool) -> Result<(), TransferError> {
         let named = self.name(len, kept, sync);
         if named.is_err() && !keep_part {
@@ -326,25 +326,25 @@ impl LocalSink {
         Ok(())
     }
 
-    /// Removes what was written.
+    /// Removes the part file.
     pub fn remove(self) {
         let _ = std::fs::remove_file(&self.part);
     }
 }
 
-/// Is the file where its close may be the first to say that it could not be stored, as at a server? A file that goes out of use here says nothing of its
-/// close, so that it is asked for before.
+/// Whether the file system may report a write error only at close, as network file systems do. Dropping a file hides the result of its
+/// close, so such a file is synced first.
 fn tells_at_close(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| TELL_AT_CLOSE.contains(&found.f_type))
 }
 
-/// Renames without replacing, unless that is wanted.
+/// Renames; replaces an existing target only with `force`.
 fn put_in_place(part: &Path, target: &Path, force: bool) -> Result<(), TransferError> {
     let flags = if force { rustix::fs::RenameFlags::empty() } else { rustix::fs::RenameFlags::NOREPLACE };
     match rustix::fs::renameat_with(rustix::fs::CWD, part, rustix::fs::CWD, target, flags) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::EXIST) => Err(TransferError::Exists { path: target.display().to_string() }),
-        // Some file systems know no flags.
+        // Some file systems know no flags for rename.
         Err(rustix::io::Errno::INVAL) if !force => std::fs::hard_link(part, target)
             .and_then(|()| std::fs::remove_file(part))
             .map_err(TransferError::local("name", target)),
@@ -352,7 +352,7 @@ fn put_in_place(part: &Path, target: &Path, force: bool) -> Result<(), TransferE
     }
 }
 
-/// Writes a small file as a whole, under a name of its own first.
+/// Writes a small file as a whole, first under a temporary name.
 pub fn write_small(
     target: &Path,
     data: &[u8],
@@ -363,7 +363,7 @@ pub fn write_small(
 ) -> Result<(), TransferError> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    // In a container each run may have the number of the one before, of which a part may be left.
+    // In a container each run may have the same process id, and an earlier run may have left a part.
     let part =
         target.with_file_name(format!(".{}-{number}-{:08x}.weir-part", std::process::id(), rand::random::<u32>()));
     let mut options = OpenOptions::new();
@@ -383,7 +383,7 @@ pub fn write_small(
     })
 }
 
-/// Reads a small file as a whole; it must be as long as it was when it was found.
+/// Reads a small file as a whole; its length must not have changed since it was found.
 pub fn read_small(path: &Path, expected: u64) -> Result<(Vec<u8>, u16), TransferError> {
     let file = File::open(path).map_err(TransferError::local("open", path))?;
     let mode = file.metadata().map(|found| found.mode()).map_err(TransferError::local("stat", path))?;
@@ -396,13 +396,13 @@ pub fn read_small(path: &Path, expected: u64) -> Result<(Vec<u8>, u16), Transfer
     Ok((data, permission_bits(mode)))
 }
 
-/// The nine bits.
+/// The nine permission bits.
 #[must_use]
 pub fn permission_bits(mode: u32) -> u16 {
     u16::try_from(mode & 0o777).unwrap_or(0o644)
 }
 
-/// Permission bits of a local file.
+/// The permission bits of a local file.
 pub fn mode_of(path: &Path) -> Result<u16, TransferError> {
     let metadata = path.metadata().map_err(TransferError::local("stat", path))?;
     Ok(permission_bits(metadata.permissions().mode()))
@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_has_a_part_of_its_own() {
+    fn each_name_has_its_own_part_file() {
         let part = |name: String| part_path(Path::new("d").join(name).as_path());
         assert_eq!(part("f".to_owned()), Path::new("d/.f.weir-part"));
         let long = "é".repeat(127);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn files_here_are_not_synced_unasked_and_what_statfs_says_elsewhere_is_known() {
+    fn local_files_are_not_synced_and_network_file_systems_are_known() {
         let here = tempfile::tempfile().unwrap();
         let kind = rustix::fs::fstatfs(&here).unwrap().f_type;
         assert_eq!(tells_at_close(&here), TELL_AT_CLOSE.contains(&kind));
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_were_left_over_are_in_nobodys_way() {
+    fn old_part_files_are_no_obstacle() {
         let temp = tempfile::tempdir().unwrap();
         for number in 0..100 {
             std::fs::write(temp.path().join(format!(".{}-{number}.weir-part", std::process::id())), "").unwrap();

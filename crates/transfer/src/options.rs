@@ -1,4 +1,4 @@
-//! What is copied, and how: what a command line says, as plain data.
+//! The options of a copy or a sync, as plain data.
 
 use client::Settings;
 
@@ -6,33 +6,33 @@ use crate::context::Options;
 use crate::filter::Filter;
 use crate::local::Direct;
 
-/// How a copy or a sync transfers.
+/// How to transfer.
 #[derive(Clone, Debug)]
 pub struct TransferOptions {
     /// Keep the times of files and, on this machine, their permission bits.
     pub preserve: bool,
-    /// Which names in trees.
+    /// Selects names in trees.
     pub filter: Filter,
     /// Compare checksums.
     pub verify: bool,
     /// Make local files durable before they get their names.
     pub sync: bool,
-    /// Files that are copied at a time.
+    /// Files copied at a time.
     pub jobs: u16,
-    /// Connections for one large file that is read from a server.
+    /// Connections for reading one large file from a server.
     pub streams: u16,
-    /// Past the page cache on this machine?
+    /// Whether to bypass the page cache on this machine.
     pub direct: Direct,
-    /// How patient the client is, and how many requests it has under way.
+    /// The client's patience and its number of simultaneous requests.
     pub client: Settings,
-    /// Print a line of JSON for each file, and one with the sums at the end.
+    /// Print a line of JSON for each file, and one with the totals at the end.
     pub json: bool,
-    /// Show no progress, and nothing but errors.
+    /// Print no progress and nothing but errors.
     pub quiet: bool,
 }
 
 impl TransferOptions {
-    /// What of it concerns each file; nothing is replaced, resumed or left to servers.
+    /// The options for each file of a sync; it replaces and resumes nothing, and makes no third-party copies.
     pub(crate) fn of_each_file(&self) -> Options {
         Options {
             force: false,
@@ -47,38 +47,38 @@ impl TransferOptions {
     }
 }
 
-/// What is copied.
+/// The options of `weir cp`.
 #[derive(Clone, Debug)]
 pub struct CopyOptions {
-    /// One source or more, and the target last.
+    /// One source or more, then the target.
     pub paths: Vec<String>,
-    /// Copy directories with all that is in them.
+    /// Copy directories with everything in them.
     pub recursive: bool,
-    /// Replace what is at the target.
+    /// Replace existing targets.
     pub force: bool,
-    /// Go on with what an earlier copy has left.
+    /// Continue what an earlier copy left.
     pub resume: bool,
-    /// Let the target's server fetch from the source's.
+    /// Have the target's server fetch from the source's server.
     pub third_party: bool,
-    /// How.
+    /// How to transfer.
     pub how: TransferOptions,
 }
 
-/// What is made like what.
+/// The options of `weir sync`.
 #[derive(Clone, Debug)]
 pub struct SyncOptions {
-    /// The directory to be like.
+    /// The directory to match.
     pub source: String,
-    /// The directory to change; made if it is not there.
+    /// The directory to change; created if it does not exist.
     pub target: String,
-    /// Remove what the source does not have. Only if everything else went well.
+    /// Remove what the source does not have, if everything else went well.
     pub delete: bool,
-    /// Compare lengths alone.
+    /// Compare only lengths.
     pub size_only: bool,
-    /// Compare lengths and times of the last change, and read only what differs in them.
+    /// Compare lengths and modification times, and read only the files that differ in them.
     pub mtime: bool,
-    /// Print what would be done, and do nothing.
+    /// Print the actions without doing them.
     pub dry_run: bool,
-    /// How.
+    /// How to transfer.
     pub how: TransferOptions,
 }

@@ -1,13 +1,13 @@
-//! What an attempt has left under its target's name at a server: whether it is the whole copy, and whether it may be taken away.
+//! Inspects what an attempt left under its target's name at a server: whether it is the whole copy, and whether this copy may remove it.
 //!
-//! Only what this copy has begun and nobody has completed is taken away. An id alone does not tell that: at weir a file that somebody
-//! replaces meanwhile keeps its id, and a stock server's file system may give it to the next file. So:
+//! A copy removes only a file that it began and nobody completed. An id alone does not tell that: in weir a file keeps its id when somebody
+//! replaces it meanwhile, and a stock server's file system may give the id to the next file. So:
 //!
-//! - weir knows whether a file is complete. One that is, and is not the whole copy, is somebody else's by now. One that is not begins
-//!   again by an open that says so (`tried=`, as stock clients say it), which the server grants for this client's own unfinished file
-//!   only: nobody comes between the question and its answer.
-//! - Another server does not know it. While the file is open for us, nobody else gets it to write and nobody gets its inode. After that,
-//!   it is ours if it is a beginning of what was to be copied; an empty one, if it has not been touched since it was made.
+//! - weir knows whether a file is complete. If it is complete and not the whole copy, it now belongs to somebody else. If not, the copy
+//!   begins it again by an open with `tried=`, as stock clients do. The server grants that only for this client's own unfinished file, so
+//!   nobody can come between the question and the answer.
+//! - Another server does not know it. While the file is open for us, nobody else can open it for writing and nobody gets its inode. After
+//!   that it is ours if it is a beginning of the source, or if it is empty and unchanged since it was made.
 
 use client::{Algorithm, Client, ClientError, Url};
 use wire::ErrorNumber;
@@ -22,34 +22,34 @@ use crate::place::Place;
 use crate::plan::How;
 use crate::units::Sought;
 
-/// What stands at the target where something was in the way of another attempt.
+/// What exists at the target after something blocked an attempt.
 pub enum Standing {
     /// The copy itself, whole.
     Whole(Copied),
-    /// Nothing that matters: the next attempt takes its place.
+    /// Nothing that matters: the next attempt may replace it.
     Free,
-    /// Something else, and nobody can say that it is ours.
+    /// Something that nobody can attribute to this copy.
     Unclear,
 }
 
-/// What there is of the file that this copy has made.
+/// What remains of the file that this copy made.
 enum Rest {
-    /// It is complete, or is another one.
+    /// It is complete, or is another file.
     NotOurs,
-    /// It is, and its server knows that nobody has completed it.
+    /// It is ours, and its server knows that nobody has completed it.
     Unfinished,
-    /// The same id, and not complete: ours, or a complete file that somebody else changes. Its server knows which.
+    /// It has the same id and is not complete: either ours, or a complete file that another client is changing. Its server knows which.
     Unsure,
-    /// The same id, so many bytes, and its server knows no more.
+    /// It has the same id and this length, and its server knows no more.
     Alike(StatReply),
 }
 
-/// Does the server know that the file is not complete? (Interrupted, or still being written.)
+/// Whether the server reports the file as incomplete: interrupted or still being written.
 pub fn is_in_progress(error: &TransferError) -> bool {
     matches!(error, TransferError::Client(ClientError::Refused { number: ErrorNumber::IN_PROGRESS, .. }))
 }
 
-/// When it was last changed, in the server's seconds: its content, and anything of it.
+/// When its data and its attributes last changed, in the server's seconds.
 fn changed(stat: &StatReply) -> (i64, Option<i64>) {
     (stat.mtime, stat.extra.as_ref().map(|extra| extra.ctime))
 }
@@ -64,9 +64,9 @@ fn rest(context: &Context, client: &mut Client, url: &Url, made: &StatReply) -> 
     }
     match told(client, url, Algorithm::Crc32c) {
         Ok(_) => Ok(Rest::NotOurs),
-        // So it is also while somebody changes a complete file. One that is new has not been changed since it was opened, and of one that
-        // was interrupted it is known that it cannot be read. That it looks changed says little: a cluster's disk server, which says of what was
-        // made when that was, has another clock than the manager.
+        // The server also says this while somebody changes a complete file. But a new file is unchanged since its open, and an interrupted
+        // one cannot be read. A changed time proves little: a cluster's disk server, which reports the times of new files, has another
+        // clock than the manager.
         Err(error) if is_in_progress(&error) => {
             let interrupted = !found.flags.has(StatFlags::READABLE);
             Ok(if interrupted || changed(&found) <= changed(made) { Rest::Unfinished } else { Rest::Unsure })
@@ -76,8 +76,8 @@ fn rest(context: &Context, client: &mut Client, url: &Url, made: &StatReply) -> 
 }
 
 impl Bulk<'_> {
-    /// Removes what this copy has made at its target and has given up. `held`: its server has it open for us, so that nobody else could
-    /// take its place. `client`: one that was not told to stop.
+    /// Removes the file that this copy made at its target and gave up. `held`: its server has it open for us, so nobody else could replace
+    /// it. `client`: one that was not told to stop.
     pub fn remove_rest(&self, client: &mut Client, made: &StatReply, held: bool) {
         let Place::Remote(url) = self.to else { return };
         let ours = rest(self.context, client, url, made).and_then(|rest| match rest {
@@ -94,31 +94,32 @@ impl Bulk<'_> {
         }
     }
 
-    /// Removes what was opened at the target for this copy in a batch, which tells nothing of what it makes: it is begun again, as only who has begun it
-    /// may, and removed while nobody else can have it. What is complete stays. `client`: one that was not told to stop.
+    /// Removes the target that a batch opened for this copy. A batch does not report which files it creates. So this begins the file again,
+    /// which only its creator may do, and removes it while nobody else can have it. A complete file stays. `client`: one that was not told
+    /// to stop.
     pub fn take_back(&self, client: &mut Client) {
-        // What replaces something is seen by nobody before it is complete.
+        // A replacement is invisible until it is complete.
         let (Place::Remote(url), How::New, false) = (self.to, self.how, self.context.options.force) else { return };
         let mut again = url.clone();
         again.add_words(&format!("tried={}", url.server.host));
-        // Without its directory: if that is not there, nothing was begun.
+        // Do not create the directory: if it is missing, nothing was begun.
         let opened = client.open(&again, OpenOptions::NEW | OpenOptions::UPDATE, 0o600);
         let Ok(file) = opened else { return };
         if let Err(error) = client.rm(url) {
             tracing::warn!(%error, "{url} was not copied, and an incomplete file may be left there");
         }
-        // Its connection is cut, so that the server does not take it for complete.
+        // Cuts the connection, so that the server does not take the file for complete.
         drop(file);
     }
 
-    /// The server says that something is there, after an attempt whose outcome nobody knows.
+    /// Finds out what exists at the target after an attempt with unknown outcome.
     pub fn settle(&mut self, client: &mut Client) -> Result<Standing, TransferError> {
         if let Some(copied) = self.is_whole(client)? {
             return Ok(Standing::Whole(copied));
         }
         let Place::Remote(url) = self.to else { return Ok(Standing::Unclear) };
         let Some(made) = self.made.as_ref() else {
-            // Nobody has said what was made, if anything was. Its server knows who has begun what is there, and lets nobody else begin it again.
+            // No answer told what was made, if anything. The server knows who began the existing file, and lets nobody else begin it again.
             if self.again || !self.context.is_weir(client, url)? {
                 return Ok(Standing::Unclear);
             }
@@ -133,7 +134,7 @@ impl Bulk<'_> {
         Ok(Standing::Free)
     }
 
-    /// Is the target what the source is, whole?
+    /// Whether the target is already the whole source.
     fn is_whole(&self, client: &mut Client) -> Result<Option<Copied>, TransferError> {
         let algorithm = self.algorithm(client)?;
         let Opened { source, len, .. } = self.open_source(client)?;
@@ -141,7 +142,7 @@ impl Bulk<'_> {
         len.map_or(Ok(None), |len| self.is_there(client, len, algorithm))
     }
 
-    /// Is what was `found` at the target a beginning of the source? Then nothing is lost with it.
+    /// Whether the file `found` at the target is a beginning of the source, so that removing it loses nothing.
     fn is_beginning_at(&self, client: &mut Client, made: &StatReply, found: &StatReply) -> Result<bool, TransferError> {
         let Place::Remote(url) = self.to else { return Ok(false) };
         if found.size == 0 {

@@ -1,4 +1,4 @@
-//! What came of a copy of many files: counts, the lines that are printed, and the exit code.
+//! The outcome of a copy of many files: counts, printed lines, and the exit code.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Instant;
@@ -13,12 +13,12 @@ use crate::error::TransferError;
 use crate::place::Place;
 use crate::plan::Item;
 
-/// What came of it all.
+/// The outcome so far.
 pub(crate) struct Outcome {
     command: &'static str,
-    /// Something was there that could not be looked into.
+    /// Something could not be looked into.
     pub(crate) incomplete: bool,
-    /// It was said that something was stopped.
+    /// A stop was reported already.
     stopped: bool,
     removed: u64,
     json: bool,
@@ -55,20 +55,20 @@ impl Outcome {
         self.failed > 0
     }
 
-    /// A worker has panicked: what it had in hand was not copied.
+    /// A worker has panicked, so its files were not copied.
     pub(crate) fn broke(&mut self) {
         self.failed += 1;
         self.exit = Some(Exit::Broken);
         self.say("a bug: a thread that copies has died; its files were not copied");
     }
 
-    /// Nothing was removed, because not all that is at the source was seen.
+    /// Nothing was removed, because not all of the source was seen.
     pub(crate) fn kept_all(&mut self) {
         self.say("nothing was removed at the target, because not everything at the source could be looked at");
         self.exit = self.exit.or(Some(Exit::Wrong));
     }
 
-    /// Something that would be done.
+    /// Prints an action of a dry run.
     pub(crate) fn would(&self, what: &str, place: &Place) {
         if self.json {
             Self::print(&json!({ "would": what, "to": place.to_string() }));
@@ -105,21 +105,21 @@ impl Outcome {
     pub(crate) fn failed(&mut self, from: &Place, to: Option<&Place>, error: &TransferError) {
         self.failed += 1;
         let exit = error.exit();
-        // Several kinds of failure have no code in common.
+        // Several kinds of failure share no specific code.
         self.exit = Some(self.exit.map_or(exit, |before| if before == exit { exit } else { Exit::Failed }));
         if self.json {
             let to = to.map(Place::to_string);
             let (state, text) = ("failed", error.to_string());
             Self::print(&json!({ "from": from.to_string(), "to": to, "state": state, "error": text }));
         }
-        // One word is enough for all that were stopped together.
+        // One message is enough for all files that were stopped together.
         if !(matches!(error, TransferError::Stopped) && std::mem::replace(&mut self.stopped, true)) {
             self.say(&error.to_string());
         }
     }
 
     pub(crate) fn say(&self, text: &str) {
-        // The progress may stand on this line.
+        // The progress line may occupy this line.
         let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
         let _ = writeln!(std::io::stderr(), "{clear}weir {}: {text}", self.command);
     }
@@ -149,7 +149,7 @@ impl Outcome {
 
     fn summary(&self, seconds: f64) -> String {
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let rate = (self.bytes as f64 / seconds.max(1e-3)) as u64; // for reading only
+        let rate = (self.bytes as f64 / seconds.max(1e-3)) as u64; // only for display
         let files = if self.files == 1 { "1 file".to_owned() } else { format!("{} files", self.files) };
         let mut text = format!("{files}, {} in {seconds:.1} s, {}/s", show_size(self.bytes), show_size(rate));
         if self.skipped > 0 {

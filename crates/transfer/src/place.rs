@@ -1,4 +1,4 @@
-//! Where something is copied from or to.
+//! The places that copies read and write.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ pub enum Place {
 }
 
 impl Place {
-    /// Understands an argument of the command line.
+    /// Parses an argument of the command line.
     ///
     /// # Errors
-    /// [`UrlError`] for what begins as an address and is none.
+    /// [`UrlError`] if it begins as an address but is invalid.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         if text == "-" {
             return Ok(Self::Standard);
@@ -32,7 +32,7 @@ impl Place {
         Ok(Self::Local(PathBuf::from(local)))
     }
 
-    /// Written or read in order, as it is, and never replaced: standard input and output, a pipe, a device.
+    /// Whether it is a sequential stream that is never replaced: standard input and output, a pipe, a device.
     #[must_use]
     pub fn is_stream(&self) -> bool {
         match self {
@@ -42,7 +42,7 @@ impl Place {
         }
     }
 
-    /// The entry `name` in it.
+    /// The place `name` below it.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
         match self {
@@ -52,7 +52,7 @@ impl Place {
         }
     }
 
-    /// Its last name; empty where there is none.
+    /// Its last name; empty if it has none.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -66,7 +66,7 @@ impl Place {
     }
 }
 
-/// The name of `.`, `..` and the like.
+/// The real name of `.`, `..` and the like.
 fn real_name(path: &Path) -> String {
     let real = path.canonicalize().ok();
     real.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_told_apart() {
+    fn paths_and_addresses_are_told_apart() {
         assert_eq!(Place::parse("-").unwrap(), Place::Standard);
         assert_eq!(Place::parse("a/b").unwrap(), Place::Local("a/b".into()));
         assert_eq!(Place::parse("file:///a/b").unwrap(), Place::Local("/a/b".into()));

@@ -1,4 +1,4 @@
-//! What is to be copied: sources in order, directories with all that is in them, found while the copying goes on.
+//! Finds the files to copy: sources in order, directories with everything in them, while the copying goes on.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -16,39 +16,39 @@ use crate::filter::Filter;
 use crate::place::Place;
 use crate::times;
 
-/// Items that may wait.
+/// Longest list of waiting items.
 const WAITING_MAX: usize = 4096;
-/// Depth of directories that is followed; deeper ones are somebody's loop.
+/// Deepest directory that is followed; a deeper one is probably a loop.
 const DEPTH_MAX: usize = 256;
 
-/// A file to be copied.
+/// A file to copy.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// From where.
+    /// The source.
     pub from: Place,
-    /// To where, its own name included.
+    /// The target, including its own name.
     pub to: Place,
-    /// Its length when it was found, if that is known.
+    /// Its length when it was found, if known.
     pub size: Option<u64>,
-    /// When it was last changed, as it was found, if that is known.
+    /// Its modification time when it was found, if known.
     pub mtime: Option<Timestamp>,
-    /// What to do if something is there.
+    /// What to do if the target exists.
     pub how: How,
 }
 
 /// What to do with a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum How {
-    /// Copy it, as the options say.
+    /// Copy it according to the options.
     #[default]
     New,
-    /// Replace what is there.
+    /// Replace an existing target.
     Replace,
-    /// Replace what is there, unless its checksum is the same.
+    /// Replace an existing target, unless its checksum is the same.
     Compare,
 }
 
-/// The list between who finds and who copies.
+/// The list between the search and the workers.
 #[derive(Debug, Default)]
 pub struct Queue {
     state: Mutex<State>,
@@ -62,7 +62,7 @@ struct State {
 }
 
 impl Queue {
-    /// Puts one at the end; waits while the list is long.
+    /// Adds an item at the end; waits while the list is full.
     pub fn put(&self, item: Item) {
         let mut state = self.state.lock();
         while state.items.len() >= WAITING_MAX && !state.ended {
@@ -72,13 +72,13 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Nothing more will come.
+    /// Ends the list: no more items follow.
     pub fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();
     }
 
-    /// The next one for which `fits` holds; waits for one, `None` at the end, or if the next one does not fit.
+    /// Takes the next item if `fits` accepts it, waiting for one. `None`: the list has ended, or the next item does not fit.
     pub fn take(&self, fits: impl Fn(&Item) -> bool) -> Option<Item> {
         let mut state = self.state.lock();
         loop {
@@ -94,7 +94,7 @@ impl Queue {
         }
     }
 
-    /// The next one if it is there and fits, without waiting.
+    /// Takes the next item if it exists and fits, without waiting.
     pub fn try_take(&self, fits: impl Fn(&Item) -> bool) -> Option<Item> {
         let mut state = self.state.lock();
         let item = if fits(state.items.front()?) { state.items.pop_front() } else { None };
@@ -103,24 +103,24 @@ impl Queue {
     }
 }
 
-/// Told of what is found.
+/// Receives what the search finds.
 pub trait Finds {
     /// A file.
     fn file(&mut self, item: Item);
-    /// A directory, before what it holds.
+    /// A directory, before its contents.
     fn directory(&mut self, to: &Place) -> Result<(), TransferError>;
-    /// A directory that holds nothing, so that no file's copy makes it.
+    /// An empty directory, which no file's copy would create.
     fn empty_directory(&mut self, to: &Place) -> Result<(), TransferError>;
     /// Something that cannot be copied.
     fn problem(&mut self, from: &Place, error: TransferError);
-    /// Something that is left out, and why.
+    /// Something that the search skips, and why.
     fn left_out(&mut self, from: &Place, why: &'static str);
-    /// Is the search to end?
+    /// Whether the search must end.
     fn stopping(&self) -> bool;
 }
 
-/// Finds what `from` holds, for the place `to`. With `recursive` directories are gone into, and what `filter` does not take in them is
-/// left out. Symbolic links are followed, but not back to a directory that they are in.
+/// Finds the contents of `from`, for the target `to`. With `recursive` it enters directories and skips what `filter` rejects in them. It
+/// follows symbolic links, but not back to a directory that they are in.
 pub fn walk(client: &mut Client, from: &Place, to: &Place, recursive: bool, filter: &Filter, finds: &mut dyn Finds) {
     let file = |size, mtime| Ok(Some(Item { from: from.clone(), to: to.clone(), size, mtime, how: How::New }));
     let mut walk = Walk { client, filter, finds, above: Vec::new() };
@@ -149,8 +149,8 @@ pub fn walk(client: &mut Client, from: &Place, to: &Place, recursive: bool, filt
     }
 }
 
-/// What tells a directory from others: of a server its number, which may be another one's on another server of a cluster, and what
-/// will hardly be the same there.
+/// Identifies a directory. At a server this is its number, which another server of a cluster may also use, with attributes that will hardly
+/// be the same there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Id(u64, u64, i64);
 
@@ -164,16 +164,16 @@ impl Id {
     }
 }
 
-/// The way through one tree.
+/// The walk through one tree.
 struct Walk<'a> {
     client: &'a mut Client,
     filter: &'a Filter,
     finds: &'a mut dyn Finds,
-    /// The directories that the one being looked at is in, and itself.
+    /// The chain of directories from the top to the present one.
     above: Vec<Id>,
 }
 
-/// What an entry of a directory is, links followed.
+/// The kind of a directory's entry, with links followed.
 enum Found {
     File { size: u64, mtime: Timestamp },
     Directory(Id),
@@ -181,7 +181,7 @@ enum Found {
 }
 
 impl Walk<'_> {
-    /// Goes into a directory with `list`, unless it is one that it is in.
+    /// Enters a directory with `list`, unless that is one of its own parents.
     fn into(
         &mut self,
         from: &Place,
@@ -201,7 +201,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Takes an entry that is no directory, or tells how the directory is to be gone into.
+    /// Handles an entry that is no directory; for a directory, returns how to enter it.
     fn entry(&mut self, from: Place, to: Place, found: Found) -> Option<(Place, Place, Id)> {
         match found {
             Found::File { size, mtime } => {
@@ -231,7 +231,7 @@ impl Walk<'_> {
                     continue;
                 };
                 let at = format!("{below}{name}");
-                // What is not wanted need not be there at all, as far as a link goes.
+                // If the target of an excluded link is missing, that does not matter.
                 let is_dir = path.metadata().is_ok_and(|found| found.is_dir());
                 if !walk.filter.takes(&at, is_dir) {
                     continue;
@@ -261,7 +261,7 @@ impl Walk<'_> {
         self.into(from, id, |walk| {
             walk.finds.directory(to)?;
             let (mut directories, mut entries) = (Vec::new(), Vec::new());
-            // Whoever copies may be slow, and a server does not wait for ever with its listing.
+            // Copying may be slow, and a server does not wait for ever with its listing. So read the whole listing first.
             walk.client.list::<ClientError>(url, DirlistOptions::NONE, |entry| {
                 entries.push((entry.name, entry.stat));
                 Ok(())
@@ -271,13 +271,13 @@ impl Walk<'_> {
                 if walk.finds.stopping() {
                     return Ok(());
                 }
-                // A name from a server must not lead out of the directory that it is in.
+                // A name from a server must not lead out of its directory.
                 if name.contains('/') || name.contains('\0') {
                     empty = false;
                     walk.finds.left_out(from, "it holds an entry whose name is a path");
                     continue;
                 }
-                // Not every server gives attributes with a listing, and weir's tell there of a link that it is one.
+                // Not every server lists attributes, and weir's servers list a link as a link.
                 let looked = match stat {
                     Some(stat) if !stat.flags.has(StatFlags::OTHER) => Ok(stat),
                     _ => walk.client.stat(&url.join(&name)),
@@ -321,7 +321,7 @@ mod tests {
 
     use super::*;
 
-    /// What was found, and after how many of them it is enough.
+    /// The names that were found, and the number after which to stop.
     #[derive(Default)]
     struct Found(Vec<String>, Option<usize>);
 
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_is_stopped_finds_nothing_more() {
+    fn a_stopped_search_finds_nothing_more() {
         let temp = tempfile::tempdir().unwrap();
         for number in 0..20 {
             fs::create_dir(temp.path().join(format!("d{number}"))).unwrap();

@@ -1,11 +1,11 @@
-//! The buffers of one copy: as many as there are, and whoever has none left waits.
+//! The fixed set of buffers of one copy. A thread that finds none waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::AlignedBuf;
 use parking_lot::{Condvar, Mutex};
 
-/// Buffers that go round between reading and writing.
+/// Buffers that circulate between reading and writing.
 #[derive(Debug)]
 pub struct Pool {
     free: Mutex<Vec<AlignedBuf>>,
@@ -14,14 +14,14 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// `count` buffers of `len` bytes.
+    /// Makes `count` buffers of `len` bytes.
     #[must_use]
     pub fn new(count: usize, len: usize) -> Self {
         let free = (0..count).map(|_| AlignedBuf::new(len)).collect();
         Self { free: Mutex::new(free), returned: Condvar::new(), stopped: AtomicBool::new(false) }
     }
 
-    /// Takes one, waiting until there is one; `None`: the copy has been given up.
+    /// Takes a buffer, and waits for one; `None`: the copy was given up.
     pub fn take(&self) -> Option<AlignedBuf> {
         let mut free = self.free.lock();
         loop {
@@ -35,19 +35,19 @@ impl Pool {
         }
     }
 
-    /// Takes one if there is one, and the copy has not been given up.
+    /// Takes a buffer if one is free and the copy was not given up.
     pub fn try_take(&self) -> Option<AlignedBuf> {
         let mut free = self.free.lock();
         if self.stopped.load(Ordering::Relaxed) { None } else { free.pop() }
     }
 
-    /// Gives one back.
+    /// Returns a buffer.
     pub fn give(&self, buffer: AlignedBuf) {
         self.free.lock().push(buffer);
         self.returned.notify_one();
     }
 
-    /// Gives the copy up: nobody waits any more.
+    /// Gives the copy up: all waiting ends.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         let _held = self.free.lock();
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_gets_what_comes_back_and_goes_when_it_ends() {
+    fn a_waiting_thread_gets_a_returned_buffer_and_stops_at_the_end() {
         let pool = Pool::new(1, 4096);
         let only = pool.take();
         assert!(only.is_some() && pool.try_take().is_none());

@@ -1,4 +1,4 @@
-//! What has been done so far, and the line that shows it.
+//! The progress of a copy, and the line that shows it.
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use types::units::show_size;
 
-/// How often the line is drawn.
+/// How often the line is redrawn.
 const EVERY: Duration = Duration::from_millis(200);
-/// The rate that is shown is that of so much time.
+/// The shown rate is the average over this time.
 const SPAN: Duration = Duration::from_secs(5);
 
 /// Counts of one copy.
@@ -24,40 +24,40 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Bytes were moved.
+    /// Counts transferred bytes.
     pub fn moved(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes did not have to be moved.
+    /// Counts bytes that existed already.
     pub fn skipped(&self, bytes: u64) {
         self.bytes_skipped.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A file is done with.
+    /// Counts a finished file.
     pub fn file_done(&self) {
         self.files.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A file is to be copied, of so many bytes as far as is known.
+    /// Counts a file to copy, with its length or 0.
     pub fn found(&self, bytes: u64) {
         self.files_found.fetch_add(1, Ordering::Relaxed);
         self.bytes_found.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// No more will be found.
+    /// Marks that the search has ended.
     pub fn found_all(&self) {
         self.all_found.store(true, Ordering::Relaxed);
     }
 
-    /// Bytes moved so far.
+    /// Bytes transferred so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// The line on the terminal.
+/// The progress line on the terminal.
 #[derive(Debug, Default)]
 pub struct Line {
     looks: VecDeque<(Instant, u64, u64)>,
@@ -65,7 +65,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Draws until `done`; does nothing where stderr is no terminal.
+    /// Redraws until `done`; does nothing if stderr is no terminal.
     pub fn run(&mut self, progress: &Progress, done: &AtomicBool) {
         if !std::io::stderr().is_terminal() {
             return;
@@ -89,7 +89,7 @@ impl Line {
         let _ = std::io::stderr().flush();
     }
 
-    /// What the line says at `now`.
+    /// The text of the line at `now`.
     fn text(&mut self, progress: &Progress, now: Instant) -> String {
         let (bytes, files) = (progress.bytes(), progress.files.load(Ordering::Relaxed));
         self.looks.push_back((now, bytes, files));
@@ -120,7 +120,7 @@ impl Line {
     }
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate that is shown
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate for display
 fn whole(rate: f64) -> u64 {
     rate.max(0.0) as u64
 }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_tells_rate_share_and_time_left() {
+    fn the_line_shows_rate_share_and_time_left() {
         let progress = Progress::default();
         let mut line = Line::default();
         let start = Instant::now();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_counted_where_there_are_several() {
+    fn several_files_are_counted() {
         let progress = Progress::default();
         progress.found(0);
         progress.found(0);

@@ -1,4 +1,4 @@
-//! Reading one file through, wherever it is.
+//! Reads one file from beginning to end, wherever it is.
 
 use client::{Client, Opened};
 use wire::request::OpenOptions;
@@ -6,13 +6,13 @@ use wire::request::OpenOptions;
 use crate::error::TransferError;
 use crate::place::Place;
 
-/// Bytes that are read at a time.
+/// Bytes of one read.
 const PART: usize = 1 << 20;
 
-/// Reads a file from its beginning to its end, and hands each part to `each`; one that is being written as far as it reaches.
+/// Reads a whole file and gives each part to `each`. A file that is being written is read up to its present end.
 ///
 /// # Errors
-/// What keeps it from being read, or what `each` says.
+/// What keeps it from being read, or the error of `each`.
 pub fn read_all(
     client: &mut Client,
     at: &Place,
@@ -37,7 +37,7 @@ pub fn read_all(
                 }
                 Opened::Units(units) => {
                     let reader = units.open_reader()?;
-                    // A bit of each unit at a time.
+                    // A part of each unit at a time.
                     buffer.resize(PART * usize::from(units.stripe().width()), 0);
                     let end = units.stat().size;
                     while offset < end {

@@ -1,4 +1,4 @@
-//! `weir rm`: removes what it can, says what it cannot, and goes on.
+//! `weir rm`: removes what it can, reports the rest, and goes on.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::error::TransferError;
 use crate::place::Place;
 use crate::tree::{Kind, Tree};
 
-/// Depth of directories that is followed; deeper ones are somebody's loop.
+/// Deepest directory that is followed; a deeper one is probably a loop.
 const DEPTH_MAX: usize = 256;
 
-/// Removes `places`; the exit code is that of what went wrong, [`Exit::Failed`] where it was several things. `recursive`: directories with all
-/// that is in them; `force`: what is not there is no error. `say` is told each error.
+/// Removes `places`. Returns the exit code of the error, or [`Exit::Failed`] for several kinds. `recursive`: also directories with
+/// everything in them. `force`: a missing name is no error. `say` gets each error.
 pub fn remove(
     tree: &mut Tree,
     places: &[String],
@@ -54,12 +54,12 @@ impl Removal<'_> {
         (self.say)(error);
     }
 
-    /// Notes what went wrong; tells whether it went well.
+    /// Reports an error. Returns whether the removal succeeded.
     fn went(&mut self, done: Result<(), TransferError>) -> bool {
         done.inspect_err(|error| self.failed(error)).is_ok()
     }
 
-    /// Links are removed and not followed: where a name can be removed by itself, nothing below it is looked for. Tells whether it is gone.
+    /// Removes a name without following links. If the name can be removed by itself, does not look below it. Returns whether it is gone.
     fn remove(&mut self, at: &Place) -> bool {
         if let Err(error) = may_go(at) {
             return self.went(Err(error));
@@ -81,7 +81,7 @@ impl Removal<'_> {
         }
     }
 
-    /// A directory at a server, and all below it.
+    /// Removes a directory at a server, and everything below it.
     fn directory(&mut self, at: &Place, depth: usize) -> bool {
         let mut entries = Vec::new();
         let listed = self.tree.list(at, false, &mut |entry| {
@@ -91,7 +91,7 @@ impl Removal<'_> {
         let mut all = self.went(listed);
         for (name, kind) in entries {
             let place = at.join(&name);
-            // What is listed as a directory may be a link to one, which goes by itself.
+            // An entry listed as a directory may be a link to one; the link itself is removed.
             all &= match self.tree.remove(&place, false) {
                 Err(TransferError::Client(error))
                     if kind == Kind::Directory && depth < DEPTH_MAX && is_a_refusal(&error) =>
@@ -101,7 +101,7 @@ impl Removal<'_> {
                 done => self.went(done),
             };
         }
-        // That it is not empty then is no news.
+        // It is known already why the directory is not empty then.
         all && {
             let done = self.tree.remove(at, true);
             self.went(done)
@@ -127,7 +127,7 @@ impl Removal<'_> {
         }
     }
 
-    /// Removes what an open directory holds. By its descriptor: nobody can put a link in the way meanwhile.
+    /// Removes the contents of an open directory. It uses the descriptor, so that nobody can put a link in the way meanwhile.
     fn below(&mut self, directory: &OwnedFd, path: &Path, depth: usize) -> bool {
         let names = Dir::read_from(directory).and_then(|dir| {
             dir.map(|entry| entry.map(|entry| entry.file_name().to_owned())).collect::<Result<Vec<_>, _>>()
@@ -153,7 +153,7 @@ impl Removal<'_> {
                     Err(Errno::NOTDIR | Errno::LOOP) => failed(first),
                     Err(error) => failed(error),
                 },
-                // Somebody else was quicker.
+                // Another process was quicker.
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
                 Err(error) => failed(error),
             };
@@ -165,15 +165,15 @@ impl Removal<'_> {
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Refuses what nobody means to remove: all there is, what `.` and `..` lead to (`.*` fits them in some shells), and the directory
-/// that we are in, with those around it.
+/// Refuses what nobody means to remove: the root, the targets of `.` and `..` (`.*` matches them in some shells), and the working directory
+/// with its parents.
 fn may_go(at: &Place) -> Result<(), TransferError> {
     let text = match at {
         Place::Local(path) => path.as_os_str().as_encoded_bytes(),
         Place::Remote(url) => url.path.as_bytes(),
         Place::Standard => return Ok(()),
     };
-    // The text as it was given: what takes a path apart passes over a `.` at its end.
+    // Uses the original text, because splitting a path drops a `.` at its end.
     let last = text.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
     match last {
         None => return Err(TransferError::Root { path: at.to_string() }),
@@ -184,7 +184,7 @@ fn may_go(at: &Place) -> Result<(), TransferError> {
         && let Some(name) = path.file_name()
     {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // Of the last name a link is not followed: it goes, and not what it leads to. What cannot be found is not there to be removed.
+        // Does not follow a link in the last name, because the link itself is removed. If it cannot be found, there is nothing to protect.
         if let (Ok(parent), Ok(here)) = (parent.canonicalize(), std::env::current_dir())
             && here.starts_with(parent.join(name))
         {
@@ -194,7 +194,7 @@ fn may_go(at: &Place) -> Result<(), TransferError> {
     Ok(())
 }
 
-/// A server that cannot be reached is not asked for what is below.
+/// Whether the server answered. There is no point in asking an unreachable server for the contents.
 fn is_a_refusal(error: &ClientError) -> bool {
     matches!(error, ClientError::Refused { .. })
 }
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_means_all_there_is() {
+    fn the_root_and_the_working_directory_are_refused() {
         let may = |text: &str| may_go(&Place::parse(text).unwrap());
         for text in ["/", "//", "root://h//", "root://h///"] {
             assert!(matches!(may(text), Err(TransferError::Root { .. })), "{text}");
@@ -224,7 +224,7 @@ mod tests {
         for text in ["a", "./a", "../a/", ".a", "..a", "/nowhere", "/nowhere/a", "root://h//a", "root://h//.a/"] {
             may(text).unwrap();
         }
-        // A link to what is around is no more than a link.
+        // A link to a parent is only a link.
         let temp = tempfile::tempdir().unwrap();
         let link = temp.path().join("link");
         std::os::unix::fs::symlink(&here, &link).unwrap();

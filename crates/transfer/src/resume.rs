@@ -1,7 +1,7 @@
-//! What an earlier copy has left: whether it is the whole file, and whether a copy may go on with it.
+//! Examines what an earlier copy left: whether it is the whole file, and whether a copy may continue it.
 //!
-//! Nothing is gone on with that is not compared: with the beginning of the source before the first byte is moved; where a server has a
-//! checksum of the whole, only as far as to tell something else, and at the end with that.
+//! No copy continues without a comparison with the beginning of the source. If a server has a checksum of the whole, a quick comparison
+//! comes first, and that checksum is compared at the end.
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,20 +21,20 @@ use crate::place::Place;
 use crate::sums::SumOfParts;
 use crate::units::Sought;
 
-/// Of these bytes of what is here of a copy.
+/// The sum of a range of a local part file.
 pub(super) fn sum_part(sink: &LocalSink, range: Range<u64>, algorithm: Algorithm) -> Result<Sum, TransferError> {
     let read = |at, into: &mut [u8]| sink.read(range.start + at, into).map(|()| true);
-    // Who gives no short reads gives a sum.
+    // A local read is never short, so the sum exists.
     sum_reads(range.end - range.start, algorithm, read).map(|sum| sum.unwrap_or(algorithm.of_nothing()))
 }
 
-/// What of a beginning of `len` bytes is enough to tell something else: its first and its last bytes.
+/// The first and last ranges of a beginning of `len` bytes: enough to notice another file.
 fn both_ends(len: u64) -> [Range<u64>; 2] {
     let first = len.min(CHUNK as u64);
     [0..first, first.max(len - first)..len]
 }
 
-/// Of `len` bytes that `read` gives from their beginning on; `None` once it says that there are not so many.
+/// The sum of `len` bytes that `read` returns from their beginning on; `None` if there are fewer.
 fn sum_reads(
     len: u64,
     algorithm: Algorithm,
@@ -53,7 +53,7 @@ fn sum_reads(
 }
 
 impl Bulk<'_> {
-    /// With `--resume`: is the whole file at its place already?
+    /// With `--resume`: whether the whole file exists at the target already.
     pub(super) fn is_there(
         &self,
         client: &mut Client,
@@ -68,7 +68,7 @@ impl Bulk<'_> {
         if there != Some(len) {
             return Ok(None);
         }
-        // Where nobody keeps a checksum, what is here can still be read for it.
+        // If no server keeps a checksum, the local file can still be summed.
         let algorithm = algorithm.unwrap_or(Algorithm::Crc32c);
         let mut sum_of = |place: &Place| -> Result<Option<String>, TransferError> {
             match place {
@@ -79,7 +79,7 @@ impl Bulk<'_> {
         };
         let from = sum_of(self.from)?;
         let to = match sum_of(self.to) {
-            // As long as it is to be, and not complete: whoever wrote it was cut off before the end of its close.
+            // It has the full length and is not complete: its writer was cut off before the close ended.
             Err(error) if is_in_progress(&error) => None,
             to => to?,
         };
@@ -90,11 +90,11 @@ impl Bulk<'_> {
         Ok(same.then_some(Copied { bytes: 0, len, sum: None, verified: true, skipped: true }))
     }
 
-    /// Opens what was `found` at a server, to become a file of `whole` bytes. Tells how long it is, and the sum of the source up to there:
-    /// of the kind `algorithm`, where all is compared with it at the end. `target`: the file, with what is to be said in its open.
+    /// Opens the file `found` at a server, which will have `whole` bytes. Returns its length and the source's sum up to there. The sum is
+    /// of the kind `algorithm` if the whole is compared at the end. `target`: the file, with the words for its open.
     ///
-    /// What is no beginning of the source is refused before it is opened for update: it stays as it is, with its mark and its length, and
-    /// nobody has it open who would have to be waited for.
+    /// Refuses a file that is no beginning of the source before opening it for update. So the file keeps its mark and its length, and no
+    /// writer of it has to time out.
     pub(super) fn go_on(
         &self,
         client: &mut Client,
@@ -110,11 +110,11 @@ impl Bulk<'_> {
         let offered = self.context.offered(client, target)?;
         let kind = algorithm.or(offered).unwrap_or(Algorithm::Crc32c);
         let (known, in_progress) = match told(client, target, kind) {
-            // Only what is complete has a checksum; but where this is said, it will have one.
+            // Only a complete file has a checksum; but a server that answers like this will have one.
             Err(error) if is_in_progress(&error) => (None, true),
             known => (known?, false),
         };
-        // What is not complete must not get all its bytes before the source is known to be whole.
+        // An incomplete file must not get all its bytes before the source is known to be whole.
         let is_held_back = in_progress && matches!(self.from, Place::Remote(_));
         let kept_max = if is_held_back { held_back::begins_at(whole) } else { whole };
         let part = match known {
@@ -128,7 +128,8 @@ impl Bulk<'_> {
             }
         };
         let Some((there, beginning)) = part else { return Err(no_beginning()) };
-        // Nor is its server told how long it is to be: an earlier copy may have sent all of it, and this one may be cut before it has taken the end away again.
+        // Do not announce the length either: an earlier copy may have sent all bytes, and this one may be cut off before it removes the end
+        // again.
         let mut resumed = if is_held_back { target.without("oss.asize") } else { target.clone() };
         resumed.add_words("weir.resume=1");
         let mut file = match client.open_direct(&resumed, OpenOptions::UPDATE, 0)? {
@@ -142,7 +143,7 @@ impl Bulk<'_> {
         if id == found.id && (there..=whole).contains(&len) {
             let kept = len.min(kept_max);
             let mut same = Some(beginning);
-            // What this copy has written before its connection was lost shows to its writer only, as far as it is not durable yet.
+            // Before the connection was lost, this copy wrote bytes that are not durable yet; only their writer sees them.
             if kept != there {
                 let beginning = self.sum_source(client, 0..kept, kind)?;
                 let read = |at, into: &mut [u8]| Ok(file.read_at(at, into)? == into.len());
@@ -155,12 +156,13 @@ impl Bulk<'_> {
                 return Ok((Sink::remote(file, false), kept, beginning));
             }
         }
-        // Its connection is cut: a close would say that it is complete.
+        // Cuts the connection, because a close would mark the file as complete.
         Err(TransferError::Meanwhile { path: self.to.to_string() })
     }
 
-    /// Takes up the units of a striped file, of which the first `there` bytes stay, if they are all the `beginning` of the source: nobody keeps a
-    /// checksum of the whole that could say so at the end, as each unit's server knows its own bytes alone. What units have behind that is cut.
+    /// Continues the units of a striped file. Its first `there` bytes stay if all of them are the `beginning` of the source. No server
+    /// keeps a checksum of the whole that could show it at the end, because each unit's server knows only its own bytes. Anything further
+    /// in the units is cut off.
     fn go_on_with_units(&self, units: &Units, found: u64, there: u64, beginning: Sum) -> Result<Sink, TransferError> {
         let meanwhile = || TransferError::Meanwhile { path: self.to.to_string() };
         if units.stat().id != found {
@@ -168,7 +170,7 @@ impl Bulk<'_> {
         }
         let opened = units.open_writer()?;
         let read = |at, into: &mut [u8]| Ok(opened.read(at, into)? == into.len());
-        // Its connections are cut: a close would say that it is complete.
+        // Cuts the connections, because a close would mark the file as complete.
         if opened.whole_prefix() < there || sum_reads(there, beginning.algorithm, read)? != Some(beginning) {
             return Err(meanwhile());
         }
@@ -178,8 +180,8 @@ impl Bulk<'_> {
         Ok(self.units_sink(units, opened, None))
     }
 
-    /// Reads what is at a server, up to `len` or as far as it shows: how much that is, and its sum, if that is the sum of the source's
-    /// beginning, too. Where the whole is compared `at_the_end`, the first and the last of it are enough to tell something else.
+    /// Reads the file at a server, up to `len` or its present end. Returns how much that is, and its sum if the source's beginning has the
+    /// same. If the whole is compared `at_the_end`, comparing the first and last bytes is enough.
     fn part(
         &self,
         client: &mut Client,
@@ -188,7 +190,7 @@ impl Bulk<'_> {
         at_the_end: bool,
     ) -> Result<Option<(u64, Sum)>, TransferError> {
         let mut target = target.clone();
-        // weir gives what was interrupted to those only who say that they know.
+        // weir gives interrupted files only to clients that say that they know.
         target.add_words("weir.partial=1");
         let mut reader = Sought::open(client, &target)?;
         let there = len.min(reader.len());
@@ -205,8 +207,8 @@ impl Bulk<'_> {
         Ok(same.then_some((there, beginning)))
     }
 
-    /// Is what an earlier copy has left here, `len` bytes, the beginning of the source, as far as has to be known before the rest is
-    /// moved? `algorithm`: of the sum that is compared with the source's server's at the end, if it has one.
+    /// Whether the local part of an earlier copy, `len` bytes, is the beginning of the source, as far as the copy must know before it
+    /// continues. `algorithm`: the checksum that is compared with the source's server at the end, if any.
     pub(super) fn is_beginning(
         &self,
         client: &mut Client,
@@ -228,12 +230,12 @@ impl Bulk<'_> {
                 let [first, last] = both_ends(len);
                 Ok(same(first)? && same(last)?)
             }
-            // To read all of it for the comparison would take as long as to copy it again.
+            // Reading all of it for the comparison would take as long as copying it again.
             Place::Remote(_) | Place::Standard => Ok(false),
         }
     }
 
-    /// Of these bytes of the source.
+    /// The sum of a range of the source.
     pub(super) fn sum_source(
         &self,
         client: &mut Client,
@@ -270,7 +272,7 @@ impl Bulk<'_> {
         Ok(sum)
     }
 
-    /// Of these bytes of a file that is open at a server.
+    /// The sum of a range of a file that is open at a server.
     pub(super) fn sum_read(
         &self,
         sought: &mut Sought,

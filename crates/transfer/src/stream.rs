@@ -1,5 +1,4 @@
-//! Pipes, devices, standard input and output: read and written in order. Who waits for their other end still hears that everything is to
-//! end.
+//! Reads and writes pipes, devices, standard input and output in order. A stop also reaches a thread that waits for the other end.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -22,13 +21,13 @@ use crate::ends::{Summed, hand_on};
 use crate::error::TransferError;
 use crate::pool::Pool;
 
-/// How often it is looked whether everything is to end.
+/// How often a waiting thread checks for a stop.
 const TICK: Duration = Duration::from_millis(100);
 const TICK_SPEC: Timespec = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos() as i64 };
-/// This process's standard output, to be opened once more.
+/// This process's standard output, for opening it a second time.
 const STDOUT: &str = "/proc/self/fd/1";
 
-/// What is written from its beginning on, in order.
+/// A target that is written sequentially.
 pub struct StreamSink {
     out: Out,
     name: String,
@@ -38,14 +37,14 @@ pub struct StreamSink {
 }
 
 enum Out {
-    /// Opened by us, and never waits.
+    /// Opened by us, in nonblocking mode.
     Own(File),
-    /// Standard output that is no pipe: nobody at its other end lets us wait for long.
+    /// Standard output that is no pipe, so writing never blocks for long.
     Shared(io::Stdout),
 }
 
 impl StreamSink {
-    /// Standard output. A pipe is opened once more, because those with whom it is shared do not expect that writing does not wait.
+    /// Standard output. A pipe is opened a second time, because other processes share it and do not expect nonblocking writes.
     pub fn standard(stop: Arc<AtomicBool>) -> Self {
         let is_pipe = Path::new(STDOUT).metadata().is_ok_and(|found| found.file_type().is_fifo());
         let own = is_pipe.then(|| open(Path::new(STDOUT)).ok()).flatten();
@@ -53,11 +52,11 @@ impl StreamSink {
         Self { out, name: "standard output".to_owned(), stop, at: 0, early: BTreeMap::new() }
     }
 
-    /// A pipe or a device. Of a pipe it is waited until somebody reads.
+    /// A pipe or a device. Waits until a pipe has a reader.
     pub fn open(path: &Path, stop: Arc<AtomicBool>) -> Result<Self, TransferError> {
         let out = loop {
             match open(path) {
-                // A pipe that nobody reads.
+                // A pipe without a reader.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) && is_fifo(path) => {
                     if stop.load(Ordering::Relaxed) {
                         return Err(TransferError::Stopped);
@@ -70,7 +69,7 @@ impl StreamSink {
         Ok(Self { out: Out::Own(out), name: path.display().to_string(), stop, at: 0, early: BTreeMap::new() })
     }
 
-    /// Takes a part, and writes what is next. Buffers go back to the pool.
+    /// Takes a part, and writes the next ones in order. Buffers return to the pool.
     pub fn put(&mut self, chunk: Chunk<AlignedBuf>, pool: &Pool) -> Result<(), TransferError> {
         self.early.insert(chunk.offset, chunk);
         while let Some(next) = self.early.remove(&self.at) {
@@ -105,7 +104,7 @@ impl StreamSink {
         Ok(())
     }
 
-    /// Nothing more comes.
+    /// Ends the stream.
     pub fn finish(mut self) -> Result<(), TransferError> {
         match &mut self.out {
             Out::Own(_) => Ok(()),
@@ -124,7 +123,7 @@ fn is_fifo(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.file_type().is_fifo())
 }
 
-/// Waits until `fd` is ready, or has come to its end.
+/// Waits until `fd` is ready or has ended.
 fn wait(fd: BorrowedFd<'_>, flags: PollFlags, stop: &AtomicBool) -> Result<(), TransferError> {
     loop {
         if stop.load(Ordering::Relaxed) {
@@ -132,7 +131,7 @@ fn wait(fd: BorrowedFd<'_>, flags: PollFlags, stop: &AtomicBool) -> Result<(), T
         }
         match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&TICK_SPEC)) {
             Ok(0) | Err(Errno::INTR) => {}
-            // What cannot be asked says itself what is wrong.
+            // If it cannot be polled, the next operation reports why.
             Ok(_) | Err(_) => return Ok(()),
         }
     }
@@ -154,7 +153,7 @@ pub fn read_standard(
         let mut len = 0;
         while len < buffer.len() {
             wait(input.as_fd(), PollFlags::IN, stop)?;
-            // Not through the buffer that it has, of whose filling nobody could be told.
+            // Bypasses the buffer of `Stdin`, because a stop could not interrupt its filling.
             match rustix::io::read(&input, &mut buffer[len..]) {
                 Ok(0) => break,
                 Ok(got) => len += got,

@@ -1,25 +1,25 @@
-//! The checksum of a whole file from those of its parts, in whatever order they come.
+//! Combines the checksums of parts, in whatever order they come, into that of the whole file.
 
 use std::collections::BTreeMap;
 
 use client::{Algorithm, Sum};
 
-/// Gathers parts.
+/// Collects the sums of parts.
 #[derive(Clone, Debug)]
 pub struct SumOfParts {
     algorithm: Algorithm,
-    // by where they begin: length and sum; neighbours are joined
+    // Key: offset; value: length and sum. Neighbours are merged.
     parts: BTreeMap<u64, (u64, Sum)>,
 }
 
 impl SumOfParts {
-    /// Of nothing yet.
+    /// Starts without parts.
     #[must_use]
     pub fn new(algorithm: Algorithm) -> Self {
         Self { algorithm, parts: BTreeMap::new() }
     }
 
-    /// Of which kind.
+    /// The kind of checksum.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
@@ -43,7 +43,7 @@ impl SumOfParts {
         self.parts.insert(offset, (len, sum));
     }
 
-    /// Of the file from its beginning to `len`, if all of it has been added.
+    /// The sum of the file from its beginning to `len`, if all parts of it were added.
     #[must_use]
     pub fn whole(&self, len: u64) -> Option<Sum> {
         if len == 0 {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_order_gives_the_same() {
+    fn parts_in_any_order_give_the_same_sum() {
         let data: Vec<u8> = (0..10_000u32).map(|i| i.wrapping_mul(31).to_le_bytes()[1]).collect();
         let cuts = [0, 10, 11, 4096, 7000, 10_000];
         let parts: Vec<(usize, usize)> = cuts.windows(2).map(|cut| (cut[0], cut[1])).collect();

@@ -1,4 +1,4 @@
-//! `weir sync`: makes one tree like another, moving only what differs.
+//! `weir sync`: makes one tree like another and transfers only the differences.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -17,25 +17,25 @@ use crate::place::Place;
 use crate::plan::{self, Finds, How, Item, Queue};
 use crate::tree::{Kind, Tree};
 
-/// What the target holds, by the path below it.
+/// The contents of the target, by the path below it.
 type Held = BTreeMap<String, Holding>;
 
-/// What the target has in one place.
+/// An entry of the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Holding {
     directory: bool,
     /// Length.
     size: u64,
-    /// Last change, in seconds since 1970.
+    /// Modification time, in seconds since 1970.
     mtime: i64,
-    /// It holds something that the filter leaves alone.
+    /// Whether it holds something that the filter excludes.
     kept: bool,
 }
 
-/// Makes the target like the source, and prints what came of it. A signal ends it soon.
+/// Makes the target like the source and prints the result. A signal ends it soon.
 ///
 /// # Errors
-/// What keeps it from beginning. What goes wrong with a file is printed, and the exit code tells of it.
+/// What keeps it from beginning. Errors of single files are printed, and the exit code reflects them.
 pub fn sync(args: &SyncOptions) -> Result<Exit, TransferError> {
     let (from, to) = (Place::parse(&args.source)?, Place::parse(&args.target)?);
     if from == Place::Standard || to == Place::Standard {
@@ -64,7 +64,7 @@ pub fn sync(args: &SyncOptions) -> Result<Exit, TransferError> {
             Comparing { context: &context, queue, outcome, seen: &seen, held: &held, args, base: &to, maker };
         plan::walk(&mut Client::new(context.settings.clone()), &from, &to, true, &args.how.filter, &mut finds);
     })?;
-    // What is missing here may only not have been found.
+    // A seemingly missing source may only not have been found.
     if args.delete && !outcome.has_failed() && !outcome.incomplete && !context.stopping() {
         remove_others(&context, &mut tree, &to, &held, &seen.lock(), args, &mut outcome);
     }
@@ -83,13 +83,13 @@ fn held_by(tree: &mut Tree, base: &Place, filter: &Filter) -> Result<Held, Trans
             let directory = entry.info.kind == Kind::Directory;
             let (takes, kept) = match entry.info.kind {
                 Kind::Directory | Kind::File => (filter.takes(&path, directory), false),
-                // At the source a link counts as what it leads to: here it stays if either rule would keep it.
+                // At the source a link counts as its target; here it stays if either rule would keep it.
                 Kind::Link | Kind::Other => {
                     let takes = [true, false].map(|directory| filter.takes(&path, directory));
                     (takes.contains(&true), takes.contains(&false))
                 }
             };
-            // What the filter leaves alone stays, and so do the directories that it is in.
+            // Excluded entries stay, and so do the directories that they are in.
             if !takes || kept {
                 let above = path.match_indices('/').map(|(at, _)| &path[..at]);
                 above.for_each(|above| {
@@ -109,7 +109,7 @@ fn held_by(tree: &mut Tree, base: &Place, filter: &Filter) -> Result<Held, Trans
     Ok(held)
 }
 
-/// Compares what is found with what the target holds.
+/// Compares the found files with the contents of the target.
 struct Comparing<'a, 'b> {
     context: &'a Context,
     queue: &'a Queue,
@@ -122,7 +122,7 @@ struct Comparing<'a, 'b> {
 }
 
 impl Comparing<'_, '_> {
-    /// The path below the target, which is noted as belonging there.
+    /// Returns the path below the target, and notes that it belongs there.
     fn note(&self, to: &Place) -> String {
         let (base, path) = (self.base.to_string(), to.to_string());
         let path = path.strip_prefix(base.trim_end_matches('/')).unwrap_or(&path).trim_start_matches('/').to_owned();
@@ -159,7 +159,7 @@ impl Finds for Comparing<'_, '_> {
 
     fn directory(&mut self, to: &Place) -> Result<(), TransferError> {
         let path = self.note(to);
-        // What is put into a directory through a link lands elsewhere, and is not found there by the next sync.
+        // A file written through a linked directory lands elsewhere, and the next sync would not find it here.
         if self.held.get(&path).is_some_and(|there| !there.directory) {
             return Err(TransferError::InTheWay { path: to.to_string() });
         }
@@ -184,7 +184,7 @@ impl Finds for Comparing<'_, '_> {
 
     fn left_out(&mut self, from: &Place, why: &'static str) {
         self.outcome.lock().say(&format!("left out: {from}: {why}"));
-        // It is there, though it cannot be copied: nothing is removed after that.
+        // It exists, although it cannot be copied. So nothing may be removed afterwards.
         self.outcome.lock().incomplete = true;
     }
 
@@ -193,7 +193,7 @@ impl Finds for Comparing<'_, '_> {
     }
 }
 
-/// Removes what the source does not have, what directories hold before them.
+/// Removes what the source does not have, contents before their directories.
 fn remove_others(
     context: &Context,
     tree: &mut Tree,

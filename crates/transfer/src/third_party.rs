@@ -1,4 +1,4 @@
-//! A copy that the target's server makes by itself, asked by us as the stock client asks (`service::third_party` has the steps).
+//! A third-party copy: we ask the target's server to copy by itself, as the stock client asks (`service::third_party` has the steps).
 
 use client::{Client, RemoteFile, Url};
 use wire::request::OpenOptions;
@@ -9,16 +9,17 @@ use crate::error::TransferError;
 use crate::place::Place;
 use crate::times;
 
-/// Does what `bulk` describes, from one server to another.
+/// Has one server copy the file of `bulk` from another.
 pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferError> {
     let (context, from, to) = (bulk.context, bulk.from, bulk.to);
     let (Place::Remote(from_url), Place::Remote(to_url)) = (from, to) else {
         return Err(TransferError::NotAFile { path: from.to_string() });
     };
-    // Where the source really is, and how long: redirects are followed once, here.
+    // Finds the source's real server and the length; follows redirects once, here.
     let source = client.open(&with(from_url, "tpc.stage=placement"), OpenOptions::READ, 0)?;
     let (len, mtime) = (source.stat().size, times::of_server(source.stat()));
-    // With what its manager gave for this very server: without it the server would send us to the manager, and that to another one perhaps.
+    // Keeps the words that the manager gave for this server. Without them the server would send us to the manager, and that perhaps to
+    // another one.
     let there = source.url().clone();
     let at = Url { opaque: from_url.opaque.clone(), ..there.clone() };
     let session = source.close()?;
@@ -43,12 +44,12 @@ pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferErro
     })?;
     if let Err(error) = move_it(context, client, &there, &key, &mut target, len) {
         target.cancel_copy();
-        // As long as it is open for us, it is nobody else's.
+        // While it is open for us, nobody else can have it.
         if let Some(made) = Some(target.stat()).filter(|stat| stat.identity().is_some() && !context.options.force) {
             bulk.remove_rest(&mut context.cleaner(), made, target.is_held());
         }
         target.end_copy();
-        // Whatever it is that has failed: nobody waits for the target any more. Closing its connection stops the server.
+        // Whatever has failed, nobody waits for the target any more. Closing its connection stops the server.
         drop(target);
         return Err(error);
     }
@@ -60,7 +61,7 @@ pub fn copy(bulk: &Bulk<'_>, client: &mut Client) -> Result<Copied, TransferErro
     Ok(Copied { bytes: len, len, sum: None, verified, skipped: false })
 }
 
-/// Lets the two servers copy, and waits for the end. The open target shows how far it is.
+/// Lets the two servers copy, and waits for the end. The open target shows the progress.
 fn move_it(
     context: &Context,
     client: &mut Client,
@@ -82,15 +83,15 @@ fn move_it(
         seen = seen.max(size);
     })?;
     context.progress.moved(len - seen);
-    // It has given all; what becomes of its end does not matter.
+    // The source has sent everything; the result of its close does not matter.
     if let Ok(session) = source.close() {
         client.give_back(session, &from);
     }
     Ok(())
 }
 
-/// Compares what both servers say. Only a server that keeps none need not say anything: what could not be asked is not compared,
-/// and that is no success. What differs is left: it may be what somebody else has put there since the close.
+/// Compares the checksums of both servers. A server that keeps none need not answer, but a failed question is an error. A differing target
+/// stays: another client may have put it there since the close.
 fn verify(context: &Context, client: &mut Client, from: &Url, to: &Url) -> Result<bool, TransferError> {
     if !context.options.verify {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Names on this machine and on servers, looked at and changed in the same way.
+//! Names on this machine and on servers, with the same operations for both.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +14,7 @@ use wire::response::{StatFlags, StatReply};
 use crate::error::TransferError;
 use crate::place::Place;
 
-/// What a name stands for.
+/// The kind of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -22,7 +22,7 @@ pub enum Kind {
     File,
     /// A directory.
     Directory,
-    /// A symbolic link (on servers: what they do not follow).
+    /// A symbolic link (on servers: one that they do not follow).
     Link,
     /// A device, a socket and the like.
     Other,
@@ -31,21 +31,21 @@ pub enum Kind {
 /// Attributes of a name. Times in seconds since 1970.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Info {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Bytes.
     pub size: u64,
-    /// Last change of what it holds.
+    /// Last change of its data.
     pub mtime: i64,
-    /// Last change of its attributes, where the server tells.
+    /// Last change of its attributes, if the server gives it.
     pub ctime: Option<i64>,
-    /// Permission bits, where the server tells.
+    /// Permission bits, if the server gives them.
     pub mode: Option<u16>,
-    /// Owner, where the server tells.
+    /// Owner, if the server gives it.
     pub owner: Option<String>,
-    /// Group, where the server tells.
+    /// Group, if the server gives it.
     pub group: Option<String>,
-    /// Is it being written, or not on disk?
+    /// Whether it is being written, or is not on disk.
     pub note: Option<&'static str>,
 }
 
@@ -60,23 +60,23 @@ pub struct Entry {
     pub checksum: Option<String>,
 }
 
-/// Looks and changes. Keeps the connections.
+/// Operations on names. It keeps the connections.
 #[derive(Debug, Default)]
 pub struct Tree {
-    /// For what goes to servers.
+    /// The client for servers.
     pub client: Client,
     users: HashMap<u32, String>,
     groups: HashMap<u32, String>,
 }
 
 impl Tree {
-    /// With this client.
+    /// Uses this client.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { client, users: names_of("/etc/passwd"), groups: names_of("/etc/group") }
     }
 
-    /// Attributes of what a place names; links are followed.
+    /// The attributes of a place; follows links.
     pub fn info(&mut self, place: &Place) -> Result<Info, TransferError> {
         match place {
             Place::Local(path) => {
@@ -88,7 +88,8 @@ impl Tree {
         }
     }
 
-    /// The same of several, in their order, and none behind one that its server has not answered. Of neighbours at one server in few trips.
+    /// The attributes of several places, in order. After a server has failed to answer, its further places are not asked for. Neighbouring
+    /// places at one server share requests.
     pub fn infos(&mut self, places: &[Place]) -> Vec<Result<Info, TransferError>> {
         let mut found = Vec::with_capacity(places.len());
         let url = |place: &Place| match place {
@@ -111,7 +112,7 @@ impl Tree {
         found
     }
 
-    /// What a directory holds, one after the other as it is found; on this machine in the order of names.
+    /// The entries of a directory, each as soon as it is found; on this machine sorted by name.
     pub fn list(
         &mut self,
         place: &Place,
@@ -124,7 +125,7 @@ impl Tree {
                 let mut entries: Vec<_> = read.filter_map(Result::ok).collect();
                 entries.sort_by_key(fs::DirEntry::file_name);
                 for entry in entries {
-                    // What is gone by now was not there.
+                    // An entry that is gone by now did not exist.
                     let Ok(found) = entry.metadata() else { continue };
                     let name = entry.file_name().to_string_lossy().into_owned();
                     each(Entry { name, info: self.local_info(&found), checksum: None })?;
@@ -141,7 +142,7 @@ impl Tree {
                         Ok(())
                     }
                 })?;
-                // Not every server gives attributes with a listing.
+                // Not every server lists attributes.
                 for name in bare {
                     let info = remote_info(&self.client.stat(&url.join(&name))?);
                     each(Entry { name, info, checksum: None })?;
@@ -178,7 +179,7 @@ impl Tree {
         }
     }
 
-    /// Renames. Both places are on this machine, or on one server.
+    /// Renames. Both places must be on this machine, or on one server.
     pub fn rename(&mut self, from: &Place, to: &Place) -> Result<(), TransferError> {
         match (from, to) {
             (Place::Local(from), Place::Local(to)) => {
@@ -189,7 +190,7 @@ impl Tree {
         }
     }
 
-    /// Makes a second name, or a symbolic link that says `target`.
+    /// Makes a second name, or a symbolic link to `target`.
     pub fn link(&mut self, target: &str, name: &Place, symbolic: bool) -> Result<(), TransferError> {
         match name {
             Place::Local(path) => {
@@ -211,7 +212,7 @@ impl Tree {
         }
     }
 
-    /// Sets the time of the last change to now.
+    /// Sets the modification time to now.
     pub fn touch(&mut self, place: &Place) -> Result<(), TransferError> {
         match place {
             Place::Local(path) => {
@@ -293,7 +294,7 @@ fn no_name() -> TransferError {
     TransferError::Local { what: "name", path: "-".to_owned(), source }
 }
 
-/// The protocol has no request for it; weir takes it in a way of its own.
+/// The protocol has no request for this; weir has an extension.
 fn only_weir(error: ClientError) -> TransferError {
     match error.kind() {
         ErrorKind::Unsupported => TransferError::OnlyWeir(error),

@@ -1,5 +1,5 @@
-//! Striped files of a cluster, whose bytes go straight between here and the servers of the units: which parts are asked of which unit, how large, and
-//! how many at a time.
+//! Striped files of a cluster, whose bytes go directly between here and the servers of the units. Decides which parts to request from which
+//! unit, how large, and how many at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,68 +11,68 @@ use wire::request::OpenOptions;
 use crate::ends::CHUNK;
 use crate::error::TransferError;
 
-/// The smallest request that is worth its header: chunks are no smaller.
+/// The smallest request that is worth its header; chunks are no smaller.
 const PIECE_MIN: usize = 64 << 10;
-/// Requests of one unit under way at most.
+/// Most simultaneous requests for one unit.
 const WINDOW_MAX: usize = 64;
-/// Buffers that are with the units' servers at most, when a file is written.
+/// Most buffers at the units' servers while a file is written.
 const BUFFERS_MAX: usize = 32;
 
-/// Requests for the units of a file that is read.
+/// The size and number of requests for the units of a file that is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pieces {
-    /// Bytes of each.
+    /// Bytes of each request.
     pub len: usize,
-    /// How many of each unit are under way.
+    /// Simultaneous requests for each unit.
     pub window: usize,
 }
 
 impl Pieces {
-    /// For all units together as much is under way as for two files of `window` requests, but one small request of each unit at least.
+    /// All units together have as many bytes in progress as two files with `window` requests, but at least one small request each.
     pub fn of(stripe: Stripe, window: usize) -> Self {
         let of_each = 2 * window.max(1) * CHUNK / usize::from(stripe.width());
         let chunk = usize::try_from(stripe.chunk()).unwrap_or(CHUNK).min(CHUNK);
-        // A power of two, as chunks are: no piece reaches into two of them.
+        // A power of two, as chunks are, so that no request spans two chunks.
         let half = (of_each / 2).max(PIECE_MIN);
         let len = chunk.min(1 << half.ilog2());
         Self { len, window: (of_each / len).clamp(1, WINDOW_MAX) }
     }
 }
 
-/// How many buffers are with the servers, when a file is written: two for each unit.
+/// Buffers at the servers while a file is written: two for each unit.
 pub fn buffers_of(stripe: Stripe, window: usize) -> usize {
     (2 * usize::from(stripe.width())).min(BUFFERS_MAX).max(window)
 }
 
-/// The parts that one connection asks for, and where in the file they are.
+/// The parts that one connection requests, and their offsets in the file.
 pub enum Parts<'a> {
-    /// Of a file: what no other connection has claimed yet, up to its end.
+    /// Of a plain file: the parts that no other connection has claimed yet, up to the file's end.
     Claimed(&'a AtomicU64, u64),
     /// Of one unit of a striped file.
     Unit(UnitParts),
 }
 
-/// The parts of a unit, in their order.
+/// The parts of a unit, in order.
 #[derive(Debug)]
 pub struct UnitParts {
     stripe: Stripe,
     unit: u8,
-    /// In the unit.
+    /// The next offset, in the unit.
     next: u64,
-    /// Of the file.
+    /// The end, in the file.
     end: u64,
     piece: u64,
 }
 
 impl UnitParts {
-    /// Those that lie in the file from `from` to `end`.
+    /// The parts within the file's range from `from` to `end`.
     pub fn new(stripe: Stripe, unit: u8, (from, end): (u64, u64), pieces: Pieces) -> Self {
         Self { stripe, unit, next: stripe.unit_len(unit, from), end, piece: pieces.len as u64 }
     }
 }
 
 impl Parts<'_> {
-    /// The next one: where it is in what is asked, and how long.
+    /// The next part: its offset in the requested file, and its length.
     pub fn next(&mut self) -> Option<(u64, usize)> {
         match self {
             Self::Claimed(claims, end) => {
@@ -90,7 +90,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Where in the file the part is that was asked for at `offset`.
+    /// The offset in the file of the part that was requested at `offset`.
     pub fn in_file(&self, offset: u64) -> u64 {
         match self {
             Self::Claimed(..) => offset,
@@ -99,7 +99,7 @@ impl Parts<'_> {
     }
 }
 
-/// A file at a server that is read here and there, in order.
+/// A file at a server that is read at several offsets, in ascending order.
 pub enum Sought {
     File(Box<Reader<AlignedBuf>>),
     Units(Box<StripedReader>, u64),
@@ -114,7 +114,7 @@ impl Sought {
         })
     }
 
-    /// How long it is.
+    /// Its length.
     pub fn len(&self) -> u64 {
         match self {
             Self::File(reader) => reader.file().stat().size,
@@ -131,11 +131,11 @@ impl Sought {
     }
 }
 
-/// A striped file that is read: a reader for each unit that has something of it.
+/// A striped file for reading: a reader for each unit that holds some of it.
 pub struct UnitsSource {
-    /// How it is dealt out.
+    /// Its stripe layout.
     pub stripe: Stripe,
-    /// In their order.
+    /// The readers, in order of the units.
     pub readers: Vec<Reader<AlignedBuf>>,
 }
 
@@ -155,7 +155,7 @@ mod tests {
     const KIB: u64 = 1 << 10;
 
     #[test]
-    fn pieces_of_all_units_cover_the_rest_of_the_file_once() {
+    fn parts_of_all_units_cover_the_rest_of_the_file_once() {
         for (width, chunk, from, end) in [
             (3, 64 * KIB, 0, 1_000_003),
             (2, 8192 * KIB, 4096, 40_000_000),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_stripes_have_smaller_pieces_under_way_and_narrow_ones_no_more_than_fits() {
+    fn wide_stripes_have_smaller_parts_and_narrow_ones_no_more_than_fit() {
         let of = |width, chunk| {
             let Pieces { len, window } = Pieces::of(Stripe::new(width, chunk).unwrap(), 4);
             (len as u64 / KIB, window)

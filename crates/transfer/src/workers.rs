@@ -1,4 +1,4 @@
-//! The workers of one copy: each takes files from the list, small ones by the dozen, large ones one at a time.
+//! The workers of one copy. Each takes files from the list: small ones many at a time, large ones one at a time.
 
 use std::time::{Duration, Instant};
 
@@ -18,47 +18,47 @@ use crate::place::Place;
 use crate::plan::{How, Item, Queue};
 use crate::{third_party, times};
 
-/// Files up to this length are copied by the dozen.
+/// Files up to this length are copied many at a time.
 const SMALL_MAX: u64 = 64 * ALIGNMENT as u64;
-/// Small files of one worker that are under way.
+/// Small files of one worker in progress at a time.
 const WINDOW: usize = 64;
-/// A file that a lost connection has left undone is begun again this often at least, however long each attempt takes.
+/// After a lost connection a file is tried at least this often, however long each attempt takes.
 const ATTEMPTS_MIN: u32 = 3;
-/// Between attempts: servers that have gone come back, and notice that a connection is gone.
+/// The pause between attempts: servers return, and notice lost connections.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Told of each file that is done with.
+/// Receives each finished file.
 pub trait Reports: Send {
-    /// It was copied, or was there, or why not.
+    /// The file was copied, existed already, or failed.
     fn done(&mut self, item: &Item, result: Result<Copied, TransferError>);
 }
 
-/// What was done already of a file that is to be copied by itself.
+/// What an earlier attempt did for a file that is now copied by itself.
 enum Before {
-    /// Nothing was asked for, or it was refused.
+    /// No request was sent, or it was refused.
     Nothing,
-    /// A request for it was under way when its connection broke. It may be there, by us: this file, as it was when it was made; if the
-    /// server has told none, nobody knows.
+    /// Its connection broke during a request, so we may have made the file: this one, with its attributes at that time. `None`: the server
+    /// reported no file, so nobody knows.
     Begun(Option<StatReply>),
-    /// It was under way in a batch, which tells nothing of what it makes. In a cluster it may stand there, begun for us and empty.
+    /// It was in progress in a batch, which does not report what it makes. In a cluster an empty file may exist that was opened for us.
     Opened,
 }
 
 impl Before {
-    /// Of a file that was under way in `many`.
+    /// The state of a file that was in progress in `many`.
     fn of(is_in_batches: bool, file: &SmallFile<Item>) -> Self {
         if is_in_batches { Self::Opened } else { Self::Begun(file.made.clone()) }
     }
 }
 
-/// Which way small files go: to or from which server, and as whom.
+/// The route of small files: to or from which server, and as which user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Way {
     Up(Endpoint, Option<String>),
     Down(Endpoint, Option<String>),
 }
 
-/// The way of a small file; `None`: it is copied by itself.
+/// The route of a small file; `None`: it is copied by itself.
 fn way(item: &Item, context: &Context) -> Option<Way> {
     let options = &context.options;
     let small = item.size.is_some_and(|size| size <= SMALL_MAX);
@@ -66,7 +66,7 @@ fn way(item: &Item, context: &Context) -> Option<Way> {
         return None;
     }
     match (&item.from, &item.to) {
-        // What stands behind a `?` is for each request; nobody sends it along here.
+        // Words behind a `?` belong to one request and cannot be sent along here.
         (Place::Local(_), Place::Remote(url)) if url.opaque.is_none() => {
             Some(Way::Up(url.server.clone(), url.user.clone()))
         }
@@ -77,7 +77,7 @@ fn way(item: &Item, context: &Context) -> Option<Way> {
     }
 }
 
-/// Copies what comes from the list, until its end.
+/// Copies the files of the list until its end.
 pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>) {
     let mut client = Client::new(context.settings.clone());
     while let Some(item) = queue.take(|_| true) {
@@ -92,7 +92,7 @@ pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>)
         let mut cleaner = context.cleaner();
         for (item, before) in undone {
             let result = match &before {
-                // Nobody will look what is there.
+                // After a stop no further attempt examines the target, so remove it now.
                 Before::Begun(Some(made)) if context.stopping() => {
                     bulk(context, &item, None).remove_rest(&mut cleaner, made, false);
                     Err(TransferError::Stopped)
@@ -112,10 +112,10 @@ fn bulk<'a>(context: &'a Context, item: &'a Item, made: Option<StatReply>) -> Bu
     Bulk { context, from: &item.from, to: &item.to, how: item.how, made, again: false }
 }
 
-/// How often, and for how long, a file is begun again.
+/// How often and how long to retry a file.
 struct Patience {
     attempts: u32,
-    /// When an attempt has failed first, if one has.
+    /// When an attempt failed first, if one has.
     since: Option<Instant>,
 }
 
@@ -124,10 +124,10 @@ impl Patience {
         Self { attempts: 1, since: None }
     }
 
-    /// An attempt has failed: whether another one is due, at once.
+    /// After a failed attempt: whether another one is due at once.
     fn has_more(&mut self, context: &Context, item: &Item) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
-        // Who was never there is not waited for.
+        // Do not wait for a server that was never reachable.
         let is_known = [&item.from, &item.to].iter().all(|place| match place {
             Place::Remote(url) => context.settings.met.has(&url.server),
             Place::Local(_) | Place::Standard => true,
@@ -137,11 +137,11 @@ impl Patience {
         has_time || self.attempts <= ATTEMPTS_MIN
     }
 
-    /// The same, after a pause, which is not made before the first of the further attempts: most connections that are lost can be had again at once.
+    /// The same, after a pause. The first retry has no pause, because most lost connections can be replaced at once.
     fn has_more_later(&mut self, context: &Context, item: &Item) -> bool {
         let has_more = self.has_more(context, item);
         if has_more && self.attempts > 2 {
-            // Whether it was stopped, whoever goes on looks.
+            // The caller checks for a stop.
             let _ = context.settings.stop.sleep(PAUSE);
         }
         has_more
@@ -154,7 +154,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
         Before::Begun(made) => (true, made, false),
         Before::Opened => (true, None, true),
     };
-    // What has gone through a pipe is gone.
+    // Bytes that went through a pipe cannot be had again.
     let once = item.from.is_stream() || item.to.is_stream();
     let mut bulk = bulk(context, item, made);
     let mut patience = Patience::new();
@@ -163,7 +163,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
             return Err(TransferError::Stopped);
         }
         let result = if context.options.tpc { third_party::copy(&bulk, client) } else { bulk.copy(client) };
-        // An attempt whose answer was lost may have made it, whole or in part. Or it is somebody else's.
+        // An attempt whose answer was lost may have made the file, in whole or in part. Or somebody else made it.
         let result = match result {
             Err(TransferError::Exists { path }) if unsure => match settle(&mut bulk, client, was_opened) {
                 Ok(Standing::Whole(copied)) => Ok(Copied { bytes: copied.len, skipped: false, ..copied }),
@@ -179,7 +179,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
             result => result,
         };
         match result {
-            // One that is silent has been asked again already, and been waited for each time.
+            // The client has already retried a silent server, and waited each time.
             Err(TransferError::Client(error))
                 if error.is_connection()
                     && !matches!(error, client::ClientError::Silent { .. })
@@ -189,8 +189,8 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
                 tracing::info!(%error, "copying {} again", item.from);
                 unsure = true;
             }
-            // The server may not have noticed yet that the connection which had it open is gone. Or what stands there is what an attempt has begun in the place
-            // of nothing: who has begun it, that the server knows.
+            // The server may not have noticed yet that the connection which had the file open is gone. Or an earlier attempt of ours began
+            // the file; the server knows who began it.
             Err(TransferError::Client(error)) if unsure && is_locked(&error) && patience.has_more(context, item) => {
                 tracing::info!(%error, "copying {} again", item.from);
                 let _ = context.settings.stop.sleep(PAUSE);
@@ -203,8 +203,8 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: Before) ->
     }
 }
 
-/// What is in the way of another attempt. `was_opened`: it was in a batch, which tells nothing of what it makes, so that what stands there may be what
-/// was begun; whoever's it is, its server gives it to nobody else to begin again.
+/// Finds out what blocks another attempt. `was_opened`: a batch, which does not report what it makes, may have begun the file. The server
+/// lets only its creator begin it again.
 fn settle(bulk: &mut Bulk<'_>, client: &mut Client, was_opened: bool) -> Result<Standing, TransferError> {
     if let (true, None, Place::Remote(url)) = (was_opened, &bulk.made, bulk.to) {
         bulk.made = client.look(url)?;
@@ -225,8 +225,8 @@ fn small(len: u64) -> Copied {
     Copied { bytes: len, len, sum: None, verified: true, skipped: false }
 }
 
-/// A connection for files by the dozen, to a server that takes and gives pages with their checksums; `None`: they are copied one by
-/// one, and the first one's own attempt says what is wrong, if something is. One that sends each open elsewhere has made the file by then.
+/// A connection for many small files, to a server that supports pages with checksums. `None`: the files are copied one by one, and the
+/// first one reports any error. A manager, which redirects each open, has made the file by then.
 fn session_with_pages(client: &mut Client, url: &Url) -> Option<Session> {
     let session = client.take_session(url).ok()?;
     if session.has_pages() && !session.flags().has(ServerFlags::IS_MANAGER) {
@@ -236,7 +236,7 @@ fn session_with_pages(client: &mut Client, url: &Url) -> Option<Session> {
     None
 }
 
-/// The connection of `count` small files was lost. (Whoever has stopped the copy knows.)
+/// Reports that `count` small files are copied again after a lost connection. (After a stop, the user knows.)
 fn copied_again(context: &Context, error: &client::ClientError, count: usize) {
     if !context.stopping() {
         tracing::info!(%error, "{count} small files were under way: copying them again, one by one");
@@ -294,8 +294,8 @@ fn is_for_the_careful_way(error: &ClientError) -> bool {
     matches!(error, ClientError::Unexpected { .. }) || error.kind() == client::Kind::Unsupported
 }
 
-/// Copies `first` and the small files behind it to a server. Gives back what has to be done one by one, and what is known of what is
-/// there of it.
+/// Copies `first` and the small files after it to a server. Returns the files that must be copied one by one, and what is known of their
+/// targets.
 fn up(
     context: &Context,
     client: &mut Client,
@@ -306,7 +306,7 @@ fn up(
 ) -> Vec<(Item, Before)> {
     let wanted = way(first, context);
     let keeps_times = if context.options.preserve { context.keeps_times(client, url) } else { Ok(false) };
-    // Who cannot be asked is asked with patience for each by itself.
+    // If the question fails, copy each file by itself, with patience.
     let Ok(keeps_times) = keeps_times else { return vec![(first.clone(), Before::Nothing)] };
     let batches = context.batches(client, url);
     let session = match batches {
@@ -323,11 +323,11 @@ fn up(
     loop {
         let mut broken = None;
         while many.has_room() && !context.stopping() {
-            // Whoever waits for answers anyway does not wait for the list.
+            // Do not wait for the list while answers are due anyway.
             let fits = |item: &Item| way(item, context) == wanted;
             let Some(item) = next.take().or_else(|| queue.try_take(fits)) else { break };
             let (Place::Local(path), Place::Remote(to)) = (&item.from, &item.to) else { continue };
-            // What cannot be sent is for the careful way to say.
+            // Leave the error for an invalid path to the single copy.
             if to.path.contains(['?', '\0']) {
                 undone.push((item, Before::Nothing));
                 continue;
@@ -362,8 +362,8 @@ fn up(
                         let path = item.to.to_string();
                         report(context, reports, &item, Err(TransferError::Exists { path }));
                     }
-                    // A redirect, for example, or a server that has begun anew as one that takes no batches: the careful way knows what to do.
-                    // It also tidies up what a cluster's manager has opened in vain.
+                    // For example a redirect, or a restarted server that takes no batches any more. The single copy handles it. It also
+                    // removes files that a cluster's manager opened in vain.
                     Err(error) if is_for_the_careful_way(&error) || opened && many.is_in_batches() => {
                         if opened {
                             copied_again(context, &error, 1);
@@ -376,7 +376,7 @@ fn up(
                         undone.push((item, before));
                     }
                     Err(error) => {
-                        // What is there is not what was sent: it must not stay.
+                        // The target differs from what was sent: it must not stay.
                         if let Some(made) = made {
                             bulk(context, &item, None).clean_up(client, &made, false);
                         }

@@ -1,5 +1,5 @@
-//! Fills a directory of a new data directory with empty files, as a server would make them: a object in the store, an open and a commit in
-//! the namespace each; only that nobody waits for every single one to be durable. For measuring listings.
+//! Fills a directory of a new data directory with empty files as a server would: an object in the store, an open and a commit in the
+//! namespace for each. Unlike a server, it does not wait until each file is durable. Use it to measure listings.
 //!
 //!     fill_directory DATA /DIRECTORY FILES
 
@@ -22,7 +22,7 @@ use weir::config::Config;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Files that are being made at a time.
+/// Files in progress at a time.
 const OUTSTANDING: u64 = 256;
 
 fn now() -> Timestamp {
@@ -49,7 +49,7 @@ impl Filler {
         ))
     }
 
-    /// Makes the next file, and then the one after it; says on `done` when there is none left, or what went wrong.
+    /// Makes the next file, then the one after it. Sends on `done` when no file is left, or what went wrong.
     fn go_on(self: &Arc<Self>, done: Sender<Result<(), Failure>>) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         if number >= self.files {

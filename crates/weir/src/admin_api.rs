@@ -1,4 +1,4 @@
-//! What a manager answers to the commands that show its cluster and change its policies.
+//! The manager's answers to the commands that show its cluster and change its policies.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use types::{ErrorCode, Ino, NsPath, Policy, StoreId};
 use crate::control::{Ask, Reply};
 use crate::serve::now;
 
-/// Policies that are read at a time.
+/// Policies that one read returns.
 const PAGE: usize = 1024;
 
-/// A directory's policy, as it is shown.
+/// A directory's policy, as the commands show it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct PolicyView {
     /// The directory.
     pub(crate) path: String,
-    /// The policy of what is made in it.
+    /// The policy of new files and directories in it.
     pub(crate) policy: String,
-    /// The directory that it was set on; `None`: none was, up to the root.
+    /// The directory that the policy was set on; `None`: no directory up to the root has one.
     pub(crate) from: Option<String>,
-    /// Of one that was just set: what keeps it from being met as things are.
+    /// After setting a policy: why the stores cannot meet it at present.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) doubts: Vec<String>,
 }
 
-/// Answers what is asked of a cluster; `None`: that is not what was asked.
+/// Answers a request about the cluster; `None`: the request is about something else.
 pub(crate) fn answer(manager: &Arc<Manager>, ask: &Ask) -> Option<Reply> {
     Some(match ask {
         Ask::Stores => told(manager.stores_view()),

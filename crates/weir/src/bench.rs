@@ -169,9 +169,9 @@ mod tests {
 
     use super::*;
 
-    /// The names on the command line are those that the testbed writes down.
+    /// The command line's names of peers are those that the testbed writes.
     #[test]
-    fn systems_have_one_name() {
+    fn peers_have_the_same_names_on_the_command_line() {
         let given = |peer: &Peer| peer.to_possible_value().map(|value| value.get_name().to_owned());
         let on_the_line: Vec<_> = Peer::value_variants().iter().filter_map(given).collect();
         let in_the_testbed: Vec<_> = options::Peer::ALL.iter().map(|peer| peer.name().to_owned()).collect();

@@ -1,4 +1,4 @@
-//! What a running node does beside serving: the scrub, and the control socket through which it is asked and told.
+//! The background work of a running node: the scrub, and the control socket that takes requests.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::control::{Ask, Control, Reply};
 use crate::exit::Exit;
 
-/// How long a stop waits for answers under way.
+/// How long a stop waits for unfinished answers.
 const ANSWERS_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The scrub and the socket.
@@ -42,7 +42,7 @@ impl Care {
         Ok(Self { scrub, control })
     }
 
-    /// Ends both, before what they use is closed.
+    /// Ends both. Call it before closing the stores and indexes that they use.
     pub fn stop(mut self) {
         self.scrub.stop();
         if let Some(control) = &mut self.control {
@@ -51,7 +51,7 @@ impl Care {
     }
 }
 
-/// Answers what comes through the socket.
+/// Answers the requests that arrive at the socket.
 struct AdminApi {
     scrub: Arc<Scrub>,
     namespace: Arc<LoggedIndex>,

@@ -491,7 +491,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     command.try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
         let asked = !error.use_stderr();
         let text = error.render();
-        // A reader that has gone away (`weir --help | head`) is no error.
+        // A closed reader (`weir --help | head`) is no error.
         let _ = if asked { write!(std::io::stdout(), "{text}") } else { write!(std::io::stderr(), "{text}") };
         if asked { Exit::Done } else { Exit::Usage }
     })

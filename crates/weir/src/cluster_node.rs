@@ -1,4 +1,4 @@
-//! What managers and disk servers of a cluster have in common: their address for nodes, their name, how they wait and end.
+//! What managers and disk servers have in common: the address for other nodes, the host name, waiting and stopping.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use crate::exit::Exit;
 use crate::serve::{self, SERVER_STOP};
 use crate::signals::Asked;
 
-/// How often a node looks at what it stands on.
+/// How often a node checks its disks and journals.
 const WATCH: Duration = Duration::from_secs(1);
-/// How often it looks whether something has happened that ends it.
+/// How often it checks whether something has ended it.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the ends of connections are waited for.
+/// How long a stop waits for connections to end.
 pub(crate) const LINKS_STOP: Duration = Duration::from_secs(3);
 
-/// The address for nodes, as it is listened on and as others are told.
+/// The address for nodes: the one to listen on and the one that other nodes get.
 pub(crate) struct NodesAddress {
     given: String,
     resolved: SocketAddr,
 }
 
 impl NodesAddress {
-    /// What the configuration says. Whoever connects there has to have a certificate of the cluster, so it need not be loopback.
+    /// Takes the address from the configuration. It need not be loopback, because every peer must present a certificate of the cluster.
     pub(crate) fn of(config: &Config) -> Result<Self, Failure> {
         let given = config.nodes.clone();
         let usage = |why: String| Failure::message(Exit::Usage, format!("`nodes` is `{given}`: {why}"));
@@ -45,7 +45,7 @@ impl NodesAddress {
         Ok(Self { given, resolved })
     }
 
-    /// Listens there.
+    /// Listens on the address.
     pub(crate) fn listen(&self) -> Result<Arc<Listener>, Failure> {
         Listener::bind(self.resolved).map_err(|error| {
             let what =
@@ -54,14 +54,14 @@ impl NodesAddress {
         })
     }
 
-    /// As others are told: the name that was given, the port that it really is.
+    /// The address that other nodes get: the configured name, with the port actually taken.
     pub(crate) fn told(&self, listener: &Listener) -> String {
         let host = self.given.rsplit_once(':').map_or(self.given.as_str(), |(host, _)| host);
         format!("{host}:{}", listener.address().port())
     }
 }
 
-/// How people call this machine.
+/// The host name of this machine.
 pub(crate) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String = name.trim().chars().take(64).collect();
@@ -70,25 +70,25 @@ pub(crate) fn host_name() -> String {
 
 /// Why a node ends.
 pub(crate) enum End {
-    /// It was asked to.
+    /// A signal asked for it.
     Asked,
-    /// The disk below it has failed.
+    /// A disk of the node has failed.
     DiskFailed(String),
-    /// One of its own threads has died.
+    /// One of the node's own threads has died.
     Broken(String),
-    /// The cluster does not want it as it is.
+    /// The cluster refuses the node as it is.
     Refused(Failure),
 }
 
 impl End {
-    /// What a log that has stopped means.
+    /// The reason that a stopped journal gives for the end.
     pub(crate) fn of_journal(journal: &journal::Journal) -> Option<Self> {
         let reason = journal.poisoned()?;
         tracing::error!("the journal has stopped: {reason}");
         Some(if reason == journal::WRITER_DIED { Self::Broken(reason) } else { Self::DiskFailed(reason) })
     }
 
-    /// The code of a stop that hangs.
+    /// The exit code if the stop hangs.
     pub(crate) fn late(&self) -> Exit {
         match self {
             Self::Asked => Exit::Unclean,
@@ -98,7 +98,7 @@ impl End {
         }
     }
 
-    /// How the run ends, once all is stopped; `close` closes what it stands on.
+    /// Ends the run after everything has stopped; `close` closes the stores and indexes.
     pub(crate) fn finish(
         self,
         data: &std::path::Path,
@@ -115,7 +115,7 @@ impl End {
                 Ok(Exit::Done)
             }
             Self::Refused(failure) => {
-                // What is open is closed as far as it goes; why the node ends is what counts.
+                // Closing is best effort here: the reason for the end matters more.
                 if let Err(error) = close() {
                     tracing::warn!("the stop was not clean, the next start recovers: {error}");
                 }
@@ -138,7 +138,8 @@ impl End {
     }
 }
 
-/// Waits until the node is to end. `reload` is called when the configuration is to be read again, `soon` some times a second, `watch` once a second.
+/// Waits until something ends the node. Calls `reload` to read the configuration again, `soon` several times a second, `watch` once a
+/// second.
 pub(crate) fn wait(
     asked: &Signals<Asked>,
     mut reload: impl FnMut(),
@@ -168,18 +169,18 @@ pub(crate) fn wait(
     }
 }
 
-/// A role, running.
+/// A running role.
 pub(crate) struct Started {
-    /// Who is told what comes from other nodes.
+    /// Receives the messages of other nodes.
     pub(crate) receiver: Arc<dyn Receiver>,
-    /// Its front door.
+    /// Its front end.
     pub(crate) server: Server,
-    /// Ends what is behind that.
+    /// Stops what is behind the front end.
     pub(crate) stop_node: Box<dyn FnOnce()>,
 }
 
 impl Started {
-    /// Ends it, before what it stands on is closed.
+    /// Stops the role, before its stores and indexes close.
     pub(crate) fn stop(self) {
         let left = self.server.stop(Instant::now() + SERVER_STOP);
         if left.connections_cut > 0 {
@@ -188,13 +189,13 @@ impl Started {
         (self.stop_node)();
     }
 
-    /// A thread of the front door has died.
+    /// Whether a thread of the front end has died.
     pub(crate) fn broken(&self) -> Option<End> {
         self.server.broken().map(|name| End::Broken(format!("the {name} has died by a panic")))
     }
 }
 
-/// The one line on stdout.
+/// Prints the ready line, the only line on stdout.
 pub(crate) fn say_ready(started: &Started) -> Result<(), Failure> {
     serve::say_ready(&format!("root://{}/", started.server.address()))
 }

@@ -1,4 +1,4 @@
-//! What the nodes of a cluster do, put on what they stand on: the manager's and the disk server's decisions, and the front door of each.
+//! Starts the roles of a cluster's nodes: the manager's and the disk server's decisions, and the front end of each.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ fn not_started(error: impl std::error::Error + Send + Sync + 'static) -> Failure
 fn server_config(config: &Config, listen: SocketAddr, boot: BootId) -> ServerConfig {
     let mut server_config = ServerConfig::new(listen, boot);
     set_bounds(config, &mut server_config);
-    // A manager only says whether it is done, the disk servers do it.
+    // The manager only permits a third-party copy; the disk servers carry it out.
     server_config.service.pull = fetcher(config);
     server_config
 }
 
-/// The manager's.
+/// Starts the manager.
 pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(Started, Arc<Manager>), Failure> {
     let ManagerParts { config, foundation, links, boot, listen } = parts;
     let copies = CopyRate { bytes_per_second: config.copies_rate, ..CopyRate::default() };
@@ -50,13 +50,13 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(Started, Arc<Ma
     Ok((Started { receiver, server, stop_node }, manager))
 }
 
-/// A disk server's.
+/// Starts the disk server.
 pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(Started, Arc<DiskServer>), Failure> {
     let DiskParts { config, data, stores, links, boot, listen } = parts;
     let process_epoch = disk_of(data)
         .and_then(|disk| next_life(&*disk))
         .map_err(|error| Failure::new(Exit::DiskFailed, error).while_doing("cannot count the runs of this node"))?;
-    // What was written and not synced is trusted as long as nothing was lost on any of its stores.
+    // Unsynced bytes are trusted as long as none of its journals has lost any.
     let boot = stores.iter().fold(*boot, |boot, store| store.foundation.journal.boot(boot));
     let at = |store: &crate::serve_disk::ServedStore| StoreAt {
         store_id: store.foundation.objects.id,
@@ -72,19 +72,19 @@ pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(Started, Arc<DiskServ
     node.server().set_front_end(Some(Box::new(move || watch.door())));
     let (receiver, disk_server) = (node.receiver(), Arc::clone(node.server()));
     let stop_node = Box::new(move || {
-        // The two know each other.
+        // Each of the two needs a reference to the other.
         node.server().set_front_end(None);
         node.stop();
     });
     Ok((Started { receiver, server, stop_node }, disk_server))
 }
 
-/// Counts the runs of this node, durably: of two it is known which is the later one.
+/// Counts the runs of this node durably, so that of two runs the later one is known.
 fn next_life(disk: &dyn Disk) -> Result<ProcessEpoch, DiskError> {
     const DIR: &str = "node/runs";
     disk.create_dir_all(DIR)?;
     disk.sync_dir("node")?;
-    // A file for each run, named by its number; those before it are of no use once it is there durably.
+    // Each run makes a file named by its number. The earlier files can go once this one is durable.
     let before: Vec<u64> = disk.list(DIR)?.iter().filter_map(|entry| entry.name.parse().ok()).collect();
     let process_epoch = before.iter().copied().max().unwrap_or(0) + 1;
     let file =

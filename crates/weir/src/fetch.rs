@@ -1,4 +1,4 @@
-//! What a node fetches files from other servers with, for third-party copies.
+//! Fetches files from other servers, for third-party copies.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use glob::{MatchOptions, Pattern};
 use service::{Cancelled, Pull, PullSink, PullSource};
 use wire::request::OpenOptions;
 
-/// Bytes of one request, and requests under way.
+/// Bytes of one request.
 const CHUNK: usize = 4 << 20;
 const WINDOW: usize = 4;
 
@@ -21,18 +21,18 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// From servers whose host is one of `hosts`, in which `*` and `?` stand for anything.
+    /// Fetches only from the servers that `hosts` name; `*` and `?` in them are wildcards.
     #[must_use]
     pub fn from_these(hosts: &[String]) -> Self {
         let sources = Sources(hosts.iter().filter_map(|host| Pattern::new(host).ok()).collect());
         let within = sources.clone();
         let settings = Settings {
-            // A source that says nothing for this long, or next to nothing, is given up.
+            // The fetch fails if a source sends nothing, or next to nothing, for this long.
             silence_max: Duration::from_secs(60),
             recovery_max: Duration::from_secs(60),
             application: "weir-tpc".to_owned(),
             user: "weir".to_owned(),
-            // Wherever a source sends us.
+            // Also limits where a source may redirect us to.
             reach: Reach::only(move |server| within.has(server)),
             ..Settings::default()
         };
@@ -40,7 +40,7 @@ impl Fetch {
     }
 }
 
-/// Hosts that may be fetched from.
+/// The hosts that the node may fetch from.
 #[derive(Clone, Debug)]
 struct Sources(Vec<Pattern>);
 
@@ -77,12 +77,12 @@ impl Pull for Fetch {
         if let Some(expected) = source.expected_len.filter(|expected| *expected != len) {
             return Err(format!("the source has {len} bytes, {expected} were announced"));
         }
-        // The key has done its work; what else is asked needs none.
+        // The key has served its purpose; further requests do not need it.
         let plain = Url { opaque: None, ..file.url().clone() };
         let algorithm = client.config(&plain, &["chksum"]).ok();
         let algorithm = algorithm.and_then(|lines| Algorithm::offered(lines.first()?)).unwrap_or(Algorithm::Crc32c);
         let sum = receive(Reader::new(file), len, algorithm, into)?;
-        // A source that keeps no checksum is believed; its pages came over TCP alone.
+        // A source without checksums is trusted; only TCP has protected its bytes.
         match client.checksum(&plain, Some(algorithm.name())) {
             Ok((name, value)) if name == algorithm.name() && !sum.is(&value) => {
                 Err(format!("what came has {sum}, the source says {name}:{value}"))
@@ -92,14 +92,14 @@ impl Pull for Fetch {
                 tracing::info!(%error, source = %plain, "the source told no checksum to compare");
                 Ok(())
             }
-            // Being written still, known to be damaged, or gone.
+            // Still being written, known to be damaged, or gone.
             Err(error) => Err(error.to_string()),
         }
     }
 }
 
-/// The client's host by the name that a stock source has for it: that of the address as it comes to a socket for both
-/// kinds of addresses, or the address itself in brackets where that has no name.
+/// The name that a stock source gives the client's host: the name of the address as it appears at a dual-stack socket. An address without a
+/// name stands in brackets.
 fn name_of(client: IpAddr) -> String {
     let seen = match client {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -119,7 +119,7 @@ fn url_of(source: &PullSource, client: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Receives everything, and gives its checksum.
+/// Receives the whole file and returns its checksum.
 fn receive(
     mut reader: Reader<AlignedBuf>,
     len: u64,
@@ -129,7 +129,7 @@ fn receive(
     let in_words = |error: ClientError| error.to_string();
     let mut buffers: Vec<AlignedBuf> = (0..WINDOW).map(|_| AlignedBuf::new(CHUNK)).collect();
     let mut asked = 0;
-    // Answers of one connection come in order from most servers, and need not.
+    // Most servers answer one connection in order, but they need not.
     let mut parts = transfer::SumOfParts::new(algorithm);
     loop {
         while asked < len
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_those_that_the_configuration_names() {
+    fn only_configured_sources_are_allowed() {
         let fetch =
             |hosts: &[&str]| Fetch::from_these(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>());
         assert!(fetch(&["*"]).may_fetch_from("ana@anything.example.org:1094").is_ok());

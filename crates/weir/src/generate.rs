@@ -1,4 +1,4 @@
-//! Man pages and completions, made from the command line's own description.
+//! Generates man pages and completions from the definition of the command line.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `weir init`: makes a data directory, and nothing else.
+//! `weir init`: makes a data directory and nothing else.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -8,7 +8,7 @@ use foundation::{DataDir, IfNew};
 use crate::Failure;
 use crate::exit::Exit;
 
-/// Makes the data directory at `path`, if it is none yet.
+/// Makes the data directory at `path`, unless it exists.
 pub fn run(path: &Path) -> Result<Exit, Failure> {
     let data =
         DataDir::open(path, IfNew::Make, crate::serve::now()).map_err(|error| Failure::new(error.exit(), error))?;

@@ -1,9 +1,9 @@
-//! The insides of the `weir` binary: command line, configuration, wiring of a node, the control socket, `local`, `demo`.
-//! A library only so that tests can reach them; nothing else depends on it.
+//! The `weir` binary as a library: command line, configuration, wiring of a node, control socket, `local`, `demo`. It is a library only so
+//! that tests can reach it; nothing else depends on it.
 //!
-//! Promises: every way to end has a documented exit code; stdout carries what a program reads (the ready line, `--json`),
-//! stderr what a person reads. What a command does is in a crate of its own where it is more than asking and printing
-//! (`transfer`, `maintenance`, `bench-run`, `monitor`): here its arguments become that crate's options.
+//! Promises: every way to end has a documented exit code. Stdout carries what a program reads (the ready line, `--json`), stderr what a
+//! person reads. Commands that do more than ask and print have crates of their own (`transfer`, `maintenance`, `bench-run`, `monitor`);
+//! this crate turns arguments into their options.
 
 mod admin_api;
 mod bench;
@@ -40,7 +40,7 @@ pub use console::{Exit, Failure, exit};
 use console::{signals, table, time_text};
 use status_page::listen;
 
-/// Runs the command line `args` (the program's name first) and says how it ended. Errors go to stderr.
+/// Runs the command line `args` (the program's name first) and returns the exit code. Errors go to stderr.
 pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
     use std::io::Write as _;
     let parsed = match cli::parse(args) {
@@ -77,7 +77,7 @@ pub fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
     match result {
         Ok(exit) => exit,
         Err(failure) => {
-            // Nobody is left to tell when stderr is gone.
+            // Stderr may be closed.
             let _ = writeln!(std::io::stderr(), "{}", logging::as_error(&format!("weir: {failure}")));
             failure.exit
         }

@@ -1,5 +1,5 @@
-//! The log: lines on stderr, for people or (as JSON) for programs; how much is said is set by `--log`, also while it runs. Where stderr
-//! is systemd's journal, which has the time and asks for a priority, each line for people begins with that (sd-daemon(3)) and leaves the time out.
+//! The log: lines on stderr, for people or (as JSON) for programs. `--log` sets the level, which can change while the node runs. If stderr
+//! is systemd's journal, each line for people begins with a priority (sd-daemon(3)) and has no time, because the journal adds it.
 
 use std::ffi::OsStr;
 
@@ -14,15 +14,15 @@ use tracing_subscriber::{Registry, fmt, reload};
 use crate::Failure;
 use crate::exit::Exit;
 
-/// The log that was started: its filter can be changed.
+/// The running log; its filter can change.
 pub struct Logging(reload::Handle<EnvFilter, Registry>);
 
-/// Sends log events at `level` (or by filter, as in `info,server=debug`) to stderr from now on.
+/// Sends log events at `level` (or by a filter such as `info,server=debug`) to stderr from now on.
 pub fn start(level: &str) -> Result<(), Failure> {
     start_as(level, false).map(drop)
 }
 
-/// The same, as JSON (an object on a line) if asked for, and the filter can be changed later.
+/// Like [`start`], as JSON (an object on each line) if `json`. The returned value can change the filter.
 pub fn start_as(level: &str, json: bool) -> Result<Logging, Failure> {
     use std::io::IsTerminal as _;
     let (filter, handle) = reload::Layer::new(filter(level).map_err(|reason| Failure::message(Exit::Usage, reason))?);
@@ -34,12 +34,12 @@ pub fn start_as(level: &str, json: bool) -> Result<Logging, Failure> {
     } else {
         fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).boxed()
     };
-    // A second call (tests in one process) keeps the first one's.
+    // A second call (tests in one process) keeps the first subscriber.
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     Ok(Logging(handle))
 }
 
-/// The filter, or why it is none.
+/// Parses a filter, or says why it is invalid.
 pub fn filter(level: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(level).map_err(|error| {
         format!("`{level}` is not a log level: {error}; write error, warn, info, debug, trace, or a filter such as info,server=debug")
@@ -47,7 +47,7 @@ pub fn filter(level: &str) -> Result<EnvFilter, String> {
 }
 
 impl Logging {
-    /// Says as much as `filter` lets through from now on.
+    /// Replaces the filter.
     pub fn set(&self, filter: EnvFilter) {
         if let Err(error) = self.0.reload(filter) {
             tracing::error!("the log's filter stays as it was: {error}");
@@ -62,24 +62,24 @@ pub fn goes_to_journal() -> bool {
     stderr.is_ok_and(|stderr| is_journal(std::env::var_os("JOURNAL_STREAM").as_deref(), stderr.st_dev, stderr.st_ino))
 }
 
-/// `JOURNAL_STREAM` (systemd.exec(5)) holds device and inode of the journal's socket; who inherits it may have another stderr.
+/// `JOURNAL_STREAM` (systemd.exec(5)) holds device and inode of the journal's socket. A process that inherits it may have another stderr.
 fn is_journal(stream: Option<&OsStr>, device: u64, inode: u64) -> bool {
     let ids = stream.and_then(OsStr::to_str).and_then(|stream| stream.split_once(':'));
     ids.is_some_and(|(dev, ino)| dev.parse() == Ok(device) && ino.parse() == Ok(inode))
 }
 
-/// An error of ours as it goes to stderr: where that is the journal, each of its lines says that it is one.
+/// An error of ours as it goes to stderr. For the journal, each line gets the priority of an error.
 #[must_use]
 pub fn as_error(text: &str) -> String {
     if goes_to_journal() { with_priority(Level::ERROR, text) } else { text.to_owned() }
 }
 
-/// The journal takes a line for an entry of its own; one that names no priority gets the service's default.
+/// The journal makes an entry of each line. A line without a priority gets the service's default.
 fn with_priority(level: Level, text: &str) -> String {
     text.split_inclusive('\n').flat_map(|line| [priority(level), line]).collect()
 }
 
-/// As in syslog(3).
+/// The number of syslog(3).
 fn priority(level: Level) -> &'static str {
     match level {
         Level::ERROR => "<3>",
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_journal_is_known_by_device_and_inode() {
+    fn the_systemd_journal_is_known_by_device_and_inode() {
         let stream = |text: &'static str| is_journal(Some(OsStr::new(text)), 9, 12345);
         assert!(stream("9:12345"));
         for other in ["9:12346", "8:12345", "9:", "9", "", "9:12345:1", "x:12345"] {

@@ -1,7 +1,7 @@
-//! `weir`: see the library of this crate.
+//! The `weir` binary; the library of this crate does the work.
 
-// Keys, values and requests are made on one thread and freed on another, which glibc's allocator pays for with a third
-// of the committer's time. How much it keeps for each thread is set in .cargo/config.toml.
+// One thread allocates keys, values and requests, and another frees them. With glibc's allocator that costs a third of the committer's
+// time. `.cargo/config.toml` sets how much memory jemalloc keeps for each thread.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -1,5 +1,5 @@
-//! `weir fsck`, `backup`, `restore` and `export`: the command line and the configuration for the crate `maintenance`, and the running node that
-//! a backup is taken of.
+//! `weir fsck`, `backup`, `restore` and `export`: the command line and the configuration for the crate `maintenance`, and the running node
+//! for a backup.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ fn failed(error: maintenance::Error) -> Failure {
     Failure::new(error.exit(), error)
 }
 
-/// Reads the configuration of the node, and starts the log.
+/// Reads the configuration of the node and starts the log.
 fn begin(config: Option<&PathBuf>) -> Result<Config, Failure> {
     let config = Config::load(config.map(PathBuf::as_path)).map_err(|error| Failure::new(Exit::Usage, error))?;
     logging::start("warn")?;
@@ -108,7 +108,7 @@ fn ask_node(
     }
 }
 
-/// What is said of a backup through the control socket, before its bytes.
+/// The answer on the control socket that precedes a backup's bytes.
 #[must_use]
 pub fn head_value(head: &BackupHead) -> serde_json::Value {
     json!({ "after": head.after.map(|seq| seq.0), "upto": head.upto.0, "incarnation": head.incarnation })

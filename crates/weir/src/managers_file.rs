@@ -1,5 +1,5 @@
-//! `node/managers`: where managers were when a disk server joined, so that it finds them again. Text: `weir managers 1`, an address on each line, the
-//! checksum of all that in the last.
+//! `node/managers`: the addresses of the managers when a disk server joined, so that it finds them again. It is text: `weir managers 1`, an
+//! address on each line, and the checksum of all this in the last line.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read as _, Write as _};
@@ -18,11 +18,11 @@ const UNFINISHED: &str = "node/managers.new";
 const FIRST_LINE: &str = "weir managers 1\n";
 const LENGTH_MAX: u64 = 16 << 10;
 
-/// Writes it; durable when it returns.
+/// Writes the file; it is durable when this returns.
 pub(crate) fn write(data: &Path, managers: &[String]) -> Result<(), Failure> {
     let text = to_text(managers);
     let written = (|| {
-        // The node's secrets go there, too.
+        // The folder also holds the node's secrets.
         DirBuilder::new().recursive(true).mode(0o700).create(data.join(FOLDER))?;
         let mut file = File::create(data.join(UNFINISHED))?;
         file.write_all(text.as_bytes())?;
@@ -36,7 +36,7 @@ pub(crate) fn write(data: &Path, managers: &[String]) -> Result<(), Failure> {
     })
 }
 
-/// Reads it.
+/// Reads the file.
 pub(crate) fn read(data: &Path) -> Result<Vec<String>, Failure> {
     let path = data.join(FILE);
     let hint = "say where the managers are: `managers = [\"HOST:PORT\"]` in the configuration";
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_read_as_it_was_written_and_not_otherwise() {
+    fn a_written_file_is_read_and_a_changed_one_is_refused() {
         let temp = tempfile::tempdir().unwrap();
         let managers = vec!["mgr1.example.org:1095".to_owned(), "[::1]:1095".to_owned()];
         assert_eq!(read(temp.path()).unwrap_err().exit, Exit::DataDirectory);

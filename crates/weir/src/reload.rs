@@ -1,5 +1,5 @@
-//! SIGHUP: the configuration is read again. What can be taken over while the node runs is, what cannot is said in the log; a
-//! file that is wrong changes nothing.
+//! SIGHUP: reads the configuration again. The node adopts what it can change while it runs, and logs what needs a restart. A wrong file
+//! changes nothing.
 
 use crate::cli::ServeArgs;
 use crate::config::Config;
@@ -7,15 +7,15 @@ use crate::config::keys::KEYS;
 use crate::logging::{self, Logging};
 use crate::serve;
 
-/// What is needed to read the configuration again.
+/// The inputs for reading the configuration again.
 pub struct Reload {
     args: ServeArgs,
-    /// What the node goes by.
+    /// The configuration in force.
     in_force: Config,
     logging: Logging,
 }
 
-/// What becomes of a new configuration, by keys.
+/// What happens to a new configuration, by keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Changes {
     taken_over: Vec<&'static str>,
@@ -23,12 +23,13 @@ struct Changes {
 }
 
 impl Reload {
-    /// For a node that was started with `args` and goes by `in_force`.
+    /// For a node that was started with `args` and uses `in_force`.
     pub fn new(args: ServeArgs, in_force: Config, logging: Logging) -> Self {
         Self { args, in_force, logging }
     }
 
-    /// Reads the file anew; the flags of the start go on winning over it. Gives what holds now; `None`: the file is wrong, and nothing was changed.
+    /// Reads the file again; the flags of the start still override it. Returns the configuration in force; `None`: the file is wrong and
+    /// nothing changed.
     pub fn again(&mut self, server: &xrootd::Server) -> Option<&Config> {
         let loaded = Config::load(self.args.config.as_deref()).map_err(|error| error.to_string());
         let checked = loaded.map(|config| config.with_flags(&self.args));
@@ -84,7 +85,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_changed_is_told_apart_by_when_it_holds() {
+    fn changes_are_divided_into_live_and_restart() {
         let old = Config::defaults();
         let new = Config { grace: Duration::from_secs(5), cache: 1, connections: 7, ..old.clone() };
         let found = changes(&old, &new);
@@ -95,7 +96,7 @@ mod tests {
             "taken over: `grace_seconds`, `limits.connections`; `index.cache` at the next start only"
         );
         assert_eq!(in_words(&changes(&old, &old)), "the configuration is as it was");
-        // Once taken over, it is what holds; what waits for the next start is told again.
+        // An adopted value is in force and not reported again; a value that needs a restart is.
         assert_eq!(changes(&old.taking_over(&new), &new).taken_over, Vec::<&str>::new());
         assert_eq!(changes(&old.taking_over(&new), &new).at_next_start, ["index.cache"]);
     }

@@ -1,4 +1,4 @@
-//! `weir scrub`: asks and tells the scrub of a running node.
+//! `weir scrub`: shows and controls the scrub of a running node.
 
 use std::io::Write as _;
 

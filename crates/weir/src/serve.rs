@@ -1,4 +1,4 @@
-//! `weir serve`: the data directory, what stands on it, the server, and the wait for a signal.
+//! `weir serve`: opens the data directory, starts the server, and waits for a signal.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -21,13 +21,13 @@ use crate::signals::Asked;
 use crate::space_watch::SpaceWatch;
 use crate::{listen, logging, metrics, serve_disk, serve_manager, signals, supervisor};
 
-/// A clean stop is promised within 10 s; this much is left for closing the indexes and the log.
+/// A clean stop is promised within 10 s; the rest of it is for closing the indexes and the journal.
 pub(crate) const SERVER_STOP: Duration = Duration::from_secs(6);
-/// When even that has not worked, the process ends anyway.
+/// If even that takes too long, the process ends anyway.
 const STOP: Duration = Duration::from_millis(9_500);
-/// Descriptors for the log, the indexes and what else is ours.
+/// Descriptors for the journal, the indexes and other files of ours.
 const OWN_FILES: usize = 1024;
-/// How often the disk is looked at.
+/// How often the node checks the disk.
 const WATCH: Duration = Duration::from_secs(1);
 
 /// Runs a node until it is told to stop.
@@ -42,13 +42,13 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     }
     let address =
         listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
-    // Taken when all is open; refused before anything is.
+    // Refuse a bad address before opening anything; listen only when all is open.
     config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
         return Ok(Exit::Done);
     }
     let boot = boot_id()?;
-    // Before anything is opened, so that an impatient signal does not cut the recovery in a place of its own.
+    // Before anything opens, so that a second signal does not interrupt recovery at an arbitrary place.
     let stop =
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
 
@@ -64,7 +64,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         data.format.incarnation,
         data.format.created,
     );
-    let mut clock = Clock::default(); // dropped after the foundation: closing that may hang too
+    let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let foundation = Foundation::open(&data, &config.foundation(), Purpose::Serve, now())
         .map_err(|error| refused(&data, error))
         .map_err(|error| Failure::new(error.exit(), error))?;
@@ -76,14 +76,14 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     serve_on(&foundation, &config, server_config, &stop, &mut |server| _ = reload.again(server), &mut clock)
 }
 
-/// What third-party copies are made with, if they are asked for.
+/// The fetcher for third-party copies, if they are enabled.
 pub(crate) fn fetcher(config: &Config) -> Option<service::Fetcher> {
     config
         .third_party_copy
         .then(|| service::Fetcher(Arc::new(crate::fetch::Fetch::from_these(&config.third_party_sources))))
 }
 
-/// What only a node of a cluster can make sense of is refused rather than ignored.
+/// Refuses the settings that only a node of a cluster can use, rather than ignore them.
 fn of_a_cluster_alone(args: &ServeArgs, config: &Config) -> Result<(), Failure> {
     let given = [
         ("--join", args.join.is_some()),
@@ -101,7 +101,7 @@ fn of_a_cluster_alone(args: &ServeArgs, config: &Config) -> Result<(), Failure> 
     }
 }
 
-/// Serves what is open already until told to stop, or until it cannot go on; `reload` is called when the configuration is to be read again.
+/// Serves on the open foundation until a signal stops it or it cannot go on. Calls `reload` to read the configuration again.
 pub fn serve_on(
     foundation: &Foundation,
     config: &Config,
@@ -116,7 +116,7 @@ pub fn serve_on(
     let mut space = SpaceWatch::of_store(store, &foundation.ballast, config.foundation().ballast_bytes());
     space.look();
 
-    // An address that is not to be had is noticed before anybody is served.
+    // Notice an unavailable address before serving anybody.
     let metrics_on = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
     let role = service::Role::Alone {
         namespace: Arc::clone(&foundation.names.namespace),
@@ -187,7 +187,7 @@ fn sources(foundation: &Foundation, server: &xrootd::Server) -> Sources {
 pub struct Clock(Option<Sender<()>>);
 
 impl Clock {
-    /// From now on [`STOP`] is left until the clock is dropped; then the process ends with `late`.
+    /// Gives the stop [`STOP`] from now on. If the clock is not dropped by then, the process ends with `late`.
     pub(crate) fn start(&mut self, late: Exit) {
         let (sender, receiver) = channel();
         self.0 = Some(sender);
@@ -200,7 +200,7 @@ impl Clock {
     }
 }
 
-/// Only an address that cannot be had is about the address.
+/// Only an unavailable address gets the exit code for addresses.
 pub(crate) fn not_served(error: xrootd::ServerError) -> Failure {
     match error {
         xrootd::ServerError::Listen { .. } => {
@@ -213,7 +213,7 @@ pub(crate) fn not_served(error: xrootd::ServerError) -> Failure {
     }
 }
 
-/// The one line on stdout.
+/// Prints the ready line, the only line on stdout.
 pub(crate) fn say_ready(address: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "weir: ready {address}")
@@ -223,14 +223,14 @@ pub(crate) fn say_ready(address: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The data directory, accepted and locked.
+/// Opens and locks the data directory.
 pub fn open_data_dir(path: Option<&PathBuf>, if_new: IfNew) -> Result<DataDir, Failure> {
     let refused = |error: DataDirError| Failure::new(error.exit(), error);
     let path = path.ok_or_else(|| refused(DataDirError::NotGiven))?;
     DataDir::open(path, if_new, now()).map_err(refused)
 }
 
-/// The directory of a node of a cluster, accepted and locked.
+/// Opens and locks the directory of a node of a cluster.
 pub(crate) fn open_cluster_dir(path: Option<&PathBuf>, role: DirRole, if_new: IfNew) -> Result<DataDir, Failure> {
     let refused = |error: DataDirError| Failure::new(error.exit(), error);
     let path = path.ok_or_else(|| refused(DataDirError::NotGiven))?;
@@ -283,7 +283,7 @@ fn wait(
     }
 }
 
-/// The bounds and times of the server as `config` wants them.
+/// Applies the bounds and times of `config` to the server.
 pub fn set_bounds(config: &Config, server: &mut xrootd::ServerConfig) {
     bound_open_files(config, server);
     let xrootd::ServerConfig { times, service, .. } = server;
@@ -297,7 +297,7 @@ pub fn set_bounds(config: &Config, server: &mut xrootd::ServerConfig) {
     times.login = config.login_time;
 }
 
-/// Takes as many open files as the system allows, and bounds connections and files by them, so that the node never runs out.
+/// Raises the limit of open files as far as the system allows. Bounds connections and files by it, so that the node never runs out.
 fn bound_open_files(config: &Config, server: &mut xrootd::ServerConfig) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -320,8 +320,8 @@ fn bound_open_files(config: &Config, server: &mut xrootd::ServerConfig) {
     }
 }
 
-/// Connections and files open for clients, of `most` descriptors: some are kept for the log and the indexes, a connection takes
-/// one, an open file up to three. A quarter at most goes to connections.
+/// Divides `most` descriptors between connections and open files of clients. Some stay for the journal and the indexes. A connection takes
+/// one descriptor, an open file up to three. Connections get at most a quarter.
 fn shared_out(most: u64, connections: usize, files: usize) -> (usize, usize) {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let left = most - (most / 4).min(OWN_FILES);
@@ -329,7 +329,7 @@ fn shared_out(most: u64, connections: usize, files: usize) -> (usize, usize) {
     (connections, files.min((left - connections) / 3).max(1))
 }
 
-/// The kernel's boot, to tell whether bytes that were not synced can still be there.
+/// The id of the kernel's boot. It tells whether unsynced bytes can still exist.
 pub(crate) fn boot_id() -> Result<BootId, Failure> {
     const FILE: &str = "/proc/sys/kernel/random/boot_id";
     let text = std::fs::read_to_string(FILE)
@@ -340,7 +340,7 @@ pub(crate) fn boot_id() -> Result<BootId, Failure> {
         .map_err(|_| Failure::message(Exit::Failed, format!("{FILE} does not hold a boot id, but `{}`", text.trim())))
 }
 
-/// The time of day, read here and handed down.
+/// The time of day. Only this function reads it; callers pass it on.
 #[must_use]
 pub fn now() -> Timestamp {
     SystemTime::now().into()
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_enough_for_all_that_is_allowed() {
+    fn descriptors_are_enough_for_all_allowed_connections_and_files() {
         assert_eq!(shared_out(1 << 20, 4096, 65_536), (4096, 65_536));
         assert_eq!(shared_out(u64::MAX, 4096, 65_536), (4096, 65_536));
         for most in [64, 256, 1024, 4096, 65_536, 300_000] {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_taken_address_is_told_as_one() {
+    fn only_a_taken_address_is_reported_as_one() {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1094));
         let error = std::io::Error::from(std::io::ErrorKind::AddrInUse);
         assert_eq!(not_served(xrootd::ServerError::Listen { address, error }).exit, Exit::Listen);

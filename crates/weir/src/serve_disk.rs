@@ -34,14 +34,14 @@ use crate::space_watch::SpaceWatch;
 use crate::{Failure, cluster_role, listen, metrics, signals, supervisor};
 
 const IDENTITY_FILE: &str = "node/identity";
-/// Where the store is if the configuration names none: in the data directory.
+/// The store's directory if the configuration names none: inside the data directory.
 const STORE_DIR: &str = "store";
-/// A token's file is one line.
+/// A token file is one line.
 const TOKEN_FILE_MAX: u64 = 64 << 10;
-/// After so long a manager that did not answer is asked again.
+/// When to ask a manager again that has not answered.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A store with what the configuration says of it.
+/// A store and its settings.
 pub(crate) struct ServedStore {
     pub(crate) foundation: StoreFoundation,
     _lock: DataDir,
@@ -49,15 +49,15 @@ pub(crate) struct ServedStore {
     pub(crate) location: Location,
 }
 
-/// What the role of a disk server stands on.
+/// The parts that the disk server's role uses.
 pub(crate) struct DiskParts<'a> {
     pub(crate) config: &'a Config,
     pub(crate) data: &'a DataDir,
     pub(crate) stores: &'a [ServedStore],
     pub(crate) links: &'a Arc<Links>,
-    /// The kernel's boot; what it stands for changes with each loss of a log ([`journal::Journal::boot`]).
+    /// The boot generation of the kernel. It also changes with each loss of a journal ([`journal::Journal::boot`]).
     pub(crate) boot: BootId,
-    /// Where clients are to be served.
+    /// The address for clients.
     pub(crate) listen: SocketAddr,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn has_joined(data: &Path) -> bool {
     data.join(IDENTITY_FILE).exists()
 }
 
-/// Runs a disk server until it is told to stop.
+/// Runs a disk server until a signal stops it.
 pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result<Exit, Failure> {
     let listen = listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
     if listen.ip().is_unspecified() && config.advertise.is_none() {
@@ -81,12 +81,12 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let nodes = NodesAddress::of(config)?;
     let default_location = default_location(config)?;
     let token = token_of(args)?;
-    // Taken when all is open; refused before anything is.
+    // Refuse a bad address before opening anything; listen only when all is open.
     config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
         return Ok(Exit::Done);
     }
-    // Without a token a new directory would be of no use.
+    // A new directory is useless without a token.
     let is_nothing = |path: &PathBuf| matches!(foundation::datadir::format_of(path), Ok(None));
     if token.is_none() && config.data.as_ref().is_some_and(is_nothing) && !config.existing {
         return Err(not_joined());
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let mut data = open_cluster_dir(config.data.as_ref(), DirRole::Disk, if_new)?;
     let identity = who_we_are(&mut data, token.as_ref())?;
     let cluster = identity.name().cluster;
-    let mut clock = Clock::default(); // dropped after the stores: closing those may hang too
+    let mut clock = Clock::default(); // dropped after the stores, whose closing may hang too
     let stores = open_stores(&data, config, cluster, &default_location, if_new)?;
     let listener = nodes.listen()?;
     let told = nodes.told(&listener);
@@ -176,7 +176,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     said.and(finished)
 }
 
-/// What a cluster is asked is asked of its manager: whoever asks here is told where that is.
+/// Only the manager answers questions about the cluster, so this tells the user where it is.
 fn refer(disk: &DiskServer, ask: &Ask) -> Reply {
     if matches!(ask, Ask::ScrubStatus | Ask::ScrubNow { .. } | Ask::ScrubStop) {
         return Reply::Refused("this is a disk server of a cluster, whose objects are not scrubbed yet".into());
@@ -220,7 +220,7 @@ fn default_location(config: &Config) -> Result<Location, Failure> {
     if let Some(location) = &config.location {
         return Ok(location.clone());
     }
-    // A host's name has none of the characters that a place's has not, but who knows.
+    // A host name normally has only characters that a location allows, but replace any others.
     let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
     let host: String = host_name().chars().map(fits).collect();
     Location::new("default", "default", &host).map_err(|error| {
@@ -229,7 +229,7 @@ fn default_location(config: &Config) -> Result<Location, Failure> {
     })
 }
 
-/// The token that was given, if any.
+/// The token, if one was given.
 fn token_of(args: &ServeArgs) -> Result<Option<JoinToken>, Failure> {
     use std::io::Read as _;
     let text = match (&args.join, &args.join_file) {
@@ -249,7 +249,7 @@ fn token_of(args: &ServeArgs) -> Result<Option<JoinToken>, Failure> {
     JoinToken::parse(&text).map(Some).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// Who this node is: as it has been since it joined, or it joins now.
+/// The identity of this node: the one from its join, or a new one if it joins now.
 fn who_we_are(data: &mut DataDir, token: Option<&JoinToken>) -> Result<Identity, Failure> {
     let file = data.path.join(IDENTITY_FILE);
     let refused = |error: DataDirError| Failure::new(error.exit(), error);
@@ -323,13 +323,13 @@ fn join(data: &Path, token: &JoinToken) -> Result<Identity, Failure> {
     let key = NewKey::draw().map_err(|error| Failure::new(Exit::Failed, error))?;
     let identity = link::join(token, &key, Roles::DISK, &host_name(), &Settings::default()).map_err(failed)?;
     managers_file::write(data, &token.addresses)?;
-    // Last: with it the node has joined.
+    // Last: with this file the node has joined.
     identity.write(&data.join(IDENTITY_FILE)).map_err(no_identity)?;
     tracing::info!("joined cluster {} as node {}", identity.name().cluster, identity.name().node);
     Ok(identity)
 }
 
-/// Where managers are: as configured, or as they were when the node joined.
+/// The managers' addresses: as configured, or as they were when the node joined.
 fn managers(data: &DataDir, config: &Config) -> Result<Vec<String>, Failure> {
     match config.managers.is_empty() {
         true => managers_file::read(&data.path),
@@ -386,7 +386,7 @@ fn registration(stores: &[ServedStore], nodes: &str, clients: String) -> Registr
     }
 }
 
-/// Managers are asked for it.
+/// Asks the managers to renew the certificate.
 fn renew(
     identity: Identity,
     data: &Path,
@@ -416,7 +416,7 @@ enum Outcome {
     Refused(String),
 }
 
-/// A thread that tells each manager that is connected what this node has.
+/// A thread that tells each connected manager what this node has.
 struct Registrar {
     arrived: Sender<NodeId>,
     outcome: Arc<Mutex<Option<Outcome>>>,
@@ -459,7 +459,7 @@ fn register_all(
     }
 }
 
-/// The role's receiver; the registrar hears of managers, too.
+/// The role's receiver, which also tells the registrar about managers.
 struct AlsoRegisters {
     role: Arc<dyn Receiver>,
     arrived: Sender<NodeId>,

@@ -1,4 +1,4 @@
-//! `weir serve --role manager`: the names of a cluster, its certificate authority, and the door through which nodes join.
+//! `weir serve --role manager`: the namespace of a cluster, its certificate authority, and the registration of nodes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,26 +28,26 @@ use crate::serve::{Clock, boot_id, open_cluster_dir};
 use crate::space_watch::SpaceWatch;
 use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
 
-/// In the data directory: the folder of what makes it this cluster's manager.
+/// The folder in the data directory that makes the node this cluster's manager.
 const CLUSTER_DIR: &str = "cluster";
 const IDENTITY_FILE: &str = "cluster/identity";
 
-/// Why no token is made for one.
+/// Why a manager cannot get a token.
 const NO_SECOND_MANAGER: &str =
     "a cluster has one manager, and a second one cannot join yet: tokens are for disk servers";
 
-/// What the role of a manager stands on.
+/// The parts that the manager's role uses.
 pub(crate) struct ManagerParts<'a> {
     pub(crate) config: &'a Config,
     pub(crate) foundation: &'a ManagerFoundation,
     pub(crate) links: &'a Arc<Links>,
-    /// The kernel's boot; what it stands for changes with each loss of a log ([`journal::Journal::boot`]).
+    /// The boot generation of the kernel. It also changes with each loss of a journal ([`journal::Journal::boot`]).
     pub(crate) boot: BootId,
-    /// Where clients are to be served.
+    /// The address for clients.
     pub(crate) listen: std::net::SocketAddr,
 }
 
-/// Runs a manager until it is told to stop.
+/// Runs a manager until a signal stops it.
 pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result<Exit, Failure> {
     if args.join.is_some() || args.join_file.is_some() {
         return Err(Failure::message(
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     }
     let listen = listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
     let nodes = NodesAddress::of(config)?;
-    // Taken when all is open; refused before anything is.
+    // Refuse a bad address before opening anything; listen only when all is open.
     config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
         return Ok(Exit::Done);
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
     let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
-    let mut clock = Clock::default(); // dropped after the foundation: closing that may hang too
+    let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let foundation = ManagerFoundation::open_names(&data, &config.foundation(), rand::random(), now())
         .map_err(|error| cannot_open(&data, error))?;
     say_all(foundation.startup_report(config.grace.as_secs()));
@@ -131,7 +131,7 @@ fn no_identity(error: link::IdentityError) -> Failure {
     Failure::new(Exit::DataDirectory, error)
 }
 
-/// The authority and the manager's own identity: made with the cluster, and read from then on.
+/// The authority and the manager's own identity: made with the cluster, then read.
 fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Authority>, Identity), Failure> {
     let failed = |error: namespace::NsError| {
         Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
@@ -141,7 +141,7 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
     let is_founded =
         foundation.names.namespace.read(|read| namespace::member(read, FIRST_NODE)).map_err(failed)?.is_some();
     let unusable = |error: link::AuthorityError| Failure::new(Exit::DataDirectory, error);
-    // Made before anybody is a member: a crash in between leaves an authority that is found again.
+    // Made before there are members: after a crash in between, the next start finds the authority.
     let authority = match Authority::open(&folder) {
         Err(link::AuthorityError::File(link::FileError::Missing { .. })) if !is_founded => {
             Authority::create(&folder, cluster, now()).map_err(unusable)?
@@ -159,7 +159,7 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
         ));
     }
     let identity = match Identity::read(&file) {
-        // Whoever has the authority can be given a new one.
+        // With the authority, the manager can get a new identity.
         Err(link::IdentityError::File(link::FileError::Missing { .. })) => {
             let identity =
                 Identity::issue(&authority, FIRST_NODE, Roles::MANAGER, now(), VALIDITY).map_err(no_identity)?;
@@ -177,7 +177,7 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
             ),
         ));
     }
-    // It did not join with a key, so there is none to be known by.
+    // The manager did not join with a key, so it has no key to record.
     let founded = FoundCluster { roles: Roles::MANAGER.bits(), name: host_name(), key: [0; 32] };
     let ctx = foundation.names.namespace.context(now(), &Actor::admin(), None);
     foundation.names.namespace.change_wait(Durability::Synced, ctx, founded).map_err(|error| {
@@ -196,7 +196,7 @@ fn space_watch<'a>(foundation: &'a ManagerFoundation, config: &Config) -> SpaceW
 fn space_of(disk: &dyn Disk, floor: Option<u64>) -> Result<Space, DiskError> {
     let space = disk.space()?;
     let floor = floor.unwrap_or((space.total / 20).min(1 << 30));
-    // Names are taken for as long as there is room at all.
+    // The namespace takes names as long as there is any room.
     Ok(Space { total: space.total, free: space.free, floor, floor_reached: false })
 }
 
@@ -230,7 +230,7 @@ fn open_door(
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot accept connections of nodes"))
 }
 
-/// A manager signs its own.
+/// A manager signs its own certificate.
 fn renew(
     identity: Identity,
     data: &Path,
@@ -246,7 +246,7 @@ fn renew(
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
 
-/// Answers what comes through the control socket.
+/// Answers the requests that arrive at the control socket.
 struct AdminApi {
     tokens: Tokens,
     address: String,
@@ -266,7 +266,7 @@ impl AdminApi {
         match ask {
             Ask::MakeToken { role, valid_millis } => {
                 let roles = match role {
-                    // Whoever had it could pass for the manager at every disk server, and nobody could use it for anything else.
+                    // Its holder could impersonate the manager at every disk server, and the token would have no other use.
                     ClusterRole::Manager => return Reply::Refused(NO_SECOND_MANAGER.into()),
                     ClusterRole::Disk => Roles::DISK,
                 };

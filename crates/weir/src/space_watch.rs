@@ -1,4 +1,4 @@
-//! Keeps an eye on the space of a disk, and its ballast there.
+//! Watches the space of a disk and keeps its ballast.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use store::{Space, Store};
 
 use crate::config::units::show_size;
 
-/// Keeps the ballast: takes it again when there is room. It is the log that gives it back, for a delete that finds no
-/// other room: given back by us, whoever comes first would take the space.
+/// Takes the ballast again when there is room. Only the journal gives it back, for a delete that finds no other room. If the watch gave it
+/// back, any other writer could take the space first.
 pub(crate) struct SpaceWatch<'a> {
     space: Box<dyn Fn() -> Result<Space, String> + 'a>,
     ballast_file: &'a Ballast,
@@ -18,12 +18,12 @@ pub(crate) struct SpaceWatch<'a> {
 }
 
 impl<'a> SpaceWatch<'a> {
-    /// Of the disk that a store is on.
+    /// Watches the disk of a store.
     pub(crate) fn of_store(store: Arc<Store>, ballast_file: &'a Ballast, ballast: u64) -> Self {
         Self::new(Box::new(move || store.space().map_err(|error| error.to_string())), ballast_file, ballast)
     }
 
-    /// Of a disk whose space `space` tells.
+    /// Watches a disk whose space `space` reports.
     pub(crate) fn new(
         space: Box<dyn Fn() -> Result<Space, String> + 'a>,
         ballast_file: &'a Ballast,

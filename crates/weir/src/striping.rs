@@ -1,4 +1,4 @@
-//! What a disk server puts striped files together with: weir's own client, which asks the manager for each unit and reads and writes it where it is.
+//! How a disk server combines striped files: weir's own client asks the manager for each stripe unit, and reads and writes it at its store.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use service::{StripedError, StripedFile, StripedOpen, Striper};
 use types::{ErrorCode, Stripe, Timestamp};
 
-/// How often the units are asked for their lengths while a file is followed that is being written.
+/// How often to ask for the units' lengths while a reader follows a file that is being written.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Opens striped files with weir's own client.
@@ -19,7 +19,7 @@ pub struct PuttingTogether {
 }
 
 impl PuttingTogether {
-    /// As patient as a server should be whose own client waits meanwhile.
+    /// Limits the client's patience, because the server's own client waits meanwhile.
     #[must_use]
     pub fn new() -> Self {
         let minute = Duration::from_secs(60);
@@ -86,17 +86,17 @@ fn read_only() -> StripedError {
     StripedError { code: ErrorCode::NotAllowedNow, text: "it is open for reading".to_owned() }
 }
 
-/// One that nobody writes.
+/// A file that nobody writes.
 struct AtRest {
     len: u64,
     units: StripedReader,
 }
 
-/// One that somebody else writes.
+/// A file that another client writes.
 struct Followed {
     stripe: Stripe,
     units: StripedReader,
-    /// How much was there without a gap, and when that was asked.
+    /// The length without a gap, and when it was asked for.
     len: Mutex<(u64, Option<Instant>)>,
 }
 
@@ -104,7 +104,7 @@ impl Followed {
     fn look(&self) -> Result<u64, ClientError> {
         let mut known = self.len.lock();
         if known.1.is_none_or(|asked| asked.elapsed() >= LOOK_EVERY) {
-            // What was shown once stays.
+            // A length that was reported once never shrinks.
             known.0 = known.0.max(self.stripe.whole_prefix(&self.units.lens()?));
             known.1 = Some(Instant::now());
         }
@@ -112,7 +112,7 @@ impl Followed {
     }
 }
 
-/// One that is written.
+/// A file that this client writes.
 struct Written(StripedWriter);
 
 impl StripedFile for AtRest {

@@ -1,11 +1,11 @@
-//! Telling the service manager how the node is: one datagram to the socket that `NOTIFY_SOCKET` names (sd_notify(3)). Without one there
-//! is nobody to be told.
+//! Tells the service manager the state of the node: one datagram to the socket that `NOTIFY_SOCKET` names (sd_notify(3)). Without that
+//! variable it does nothing.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Tells `state`, such as `READY=1`. A node whose manager does not listen is as good as any.
+/// Sends `state`, such as `READY=1`. A failure does not matter to the node.
 pub fn tell(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let address = match socket.as_bytes() {

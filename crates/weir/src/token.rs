@@ -1,4 +1,4 @@
-//! `weir token`: tokens that nodes join a cluster with, made, listed and revoked by the running manager.
+//! `weir token`: has the running manager make, list and revoke join tokens.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::table::table_lines;
 use crate::time_text::show_time;
 
-/// Longest life of a token.
+/// Longest validity of a token.
 const VALID_MAX: Duration = Duration::from_secs(30 * 86_400);
 const VALID_MIN: Duration = Duration::from_secs(1);
 

@@ -1,5 +1,5 @@
-//! The house rules that a compiler does not check: which crate may use which, no async runtime in the synchronous
-//! crates, no `utils`, no `unwrap` in library code. The list of arrows is that of ARCHITECTURE.md.
+//! House rules that the compiler does not check: which crate may use which, no async runtime in the synchronous crates, no `utils`, no
+//! `unwrap` in library code. ARCHITECTURE.md has the same list of arrows.
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
@@ -61,7 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What tests, benches and build scripts may use more: they build a world to test in.
+/// What tests, benches and build scripts may use in addition, to build an environment to test in.
 const ARROWS_OF_TESTS: &[(&str, &[&str])] = &[
     ("namespace", &["journal", "disk"]),
     ("service", &["journal", "kv", "disk", "link"]),
@@ -71,7 +71,7 @@ const ARROWS_OF_TESTS: &[(&str, &[&str])] = &[
     ("manager", &["kv"]),
 ];
 
-/// Runtimes and their like, which none of the crates may use so far: there is no async code yet.
+/// Async runtimes and their helpers. No crate may use them so far, because there is no async code yet.
 const RUNTIMES: &[&str] = &["tokio", "async-std", "smol", "futures", "mio"];
 
 fn crates_dir() -> PathBuf {
@@ -91,7 +91,7 @@ fn manifests() -> BTreeMap<String, toml::Table> {
     manifests
 }
 
-/// The names in each table of dependencies called `kind`, those under `[target.*]` included, optional ones too.
+/// The names in each table of dependencies called `kind`, including those under `[target.*]` and optional ones.
 fn dependencies(manifest: &toml::Table, kind: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut tables = vec![manifest];
@@ -101,7 +101,7 @@ fn dependencies(manifest: &toml::Table, kind: &str) -> BTreeSet<String> {
     for table in tables {
         let Some(list) = table.get(kind).and_then(toml::Value::as_table) else { continue };
         for (name, what) in list {
-            // `alias = { package = "weir-disk" }` is an arrow to disk, whatever it is called here.
+            // `alias = { package = "weir-disk" }` is an arrow to disk, whatever its alias.
             let package = what.get("package").and_then(toml::Value::as_str).unwrap_or(name);
             names.insert(package.strip_prefix("weir-").unwrap_or(package).to_owned());
         }
@@ -136,7 +136,7 @@ fn wrong_arrows(manifests: &BTreeMap<String, toml::Table>) -> Vec<String> {
 }
 
 #[test]
-fn arrows_are_the_allowed_ones() {
+fn only_allowed_arrows_exist() {
     let manifests = manifests();
     let known: BTreeSet<_> = ARROWS.iter().map(|(name, _)| (*name).to_owned()).collect();
     let found: BTreeSet<_> = manifests.keys().cloned().collect();
@@ -218,7 +218,7 @@ fn no_utils() {
     }
 }
 
-/// Lines of library code (test modules and comments left out) that call what panics on outside input.
+/// Lines of library code that call what panics on outside input. Leaves out test modules and comments.
 fn unwraps(source: &str) -> Vec<usize> {
     let mut wrong = Vec::new();
     for (number, line) in source.lines().enumerate() {
@@ -247,7 +247,7 @@ fn no_unwrap_in_library_code() {
     assert_eq!(unwraps("fn f() {\n    x.unwrap();\n}\n// y.unwrap()\n#[cfg(test)]\nmod tests { z.unwrap() }\n"), [2]);
 }
 
-/// The words of `words` that stand in the code of a file (comments left out).
+/// The words of `words` that occur in the code of a file. Leaves out comments.
 fn found_words<'a>(source: &str, words: &[&'a str]) -> Vec<&'a str> {
     let code: Vec<&str> = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     words.iter().filter(|word| code.iter().any(|line| line.contains(*word))).copied().collect()
@@ -256,7 +256,7 @@ fn found_words<'a>(source: &str, words: &[&'a str]) -> Vec<&'a str> {
 /// Crates that speak a protocol to clients.
 const FRONT_ENDS: &[&str] = &["xrootd"];
 
-/// What a front end asks is plain data: the service knows no protocol, and no connection.
+/// Front ends ask the service with plain data: the service knows no protocol and no connection.
 #[test]
 fn the_service_knows_no_protocol() {
     let words = ["ErrorNumber", "wire::", "TcpStream", "TcpListener", "UdpSocket", "UnixStream", "http::", "xrootd::"];
@@ -267,7 +267,7 @@ fn the_service_knows_no_protocol() {
     assert!(files.len() > 20, "the sources were not found");
     for path in files {
         let source = std::fs::read_to_string(&path).unwrap();
-        // A test front end may listen; that is what it is for.
+        // The front end for tests may listen; that is its purpose.
         let words = if path.components().any(|part| part.as_os_str() == "tests") { &words[..2] } else { &words[..] };
         assert_eq!(found_words(&source, words), Vec::<&str>::new(), "{}", path.display());
     }
@@ -293,7 +293,7 @@ fn front_ends_do_not_know_each_other() {
     }
 }
 
-/// Batches are a front end of their own: they and the single requests share the frames only.
+/// Batches are a front end of their own: batches and single requests share only the frames.
 #[test]
 fn batches_and_single_requests_do_not_know_each_other() {
     let xrootd = crates_dir().join("xrootd/src");
@@ -303,13 +303,13 @@ fn batches_and_single_requests_do_not_know_each_other() {
     sources(&xrootd.join("requests"), &mut files);
     for path in files {
         let source = std::fs::read_to_string(&path).unwrap();
-        // A config query tells which batches are taken.
+        // The answer to a config query lists the batches that the server takes.
         let of_query = path.ends_with("query.rs");
         assert!(of_query || found_words(&source, &["batch::"]).is_empty(), "{}", path.display());
     }
 }
 
-/// Each crate's lints are the workspace's; a crate that forgot the line would be checked for nothing.
+/// Each crate inherits the workspace's lints; a crate without the line would escape all checks.
 #[test]
 fn lints_are_inherited() {
     for (name, manifest) in manifests() {

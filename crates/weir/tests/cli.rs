@@ -1,4 +1,4 @@
-//! The command line of the real binary: ready line, signals, refusals, exit codes.
+//! The command line of the real binary: ready line, signals, errors, exit codes.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
 mod node;
@@ -45,14 +45,14 @@ fn says_ready_once_and_stops_on_sigterm() {
     assert_eq!(rest, "", "one line on stdout, no more");
     assert!(Node::log_of(&place.data()).contains("stopped cleanly"));
 
-    // And again, from what it left; by the other signal.
+    // Start again on the same directory, and stop by the other signal.
     let node = Node::start(&place.data(), &["--existing"]);
     node.signal(Signal::INT);
     assert_eq!(node.ended(Duration::from_secs(10)).0.code(), Some(0));
     assert!(Node::log_of(&place.data()).contains("the last stop was clean"));
 }
 
-/// A client that neither says nor takes anything, one in the middle of a request, one in the middle of a file.
+/// One client sends and reads nothing, one is in the middle of a request, one in the middle of a file.
 #[test]
 fn stops_in_time_whatever_clients_do() {
     use std::io::Write as _;
@@ -89,7 +89,7 @@ fn a_killed_node_starts_again_and_says_so() {
 }
 
 #[test]
-fn a_second_node_is_told_who_is_there() {
+fn a_second_node_learns_which_process_holds_the_directory() {
     let place = Place::new();
     let node = Node::start(&place.data(), &[]);
     let (code, said) = refusal(&["serve", "--listen", "127.0.0.1:0", "--data", text(&place.data())]);
@@ -102,7 +102,7 @@ fn a_second_node_is_told_who_is_there() {
 }
 
 #[test]
-fn a_port_that_is_taken() {
+fn a_taken_port_is_an_error() {
     let place = Place::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -179,7 +179,7 @@ fn walk(root: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_configuration_is_read_and_its_mistakes_named() {
+fn the_configuration_is_read_and_its_errors_named() {
     let place = Place::new();
     let config = place.write(
         "weir.toml",
@@ -188,7 +188,7 @@ fn the_configuration_is_read_and_its_mistakes_named() {
             text(&place.data())
         ),
     );
-    // The flag wins over the file's address, which alone would be refused.
+    // The flag overrides the file's address, which the node would refuse.
     Node::start(&place.data(), &["--config", &config]).stop();
     assert_eq!(refusal(&["serve", "--config", &config]).0, 7);
 
@@ -229,14 +229,14 @@ fn help_and_version() {
     assert_eq!(refusal(&["serve", "--dta", "x"]).0, 2);
 }
 
-/// Damage in the middle of the log, below what was synced later.
+/// Damage in the middle of the journal, before later synced records.
 #[test]
-fn a_damaged_journal_is_refused_with_place_and_remedy() {
+fn a_damaged_journal_is_refused_with_position_and_remedy() {
     let place = Place::new();
     for _ in 0..2 {
         Node::start(&place.data(), &[]).stop();
     }
-    // The others are made ahead and empty.
+    // The other segments are preallocated and empty.
     let segment = &walk(&place.data().join("journal")).into_iter().min().unwrap();
     let mut bytes = fs::read(segment).unwrap();
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();

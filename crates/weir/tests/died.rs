@@ -1,7 +1,7 @@
-//! A thread that dies by a panic: nobody hangs, who asks is told, and the node stops with the exit code that says so.
+//! A thread dies by a panic. Nobody hangs, the waiting client gets an error, and the node stops with the exit code for this.
 //!
-//! Panics of operations, completions and rounds are contained; to get past that, the panic's content here panics once more when it
-//! is dropped, and a disk panics under a thread of a certain name.
+//! The node contains panics of operations, completions and rounds. To get past that, the panic's payload here panics again when it is
+//! dropped, or a disk panics under a thread of a certain name.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail this way
 
 mod session;
@@ -26,7 +26,7 @@ use weir::serve::{Clock, serve_on};
 use wire::request::{Access, Open, OpenOptions as Options};
 use wire::{PathArg, Request, Response};
 
-/// Panics again when it is dropped outside of a panic.
+/// Panics again when dropped outside a panic.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -39,14 +39,16 @@ fn explode() {
     std::panic::panic_any(Bomb)
 }
 
-/// Serves, has `kill` done, asks for a change, and gives the answer with how the node has ended. Hangs nowhere, or panics.
+/// Starts a server, has `kill` kill the victim and asks for a change. Returns the answer and the reason why the node ended. Panics if
+/// anything hangs.
 fn dies(victim: &'static str, kill: impl FnOnce(&Foundation, &AtomicBool)) -> (Option<Response>, Failure) {
     let place = tempfile::tempdir().unwrap();
     let now = Timestamp(1_700_000_000_000_000_000);
     let data = DataDir::open(&place.path().join("data"), IfNew::Make, now).unwrap();
     let armed = Arc::new(AtomicBool::new(false));
     let real: Arc<dyn Disk> = Arc::new(RealDisk::open(&data.path).unwrap());
-    // Once armed, it panics under the victim. Whoever dies while it leads a write takes the log with it; the keeper is to die by itself.
+    // Once armed, the disk panics under the victim. A thread that dies while it leads a write takes the journal with it, but the keeper
+    // must die alone.
     let deadly = if victim == "keeper" { DiskOp::Space } else { DiskOp::Write };
     let trap = Arc::clone(&armed);
     let watch = Arc::new(move |op| {
@@ -106,7 +108,7 @@ fn the_committer_dies_in_an_operation() {
 }
 
 #[test]
-fn the_committer_dies_while_it_writes_the_log() {
+fn the_committer_dies_while_it_writes_the_journal() {
     let (answer, failure) = dies("committer", |_, armed| armed.store(true, Ordering::SeqCst));
     is_told(&answer, "died");
     assert_eq!(failure.exit, Exit::Broken);

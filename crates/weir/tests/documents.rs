@@ -1,4 +1,4 @@
-//! The documents say what the program does: keys, defaults, exit codes.
+//! The documents agree with the program: keys, defaults, exit codes.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
 use std::path::Path;
@@ -85,7 +85,7 @@ fn formats_names_the_numbers_of_the_code() {
     }
 }
 
-/// The example of a FORMAT file is one.
+/// The example of a FORMAT file is valid.
 #[test]
 fn the_example_of_a_format_file_is_accepted() {
     let text = document("reference/formats.md");

@@ -1,4 +1,4 @@
-//! Every kind of finding, from damage made on purpose to a real data directory.
+//! Provokes every kind of finding by deliberate damage to a real data directory.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
 mod node;
@@ -25,7 +25,7 @@ use wire::request::OpenOptions;
 const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 const SMALL: &[u8] = b"a small recording";
 
-/// A data directory with files in it, and what stands on it.
+/// A data directory with files in it.
 struct World {
     place: tempfile::TempDir,
 }
@@ -53,7 +53,7 @@ impl World {
         self.place.path().join("data")
     }
 
-    /// Opens what a server stands on.
+    /// Opens the foundation of a server.
     fn opened<T>(&self, what: impl FnOnce(&Foundation) -> T) -> T {
         let data = DataDir::open(&self.data(), IfNew::Make, NOW).unwrap();
         let config = Config { segment_size: 1 << 20, ..Config::defaults() };
@@ -63,7 +63,7 @@ impl World {
         result
     }
 
-    /// Runs a server meanwhile.
+    /// Runs a server during `what`.
     fn served(&self, what: impl FnOnce(&mut Session)) {
         self.served_as(|_| (), what, || ());
     }
@@ -86,7 +86,8 @@ impl World {
         });
     }
 
-    /// What a server leaves that is killed after `what`, before its keeper has come round: all that is in the kernel by then, and nothing else.
+    /// Runs a server and kills it after `what`, before its keeper's next round. What remains is all that the kernel has by then, and
+    /// nothing else.
     fn killed(&self, what: impl FnOnce(&mut Session)) -> Self {
         let left = Self { place: tempfile::tempdir().unwrap() };
         let unkept = |config: &mut xrootd::ServerConfig| config.service.times.keeper = Duration::from_secs(3600);
@@ -102,7 +103,7 @@ impl World {
         })
     }
 
-    /// Writes so much that the log is trimmed: what it held before is in the indexes alone.
+    /// Writes so much that the journal is trimmed, so that only the indexes have its earlier records.
     fn aged(&self) {
         self.served(|session| {
             session.mkdir("/filler");
@@ -123,14 +124,14 @@ impl World {
         });
     }
 
-    /// The findings' kinds and paths.
+    /// The kinds and paths of the findings.
     fn findings(&self) -> Vec<(ProblemKind, String)> {
         let args = FsckOptions::default();
         let (_, report) = self.look(&args);
         report.listed().iter().map(|finding| (finding.problem.kind(), finding.subject())).collect()
     }
 
-    /// The file of the store that holds a large content.
+    /// The file in the store that holds a large object.
     fn object_of(&self, replica: ReplicaId) -> PathBuf {
         let name = replica.to_string();
         walk(&self.data().join("store/objects")).into_iter().find(|path| path.ends_with(&name)).unwrap()
@@ -146,7 +147,7 @@ fn walk(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Shows nobody how far a check is.
+/// Ignores the progress of a check.
 struct Silent;
 
 impl Progress for Silent {
@@ -185,7 +186,7 @@ fn synced(foundation: &Foundation) {
 }
 
 #[test]
-fn what_is_whole_is_found_whole() {
+fn a_sound_directory_has_no_findings() {
     let world = World::new();
     let (counts, report) = world.look(&FsckOptions::default());
     assert_eq!((report.found(), counts.replicas, counts.complete, counts.names), (0, 3, 3, 3));
@@ -196,21 +197,21 @@ fn what_is_whole_is_found_whole() {
 }
 
 #[test]
-fn recordings_under_way_are_no_findings() {
+fn open_writes_are_no_findings() {
     let world = World::new();
     world.served(|session| {
         let new = session.create("/run/new");
         session.write(new, 0, &large());
         let over = session.open_file("/run/small", OpenOptions::DELETE | OpenOptions::UPDATE);
         session.write(over, 0, b"never closed");
-        // The connection goes without a close, the server right after.
+        // The connection ends without a close, and the server right after it.
     });
     assert_eq!(world.findings(), []);
 }
 
-/// The store had no space at the open: the name stays, interrupted before its first byte. Nothing was lost.
+/// The store had no space at the open: the name stays, interrupted before its first byte. Nothing is lost.
 #[test]
-fn a_recording_that_never_began() {
+fn an_open_write_that_never_began() {
     let world = World::new();
     world.served(|session| {
         session.create("/run/new");
@@ -227,7 +228,7 @@ fn a_recording_that_never_began() {
 }
 
 #[test]
-fn content_that_is_gone() {
+fn a_missing_object() {
     let world = World::new();
     world.opened(|foundation| {
         foundation.objects.store.delete(replica(foundation, "/run/large")).unwrap();
@@ -250,7 +251,7 @@ fn a_flipped_bit_in_a_large_file() {
 }
 
 #[test]
-fn a_file_of_the_store_that_was_taken_away() {
+fn a_removed_file_of_the_store() {
     let world = World::new();
     let object = world.opened(|foundation| replica(foundation, "/run/large"));
     fs::remove_file(world.object_of(object)).unwrap();
@@ -261,7 +262,7 @@ fn a_file_of_the_store_that_was_taken_away() {
 }
 
 #[test]
-fn two_files_of_the_store_exchanged() {
+fn two_exchanged_files_of_the_store() {
     let world = World::new();
     let (one, two) = world.opened(|foundation| (replica(foundation, "/run/large"), replica(foundation, "/run/other")));
     let (one, two) = (world.object_of(one), world.object_of(two));
@@ -276,7 +277,7 @@ fn two_files_of_the_store_exchanged() {
 }
 
 #[test]
-fn content_that_nothing_refers_to_and_its_removal() {
+fn an_unreferenced_object_and_its_removal() {
     let world = World::new();
     world.opened(|foundation| {
         let replica = ReplicaId::first(ObjectId(1 << 40));
@@ -292,7 +293,7 @@ fn content_that_nothing_refers_to_and_its_removal() {
     });
     let unreferenced = [(ProblemKind::Unreferenced, "content 0000010000000000".to_owned())];
     assert_eq!(world.findings(), unreferenced);
-    // Plain repair leaves it: it could be the only copy of a file whose name was lost.
+    // A plain repair leaves the object: it could be the only replica of a file whose name is lost.
     let args = FsckOptions { repair: true, ..FsckOptions::default() };
     assert_eq!(world.look(&args).1.remaining(), 1);
     assert_eq!(world.findings(), unreferenced);
@@ -303,7 +304,7 @@ fn content_that_nothing_refers_to_and_its_removal() {
 }
 
 #[test]
-fn a_content_that_was_changed_behind_the_namespace() {
+fn an_object_changed_behind_the_namespace() {
     let world = World::new();
     world.opened(|foundation| {
         let writer = foundation.objects.store.reopen(replica(foundation, "/run/small")).unwrap();
@@ -321,7 +322,7 @@ fn a_content_that_was_changed_behind_the_namespace() {
 }
 
 #[test]
-fn a_content_that_is_whole_for_the_namespace_alone() {
+fn an_object_that_only_the_namespace_has_as_complete() {
     let world = World::new();
     world.opened(|foundation| {
         let writer = foundation.objects.store.reopen(replica(foundation, "/run/large")).unwrap();
@@ -332,7 +333,7 @@ fn a_content_that_is_whole_for_the_namespace_alone() {
 }
 
 #[test]
-fn a_recording_and_an_upload_without_bytes() {
+fn an_open_write_and_an_upload_without_bytes() {
     let world = World::new();
     world.served(|session| {
         let new = session.create("/run/new");
@@ -343,7 +344,7 @@ fn a_recording_and_an_upload_without_bytes() {
     world.opened(|foundation| {
         let writers = foundation.names.namespace.read(|read| namespace::writers(read, None, 10)).unwrap();
         assert_eq!(writers.len(), 2);
-        // One is made an interrupted upload first.
+        // Make one of them an interrupted upload first.
         let upload = writers.iter().find(|writer| matches!(writer.kind, namespace::WriterKind::Upload(_))).unwrap();
         let context = foundation.names.namespace.context(NOW, &Actor::admin(), None);
         let interrupt = namespace::Interrupt { writer: upload.token(), kept_len: 4 };
@@ -362,9 +363,10 @@ fn a_recording_and_an_upload_without_bytes() {
     assert_eq!(findings, expected);
 }
 
-/// An open is answered when the namespace's record is in the kernel; the content's beginning comes there with the first bytes.
+/// The server answers an open when the kernel has the namespace's record. The beginning of the object reaches the kernel with the first
+/// bytes.
 #[test]
-fn an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage() {
+fn an_open_killed_before_the_first_byte_is_no_damage() {
     let world = World::new().killed(|session| {
         session.create("/run/new");
         session.open_file("/run/small", OpenOptions::DELETE | OpenOptions::UPDATE);
@@ -374,7 +376,7 @@ fn an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage() {
     });
     let (counts, report) = world.look(&FsckOptions::default());
     assert_eq!((counts.in_making, report.listed()), (4, &[][..]));
-    // Where the log has lost something nobody knows that so little was cut off.
+    // If the journal has lost something, nobody knows that so little was cut off.
     world.opened(|foundation| {
         let read = kv::Kv::snapshot(&*foundation.names.embedded);
         let found = |was_repaired| {
@@ -395,7 +397,7 @@ fn an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage() {
         synced(foundation);
     });
     assert_eq!(world.findings(), [(ProblemKind::WriterWithoutObject, "/run/begun".into())]);
-    // The clients come back, or not: nobody finds anything wrong later either.
+    // Whether the clients come back or not, later checks find nothing wrong either.
     world.served_as(
         |config| config.service.times.grace = Duration::from_millis(100),
         |_| (),
@@ -404,9 +406,9 @@ fn an_open_that_a_kill_cut_off_before_the_first_byte_is_no_damage() {
     assert_eq!(world.findings(), []);
 }
 
-/// Any one key of the namespace taken away is noticed.
+/// Fsck notices any single missing key of the namespace.
 #[test]
-fn records_of_the_namespace_that_disagree() {
+fn contradicting_records_of_the_namespace() {
     for letter in *b"DIAB" {
         let world = World::new();
         world.opened(|foundation| {
@@ -429,9 +431,9 @@ fn records_of_the_namespace_that_disagree() {
     }
 }
 
-/// Wrong totals are named, and `--repair` counts anew; the entries are not touched.
+/// Fsck names wrong totals, and `--repair` counts them again; the entries stay the same.
 #[test]
-fn totals_that_are_wrong() {
+fn wrong_totals() {
     let world = World::new();
     let right = world.opened(|foundation| {
         let dir = foundation
@@ -471,7 +473,7 @@ fn totals_that_are_wrong() {
 }
 
 #[test]
-fn a_file_that_no_record_speaks_of() {
+fn a_file_without_a_record() {
     let world = World::new();
     world.aged();
     let name = world.opened(|foundation| {
@@ -531,8 +533,8 @@ fn repair_marks_damaged_files_and_keeps_them() {
     assert_eq!(fs::read(&object).unwrap(), bytes, "not a byte was changed");
 }
 
-/// A log damaged in the middle: what it held from there on is lost, what the disk holds otherwise is kept, and fsck
-/// says which files that concerns.
+/// The journal is damaged in the middle. The records after the damage are lost, everything else on the disk stays. Fsck lists the affected
+/// files.
 #[test]
 fn after_a_repaired_journal() {
     let world = World::new();
@@ -555,7 +557,7 @@ fn after_a_repaired_journal() {
     assert_eq!(fs::read(saved.unwrap()).unwrap(), bytes, "what was cut is saved as it was");
     assert_eq!(walk(&data.join("store/objects")), objects, "no file of the store was removed");
 
-    // The large files are whole; the small one lay in the log, and is there or is named as missing.
+    // The large files are whole. The small one was in the journal: it exists, or a finding names it as missing.
     let findings = world.findings();
     assert!(findings.iter().all(|(_, subject)| subject == "/run/small"), "{findings:?}");
     world.served(|session| {
@@ -567,8 +569,8 @@ fn after_a_repaired_journal() {
     assert!(world.findings().iter().all(|(_, subject)| subject == "/run/small"));
 }
 
-/// The same after a kill: the indexes were behind, so the lost part of the log held names. Their contents are kept and
-/// listed, and no number is given out twice.
+/// The same after a kill: the indexes were behind, so the lost part of the journal held names. The objects are kept and listed, and no
+/// number is given out twice.
 #[test]
 fn after_a_kill_and_a_repaired_journal() {
     let place = tempfile::tempdir().unwrap();
@@ -594,7 +596,7 @@ fn after_a_kill_and_a_repaired_journal() {
     let said = String::from_utf8_lossy(&repaired.stderr).into_owned();
     assert!(said.contains("are lost") && said.contains("begins incarnation 2"), "{said}");
 
-    // Every content has its name, or is listed; none was removed.
+    // Every object has its name or is listed; none was removed.
     let findings = world.findings();
     let (_, report) = world.look(&FsckOptions::default());
     let counts = world.look(&FsckOptions::default()).0;
@@ -617,7 +619,7 @@ fn after_a_kill_and_a_repaired_journal() {
     }
 }
 
-/// Both indexes taken away: built again from checkpoints and log, also where the log was trimmed.
+/// Both indexes are removed. They are rebuilt from checkpoints and journal, also where the journal was trimmed.
 #[test]
 fn indexes_come_back() {
     let world = World::new();
@@ -634,7 +636,7 @@ fn indexes_come_back() {
     });
 }
 
-/// The command itself: exit codes, words, JSON.
+/// The command itself: exit codes, output, JSON.
 #[test]
 fn the_command_says_what_it_found() {
     let world = World::new();
@@ -665,9 +667,9 @@ fn the_command_says_what_it_found() {
     assert_eq!(repaired.status.code(), Some(0), "{}", String::from_utf8_lossy(&repaired.stdout));
 }
 
-/// Index and checkpoints of the store are gone, and the log was trimmed: the files of contents have what it takes.
+/// The store's index and checkpoints are gone, and the journal was trimmed: the object files have all that the rebuild needs.
 #[test]
-fn a_lost_index_of_the_store_is_made_anew() {
+fn a_lost_index_of_the_store_is_rebuilt() {
     let world = World::new();
     world.served(|session| session.put("/run/empty", b""));
     world.aged();
@@ -691,14 +693,14 @@ fn a_lost_index_of_the_store_is_made_anew() {
         assert!(failure.contains("--rebuild-store"), "{failure}");
     };
     refused("cannot be built again");
-    // Cut off before its end: the half of an index must not pass for a whole one.
+    // Interrupted before its end: half an index must not pass for a whole one.
     assert!(maintenance::index_repair::rebuild::rebuild(&data(), &config.foundation()).unwrap().is_some());
     refused("a rebuild of the store's index was started");
     let run = || {
         let args = ["weir", "fsck", "--rebuild-store", "--data"].map(std::ffi::OsString::from);
         weir::run(args.into_iter().chain([world.data().into()]))
     };
-    // Its own report says that the index was lost, and mended.
+    // Its own report says that the index was lost and rebuilt.
     assert_eq!(run(), weir::exit::Exit::Done);
 
     assert_eq!(world.findings(), []);

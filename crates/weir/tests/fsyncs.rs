@@ -1,5 +1,5 @@
-//! The number of fsyncs of each operation is what `docs/reference/formats.md` says: counted beneath a real server on a real disk,
-//! one client, nothing else going on.
+//! The number of fsyncs of each operation agrees with `docs/reference/formats.md`. The test counts them beneath a real server on a real
+//! disk, with one client and nothing else going on.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may fail this way
 
 mod session;
@@ -42,7 +42,7 @@ impl World {
         let foundation =
             Foundation::open_on(disk, &data, &Config::defaults().foundation(), Purpose::Serve, now).unwrap();
         let mut config = xrootd::ServerConfig::new("127.0.0.1:0".parse().unwrap(), BootId(1));
-        // The timed sync has its own row; it must not come in between here.
+        // The timed sync has its own row; it must not interfere here.
         config.service.times.keeper = Duration::from_secs(3600);
         let server = xrootd::Server::start(
             config,
@@ -58,8 +58,8 @@ impl World {
         Session::open(self.server.address(), 4711)
     }
 
-    /// Fsyncs while `what` is done. The least of several runs: a new log segment or a table of the index may be
-    /// synced in the background in any one of them, in all of them not.
+    /// Fsyncs while `what` runs. Takes the least of several runs: in any one of them, a new journal segment or a table of the index may be
+    /// synced in the background.
     fn count(&self, runs: usize, mut what: impl FnMut(usize)) -> u64 {
         (0..runs)
             .map(|run| {
@@ -117,7 +117,7 @@ fn each_operation_syncs_as_often_as_documented() {
     );
     counted("close, more", world.count(RUNS, |run| session.close(handles[run])));
 
-    // Written inside, because a sync takes along whatever else waits for the log.
+    // Created inside the measured part, because a sync also covers other waiting records.
     handles.clear();
     (0..RUNS).for_each(|run| handles.push(session.create(&format!("/d/synced{run}"))));
     counted(
@@ -173,7 +173,7 @@ fn each_operation_syncs_as_often_as_documented() {
     world.foundation.close().unwrap();
 }
 
-/// Many who close at the same moment share their fsyncs: that is what makes durable closes cheap.
+/// Closes at the same moment share their fsyncs, which makes durable closes cheap.
 #[test]
 fn closes_at_the_same_time_share_fsyncs() {
     const THREADS: u64 = 16;

@@ -1,4 +1,4 @@
-//! The folder of the log is gone, the indexes and the contents are not: what `weir fsck --begin-new-log` makes of that.
+//! The journal's folder is gone, the indexes and the objects are not: what `weir fsck --begin-new-log` recovers.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
 mod node;
@@ -44,7 +44,7 @@ impl World {
         self.data().to_str().unwrap().to_owned()
     }
 
-    /// Opens what a server stands on; `close` closes it, otherwise it is left as a kill leaves it.
+    /// Opens the foundation of a server. `close` closes it; otherwise it stays as a kill leaves it.
     fn opened<T>(&self, close: bool, what: impl FnOnce(&Foundation) -> T) -> T {
         let data = DataDir::open(&self.data(), IfNew::Make, NOW).unwrap();
         let config = Config { segment_size: 1 << 20, ballast: 1 << 20, ..Config::defaults() };
@@ -71,7 +71,7 @@ impl World {
         fs::remove_dir_all(self.data().join("journal")).unwrap();
     }
 
-    /// What a start says; it must refuse.
+    /// The error of a start, which must fail.
     fn refused(&self) -> String {
         let (code, said) = node::refusal(&["serve", "--data", &self.data_text(), "--listen", "127.0.0.1:0"]);
         assert_eq!(code, 5, "{said}");
@@ -108,7 +108,7 @@ fn numbers(foundation: &Foundation, path: &str) -> (Ino, ObjectId) {
     (inode.ino, inode.content().unwrap().object)
 }
 
-/// A small file whose bytes stay in the log: a server would settle them within a second.
+/// A small file whose bytes stay in the journal; a server would move them out within a second.
 fn put_into_the_log(foundation: &Foundation, path: &str, bytes: &[u8]) -> (Ino, ObjectId) {
     let namespace = &foundation.names.namespace;
     let open = OpenWrite::new(
@@ -138,7 +138,7 @@ fn read(session: &mut Session, path: &str, len: u32) -> Vec<u8> {
 }
 
 #[test]
-fn after_a_clean_stop_all_is_there_but_bytes_that_only_the_log_had() {
+fn after_a_clean_stop_only_bytes_in_the_journal_are_lost() {
     let world = World::new();
     world.served(true, |foundation, session| {
         session.mkdir("/run");
@@ -164,7 +164,7 @@ fn after_a_clean_stop_all_is_there_but_bytes_that_only_the_log_had() {
     let mark = fs::read_to_string(world.data().join("store/NEW-LOG")).unwrap();
     assert!(!mark.contains("segment 1\n"), "the missing bytes lay in segment 1; no other bytes may come there: {mark}");
 
-    // Once more is refused, and changes nothing.
+    // A second run is refused and changes nothing.
     let (code, said) = world.begin_new_log();
     assert!(code == 6 && said.contains("the journal is there"), "{code} {said}");
 
@@ -183,13 +183,13 @@ fn after_a_clean_stop_all_is_there_but_bytes_that_only_the_log_had() {
         assert!(ino.0 > first.0.0 + (1 << 32) && object.0 > first.1.0 + (1 << 32), "{ino} {object} {first:?}");
         assert!(foundation.was_repaired, "the store clears nothing away from now on");
     });
-    // The missing one is marked, and that is all.
+    // The repair marks the missing file and does nothing else.
     let repaired = node::weir_ends(&["fsck", "--repair", "--data", &world.data_text()]);
     assert_eq!(repaired.status.code(), Some(0), "{}", String::from_utf8_lossy(&repaired.stdout));
 }
 
-/// The indexes are where the last clean stop left them; names, contents and a recording from after it are lost, the files of
-/// contents are kept, and no number is given out again.
+/// The indexes are as the last clean stop left them. Later names, objects and an open write are lost. The object files are kept, and no
+/// number is given out again.
 #[test]
 fn after_a_kill_the_indexes_are_behind() {
     let world = World::new();
@@ -217,7 +217,7 @@ fn after_a_kill_the_indexes_are_behind() {
     let (code, said) = world.begin_new_log();
     assert_eq!(code, 1, "{said}");
     let findings = world.findings();
-    // The five whose names are lost are known again, without a name; the recording has no end, so nothing speaks of it.
+    // The five objects whose names are lost are found, without a name. The open write never ended, so no record mentions it.
     let of = |wanted| findings.iter().filter(|(kind, _)| *kind == wanted).count();
     assert_eq!((of(ProblemKind::Unreferenced), of(ProblemKind::UnexplainedFile)), (5, 1), "{findings:?}");
     let used: BTreeSet<u64> = objects
@@ -234,7 +234,7 @@ fn after_a_kill_the_indexes_are_behind() {
             session.put(&path, &large());
             assert_eq!(read(&mut session, &path, 300_000), large());
         }
-        // Also what comes after an unclean stop takes nothing away.
+        // A start after an unclean stop removes nothing either.
         if round == 1 {
             node.signal(rustix::process::Signal::KILL);
             node.ended(Duration::from_secs(10));
@@ -251,9 +251,9 @@ fn after_a_kill_the_indexes_are_behind() {
     });
 }
 
-/// A recording whose writer the index has, and whose bytes it has not: a start goes on, and the writer ends.
+/// The index has the writer of an open write but not its bytes: a start succeeds, and the writer ends.
 #[test]
-fn a_recording_in_progress_does_not_keep_the_node_from_starting() {
+fn an_open_write_does_not_keep_the_node_from_starting() {
     let world = World::new();
     world.served(true, |_, session| {
         session.put("/whole", &large());
@@ -275,9 +275,9 @@ fn a_recording_in_progress_does_not_keep_the_node_from_starting() {
     }
 }
 
-/// Stopped after any of its steps, it is refused to start, and comes to the same end when it is run again.
+/// After an interruption at any step, a start is refused, and a second run reaches the same end.
 #[test]
-fn an_interruption_anywhere_is_gone_on_from() {
+fn a_second_run_completes_after_any_interruption() {
     let world = World::new();
     world.served(true, |_, session| session.put("/kept", &large()));
     world.lose_the_log();
@@ -285,7 +285,7 @@ fn an_interruption_anywhere_is_gone_on_from() {
     assert_eq!(code, 0, "{said}");
     let mark = world.data().join("store/NEW-LOG");
     let done = fs::read_to_string(&mark).unwrap();
-    // The mark alone, and nothing else done: a new plan as it is written first.
+    // Only the mark exists, with nothing done yet: the plan as the first step writes it.
     let begun = {
         let rest = done.split("crc32c").next().unwrap().replace("finished 1", "finished 0");
         format!("{rest}crc32c {:08x}\n", types::Crc32c::of(rest.as_bytes()).0)
@@ -297,7 +297,7 @@ fn an_interruption_anywhere_is_gone_on_from() {
     let first = done.lines().next().unwrap().strip_prefix("first ").unwrap().parse::<u64>().unwrap();
     assert!(first > 1 << 20);
 
-    // Before the end: everything has followed, the mark does not say so yet.
+    // Just before the end: all steps are done, but the mark does not say so yet.
     fs::write(&mark, &begun).unwrap();
     let said = world.refused();
     assert!(said.contains("was started in place of a lost one") && said.contains("--begin-new-log"), "{said}");
@@ -305,7 +305,7 @@ fn an_interruption_anywhere_is_gone_on_from() {
     assert_eq!(code, 0, "{said}");
     assert_eq!(fs::read_to_string(&mark).unwrap(), done);
 
-    // Between the mark and the log, and in the making of its first segment. The indexes stand as a later crash leaves them.
+    // Between the mark and the journal, and while its first segment is made. The indexes are as a later crash leaves them.
     for torn in [None, Some(Vec::new()), Some(vec![0; 1 << 20]), Some(b"WEIRLOG\n torn".to_vec())] {
         let world = World::new();
         world.served(true, |_, session| session.put("/kept", &large()));
@@ -324,9 +324,9 @@ fn an_interruption_anywhere_is_gone_on_from() {
     }
 }
 
-/// What is left of a log that lost its newest segments is not given up without being asked; one that is damaged is for another repair.
+/// A journal that lost its newest segments is given up only on request. A damaged one needs another repair.
 #[test]
-fn what_is_left_of_the_log_is_moved_aside() {
+fn the_rest_of_the_journal_is_moved_aside() {
     let world = World::new();
     world.served(true, |_, session| session.put("/first", &large()));
     let backup = world.place.path().join("older");
@@ -352,11 +352,11 @@ fn what_is_left_of_the_log_is_moved_aside() {
     world.lose_the_log();
     fs::rename(&backup, world.data().join("journal")).unwrap();
     world.refused();
-    // What can be read of it is not given up without a word.
+    // Readable records are not given up without a message.
     let (code, said) = world.begin_new_log();
     assert!(code == 6 && said.contains("a part of the journal is there"), "{code} {said}");
     fs::rename(world.data().join("journal"), world.data().join("journal-lost-by-hand")).unwrap();
-    // Files that are no log are moved aside.
+    // Foreign files are moved aside.
     fs::create_dir(world.data().join("journal")).unwrap();
     fs::write(world.data().join("journal/notes"), "of somebody").unwrap();
     let (code, said) = world.begin_new_log();
@@ -366,16 +366,16 @@ fn what_is_left_of_the_log_is_moved_aside() {
         assert_eq!(read(session, "/first", 300_000), large());
         assert_eq!(read(session, "/second", 300_000), large());
     });
-    // And once more, with the new one lost too.
+    // Once more, after losing the new journal too.
     world.lose_the_log();
     assert_eq!(world.begin_new_log().0, 0);
     world.served(true, |_, session| assert_eq!(read(session, "/second", 300_000), large()));
     assert_eq!(world.findings(), []);
 }
 
-/// With the index of the namespace gone too, its checkpoint is what is left, or nothing: then nothing is begun.
+/// If the namespace's index is gone too, its checkpoint remains. Without a checkpoint no new journal is begun.
 #[test]
-fn with_nothing_left_no_log_is_begun() {
+fn without_index_and_checkpoint_no_journal_is_begun() {
     for which in ["namespace", "store"] {
         let world = World::new();
         world.served(true, |_, session| session.put("/kept", &large()));
@@ -391,12 +391,12 @@ fn with_nothing_left_no_log_is_begun() {
     }
 }
 
-/// Where the checkpoints are further than the index, they count.
+/// Checkpoints count if they are newer than the index.
 #[test]
-fn an_index_that_is_gone_comes_back_from_its_checkpoint() {
+fn a_missing_index_comes_back_from_its_checkpoint() {
     let world = World::new();
     world.served(true, |_, session| session.put("/kept", &large()));
-    // The first log is lost, and the new one's start makes checkpoints of the indexes.
+    // The first journal is lost, and the new one's start writes checkpoints of the indexes.
     world.lose_the_log();
     assert_eq!(world.begin_new_log().0, 0);
     world.lose_the_log();

@@ -1,4 +1,4 @@
-//! What a newer weir wrote is refused, with the number in the message, and left as it is.
+//! This version refuses files of a newer weir, names their version in the error, and leaves them unchanged.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
 mod node;
@@ -37,7 +37,7 @@ fn files_below(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// Puts `bytes` at `at`, and makes the checksum over `summed` right, which stands behind it.
+/// Puts `bytes` at `at`, and corrects the checksum of `summed`, which stands behind it.
 fn patch(path: &Path, at: usize, bytes: &[u8], summed: std::ops::Range<usize>) {
     let mut content = fs::read(path).unwrap();
     content[at..at + bytes.len()].copy_from_slice(bytes);
@@ -46,7 +46,7 @@ fn patch(path: &Path, at: usize, bytes: &[u8], summed: std::ops::Range<usize>) {
     fs::write(path, content).unwrap();
 }
 
-/// A start and an fsck refuse with exit code 3 and these words, and change nothing in `part` of the data directory.
+/// A start and an fsck fail with exit code 3 and this text, and change nothing in `part` of the data directory.
 fn refused(data: &Path, part: &str, words: &str) {
     let before = files_below(&data.join(part));
     let text = data.to_str().unwrap();
@@ -85,7 +85,7 @@ fn journal() {
     patch(&first, 16, &8u64.to_le_bytes(), 0..4092);
     refused(&data, "", "0x8");
     fs::write(&first, &before).unwrap();
-    // The first record: its checksum stands before what it is of.
+    // The checksum of the first record stands before its bytes.
     let mut content = before;
     content[4096 + 45] = 2;
     let sum = Crc32c::of(&content[4096 + 8..4096 + 48]).0.to_le_bytes();

@@ -1,5 +1,4 @@
-//! Data directories of which a part is gone, or comes from another day: nothing that is there may be lost by looking
-//! or by starting.
+//! Data directories that lack a part, or whose parts come from different days. Neither looking nor starting may lose existing data.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
 mod node;
@@ -68,7 +67,7 @@ fn large() -> Vec<u8> {
 }
 
 #[test]
-fn a_lost_log_is_no_first_start() {
+fn a_lost_journal_is_no_first_start() {
     let temp = tempfile::tempdir().unwrap();
     let data = temp.path().join("data");
     served(&data, |session| session.mkdir("/kept"));
@@ -91,14 +90,14 @@ fn a_lost_log_is_no_first_start() {
 }
 
 #[test]
-fn a_first_start_that_was_cut_off_before_the_log() {
+fn a_first_start_interrupted_before_the_journal() {
     let temp = tempfile::tempdir().unwrap();
     drop(DataDir::open(temp.path(), IfNew::Make, NOW).unwrap());
     open(temp.path(), Purpose::Serve).unwrap().close().unwrap();
 }
 
 #[test]
-fn a_namespace_from_yesterday_is_refused_and_takes_nothing_of_today() {
+fn an_old_namespace_is_refused_and_todays_objects_stay() {
     const PARTS: [&str; 3] = ["journal", "namespace", "store/index"];
     let temp = tempfile::tempdir().unwrap();
     let (data, backup) = (temp.path().join("data"), temp.path().join("backup"));
@@ -136,22 +135,22 @@ fn a_namespace_from_yesterday_is_refused_and_takes_nothing_of_today() {
 }
 
 #[test]
-fn who_only_looks_removes_nothing() {
+fn looking_removes_nothing() {
     let temp = tempfile::tempdir().unwrap();
     let data = temp.path();
     served(data, |session| session.put("/f", &large()));
-    // Made, and its record lost with the power.
+    // An object whose record was lost with the power.
     let orphan = data.join("store/objects/99/00/0000000000990001.0");
     fs::create_dir_all(orphan.parent().unwrap()).unwrap();
     fs::write(&orphan, "bytes").unwrap();
     let foundation = open(data, Purpose::Check).unwrap();
     assert_eq!(foundation.objects.found.orphans_removed, 0);
-    drop(foundation); // not closed: the next opening is one after an unclean stop
+    drop(foundation); // not closed: the next opening follows an unclean stop
     open(data, Purpose::Check).unwrap().close().unwrap();
     assert!(orphan.exists());
 }
 
-/// A disk that says that it is full.
+/// A disk that reports that it is full.
 struct Full(RealDisk);
 
 impl Disk for Full {

@@ -1,5 +1,5 @@
-//! Whole sessions of random bytes against the real binary: it lives, serves others in time, stays in its memory, keeps what it has, and after
-//! kill -9 fsck finds nothing. `WEIR_FUZZ_SECONDS` (15) is how long; `WEIR_SEED` names the first session, for one that failed.
+//! Whole sessions of random bytes against the real binary. It survives, serves others in time, keeps within its memory and keeps its data;
+//! after kill -9, fsck finds nothing. `WEIR_FUZZ_SECONDS` (15) sets the duration; `WEIR_SEED` names the first session, to repeat a failure.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation)] // a test may fail this way
 
 #[path = "../../xrootd/tests/fuzzed/mod.rs"]
@@ -24,14 +24,14 @@ use wire::request::OpenOptions;
 const PLAYERS: u64 = 4;
 const SESSION_BYTES: usize = 1500;
 const SESSION: Duration = Duration::from_secs(3);
-/// An honest client's small requests are answered in this time, whatever the machine does beside.
+/// An honest client gets answers to small requests within this time, whatever else the machine does.
 const PATIENCE: Duration = Duration::from_secs(5);
 const MEMORY_MAX: u64 = 512 << 20;
-/// What a client that keeps on is cut off for is short, so that much of it happens.
+/// Short limits, so that the node cuts off many slow clients.
 const CONFIG: &str = "grace_seconds = 1\n[times]\nrequest = \"1s\"\nanswer = \"1s\"\nlogin = \"1s\"\n";
-/// Of files that are there before, and have to be afterwards.
+/// Lengths of the files that exist before and must exist afterwards.
 const LENGTHS: [usize; 6] = [0, 1, 4096, 60_000, 300_000, 3 << 20];
-/// Of reading them: what comes in one answer.
+/// Bytes of one read of those files.
 const STEP: u64 = 1 << 20;
 
 fn fixed(number: usize) -> (String, Vec<u8>) {
@@ -40,7 +40,7 @@ fn fixed(number: usize) -> (String, Vec<u8>) {
     (format!("{FIXED}/{number}"), data)
 }
 
-/// Every byte of them.
+/// Compares every byte of those files.
 fn everything_stands(address: SocketAddr) {
     let mut honest = Session::open(address, 1);
     for number in 0..LENGTHS.len() {
@@ -52,7 +52,7 @@ fn everything_stands(address: SocketAddr) {
     }
 }
 
-/// Others go on: what is there is served, and what is new is taken, in time.
+/// Other clients continue: existing files are served and new ones are accepted, in time.
 fn others_are_served(address: SocketAddr, round: u64) {
     let began = Instant::now();
     let (path, data) = fixed(3);
@@ -73,7 +73,7 @@ fn memory(node: &Node) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// What the node says that it holds for clients, from its metrics.
+/// The metrics of what the node holds for clients.
 fn held(log: &str) -> Vec<(String, f64)> {
     const HELD: [&str; 6] = [
         "weir_open_files",
@@ -93,7 +93,7 @@ fn held(log: &str) -> Vec<(String, f64)> {
     held.map(|(name, value)| (name.to_owned(), value.trim().parse().unwrap())).collect()
 }
 
-/// When all clients have gone, nothing of theirs is left: no file, no writer, no memory, no connection.
+/// When all clients have gone, the node holds nothing of theirs: no file, no writer, no memory, no connection.
 fn nothing_is_held(data: &Path) {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -111,7 +111,7 @@ fn from_environment(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |value| value.parse().unwrap())
 }
 
-/// Plays sessions from `next` on until `end`; says what came of them, and nothing if one of them found something.
+/// Plays sessions from `next` on until `end`, or until one fails. Returns the counts of all.
 fn play_until(address: SocketAddr, end: Instant, next: &AtomicU64, found: &AtomicBool) -> Played {
     let mut all = Played::default();
     while Instant::now() < end && !found.load(Ordering::Relaxed) {
@@ -136,7 +136,7 @@ fn start(data: &Path, config: &Path) -> (Node, SocketAddr) {
 }
 
 #[test]
-fn whole_sessions_of_random_bytes_harm_nobody() {
+fn sessions_of_random_bytes_do_no_harm() {
     let place = tempfile::tempdir().unwrap();
     let (data, config) = (place.path().join("data"), place.path().join("weir.toml"));
     std::fs::write(&config, CONFIG).unwrap();
@@ -183,11 +183,11 @@ fn whole_sessions_of_random_bytes_harm_nobody() {
     node.ended(Duration::from_secs(10));
     let (again, address) = start(&data, &config);
     everything_stands(address);
-    // What was being written gets its second, and ends.
+    // Gives interrupted files their second of grace, after which they end.
     std::thread::sleep(Duration::from_secs(3));
     everything_stands(address);
     again.stop();
-    // Without reading every byte: a session may have made a file of terabytes, of holes. What has to stand was read above.
+    // Do not read every byte: a session may have made a sparse file of terabytes. The fixed files were compared above.
     let checked = weir_ends(&["fsck", "--quick", "--data", data.to_str().unwrap()]);
     assert!(checked.status.success(), "fsck found something: {}", String::from_utf8_lossy(&checked.stdout));
 }

@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::termios::{LocalModes, OptionalActions, Termios};
 
-/// How often the thread looks whether it is to end.
+/// How often the thread checks whether it must end.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// The terminal gives keys as they are pressed, and shows none, until this is dropped.
+/// Makes the terminal deliver keys as they are pressed, without echo, until this is dropped.
 pub(super) struct Keys {
     before: Termios,
     ends: Arc<AtomicBool>,
@@ -19,7 +19,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// `None` where there is no terminal to listen to, or it is another program's just now.
+    /// `None` if there is no terminal, or another program has it in the foreground.
     pub(super) fn listen(stop: &Arc<AtomicBool>) -> Option<Self> {
         let stdin = io::stdin();
         let is_ours = rustix::termios::tcgetpgrp(&stdin).is_ok_and(|group| group == rustix::process::getpgrp());
@@ -60,7 +60,7 @@ impl Drop for Keys {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // A terminal that is gone needs nothing.
+        // A closed terminal needs no reset.
         let _ = rustix::termios::tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }
 }

@@ -1,4 +1,4 @@
-//! What is seen of a run while it goes on: a line or a table on the terminal, and a web page. From both it can be stopped.
+//! Shows a run in progress: a line or a table on the terminal, and a web page. Both can stop it.
 
 mod keys;
 mod table;
@@ -16,23 +16,23 @@ use self::keys::Keys;
 pub(super) use self::web::Web;
 use types::units::{show_duration, show_size};
 
-/// A table is drawn anew no more often.
+/// Shortest time between two redraws of a table.
 const DRAW_EACH: Duration = Duration::from_millis(450);
 
-/// What is done just now, in words.
+/// The present activity, in words.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Doing {
-    /// The trial, and which one of how many.
+    /// The trial's name and number.
     pub(super) trial: String,
     /// Its phase.
     pub(super) phase: String,
 }
 
-/// What there is to see, for all who look.
+/// The state that all displays share.
 #[derive(Clone, Default)]
 pub(super) struct Sight {
     doing: Arc<Mutex<Doing>>,
-    /// The machines; none where this one works by itself, and nobody is watched.
+    /// The machines; `None` if this machine works alone and nobody watches a server.
     machines: Option<Arc<Mutex<View>>>,
 }
 
@@ -50,25 +50,25 @@ impl Sight {
     }
 }
 
-/// The terminal.
+/// The display on the terminal.
 pub(super) struct Screen {
     sight: Sight,
     is_on: bool,
-    /// Lines that stand there, on the last of which the cursor is.
+    /// Lines that it occupies; the cursor is on the last.
     shown: usize,
     drawn: Option<Instant>,
     keys: Option<Keys>,
 }
 
 impl Screen {
-    /// `stop` is set when `q` is pressed.
+    /// Pressing `q` sets `stop`.
     pub(super) fn new(quiet: bool, sight: Sight, stop: &Arc<AtomicBool>) -> Self {
         let is_on = !quiet && std::io::stderr().is_terminal();
         let keys = if is_on { Keys::listen(stop) } else { None };
         Self { sight, is_on, shown: 0, drawn: None, keys }
     }
 
-    /// Shows how far it is.
+    /// Shows the progress.
     pub(super) fn show(&mut self, trial: &str, phase: &str, progress: Progress) {
         *self.sight.doing.lock().unwrap_or_else(PoisonError::into_inner) =
             Doing { trial: trial.to_owned(), phase: phase.to_owned() };
@@ -89,7 +89,7 @@ impl Screen {
 
     fn draw(&mut self, lines: &[String]) {
         let text = format!("{}{}", self.erased(), lines.join("\r\n"));
-        // Nobody is left to tell when stderr is gone.
+        // Stderr may be closed.
         let _ = write!(std::io::stderr(), "{text}");
         self.shown = lines.len();
     }
@@ -101,7 +101,7 @@ impl Screen {
         }
     }
 
-    /// Leaves nothing on the terminal.
+    /// Clears the display.
     pub(super) fn clear(&mut self) {
         if self.shown > 0 {
             let _ = write!(std::io::stderr(), "{}", self.erased());
@@ -116,7 +116,7 @@ impl Drop for Screen {
     }
 }
 
-/// All that there is to say of one machine.
+/// The line for a single machine.
 fn line(trial: &str, phase: &str, progress: Progress) -> String {
     let rate = if progress.last.bytes > 0 {
         format!("{}/s", show_size(progress.last.bytes))
@@ -128,7 +128,7 @@ fn line(trial: &str, phase: &str, progress: Progress) -> String {
     format!("{trial}: {phase} {} {rate}{failures}", show_duration(progress.elapsed))
 }
 
-/// The terminal's columns and rows.
+/// The terminal's size in columns and rows.
 fn size() -> (usize, usize) {
     match rustix::termios::tcgetwinsize(std::io::stderr()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (usize::from(size.ws_col), usize::from(size.ws_row)),

@@ -4,12 +4,12 @@ use bench::coordinate::{Line, View};
 use console::table::table_lines;
 use types::units::show_size;
 
-/// Lines that a terminal of `size` (columns, rows) holds. Where there are more agents than fit the slowest are shown.
+/// The lines that fit on a terminal of `size` (columns, rows). If not all agents fit, it shows the slowest.
 pub(super) fn lines(title: &str, hint: &str, view: &View, (columns, rows): (usize, usize)) -> Vec<String> {
     let gap = columns.saturating_sub(title.chars().count() + hint.chars().count());
     let mut lines = vec![format!("{title}{}{hint}", " ".repeat(gap.max(1)))];
     let servers = if view.servers.is_empty() { Vec::new() } else { servers(view) };
-    // The title, the heading and its rule, the total, a line of how many are left out, and the last line of the terminal.
+    // Room for the title, the heading and its rule, the total, a line that counts hidden agents, and the last line of the terminal.
     let room = rows.saturating_sub(6 + servers.len() + view.gone.len().min(3)).max(1);
     lines.extend(agents(view, room));
     lines.extend(servers);
@@ -80,7 +80,7 @@ fn rate(bytes: u64) -> String {
     format!("{}/s", show_size(bytes))
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate, and never less than nothing
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate, and never negative
 fn speed(bytes: f64) -> String {
     rate(bytes.max(0.0) as u64)
 }

@@ -1,7 +1,7 @@
-//! The live page: one page with no outside resources, which asks for what is new once a second.
+//! The live page: one page without outside resources, which asks for news once a second.
 //!
-//! A key is drawn for each run and stands in the fragment of the page's address, which browsers send to nobody; the page shows it with each
-//! request. So no other user of this machine, and no page of somebody else's, sees the run or stops it.
+//! Each run has a random key. It stands in the fragment of the page's URL, which browsers send to nobody; the page sends it with each
+//! request. So no other user of this machine, and no foreign page, can see or stop the run.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const PAGE: &str = include_str!("page.html");
 const HTML: &str = "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\nContent-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'\r\n";
 const JSON: &str = "Content-Type: application/json\r\nCache-Control: no-store\r\n";
 
-/// What the page asks for.
+/// The answer to the page's request.
 #[derive(Serialize)]
 struct Live {
     trial: String,
@@ -28,14 +28,14 @@ struct Live {
     view: bench::coordinate::View,
 }
 
-/// The page as long as this lives.
+/// The page; it ends when this is dropped.
 pub(crate) struct Web {
     responder: Responder,
     key: String,
 }
 
 impl Web {
-    /// Shows `sight` at `given`, and sets `stop` when the page says so. Only on loopback, unless `has_token`.
+    /// Serves `sight` at `given`. The page can set `stop`. Only on loopback, unless `has_token`.
     pub(crate) fn start(given: &str, has_token: bool, sight: Sight, stop: &Arc<AtomicBool>) -> Result<Self, Failure> {
         let doing = || format!("cannot show the run on {given}");
         let address: SocketAddr =
@@ -58,7 +58,7 @@ impl Web {
         Ok(Self { responder, key })
     }
 
-    /// What to give to a browser.
+    /// The URL for a browser.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/#{}", self.responder.address(), self.key)
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_has_the_key_sees_the_run_and_stops_it() {
+    fn only_the_key_lets_a_browser_see_and_stop_the_run() {
         let stop = Arc::new(AtomicBool::new(false));
         let web = Web::start("127.0.0.1:0", false, Sight::default(), &stop).unwrap();
         let ask = |line: &str, key: &str| {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_shown_to_other_machines_only_with_a_token() {
+    fn the_page_is_on_the_network_only_with_a_token() {
         let stop = Arc::new(AtomicBool::new(false));
         let refused = Web::start("0.0.0.0:0", false, Sight::default(), &stop).err().unwrap();
         assert_eq!(refused.exit, Exit::Listen);

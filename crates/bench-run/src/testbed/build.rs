@@ -1,4 +1,4 @@
-//! Makes a peer by its plan, and takes it down by what was recorded.
+//! Starts a peer according to its plan, and takes it down according to the record.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -11,13 +11,13 @@ use super::plan::{Plan, Step};
 use super::process::{self, PATH, Recorded};
 use super::state::{Made, State};
 
-/// How long a server may take until it answers, and a command until it succeeds.
+/// How long a server may take to answer, and a command to succeed.
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
-/// Words of a log that an error repeats.
+/// Characters of a log that an error repeats.
 const LOG_TAIL: usize = 1500;
 
-/// What has to be there and is not: packages, and what the kernel does not know.
+/// Missing requirements: packages, and file systems of the kernel.
 pub fn missing(plan: &Plan) -> (Vec<&'static str>, Vec<&'static str>) {
     let is_there = |file: &str| {
         if file.starts_with('/') {
@@ -39,10 +39,10 @@ pub fn missing(plan: &Plan) -> (Vec<&'static str>, Vec<&'static str>) {
     (packages, kernel.collect())
 }
 
-/// Makes it. What is made is recorded before, so that it can be taken down however far it got.
+/// Starts a peer. Records each step before doing it, so that a half-made peer can be taken down.
 ///
 /// # Errors
-/// Of the step that failed.
+/// From the failed step.
 pub fn up(state: &mut State, made: &mut Made, network: &Network, plan: &Plan, link: Option<u64>) -> io::Result<()> {
     std::fs::create_dir(&made.folder)?;
     network.make(link)?;
@@ -64,10 +64,10 @@ pub fn up(state: &mut State, made: &mut Made, network: &Network, plan: &Plan, li
     find_children(state, made)
 }
 
-/// Starts again what has ended of a peer that is up.
+/// Starts the ended processes of a peer again.
 ///
 /// # Errors
-/// Of the step that failed.
+/// From the failed step.
 pub fn start_again(state: &mut State, made: &mut Made, plan: &Plan) -> io::Result<()> {
     made.processes.retain(Recorded::is_alive);
     let mut servers = Vec::new();
@@ -125,7 +125,7 @@ fn take(step: &Step, state: &mut State, made: &mut Made, servers: &mut Servers) 
     Ok(())
 }
 
-/// Records processes that servers have started themselves.
+/// Records the processes that the servers started themselves.
 fn find_children(state: &mut State, made: &mut Made) -> io::Result<()> {
     for process in process::of_namespace(&network::file_of(&made.namespace)) {
         if !made.processes.iter().any(|known| known.pid == process.pid) {
@@ -143,7 +143,7 @@ fn record(state: &mut State, made: &mut Made, name: &str, child: &Child) -> io::
     state.put(made)
 }
 
-/// The command in the peer's network; where it finds something else in the place of what is on this machine, in a mount namespace of its own.
+/// The command in the peer's network. With `binds`, it gets a mount namespace of its own, in which these replace files of this machine.
 fn within(namespace: &str, binds: &[(String, &str)], command: &[String]) -> Vec<String> {
     let mut words: Vec<String> = ["ip", "netns", "exec", namespace].map(str::to_owned).to_vec();
     if !binds.is_empty() {
@@ -156,7 +156,7 @@ fn within(namespace: &str, binds: &[(String, &str)], command: &[String]) -> Vec<
     words
 }
 
-/// Waits until `ready`; at once an error when one of the servers ends.
+/// Waits until `ready`. Fails at once when one of the servers ends.
 fn patiently(what: &str, servers: &mut [(Child, PathBuf)], mut ready: impl FnMut() -> bool) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -201,10 +201,10 @@ fn until_done(command: &[String], servers: &mut [(Child, PathBuf)]) -> io::Resul
     done.map_err(|error| last.unwrap_or(error))
 }
 
-/// What is mounted at or below a folder, the innermost first.
+/// Mount points at or below a folder, the innermost first.
 fn mounts_below(folder: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    // The fifth field; a space in it would be written \040, and none of our paths has one.
+    // The fifth field. A space in it would be written \040, but none of our paths has a space.
     let points = text.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
     let mut found: Vec<PathBuf> = points.filter(|point| point.starts_with(folder)).collect();
     found.reverse();
@@ -229,29 +229,29 @@ fn unmount(made: &Made, patience: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes all of it down, however much there is; `end` is how long servers may take to end by themselves.
+/// Takes the peer down, however much of it exists; `patience` is how long servers may take to end.
 ///
 /// # Errors
-/// What is still there, and why.
+/// What still exists, and why.
 pub fn down(state: &mut State, made: &Made, patience: Duration) -> io::Result<()> {
-    // Somebody may just be at work there: who was starting it when it was stopped, for one.
+    // A process may still use the mount, such as the client of an interrupted start.
     let mut busy = unmount(made, patience).err();
     let mut all = made.processes.clone();
-    // Whoever was started and not recorded any more, and whom those have started.
+    // Also processes that were started but not recorded yet, and their children.
     all.extend(process::of_namespace(&network::file_of(&made.namespace)));
     let left = process::end(&all, patience);
     if let Some(process) = left.first() {
         return Err(io::Error::other(format!("process {} ({}) does not end", process.pid, process.name)));
     }
     if busy.is_some() {
-        // Without the client that served it, work there fails, and ends.
+        // Without the client that served the mount, work in it fails and ends.
         busy = unmount(made, patience).err();
     }
     if let Some(error) = busy {
         return Err(error);
     }
     network::remove(&made.namespace, &made.link)?;
-    // Nothing that is mounted there may be emptied.
+    // Never delete files in what is mounted there.
     if let Some(mount) = mounts_below(&made.folder).first() {
         return Err(io::Error::other(format!("{} is still mounted", mount.display())));
     }
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_by_its_package() {
+    fn a_missing_program_is_named_by_its_package() {
         let need = |file, package| Need { file, package };
         let plan = Plan {
             needs: vec![

@@ -1,4 +1,4 @@
-//! `weir bench testbed`: the peers that Debian packages, each in a network namespace of its own on this machine, to be measured and taken
+//! `weir bench testbed`: the peers that Debian packages, each in a network namespace of its own on this machine. The testbed takes them
 //! down again without a trace.
 
 mod build;
@@ -22,7 +22,7 @@ use crate::options::{Peer, TestbedCommand, TestbedOptions};
 
 pub use network::parse_link;
 
-/// How long servers may take to end by themselves.
+/// How long servers may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &TestbedOptions) -> Result<Exit, Failure> {
@@ -36,7 +36,7 @@ pub(super) fn run(args: &TestbedOptions) -> Result<Exit, Failure> {
     }
 }
 
-/// The folder as it can be written into configuration files of all kinds.
+/// The folder, if its path can be written into configuration files of all kinds.
 fn folder(text: &Path) -> Result<PathBuf, Failure> {
     let path = std::path::absolute(text).map_err(failed)?;
     let simple = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
@@ -102,7 +102,7 @@ fn up(folder: &Path, peers: &[Peer], link: Option<u64>) -> Result<Exit, Failure>
     Ok(Exit::Done)
 }
 
-/// A peer that is up, and what was planned for it.
+/// A running peer with its record and plan.
 fn known(folder: &Path, peer: Peer) -> Result<(State, Made, Plan), Failure> {
     let name = name_of(peer);
     let state = open(folder, false)?;
@@ -128,7 +128,7 @@ fn kill(folder: &Path, peer: Peer) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Starts again what has ended of a peer, as a campaign's `restore` does.
+/// Starts the ended servers of a peer again, as a campaign's `restore` does.
 fn start(folder: &Path, peer: Peer) -> Result<Exit, Failure> {
     let (mut state, mut made, plan) = known(folder, peer)?;
     let started = build::start_again(&mut state, &mut made, &plan);
@@ -136,7 +136,7 @@ fn start(folder: &Path, peer: Peer) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Whether all that is needed is there, before anything is made.
+/// Checks all requirements before anything is made.
 fn check(peers: &[Peer], folder: &Path, weir: &Path) -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
         let text = "a testbed makes network namespaces and mounts: only root may";
@@ -169,7 +169,7 @@ fn check(peers: &[Peer], folder: &Path, weir: &Path) -> Result<(), Failure> {
     Err(Failure::message(Exit::NotFound, text))
 }
 
-/// The lines of a campaign, and how the peer is set up, as comments in front of them.
+/// Prints the lines of a campaign, after the peer's settings as comments.
 fn tell(made: &Made, plan: &Plan, link: Option<u64>, weir: &Path, folder: &Path) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     let numbers: Vec<String> =
@@ -221,13 +221,13 @@ fn down(folder: &Path, peers: &[Peer]) -> Result<Exit, Failure> {
         if !wanted.is_empty() && !wanted.contains(&made.peer) {
             continue;
         }
-        // One that does not go is no reason to leave the others.
+        // If one cannot be taken down, go on with the others.
         if let Err(error) = build::down(&mut state, &made, END_PATIENCE) {
             first.get_or_insert(failed(error).while_doing(format!("take down {}", made.peer)));
         }
     }
     if state.peers.is_empty() {
-        // Somebody was stopped before anything was made: then there is the lock alone.
+        // A start was interrupted before anything was made, so there is only the lock.
         state.forget("").map_err(failed)?;
     }
     first.map_or(Ok(Exit::Done), Err)

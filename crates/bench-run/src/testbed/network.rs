@@ -1,4 +1,4 @@
-//! Namespaces and the cables to them: each peer has a network of its own, of which nobody but this machine knows.
+//! Namespaces and their virtual cables. Each peer has a network of its own, which only this machine can reach.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,20 +6,20 @@ use std::path::PathBuf;
 use super::plan::command;
 use super::process::run;
 
-/// Cables that are tried: 198.18.K.0/30, from the range for measurements of networks (RFC 2544, RFC 5735).
+/// The subnets to try: 198.18.K.0/30, from the range for measurements of networks (RFC 2544, RFC 5735).
 const CABLES: std::ops::Range<u8> = 1..250;
 
-/// What names of namespaces begin with.
+/// The prefix of namespaces' names.
 pub const NAMESPACE: &str = "weir-testbed-";
-/// What names of this machine's ends of cables begin with.
+/// The prefix of this machine's ends of cables.
 pub const LINK: &str = "wtb";
 
-/// Names and addresses of a peer's network. The names are nobody else's: they have this process's number in them.
+/// Names and addresses of a peer's network. The names contain this process's number, so they are unique.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Network {
     /// The namespace.
     pub namespace: String,
-    /// This machine's end.
+    /// This machine's end of the cable.
     pub link: String,
     /// This machine's address.
     pub ours: String,
@@ -32,17 +32,17 @@ impl Network {
         let process = std::process::id();
         Self {
             namespace: format!("{NAMESPACE}{number}-{process}"),
-            // At most 15 letters.
+            // At most 15 characters.
             link: format!("{LINK}{number}-{process}"),
             ours: format!("198.18.{number}.1"),
             theirs: format!("198.18.{number}.2"),
         }
     }
 
-    /// One whose addresses nobody on this machine has.
+    /// A network whose addresses nothing on this machine uses.
     ///
     /// # Errors
-    /// Of `ip`; none is free.
+    /// From `ip`, or if none is free.
     pub fn free() -> io::Result<Self> {
         let done = std::process::Command::new("ip").args(["-4", "-o", "address"]).output()?;
         let known = String::from_utf8_lossy(&done.stdout).into_owned();
@@ -52,10 +52,10 @@ impl Network {
             .ok_or_else(|| io::Error::other("no address of 198.18.0.0/16 is free"))
     }
 
-    /// Makes it; `link` is bits a second, both ways.
+    /// Makes the network; `link` is its rate in bits a second, both ways.
     ///
     /// # Errors
-    /// What `ip` or `tc` say.
+    /// From `ip` or `tc`.
     pub fn make(&self, link: Option<u64>) -> io::Result<()> {
         let Self { namespace, link: ours, .. } = self;
         let ip = |words: &str| run(&command(&format!("ip {words}").split(' ').collect::<Vec<_>>()));
@@ -77,20 +77,20 @@ impl Network {
     }
 }
 
-/// What may go at once: ten milliseconds of it, and not less than two packets that the kernel has not cut yet.
+/// The burst of the rate limit: ten milliseconds, but at least two packets before segmentation.
 fn burst(bits: u64) -> u64 {
     (bits / 8 / 100).clamp(128 << 10, 64 << 20)
 }
 
-/// The file by which a namespace is known.
+/// The file that represents a namespace.
 pub fn file_of(namespace: &str) -> PathBuf {
     PathBuf::from("/run/netns").join(namespace)
 }
 
-/// Takes it down, whatever there is of it.
+/// Removes the network, however much of it exists.
 ///
 /// # Errors
-/// What `ip` says.
+/// From `ip`.
 pub fn remove(namespace: &str, link: &str) -> io::Result<()> {
     // The cable goes with either of its ends, a little after the namespace.
     if PathBuf::from("/sys/class/net").join(link).exists() {
@@ -102,10 +102,10 @@ pub fn remove(namespace: &str, link: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads `100mbit`, `1gbit` and the like: bits a second.
+/// Parses `100mbit`, `1gbit` and the like into bits a second.
 ///
 /// # Errors
-/// Says what it should be.
+/// Says what is expected.
 pub fn parse_link(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no rate of a link; write 100mbit, 2.5gbit or the like, from 1mbit to 400gbit");
     let lower = text.to_ascii_lowercase();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fit_what_the_kernel_takes() {
+    fn names_fit_the_kernels_limits() {
         let network = Network { link: format!("wtb249-{}", 4_194_304), ..Network::new(249) };
         assert!(network.link.len() <= 15 && network.theirs == "198.18.249.2");
         assert_eq!((burst(100_000_000), burst(10_000_000_000)), (131_072, 12_500_000));

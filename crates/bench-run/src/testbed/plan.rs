@@ -1,11 +1,11 @@
-//! What a peer takes, as plain data: made from where it shall live, and done by [`super::build`].
+//! The plan of a peer, as plain data. It depends on the peer's folder and address; [`super::build`] carries it out.
 
 use std::path::{Path, PathBuf};
 
-/// Where a peer lives.
+/// Where a peer runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
-    /// Its folder. The path has letters, digits and `/._-` only: it is written into configuration files.
+    /// Its folder. The path has only letters, digits and `/._-`, because it is written into configuration files.
     pub folder: &'a Path,
     /// The address of its servers.
     pub address: &'a str,
@@ -20,97 +20,97 @@ impl Site<'_> {
     }
 }
 
-/// A program or file that a package brings.
+/// A program or file from a package.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need {
     /// A program's name, or the path of a file.
     pub file: &'static str,
-    /// Debian's package.
+    /// The Debian package.
     pub package: &'static str,
 }
 
-/// A folder in the peer's own.
+/// A folder inside the peer's folder.
 #[derive(Clone, Debug)]
 pub struct Folder {
     /// Its name.
     pub name: &'static str,
-    /// Whose it is; otherwise that of who runs this.
+    /// Its owner; `None`: the user who runs this.
     pub owner: Option<&'static str>,
 }
 
-/// One thing after the other.
+/// One step of a start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Starts a server in the peer's namespaces. It stays.
+    /// Starts a server in the peer's namespaces; it keeps running.
     Serve {
-        /// What it is called.
+        /// The server's name.
         name: &'static str,
-        /// What it finds in the place of what is on this machine: from, and to.
+        /// Paths of the peer, and the paths of this machine that they replace for the server.
         binds: Vec<(String, &'static str)>,
         /// The command; it must not go into the background.
         command: Vec<String>,
     },
     /// Waits until a port answers.
     Port(u16),
-    /// Waits until a mount says that something can be written: servers tell their masters of their room a little later.
+    /// Waits until a mount reports free space: servers report theirs to their master a little later.
     Room(PathBuf),
-    /// Runs a command to its end as a server sees the world, again and again until it succeeds.
+    /// Runs a command in the namespaces of a server, again and again until it succeeds.
     Enter {
-        /// Which server.
+        /// The server.
         server: &'static str,
         /// The command.
         command: Vec<String>,
     },
-    /// Runs a command to its end on this machine, again and again until it succeeds.
+    /// Runs a command on this machine, again and again until it succeeds.
     Run(Vec<String>),
-    /// Mounts, on this machine.
+    /// Mounts a file system on this machine.
     Mount {
-        /// Where.
+        /// The mount point.
         at: PathBuf,
-        /// What the client is called that stays, and serves the mount; `None`: the kernel does.
+        /// The name of the client process that serves the mount; `None`: the kernel serves it.
         client: Option<&'static str>,
         /// The command.
         command: Vec<String>,
     },
 }
 
-/// A line of a campaign.
+/// A system of a campaign.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct System {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Its directory or URL.
     pub place: String,
 }
 
-/// All that a peer takes.
+/// The plan of a peer.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// What has to be installed.
+    /// Files that must be installed.
     pub needs: Vec<Need>,
-    /// File systems that the kernel has to know: the name, and the module that would bring it.
+    /// File systems that the kernel must know: the name, and the module that provides it.
     pub kernel: Vec<(&'static str, &'static str)>,
-    /// Folders that are made.
+    /// Folders to make.
     pub folders: Vec<Folder>,
-    /// Files that are written: name and text. They are what is printed of its settings.
+    /// Files to write: name and text. The testbed prints them as the peer's settings.
     pub files: Vec<(&'static str, String)>,
-    /// More to be known of its settings.
+    /// Further remarks on its settings.
     pub remarks: Vec<&'static str>,
-    /// What is done then.
+    /// The steps after that.
     pub steps: Vec<Step>,
-    /// What a campaign writes.
+    /// The systems for a campaign.
     pub systems: Vec<System>,
-    /// Names of its servers' processes, as the kernel has them: their CPU time is the system's.
+    /// Names of its servers' processes, as the kernel has them. Their CPU time counts for the system.
     pub processes: Vec<&'static str>,
-    /// Names of those that do a part of the work on clients: theirs is the client's.
+    /// Names of processes that do a part of the work on clients. Their CPU time counts for the client.
     pub client_processes: Vec<&'static str>,
-    /// The process that is killed to see what happens then, if one is enough.
+    /// The process to kill in a failure test, if one is enough.
     pub victim: Option<&'static str>,
-    /// What is done after servers that had ended were started again, for it to be whole.
+    /// Steps that make the peer whole after ended servers were started again.
     pub after_restart: Vec<Step>,
 }
 
-/// A command from words.
+/// Makes a command from words.
 pub fn command(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }

@@ -1,4 +1,4 @@
-//! Processes that stay after this one, and are found again: by number and the time at which they began, so that nobody else's is ever ended.
+//! Processes that outlive this one. They are found by number and start time, so that no other process is ever ended.
 
 use std::io;
 use std::path::Path;
@@ -14,11 +14,11 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recorded {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Its number.
+    /// Its process id.
     pub pid: i32,
-    /// When it began, in the kernel's ticks since the machine did.
+    /// Its start time, in kernel ticks since boot.
     pub began: u64,
 }
 
@@ -28,12 +28,12 @@ impl Recorded {
         began(pid).map(|began| Self { name: name.to_owned(), pid, began })
     }
 
-    /// Whether it runs still.
+    /// Whether it is still running.
     pub fn is_alive(&self) -> bool {
         began(self.pid) == Some(self.began)
     }
 
-    /// Ends it at once, and waits for so long at most until it is gone. Says whether it is.
+    /// Kills it and waits at most `patience`. Returns whether it is gone.
     pub fn kill(&self, patience: Duration) -> bool {
         self.signal(Signal::KILL);
         wait_for(std::slice::from_ref(self), patience);
@@ -44,29 +44,29 @@ impl Recorded {
         if self.is_alive()
             && let Some(pid) = Pid::from_raw(self.pid)
         {
-            // It may have ended this very moment.
+            // It may just have ended.
             let _ = kill_process(pid, signal);
         }
     }
 }
 
-/// When a process began; `None`: there is none, or it has ended and nobody has asked how.
+/// The start time of a process; `None`: there is none, or it is a zombie.
 fn began(pid: i32) -> Option<u64> {
     of_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The 22nd field of `/proc/PID/stat`, unless all threads have ended. The second, the name, may hold anything, `)` too.
+/// The 22nd field of `/proc/PID/stat`, unless all threads have ended. The second field, the name, may hold anything, even `)`.
 fn of_stat(text: &str) -> Option<u64> {
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
     let threads: u64 = fields.nth(16)?.parse().ok()?;
     let began = fields.nth(1)?.parse().ok()?;
-    // A killed process is a zombie from when its first thread has ended; the others may hold its files and locks for a while yet.
+    // A killed process is a zombie once its first thread has ended; the others may hold its files and locks a little longer.
     let has_ended = matches!(state, "Z" | "X") && threads <= 1;
     (!has_ended).then_some(began)
 }
 
-/// Asks them to end, waits, and ends those that do not; says which are still there.
+/// Asks the processes to end, waits, and kills the rest. Returns those that still exist.
 pub fn end(processes: &[Recorded], patience: Duration) -> Vec<Recorded> {
     for (signal, patience) in [(Signal::TERM, patience), (Signal::KILL, Duration::from_secs(5))] {
         processes.iter().for_each(|process| process.signal(signal));
@@ -75,7 +75,7 @@ pub fn end(processes: &[Recorded], patience: Duration) -> Vec<Recorded> {
     processes.iter().filter(|process| process.is_alive()).cloned().collect()
 }
 
-/// Waits until all of them are gone, for so long at most.
+/// Waits at most `patience` until all of them are gone.
 fn wait_for(processes: &[Recorded], patience: Duration) {
     let begun = Instant::now();
     while processes.iter().any(Recorded::is_alive) && begun.elapsed() < patience {
@@ -83,7 +83,7 @@ fn wait_for(processes: &[Recorded], patience: Duration) {
     }
 }
 
-/// All processes in a network namespace, by its file.
+/// All processes in the network namespace that `file` represents.
 pub fn of_namespace(file: &Path) -> Vec<Recorded> {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(wanted) = std::fs::metadata(file) else { return Vec::new() };
@@ -97,20 +97,21 @@ pub fn of_namespace(file: &Path) -> Vec<Recorded> {
     numbers.filter(is_in).filter_map(|pid| Recorded::of(name(pid).trim(), pid)).collect()
 }
 
-/// Starts a command that stays, with its words in a file. It is in a group of its own, so that an interrupt at the terminal is not for it.
+/// Starts a command that keeps running, with its output in a file. It has a process group of its own, so that an interrupt at the terminal
+/// does not reach it.
 ///
 /// # Errors
-/// Of the kernel.
+/// From the kernel.
 pub fn start(command: &[String], log: &Path) -> io::Result<Child> {
     use std::os::unix::process::CommandExt as _;
     let log = std::fs::OpenOptions::new().create(true).append(true).open(log)?;
     of(command)?.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0).spawn()
 }
 
-/// Runs a command to its end; what it said, if it failed.
+/// Runs a command to its end.
 ///
 /// # Errors
-/// Of the kernel, or what it said.
+/// From the kernel, or the output of a failed command.
 pub fn run(command: &[String]) -> io::Result<()> {
     let done = of(command)?.stdin(Stdio::null()).output()?;
     if done.status.success() {
@@ -128,7 +129,7 @@ fn of(command: &[String]) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Where programs are looked for: servers are where only root looks by itself.
+/// Where to look for programs: servers are in directories that only root's `PATH` has.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 #[cfg(test)]
@@ -136,13 +137,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_its_number_and_its_beginning() {
+    fn a_process_is_known_by_its_number_and_start_time() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let process = Recorded::of("sleep", i32::try_from(child.id()).unwrap()).unwrap();
         assert!(process.is_alive());
         let another = Recorded { began: process.began + 1, ..process.clone() };
         assert!(end(std::slice::from_ref(&another), Duration::ZERO).is_empty() && process.is_alive());
-        // Nobody has asked how it ended, and yet it is over.
+        // Nobody has waited for it, yet it counts as ended.
         assert!(end(std::slice::from_ref(&process), Duration::from_secs(10)).is_empty());
         assert!(!process.is_alive());
         child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! What a testbed has made, in a file that is written before anything is made: whatever happens, `down` finds all of it.
+//! The record of a testbed. It is written before anything is made, so that `down` always finds everything.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,14 +14,14 @@ use super::process::Recorded;
 const STATE: &str = "testbed.json";
 const LOCK: &str = "testbed.lock";
 const NEW: &str = "testbed.json.new";
-/// Longest state that is read.
+/// Longest state file that is read.
 const STATE_MAX: u64 = 1 << 20;
 
-/// A peer, or what was made of one.
+/// A peer, or the part of one that was made.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Made {
-    /// Which.
+    /// Its name.
     pub peer: String,
     /// Its folder.
     pub folder: PathBuf,
@@ -31,15 +31,15 @@ pub struct Made {
     pub link: String,
     /// The servers' address.
     pub address: String,
-    /// What was mounted, in order.
+    /// Mount points, in order of mounting.
     pub mounts: Vec<PathBuf>,
-    /// Servers and clients, in order.
+    /// Servers and clients, in order of starting.
     pub processes: Vec<Recorded>,
-    /// What a campaign writes; empty as long as it is not up.
+    /// The systems for a campaign; empty until the peer is up.
     pub systems: Vec<System>,
 }
 
-/// A testbed's folder, held by this process.
+/// A testbed's folder, locked by this process.
 #[derive(Debug)]
 pub struct State {
     folder: PathBuf,
@@ -49,7 +49,7 @@ pub struct State {
 }
 
 impl Made {
-    /// Whether it is what a testbed in `folder` makes: what `down` ends, unmounts and removes follows from it.
+    /// Whether the record could come from a testbed in `folder`. `down` trusts it when it ends, unmounts and removes.
     fn belongs_to(&self, folder: &Path) -> bool {
         let is_simple = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         let is_below = |path: &PathBuf| {
@@ -67,7 +67,7 @@ impl Made {
     }
 }
 
-/// Refuses what others could have put there, or could change: root follows what it says.
+/// Refuses a file that other users could have put there, or could change: root follows its contents.
 fn is_ours(found: &Metadata, path: &Path) -> io::Result<()> {
     if found.is_symlink() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
         let text = format!(
@@ -80,10 +80,10 @@ fn is_ours(found: &Metadata, path: &Path) -> io::Result<()> {
 }
 
 impl State {
-    /// Opens it; makes the folder if `make` is said. `None`: there is none.
+    /// Opens the state; with `make` it makes the folder. `None`: there is no testbed.
     ///
     /// # Errors
-    /// Of the file system; a state that is none; another process that holds it.
+    /// From the file system; an invalid state; another process that holds it.
     pub fn open(folder: &Path, make: bool) -> io::Result<Option<Self>> {
         if make {
             if let Some(parent) = folder.parent() {
@@ -121,10 +121,10 @@ impl State {
         Ok(Some(Self { folder: folder.to_owned(), _lock: lock, peers }))
     }
 
-    /// Writes it down, so that it is there after a crash of this process and of the machine.
+    /// Writes the state durably, so that it survives a crash of this process or of the machine.
     ///
     /// # Errors
-    /// Of the file system.
+    /// From the file system.
     pub fn save(&self) -> io::Result<()> {
         let (path, new) = (self.folder.join(STATE), self.folder.join(NEW));
         let mut file = File::create(&new)?;
@@ -134,10 +134,10 @@ impl State {
         File::open(&self.folder)?.sync_all()
     }
 
-    /// Puts a peer's state in, in the place of what was known of it, and writes it down.
+    /// Records a peer's state in place of its earlier one, and saves.
     ///
     /// # Errors
-    /// Of the file system.
+    /// From the file system.
     pub fn put(&mut self, made: &Made) -> io::Result<()> {
         match self.peers.iter_mut().find(|known| known.peer == made.peer) {
             Some(known) => *known = made.clone(),
@@ -146,10 +146,10 @@ impl State {
         self.save()
     }
 
-    /// Takes a peer out that is gone; with the last one the state and the lock go, and the folder, if nothing else is in it.
+    /// Removes a peer from the record. After the last one it removes the state and the lock, and also the folder if it is empty.
     ///
     /// # Errors
-    /// Of the file system.
+    /// From the file system.
     pub fn forget(&mut self, peer: &str) -> io::Result<()> {
         self.peers.retain(|made| made.peer != peer);
         if !self.peers.is_empty() {
@@ -161,7 +161,7 @@ impl State {
                 _ => {}
             }
         }
-        // Somebody else's files may lie in it.
+        // The folder may hold other files.
         let _ = std::fs::remove_dir(&self.folder);
         Ok(())
     }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_made_is_found_again_and_forgotten() {
+    fn a_record_is_found_again_and_forgotten() {
         let temp = tempfile::tempdir().unwrap();
         let folder = temp.path().join("tb");
         assert!(State::open(&folder, false).unwrap().is_none());
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_root_remove_what_a_testbed_did_not_make() {
+    fn root_removes_only_what_a_testbed_made() {
         let temp = tempfile::tempdir().unwrap();
         let good = made(temp.path());
         let pid = Recorded { name: "x".to_owned(), pid: 1, began: 0 };
@@ -222,7 +222,7 @@ mod tests {
         }
         std::fs::write(temp.path().join(STATE), serde_json::to_vec(&[&good]).unwrap()).unwrap();
         assert!(State::open(temp.path(), false).unwrap().is_some());
-        // Nor what others could write, or a link that they have made.
+        // Nor files that others could write, or a link that they made.
         for open in [temp.path().join(STATE), temp.path().to_owned()] {
             std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
             assert!(State::open(temp.path(), false).unwrap_err().to_string().contains("others may write"), "{open:?}");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_none_is_refused() {
+    fn an_invalid_state_is_refused() {
         let temp = tempfile::tempdir().unwrap();
         std::fs::write(temp.path().join(STATE), "[{\"peer\": 3}]").unwrap();
         assert!(State::open(temp.path(), false).unwrap_err().to_string().contains(STATE));

@@ -1,4 +1,4 @@
-//! The command line of what shows a cluster, and of its policies. All ask the running manager.
+//! The command line of the commands that show a cluster, and of its policies. All ask the running manager.
 
 use std::path::PathBuf;
 

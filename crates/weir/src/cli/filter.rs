@@ -1,4 +1,4 @@
-//! `--include` and `--exclude`, in the order in which they were given.
+//! `--include` and `--exclude`, in the order of the command line.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use transfer::{Filter, Rule};
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_fits_decides() {
+    fn the_first_matching_rule_decides() {
         let some =
             filter(&["--include", "keep.tmp", "--exclude", "*.tmp", "--exclude", "/logs/", "--include", "late.tmp"]);
         assert!(some.takes("a/keep.tmp", false) && some.takes("b.root", false));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slash_means_the_path() {
+    fn a_pattern_with_a_slash_matches_the_path() {
         let some = filter(&["--exclude", "raw/*.dat", "--exclude", "old/**/x?"]);
         assert!(
             !some.takes("raw/a.dat", false) && some.takes("raw/b/a.dat", false) && some.takes("c/raw/a.dat", false)

@@ -13,7 +13,7 @@ use crate::cli::DrainArgs;
 use crate::control::Ask;
 use crate::exit::Exit;
 
-/// How often it is asked how far it is.
+/// How often the command asks for the progress.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs the command.
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     show(&args.manager, &Ask::Drain { store: store.map(|store| store.0), stop: args.stop }, in_words)
 }
 
-/// Until nothing is on it any more. What changes is told on standard error.
+/// Waits until the store is empty. Prints each change of the progress on stderr.
 fn wait(args: &DrainArgs, store: StoreId) -> Result<(), Failure> {
     let mut view: RepairView = asked(&args.manager.data, &Ask::Drain { store: Some(store.0), stop: false })?;
     let mut told = String::new();
@@ -42,7 +42,7 @@ fn wait(args: &DrainArgs, store: StoreId) -> Result<(), Failure> {
         let stuck = stuck(&view, leaver).into_iter().next();
         let line = stuck.unwrap_or_else(|| format!("{}; {}", standing(leaver), under_way(&view)));
         if line != told {
-            // Nobody may be there to read it.
+            // Stderr may be closed.
             let _ = writeln!(std::io::stderr(), "{line}");
             told = line;
         }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_far_it_is_and_what_is_in_the_way_is_said() {
+    fn a_drain_shows_its_progress_and_its_obstacles() {
         let leaver = |groups, is_empty| LeaverView { store: "7".into(), location: "s/r/h".into(), groups, is_empty };
         let missing = Counted { count: 3, and_more: true };
         let stuck = vec![

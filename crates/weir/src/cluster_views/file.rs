@@ -18,7 +18,7 @@ pub(crate) fn run(args: &FileArgs) -> Result<Exit, Failure> {
     show(&args.manager, &Ask::File { path: path.clone() }, |file: &FileView| in_words(&path, file))
 }
 
-/// People have URLs at hand, too.
+/// Accepts a URL as well as a path.
 fn path_of(said: &str) -> Result<String, Failure> {
     if !client::Url::is_meant(said) {
         return Ok(said.to_owned());
@@ -74,7 +74,7 @@ fn of_content(content: &ContentView) -> String {
     format!("{state}{len}, object {:016x}{group}, generation {generation}{sums}", object.0)
 }
 
-/// A row for each of a unit's copies, or one that says that it has none.
+/// A row for each replica of a unit, or one row that says that it has no replica.
 fn rows_of_unit((number, unit): (u8, &ContentView)) -> Vec<Vec<String>> {
     let len = match unit.state {
         ContentState::Writing => "being written".to_owned(),

@@ -1,4 +1,4 @@
-//! `weir store` and `weir node`: what an administrator says of them.
+//! `weir store` and `weir node`: changes of the cluster's members.
 
 use manager::{StatusView, StoreView};
 

@@ -10,7 +10,7 @@ use crate::cli::MissingArgs;
 use crate::control::Ask;
 use crate::exit::Exit;
 
-/// How many there are of each kind.
+/// How many files there are of each kind.
 #[derive(Default)]
 struct Sums {
     lost: u64,
@@ -18,12 +18,12 @@ struct Sums {
     copies: u64,
 }
 
-/// Runs the command. Files are printed as they are found: there may be millions.
+/// Runs the command. Prints each file as it arrives, because there may be millions.
 pub(crate) fn run(args: &MissingArgs) -> Result<Exit, Failure> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     match print(args, &mut out).and_then(|()| out.flush().map_err(Stopped::Printing)) {
         Ok(()) => Ok(Exit::Done),
-        // A reader that has gone away (`| head`) is no error.
+        // A closed reader (`| head`) is no error.
         Err(Stopped::Printing(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Exit::Done),
         Err(Stopped::Printing(error)) => Err(Failure::new(Exit::Failed, error)),
         Err(Stopped::OpenRequest(failure)) => Err(failure),
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_file_lacks_is_said_in_a_line() {
+    fn one_line_shows_the_missing_replicas_of_a_file() {
         let file = |lacks, units: &[u8]| MissingFile {
             path: "/a".into(),
             len: 5,

@@ -1,4 +1,4 @@
-//! `weir stores`, `weir status`, `weir file`, `weir policy`: what the running manager says of its cluster, as tables or as JSON.
+//! `weir stores`, `weir status`, `weir file`, `weir policy`: the running manager's view of its cluster, as tables or as JSON.
 
 mod drain;
 mod file;
@@ -32,7 +32,7 @@ pub(crate) use repair::run as repair;
 pub(crate) use status::run as status;
 pub(crate) use stores::run as stores;
 
-/// Asks the manager, and prints its answer: as it is, or in the words of `shown`.
+/// Asks the manager and prints its answer: as JSON, or as `shown` formats it.
 pub(crate) fn show<T: Serialize + DeserializeOwned>(
     args: &ManagerArgs,
     what: &Ask,
@@ -47,7 +47,7 @@ pub(crate) fn show<T: Serialize + DeserializeOwned>(
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let printed = lines.iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
     match printed {
-        // A reader that has gone away (`| head`) is no error.
+        // A closed reader (`| head`) is no error.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(Exit::Failed, error)),
         _ => Ok(Exit::Done),
     }
@@ -65,7 +65,7 @@ pub(crate) fn asked<T: DeserializeOwned>(data: &Path, what: &Ask) -> Result<T, F
     })
 }
 
-/// The store that an administrator means: by its number, or by its place or the end of that.
+/// Finds the store that an administrator names: by number, or by the end of its location.
 fn store_meant(data: &Path, said: &str) -> Result<StoreId, Failure> {
     if let Ok(number) = said.parse() {
         return Ok(StoreId(number));
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stores_are_meant_by_place_too() {
+    fn a_store_is_found_by_its_location_too() {
         let store = |number: u64, location: &str| StoreView {
             store: StoreId(number),
             node: NodeId(2),

@@ -14,11 +14,11 @@ use crate::table::table_lines;
 pub(crate) fn run(args: &PolicyArgs) -> Result<Exit, Failure> {
     match &args.command {
         PolicyCommand::Set(args) => {
-            // Words or one line in quotes, as people like it.
+            // The policy may be several words, or one line in quotes.
             let set = Ask::PolicySet { path: args.path.clone(), words: args.words.join(" ") };
             show(&args.manager, &set, |set: &PolicyView| {
                 for doubt in &set.doubts {
-                    // It is set all the same.
+                    // The policy is set all the same.
                     let _ = writeln!(std::io::stderr(), "weir: {doubt}");
                 }
                 in_words(set)

@@ -37,14 +37,14 @@ fn in_words(view: &RepairView) -> Vec<String> {
     lines
 }
 
-/// What is just being done.
+/// The copies in progress, in words.
 pub(super) fn under_way(view: &RepairView) -> String {
     let more = if view.missing.and_more { "more than " } else { "" };
     let groups = counted(view.backfill, "group");
     format!("{groups} in backfill; missing replicas: {more}{}, {} being made", view.missing.count, view.copying)
 }
 
-/// What could not be copied, if anything.
+/// The copies that failed, in words, if any.
 pub(super) fn failed(view: &RepairView) -> Option<String> {
     let FailedCopyView { path, from, to } = view.last_failed.as_ref()?;
     let what = path.as_deref().unwrap_or("a file that was removed since");
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_what_is_under_way_and_what_cannot_be_done_is_said() {
+    fn a_repair_shows_losses_progress_and_failures() {
         let lost = |groups| LeaverView { store: "7".into(), location: "s/r/h".into(), groups, is_empty: false };
         let missing = Counted { count: 3, and_more: false };
         let view = RepairView {

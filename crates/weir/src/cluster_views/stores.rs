@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
 }
 
 fn row(store: &StoreView) -> Vec<String> {
-    // Nothing is known of its disk before its node has been heard of.
+    // The size of a disk is unknown until its node has registered.
     let size = |bytes: u64| if store.capacity == 0 { "?".into() } else { show_size(bytes) };
     vec![
         store.location.clone(),

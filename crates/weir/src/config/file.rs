@@ -1,4 +1,4 @@
-//! Reading the TOML file: every key must be known, and an error says where it is and what was probably meant.
+//! Reads the TOML file. Every key must be known; an error gives the position and suggests the nearest key.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub enum ConfigError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Where in the file.
         place: Position,
         /// What the parser said.
         reason: String,
@@ -34,33 +34,33 @@ pub enum ConfigError {
     UnknownKey {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Where in the file.
         place: Position,
         /// The key as written, with its section.
         key: String,
-        /// The known key that is most like it.
+        /// The known key that is most similar.
         nearest: Nearest,
     },
-    /// The key is known, its value is not right.
+    /// The key is known, but its value is wrong.
     #[error("{path}:{place}: `{key}` {reason}")]
     WrongValue {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Where in the file.
         place: Position,
         /// The key.
         key: &'static str,
-        /// What would be right.
+        /// What a right value looks like.
         reason: String,
     },
 }
 
-/// A place in a file; both count from 1.
+/// A position in a file; both numbers count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Position {
     /// The line.
     pub line: usize,
-    /// The character in it.
+    /// The character in the line.
     pub column: usize,
 }
 
@@ -81,12 +81,12 @@ impl std::fmt::Display for Position {
     }
 }
 
-/// The known key that is most like an unknown one, if any is at all.
+/// The known key that is most similar to an unknown one, if any is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Nearest(pub Option<&'static str>);
 
 impl Nearest {
-    /// Compares the whole key, and its last part alone: a key in the wrong section is a common slip.
+    /// Compares the whole key, and also its last part alone: a key in the wrong section is a common slip.
     #[must_use]
     pub fn to(key: &str) -> Self {
         let last = |name: &str| name.rsplit('.').next().unwrap_or("").to_owned();
@@ -133,7 +133,7 @@ fn table_into(
     section: &str,
     table: &DeTable<'_>,
 ) -> Result<(), ConfigError> {
-    // In the order of the file, so that the first mistake is the one that is reported.
+    // In the order of the file, so that the error names the first mistake.
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     for (key, value) in entries {
@@ -146,7 +146,7 @@ fn table_into(
                 table_into(config, path, text, &name, inner)?;
                 continue;
             }
-            // In a section that does not exist, the first key in it says best what was meant.
+            // For an unknown section, the first key in it tells best what was meant.
             let key = match value.get_ref() {
                 DeValue::Table(inner) => match inner.keys().min_by_key(|key| key.span().start) {
                     Some(first) => format!("{name}.{}", first.get_ref()),
@@ -208,7 +208,7 @@ fn store_of(path: &Path, text: &str, table: &Spanned<DeValue<'_>>) -> Result<Sto
     Ok(store)
 }
 
-/// `words` holds those of a list.
+/// Converts a TOML value; `words` holds the strings of a list.
 fn given<'a>(value: &'a Spanned<DeValue<'_>>, words: &'a mut Vec<&'a str>) -> Result<Given<'a>, String> {
     match value.get_ref() {
         DeValue::Array(list) => {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_named_with_place_and_nearest() {
+    fn an_unknown_key_is_named_with_its_position_and_the_nearest_key() {
         assert_eq!(
             parse("data = \"/d\"\ngrace_secnds = 3\n").unwrap_err(),
             "weir.toml:2:1: unknown key `grace_secnds`; did you mean `grace_seconds`?"
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_say_what_would_be_right() {
+    fn an_error_of_a_value_says_what_is_right() {
         assert_eq!(
             parse("[files]\nuploads_kept = 60\n").unwrap_err(),
             "weir.toml:2:16: `files.uploads_kept` takes a duration with its unit, in quotes, as in \"60s\""
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_taken_by_its_own_key() {
+    fn every_key_accepts_its_own_default() {
         let mut config = Config::defaults();
         for key in KEYS {
             if let Some(default) = key.default {

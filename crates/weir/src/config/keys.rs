@@ -8,7 +8,7 @@ use types::{Location, LocationRanges, StoreClass};
 use super::units::{parse_duration, parse_size};
 use super::{ClusterRole, Config, StoreTable};
 
-/// A value as it was given.
+/// A value as the file gives it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Given<'a> {
     /// A string.
@@ -19,21 +19,21 @@ pub enum Given<'a> {
     Switch(bool),
     /// A list of strings.
     List(&'a [&'a str]),
-    /// A table for each store.
+    /// A table for each `[[store]]`.
     Stores(&'a [StoreTable]),
 }
 
 /// One key.
 pub struct Key {
-    /// Its name; `section.name` for those in a section.
+    /// Its name; `section.name` for a key in a section.
     pub name: &'static str,
-    /// What holds when it is not set; `None`: nothing.
+    /// The value without a setting; `None`: none.
     pub default: Option<Given<'static>>,
-    /// Puts a value in its place, or says what would be right.
+    /// Stores a value in the configuration, or says what a right value looks like.
     pub set: fn(&mut Config, Given<'_>) -> Result<(), String>,
-    /// Whether two configurations have the same value of it.
+    /// Whether two configurations have the same value of this key.
     pub same: fn(&Config, &Config) -> bool,
-    /// Whether a running node takes a new value over (SIGHUP).
+    /// Whether a running node adopts a new value (SIGHUP).
     pub live: bool,
 }
 
@@ -312,7 +312,7 @@ pub const STORE_KEYS: &[StoreKey] = &[
 pub struct StoreKey {
     /// Its name, with `store.` before it.
     pub name: &'static str,
-    /// Puts a value in its place, or says what would be right.
+    /// Stores a value in the table, or says what a right value looks like.
     pub set: fn(&mut StoreTable, Given<'_>) -> Result<(), String>,
 }
 
@@ -324,7 +324,7 @@ fn class(given: Given<'_>) -> Result<StoreClass, String> {
     text(given)?.parse().map_err(|_| "is no name of a class: 1 to 32 letters, digits, `.`, `_` and `-`".to_owned())
 }
 
-/// `host:port`; whether there is such a host is found out when it is needed.
+/// Checks the form `host:port`. The host is looked up only when it is needed.
 pub(crate) fn address(text: &str) -> Result<String, String> {
     let wrong = || format!("has `{text}`, which is no address; write HOST:PORT, as in mgr1.example.org:1095");
     let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
@@ -382,7 +382,7 @@ fn duration(given: Given<'_>) -> Result<Duration, String> {
     }
 }
 
-/// A duration that somebody is waited for: neither nothing nor for ever.
+/// A duration to wait: more than zero, and bounded.
 fn time(given: Given<'_>) -> Result<Duration, String> {
     let time = duration(given)?;
     let fits = (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(&time);

@@ -1,5 +1,5 @@
-//! The configuration: defaults, then a TOML file, then flags. [`keys::KEYS`] is the one list of what can be set; the
-//! defaults, the file's parser, the errors and the test of `docs/reference/configuration.md` all go by it.
+//! The configuration: defaults, then a TOML file, then flags. [`keys::KEYS`] is the one list of all keys. The defaults, the file's parser,
+//! the errors and the test of `docs/reference/configuration.md` all use it.
 
 mod file;
 pub mod keys;
@@ -25,7 +25,7 @@ pub enum ClusterRole {
     Disk,
 }
 
-/// Everything that can be set. Sizes in bytes. The keys' meanings stand in [`keys::KEYS`].
+/// Everything that can be set. Sizes are in bytes. [`keys::KEYS`] explains the keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct Config {
@@ -65,7 +65,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What it says of the parts of a data directory.
+    /// The settings for the parts of a data directory.
     #[must_use]
     pub fn foundation(&self) -> foundation::Settings {
         foundation::Settings {
@@ -78,7 +78,7 @@ impl Config {
         }
     }
 
-    /// What holds when nothing is set: each key's default, read by the same code that reads the file.
+    /// The default configuration: each key's default, read by the same code that reads the file.
     #[must_use]
     pub fn defaults() -> Self {
         let mut config = Self {
@@ -125,7 +125,7 @@ impl Config {
         config
     }
 
-    /// What holds after a running node has been told of `new`: the keys that it takes over, and of the others what holds already.
+    /// The configuration of a running node after a reload with `new`: new values of the live keys, old values of all others.
     #[must_use]
     pub fn taking_over(&self, new: &Self) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl Config {
         }
     }
 
-    /// Defaults, then the file at `path` if there is one.
+    /// Loads the defaults, then the file at `path` if one is given.
     pub fn load(path: Option<&std::path::Path>) -> Result<Self, ConfigError> {
         let mut config = Self::defaults();
         if let Some(path) = path {
@@ -152,7 +152,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Puts the flags of `weir serve` over what is set.
+    /// Applies the flags of `weir serve` over the settings.
     #[must_use]
     pub fn with_flags(mut self, args: &ServeArgs) -> Self {
         if let Some(data) = &args.data {
@@ -195,7 +195,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    /// A configuration in which nothing is as it is by default.
+    /// A configuration in which no key has its default value.
     fn other() -> Config {
         let text = "data = \"/d\"\nrole = \"disk\"\nlisten = \"x\"\nnodes = \"x\"\nadvertise = \"x:1\"\nmanagers = [\"x:1\"]\nlocation = \"a/b/c\"\n\
             class = \"t1\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_node_takes_over_what_is_said_to_be_live_and_nothing_else() {
+    fn a_running_node_adopts_live_keys_and_no_others() {
         let (running, new) = (Config::defaults(), other());
         let after = running.taking_over(&new);
         for key in keys::KEYS {

@@ -1,18 +1,18 @@
-//! A `[[store]]` of the configuration: a store of a disk server.
+//! A `[[store]]` of the configuration: one store of a disk server.
 
 use std::path::PathBuf;
 
 use types::{Location, StoreClass};
 
-/// What is said of a store. What is not, is as for the whole node.
+/// The settings of one store. A missing setting has the value of the whole node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StoreTable {
     /// Its directory.
     pub dir: PathBuf,
-    /// Where it stands.
+    /// Its location.
     pub location: Option<Location>,
-    /// What its administrator calls its kind.
+    /// The class that its administrator gave it.
     pub class: Option<StoreClass>,
-    /// Bytes kept free on its disk.
+    /// Bytes to keep free on its disk.
     pub reserve: Option<u64>,
 }

@@ -1,8 +1,8 @@
-//! The way to speak to a running node: a socket in its data directory that only its owner (and root) may open.
+//! The control socket of a running node, in its data directory. Only its owner (and root) may open it.
 //!
-//! One request a connection: a line of JSON, [`Ask`]. One answer: a line of JSON, `{"ok": ...}` or `{"error": "..."}`; for some requests
-//! bytes follow it, to the end of the connection. A request that is not known is answered with an error that says so, so that commands
-//! and nodes of different versions can tell.
+//! Each connection carries one request: a line of JSON, [`Ask`]. The answer is also a line of JSON, `{"ok": ...}` or `{"error": "..."}`.
+//! For some requests, bytes follow the answer up to the end of the connection. A node answers an unknown request with an error that says
+//! so, so that commands and nodes of different versions understand each other.
 
 pub mod client;
 mod server;
@@ -13,128 +13,128 @@ pub use server::{Control, ControlError};
 
 /// The socket's name in the data directory.
 pub const SOCKET: &str = "control";
-/// Longest line, of a request or an answer.
+/// Longest line of a request or an answer.
 const LINE_MAX: u64 = 64 << 10;
 
-/// What is asked of a node.
+/// A request to a node.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ask {
-    /// What the scrub is at.
+    /// The state of the scrub.
     ScrubStatus,
-    /// Begin a pass of the scrub now, or go on with the one under way.
+    /// Start a scrub pass now, or continue the one in progress.
     ScrubNow {
-        /// Bytes a second for this pass, instead of what is configured.
+        /// Bytes a second for this pass, instead of the configured rate.
         rate: Option<u64>,
     },
-    /// End the pass under way. The next one comes when it is due.
+    /// End the pass in progress. The next one starts when it is due.
     ScrubStop,
-    /// A token for a node that is to join the cluster. The answer is its text.
+    /// Make a token with which a node can join the cluster. The answer is its text.
     MakeToken {
-        /// What the node may become.
+        /// The role of the node.
         role: crate::config::ClusterRole,
-        /// For how long it is good.
+        /// How long it is valid.
         valid_millis: u64,
     },
-    /// The tokens that are kept.
+    /// List the tokens.
     Tokens,
-    /// Nobody joins with a token any more. The answer is those that are left.
+    /// Revoke a token. The answer lists the remaining ones.
     RevokeToken {
-        /// Which: its id, or the beginning of that.
+        /// The token's id, or the beginning of its id.
         id: String,
     },
-    /// The stores of the cluster.
+    /// List the stores of the cluster.
     Stores,
-    /// The cluster as a whole.
+    /// Show the cluster as a whole.
     ClusterStatus,
-    /// The same, with what it does just now.
+    /// Show the cluster and its present activity.
     Top,
-    /// A file, and where it is.
+    /// Show a file and its replicas.
     File {
         /// Its path.
         path: String,
     },
-    /// Files that lack copies, some of them.
+    /// List some of the files with missing replicas.
     Missing {
-        /// Where an earlier answer ended.
+        /// Where the previous answer ended.
         after: Option<manager::MissingAfter>,
-        /// Only those that nobody can read just now.
+        /// Only the files that cannot be read at present.
         unreadable: bool,
     },
-    /// A directory gets a policy.
+    /// Set the policy of a directory.
     PolicySet {
         /// Its path.
         path: String,
         /// The policy.
         words: String,
     },
-    /// The policy of a directory.
+    /// Show the policy of a directory.
     PolicyGet {
         /// Its path.
         path: String,
     },
-    /// A directory loses its own policy.
+    /// Remove a directory's own policy.
     PolicyRemove {
         /// Its path.
         path: String,
     },
-    /// All policies that were set.
+    /// List all policies that were set.
     PolicyList,
-    /// How far repairs are; before that, a store may be given up for good.
+    /// Show the progress of repairs. Can first remove a store as lost.
     Repair {
-        /// Which.
+        /// The number of the store to remove as lost.
         give_up: Option<u64>,
-        /// Also if its node is there.
+        /// Remove it even if its node is online.
         force: bool,
     },
-    /// A store is only to be read from, or is used as ever. All stores are told.
+    /// Make a store read-only, or writable again. The answer lists all stores.
     StoreReadOnly {
-        /// Which.
+        /// The number of the store.
         store: u64,
-        /// Nothing new is put on it.
+        /// Whether the store gets no new objects.
         read_only: bool,
     },
-    /// A store is gone. Those left are told.
+    /// Remove a store from the cluster. The answer lists the remaining stores.
     StoreRemove {
-        /// Which.
+        /// The number of the store.
         store: u64,
     },
-    /// A node is gone. The cluster as it is then is told.
+    /// Remove a node from the cluster. The answer shows the cluster without it.
     NodeRemove {
         /// Its name or number.
         name: String,
     },
-    /// How far it is with stores that are emptied; before that, one may be begun or left as it is.
+    /// Show the progress of draining. Can first start or stop draining a store.
     Drain {
-        /// Which.
+        /// The number of the store.
         store: Option<u64>,
-        /// It is not to be emptied any more.
+        /// Stop draining it.
         stop: bool,
     },
-    /// The namespace as of now. The answer says what follows it: a checkpoint file.
+    /// Back up the namespace as of now. A checkpoint file follows the answer, which describes it.
     Backup {
-        /// Where an earlier backup stands: (record, incarnation of the log). Only what changed since is wanted.
+        /// The end of an earlier backup: (record, incarnation of the journal). Only later changes follow.
         since: Option<(u64, u64)>,
     },
 }
 
-/// Writes what follows an answer.
+/// Writes the bytes that follow an answer.
 pub type Following = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
 
 /// An answer.
 pub enum Reply {
-    /// Done, or told.
+    /// Success, with the result.
     Done(serde_json::Value),
-    /// The same, and bytes follow.
+    /// Success; bytes follow the result.
     Stream(serde_json::Value, Following),
     /// Not done, and why.
     Refused(String),
-    /// Not done: what it is about is not there.
+    /// Not done, because the object of the request does not exist.
     Absent(String),
 }
 
 impl Reply {
-    /// An answer that may be longer than a line: JSON that follows one.
+    /// An answer that may be longer than a line: its JSON follows a short one.
     pub fn long(answer: &impl serde::Serialize) -> Self {
         match serde_json::to_vec(answer) {
             Ok(bytes) => Self::Stream(serde_json::Value::Null, Box::new(move |out| out.write_all(&bytes))),
@@ -143,5 +143,5 @@ impl Reply {
     }
 }
 
-/// Answers requests. May take its time; several may be asked at once.
+/// Answers requests. It may block; several threads may call it at once.
 pub type Answerer = dyn Fn(Ask) -> Reply + Send + Sync;

@@ -1,4 +1,4 @@
-//! The node's side of the socket.
+//! The node's side of the control socket.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use super::{Answerer, Ask, LINE_MAX, Reply, SOCKET};
 
-/// Connections at a time; one more is told to come back.
+/// Simultaneous connections; a further one is told to try again.
 const CONNECTIONS_MAX: usize = 8;
-/// A request is a line that a program writes at once.
+/// Short, because a program writes a request as one line at once.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the other side may take none of what it has asked for.
+/// How long a client may read nothing of its answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why there is no socket.
+/// Why the socket could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} the control socket {path}: {source}")]
 pub struct ControlError {
@@ -29,7 +29,7 @@ pub struct ControlError {
     source: io::Error,
 }
 
-/// The socket, for as long as this lives.
+/// The socket; it closes when this is dropped.
 pub struct Control {
     path: PathBuf,
     shared: Arc<Shared>,
@@ -43,15 +43,15 @@ struct Shared {
 }
 
 impl Control {
-    /// Listens in the data directory `data`, whose lock the caller holds. What is left of an earlier run is replaced.
+    /// Listens in the data directory `data`, whose lock the caller holds. Replaces the socket of an earlier run.
     pub fn start(data: &Path, answer: Box<Answerer>) -> Result<Self, ControlError> {
         let path = data.join(SOCKET);
         let failed = |what| {
             let path = path.clone();
             move |source| ControlError { what, path, source }
         };
-        // A socket can be connected to as soon as it is made, and whoever has connected stays: it is made where nobody else can come, and moved when it is
-        // the owner's alone.
+        // Anybody can connect to a socket as soon as it exists, and stays connected. So it is made in a private folder, and moved once only
+        // the owner may open it.
         let folder = data.join(format!("{SOCKET}.new"));
         forget(&folder);
         DirBuilder::new().mode(0o700).create(&folder).map_err(failed("make a folder for"))?;
@@ -70,11 +70,11 @@ impl Control {
         Ok(Self { path, shared, thread: Some(thread) })
     }
 
-    /// Takes no more requests; waits up to `patience` for answers under way.
+    /// Takes no more requests; waits up to `patience` for unfinished answers.
     pub fn stop(&mut self, patience: Duration) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         let Some(thread) = self.thread.take() else { return };
-        // Wakes the thread; without the socket's name it would not see the stop before the next request.
+        // Wakes the thread. Without the socket's name it would notice the stop only at the next request.
         let woken = self.path.parent().is_some_and(|data| connect(data).is_ok());
         let _ = fs::remove_file(&self.path);
         if woken && thread.join().is_err() {
@@ -95,19 +95,19 @@ impl Drop for Control {
     }
 }
 
-/// Takes away what a start has made, or has left.
+/// Removes the files of this or an earlier start.
 fn forget(folder: &Path) {
     let _ = fs::remove_file(folder.join(SOCKET));
-    // One that was left by a version that made the socket there.
+    // An older version made the socket itself at this path.
     let _ = fs::remove_dir(folder).or_else(|_| fs::remove_file(folder));
 }
 
-/// A connection to the node that serves `data`.
+/// Connects to the node that serves `data`.
 pub(super) fn connect(data: &Path) -> io::Result<UnixStream> {
     within(data, SOCKET, |short| UnixStream::connect(short))
 }
 
-/// Does something with `name` in the folder `data` by a short path: that of a socket has 107 bytes at most (unix(7)).
+/// Calls `what` with a short path to `name` in the folder `data`: the path of a socket has at most 107 bytes (unix(7)).
 fn within<T>(data: &Path, name: &str, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let folder = File::open(data)?;
     what(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
@@ -144,7 +144,7 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Counts as a connection for as long as it lives.
+/// Counts as a connection while it lives.
 struct Taken(Arc<Shared>);
 
 impl Drop for Taken {
@@ -198,15 +198,15 @@ mod tests {
         })
     }
 
-    /// Tries to connect to whatever is there, all the time.
+    /// Another user tries to connect all the time.
     #[test]
-    fn nobody_else_can_connect_before_it_is_the_owners_alone() {
+    fn no_other_user_can_connect_to_the_socket() {
         let temp = tempfile::tempdir().unwrap();
         let (seen, done) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::SeqCst) {
-                    // Others reach what is in a folder only if that lets them.
+                    // Other users reach a folder's files only if the folder's mode allows it.
                     let at = |path: PathBuf| fs::metadata(path).map(|found| found.permissions().mode());
                     let socket = [SOCKET.to_owned(), format!("{SOCKET}.new")].map(|name| at(temp.path().join(name)));
                     let is_open = socket.into_iter().flatten().any(|mode| mode & 0o077 != 0);
@@ -222,9 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_answered_and_what_is_not_known_is_refused() {
+    fn requests_are_answered_and_unknown_ones_refused() {
         let temp = tempfile::tempdir().unwrap();
-        // Longer than a socket's name may be.
+        // Longer than the path of a socket may be.
         let data = temp.path().join("d".repeat(200));
         fs::create_dir(&data).unwrap();
         assert!(matches!(client::ask(&data, &Ask::ScrubStatus), Err(client::AskError::NotRunning { .. })));
@@ -245,7 +245,7 @@ mod tests {
             let _ = stream.read_to_string(&mut answer);
             assert!(answer.contains("does not understand"), "{answer}");
         }
-        // What an earlier run has left is no hindrance.
+        // The socket of an earlier run is no obstacle.
         control.stop(Duration::from_secs(1));
         assert!(!data.join(SOCKET).exists());
         fs::write(data.join(SOCKET), "").unwrap();

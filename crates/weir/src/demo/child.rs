@@ -1,4 +1,4 @@
-//! Running other programs with a bound on their time; nothing that the demo starts outlives it.
+//! Runs other programs for a bounded time. None of them outlives the demo.
 
 use std::io::{self, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Whether the demo is to end: Ctrl-C, or another signal that asks for it.
+/// Whether the demo must end: Ctrl-C, or another signal that asks for it.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// From now on set by signals. Those never end the process themselves, since it has things to take with it.
+    /// From now on signals set the flag. They never end the process, which has children to stop first.
     pub fn by_signals() -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -23,25 +23,25 @@ impl Stop {
         Ok(Self(flag))
     }
 
-    /// For what has to come to its end.
+    /// A flag that nothing sets, for work that must run to its end.
     #[must_use]
     pub fn never() -> Self {
         Self(Arc::default())
     }
 
-    /// Whether it is to end.
+    /// Whether the demo must end.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// An error if it is to end.
+    /// Fails if the demo must end.
     pub fn check(&self) -> io::Result<()> {
         if self.is_asked() { Err(io::Error::new(io::ErrorKind::Interrupted, "stopped")) } else { Ok(()) }
     }
 }
 
-/// What a program said and how it ended.
+/// A program's output and exit status.
 #[derive(Debug)]
 pub struct Outcome {
     /// How it ended.
@@ -55,19 +55,19 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The last line of its standard error that is not empty: where stock clients say why.
+    /// The last non-empty line of stderr, where stock clients print the reason.
     #[must_use]
     pub fn last_words(&self) -> String {
         self.stderr.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("").to_owned()
     }
 }
 
-/// A child that is killed when this value goes.
+/// A child process that is killed when this is dropped.
 #[derive(Debug)]
 pub struct Owned(Child);
 
 impl Owned {
-    /// Starts `command`, out of reach of a terminal's Ctrl-C: the demo ends it.
+    /// Starts `command` out of reach of a terminal's Ctrl-C: the demo ends it.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         command.process_group(0).spawn().map(Self)
     }
@@ -83,12 +83,12 @@ impl Owned {
         self.0.wait()
     }
 
-    /// How it ended; `None`: it is still running.
+    /// Its exit status; `None`: it is still running.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.0.try_wait()
     }
 
-    /// Waits at most `patience`, or until `stop`.
+    /// Waits at most `patience`, or until `stop` is set.
     fn wait(&mut self, patience: Duration, stop: &Stop) -> io::Result<Option<ExitStatus>> {
         let end = Instant::now() + patience;
         loop {
@@ -112,7 +112,7 @@ impl Drop for Owned {
     }
 }
 
-/// Runs `command` to its end, or kills it when `patience` is over or the demo is to stop.
+/// Runs `command` to its end. Kills it after `patience`, or when the demo must stop.
 pub fn run(command: &mut Command, patience: Duration, stop: &Stop) -> io::Result<Outcome> {
     let begin = Instant::now();
     let mut child = Owned::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
@@ -136,7 +136,7 @@ fn read_all(pipe: Option<impl io::Read + Send + 'static>) -> std::thread::JoinHa
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(pipe) = pipe {
-            // 256 MiB is far above anything that the demo asks for; it keeps a mad program from filling the memory.
+            // 256 MiB is far more than the demo needs; the bound keeps a faulty program from filling the memory.
             let _ = pipe.take(256 << 20).read_to_end(&mut bytes);
         }
         bytes
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_a_program_that_is_waited_for() {
+    fn a_stop_ends_a_running_program() {
         let stop = Stop(Arc::new(AtomicBool::new(true)));
         let begin = Instant::now();
         let error = run(Command::new("sleep").arg("60"), Duration::from_secs(60), &stop).unwrap_err();

@@ -1,5 +1,5 @@
-//! The demo's cluster: made and driven by the commands that a person would use (`weir local`, `weir policy set`), each node a process of its own.
-//! It ends with this value.
+//! The demo's cluster. The demo drives it with the commands that a person would use (`weir local`, `weir policy set`). Each node is a
+//! process of its own; all end when this is dropped.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -14,9 +14,9 @@ use super::child::{self, Outcome, Stop};
 use crate::control::Ask;
 use crate::control::client::ask_long;
 
-/// Disk servers.
+/// Number of disk servers.
 pub const DISKS: usize = 4;
-/// `weir local` bounds its own waits; this is above them.
+/// `weir local` bounds its own waits; this is longer than any of them.
 const PATIENCE: Duration = Duration::from_secs(150);
 
 /// A cluster in a folder.
@@ -31,7 +31,7 @@ pub struct Cluster {
 impl Cluster {
     /// Starts the nodes, and waits until they are ready.
     pub fn up(dir: &Path) -> Result<Self, Trouble> {
-        // From here on what was started is stopped, also by an error.
+        // From here on the nodes are stopped also after an error.
         let mut cluster = Self { dir: dir.to_owned(), base: String::new(), is_up: true };
         let disks = DISKS.to_string();
         let said = cluster.local(&["up", "--disks", &disks, "--listen", "127.0.0.1:0"])?;
@@ -41,7 +41,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The address of `path`.
+    /// The URL of `path`.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("{}/{path}", self.base.trim_end_matches('/'))
@@ -55,19 +55,19 @@ impl Cluster {
         succeeded(&outcome, "weir policy set")
     }
 
-    /// SIGKILL for a node.
+    /// Kills a node with SIGKILL.
     pub fn kill(&self, node: &str) -> Result<(), Trouble> {
         self.local(&["kill", node]).map(drop)
     }
 
-    /// Starts it again, and waits until its stores are online. Says how long that took.
+    /// Starts a node again, and waits until its stores are online. Returns how long that took.
     pub fn start(&self, node: &str) -> Result<Duration, Trouble> {
         let begin = Instant::now();
         self.local(&["start", node])?;
         Ok(begin.elapsed())
     }
 
-    /// Stops all nodes; an error if one did not stop by itself.
+    /// Stops all nodes. Fails if one had to be killed.
     pub fn down(&mut self) -> Result<Duration, Trouble> {
         let begin = Instant::now();
         let outcome = self.local(&["down"])?;
@@ -79,13 +79,13 @@ impl Cluster {
         }
     }
 
-    /// What the manager says of a file; `None`: it says nothing, which a file has that is not there yet.
+    /// The manager's view of a file; `None`: the manager has no such file yet.
     #[must_use]
     pub fn file(&self, path: &str) -> Option<FileView> {
         ask_long(&self.manager(), &Ask::File { path: path.to_owned() }).ok()
     }
 
-    /// What the manager says of the cluster.
+    /// The manager's view of the cluster.
     pub fn status(&self) -> Result<StatusView, Trouble> {
         ask_long(&self.manager(), &Ask::ClusterStatus).map_err(|error| Trouble::Wrong(error.to_string()))
     }
@@ -100,7 +100,7 @@ impl Cluster {
         self.dir.join("manager")
     }
 
-    /// Such a command comes to its end also when the demo is to stop: half of a start could not be undone.
+    /// Runs to its end even when the demo must stop, because a half-done start could not be undone.
     fn local(&self, arguments: &[&str]) -> Result<Outcome, Trouble> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("local").args(arguments).arg("--dir").arg(&self.dir);
@@ -126,7 +126,7 @@ fn succeeded(outcome: &Outcome, what: &str) -> Result<(), Trouble> {
     Err(Trouble::Wrong(format!("`{what}` failed ({}): {}", outcome.status, outcome.stderr.trim())))
 }
 
-/// Whether the file system of `path` is kept in memory, which makes all rates meaningless.
+/// Whether the file system of `path` is in memory, which makes all rates meaningless.
 #[must_use]
 pub fn in_memory(path: &Path) -> bool {
     let Ok(path) = path.canonicalize() else { return false };

@@ -1,11 +1,11 @@
-//! What the manager says of a file, as far as the demo asks for it.
+//! The manager's view of a file, reduced to the demo's questions.
 
 use cluster::placement::StoreState;
 use manager::{ContentState, CopyState, CopyView, FileView};
 
 use super::Trouble;
 
-/// A content and the nodes that have all of it and can be read from.
+/// An object and the nodes that have a complete, readable replica of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Standing {
     state: ContentState,
@@ -15,7 +15,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// `None`: it has no content.
+    /// Reads the view; `None`: the file has no object.
     #[must_use]
     pub fn of(file: &FileView) -> Option<Self> {
         let content = file.content.as_ref()?;
@@ -24,7 +24,7 @@ impl Standing {
         Some(Self { state: content.state, len: content.len, there })
     }
 
-    /// An error if the manager does not have it as complete, with so many bytes.
+    /// Fails unless the manager has the file as complete, with `len` bytes.
     pub fn must_be_whole(&self, path: &str, len: u64) -> Result<(), Trouble> {
         if self.state == ContentState::Complete && self.len == len {
             return Ok(());
@@ -34,13 +34,13 @@ impl Standing {
     }
 }
 
-/// The node that orders what is written to a file; `None`: nobody writes it.
+/// The node of the primary; `None`: nobody is writing the file.
 #[must_use]
 pub fn primary(file: &FileView) -> Option<String> {
     file.content.as_ref()?.copies.iter().find(|copy| copy.has == CopyState::Primary).and_then(node)
 }
 
-/// Whether `name` gets what is written to a file.
+/// Whether the node `name` gets the writes to a file.
 #[must_use]
 pub fn writes_to(file: &FileView, name: &str) -> bool {
     let copies = file.content.as_ref().map_or(&[][..], |content| &content.copies);
@@ -48,7 +48,7 @@ pub fn writes_to(file: &FileView, name: &str) -> bool {
     copies.iter().filter(takes).any(|copy| node(copy).as_deref() == Some(name))
 }
 
-/// `weir local` names the hosts of its places like its nodes.
+/// `weir local` gives hosts in locations the names of its nodes.
 fn node(copy: &CopyView) -> Option<String> {
     copy.location.as_ref()?.rsplit('/').next().map(ToOwned::to_owned)
 }

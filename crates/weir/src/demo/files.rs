@@ -1,5 +1,4 @@
-//! The files that the demo records: two small real ROOT files that are part of the binary, others where they are found,
-//! and generated streams.
+//! The files that the demo records: two small real ROOT files inside the binary, further ones that it finds, and generated streams.
 
 use std::fs;
 use std::io;
@@ -7,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use types::Adler32;
 
-/// Real ROOT files from the open test collection of scikit-hep; `testdata/root/README.md` says what is in them.
+/// Real ROOT files from the open test collection of scikit-hep. `testdata/root/README.md` describes them.
 const EMBEDDED: [(&str, &[u8]); 2] = [
     ("uproot-HZZ.root", include_bytes!("../../../../testdata/root/uproot-HZZ.root")),
     ("uproot-Zmumu.root", include_bytes!("../../../../testdata/root/uproot-Zmumu.root")),
 ];
 
-/// Where more files are looked for, from the working directory.
+/// Where to look for more files, from the working directory.
 const NEIGHBOUR: &str = "../shared/data/root";
 
-/// A local file with its checksum, computed here, not by the node.
+/// A local file with its checksum, which the demo computes itself.
 #[derive(Clone, Debug)]
 pub struct LocalFile {
     /// Its name alone.
@@ -25,12 +24,12 @@ pub struct LocalFile {
     pub path: PathBuf,
     /// Bytes.
     pub len: u64,
-    /// Of its content.
+    /// The checksum of its bytes.
     pub adler32: Adler32,
 }
 
 impl LocalFile {
-    /// Looks at the file at `path`.
+    /// Reads the file at `path`.
     pub fn at(path: &Path) -> io::Result<Self> {
         let bytes = fs::read(path)?;
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -38,8 +37,7 @@ impl LocalFile {
     }
 }
 
-/// The ROOT files to record: the embedded ones, written into `place`, and those in `more`, or where they are usually
-/// found.
+/// The ROOT files to record: the embedded ones, written into `place`, and those in `more` or in the usual folder.
 pub fn root_files(place: &Path, more: Option<&Path>) -> io::Result<Vec<LocalFile>> {
     let mut files = Vec::new();
     for (name, bytes) in EMBEDDED {
@@ -65,8 +63,8 @@ pub fn root_files(place: &Path, more: Option<&Path>) -> io::Result<Vec<LocalFile
     Ok(files)
 }
 
-/// `len` bytes that do not compress and never repeat: what a detector's stream looks like to a storage system. The
-/// same for the same `seed`.
+/// `len` bytes that do not compress and never repeat: what a detector's stream looks like to a storage system. The same `seed` gives the
+/// same bytes.
 #[must_use]
 pub fn stream_bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -82,7 +80,7 @@ pub fn stream_bytes(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// In what `got` differs from what was `sent`, in words.
+/// Describes how `got` differs from `sent`.
 #[must_use]
 pub fn difference(sent: &[u8], got: &[u8]) -> Option<String> {
     if sent == got {
@@ -109,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_cut_off_too_long_or_changed_is_noticed() {
+    fn a_short_long_or_changed_stream_is_noticed() {
         let sent = stream_bytes(1, 1001);
         assert_eq!(difference(&sent, &sent), None);
         let mut changed = sent.clone();

@@ -1,4 +1,4 @@
-//! A reader that follows a recording while it grows, with weir's own client, and compares each byte with what was recorded.
+//! A reader that follows a recording while it grows, with weir's own client. It compares each byte with the recorded one.
 
 use std::io;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use client::{Client, ClientError, RemoteFile, Settings, Url};
 use wire::request::OpenOptions;
 
-/// Bytes asked for at a time.
+/// Bytes of one read.
 const REPLICA: usize = 1 << 20;
-/// Between two looks at a file that has not grown.
+/// The pause before another look at a file that has not grown.
 const STEP: Duration = Duration::from_millis(50);
-/// For how long a file may be missing, or not grow.
+/// How long a file may be missing, or not grow.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// What a reader met that has read all.
+/// The result of a reader that has read the whole file.
 #[derive(Clone, Copy, Debug)]
 pub struct Followed {
     /// From its first byte to its last.
@@ -25,7 +25,7 @@ pub struct Followed {
     pub longest_pause: Duration,
 }
 
-/// A reader under way.
+/// A running reader.
 pub struct Follower {
     thread: Option<JoinHandle<Result<Followed, String>>>,
     has: Arc<AtomicU64>,
@@ -44,13 +44,13 @@ impl Follower {
         Ok(Self { thread: Some(thread), has, stop })
     }
 
-    /// Bytes read so far, each of them as it was sent.
+    /// Bytes read so far, all equal to the sent ones.
     #[must_use]
     pub fn has(&self) -> u64 {
         self.has.load(Ordering::Relaxed)
     }
 
-    /// Whether it has come to an end, good or bad.
+    /// Whether it has ended, well or badly.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -95,7 +95,7 @@ fn follow(url: &Url, sent: &[u8], has: &AtomicU64, stop: &Arc<AtomicBool>) -> Re
         }
         let got = match file.read_at(at as u64, &mut buffer) {
             Ok(got) => got,
-            // The disk server that it was read from has gone: the manager is asked who else has it, and told who cannot be reached.
+            // The disk server is gone. The client asks the manager for another one, and names the unreachable one.
             Err(error) if error.is_connection() && last.elapsed() < PATIENCE => {
                 let mut other = url.clone();
                 other.add_words(&format!("tried={}", file.url().server.host));
@@ -115,7 +115,7 @@ fn follow(url: &Url, sent: &[u8], has: &AtomicU64, stop: &Arc<AtomicBool>) -> Re
             return Err(format!("the {got} bytes at {at} are not those that were recorded"));
         }
         let now = Instant::now();
-        // The wait for the first byte is the recording's, which had to begin.
+        // The wait for the first byte does not count, because the recording had to start.
         if began.is_some() {
             longest = longest.max(now - last);
         }

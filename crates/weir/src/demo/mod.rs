@@ -1,6 +1,6 @@
-//! `weir demo`: a cluster on this machine, streams that are recorded into it, a disk server that is killed, and everything that is promised, tried in
-//! front of the user's eyes. Each line with a tick was checked at that moment against what this process computed or sent itself, or was said
-//! by the manager; the first thing that is not as it should be ends the demo with [`Exit::Wrong`].
+//! `weir demo` starts a cluster on this machine, records streams into it and kills a disk server. It tries every promise in front of the
+//! user's eyes. For each line with a tick, the demo has just compared with what this process computed or sent, or asked the manager. The
+//! first failure ends the demo with [`Exit::Wrong`].
 
 mod child;
 mod clients;
@@ -27,7 +27,7 @@ use screen::Screen;
 /// Why the demo ended early.
 #[derive(Debug)]
 enum Trouble {
-    /// Something is not as it should be.
+    /// A promise was broken.
     Wrong(String),
     /// The demo itself could not go on.
     Failed(io::Error),
@@ -69,7 +69,7 @@ pub fn run(args: &DemoArgs) -> Result<Exit, Failure> {
             screen.verdict(true, "Everything is as promised.");
             Exit::Done
         }
-        // What was under way when the demo was stopped has failed for that reason.
+        // Unfinished work has failed because the demo was stopped.
         Err(_) if stop.is_asked() => {
             screen.verdict(false, "Stopped before the end; nothing is left running.");
             Exit::Failed

@@ -1,4 +1,4 @@
-//! The demo's play, act by act.
+//! The acts of the demo.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,23 +16,23 @@ use super::recorder::{Ended, Recorder};
 use super::screen::Screen;
 use crate::config::units::{show_duration, show_size};
 
-/// Streams that are recorded at the same time.
+/// Streams recorded at the same time.
 const STREAMS: u64 = 6;
-/// Bytes of each: ten seconds of it, if nothing holds it up.
+/// Bytes of each stream: ten seconds if nothing delays it.
 const STREAM_LEN: usize = 40 << 20;
 const PER_SECOND: u32 = 4 << 20;
-/// What holds for all files.
+/// The policy of all files.
 const POLICY: &str = "replica(2) sync=2 spread=site";
-/// What that asks for.
+/// The replicas that the policy asks for.
 const COPIES: usize = 2;
-/// How much of the followed stream is recorded when the disk server is killed.
+/// The disk server is killed when this much of the followed stream is recorded.
 const KILL_AT: u64 = STREAM_LEN as u64 / 3;
-/// The whole recording may take so long.
+/// Longest time for the whole recording.
 const RECORDING_MAX: Duration = Duration::from_secs(120);
-/// What may be waited for in any other place.
+/// Longest wait anywhere else.
 const PATIENCE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(20);
-/// Between two lines on what is going on.
+/// Between two progress lines.
 const NEWS: Duration = Duration::from_secs(2);
 
 /// One stream.
@@ -42,14 +42,14 @@ struct Stream {
     bytes: Arc<Vec<u8>>,
 }
 
-/// A line of the rates at the end.
+/// A line of the table of rates.
 struct Rate {
     what: &'static str,
     bytes: u64,
     took: Duration,
 }
 
-/// What the recording was like.
+/// Measurements of the recording.
 struct Recorded {
     streams: Vec<Ended>,
     followed: Followed,
@@ -61,13 +61,13 @@ struct Stage<'a> {
     cluster: &'a Cluster,
     place: &'a Path,
     stop: &'a Stop,
-    /// What copies the ROOT files.
+    /// The client that copies the ROOT files.
     client: Client,
     streams: Vec<Stream>,
     rates: Vec<Rate>,
 }
 
-/// Plays all acts; the first thing that is not as it should be ends it.
+/// Plays all acts; the first failure ends it.
 pub(super) fn play(
     screen: &mut Screen,
     place: &Path,
@@ -107,7 +107,7 @@ pub(super) fn play(
 }
 
 impl Stage<'_> {
-    /// Real files in and out again.
+    /// Copies real files in and out again.
     fn root_files(&mut self, root_files: &[LocalFile]) -> Result<(), Trouble> {
         self.screen.step(&format!("Record ROOT files with {}, and read them back", self.client.name()));
         let back = self.place.join("back");
@@ -211,7 +211,7 @@ impl Stage<'_> {
         Ok(Recorded { streams, followed, victim })
     }
 
-    /// Kills the disk server that orders what is written to `path`; `None`: there is none yet.
+    /// Kills the primary of `path`; `None`: it has no primary yet.
     fn kill_one_of(&mut self, path: &str, begin: Instant) -> Result<Option<String>, Trouble> {
         let Some(victim) = self.cluster.file(path).and_then(|file| copies::primary(&file)) else { return Ok(None) };
         let streams = self.streams.iter().filter_map(|stream| self.cluster.file(&stream.path));
@@ -239,7 +239,7 @@ impl Stage<'_> {
         STREAMS * STREAM_LEN as u64
     }
 
-    /// All streams out again, compared byte for byte.
+    /// Reads all streams back and compares them byte for byte.
     fn compare_streams(&mut self, what: &'static str) -> Result<(), Trouble> {
         let back = self.place.join("back");
         let mut took = Duration::ZERO;
@@ -276,7 +276,7 @@ impl Stage<'_> {
         self.streams.iter().map(|stream| self.standing(&stream.path)).collect()
     }
 
-    /// The killed disk server comes back, and each stream gets its copies.
+    /// Starts the killed disk server again, and waits until each stream has its replicas.
     fn restore(&mut self, victim: &str) -> Result<Vec<Standing>, Trouble> {
         self.screen.step(&format!("Start {victim} again, and see the replicas restored"));
         let count = |all: &[Standing]| all.iter().map(|one| one.there.len()).sum::<usize>();
@@ -310,7 +310,7 @@ impl Stage<'_> {
         Ok(after)
     }
 
-    /// The manager says that the copies are there: they are read, too.
+    /// The manager says that the replicas are complete; this act also reads them.
     fn lose_another(&mut self, victim: &str) -> Result<(), Trouble> {
         let standing = self.standing(&self.streams[0].path)?;
         let Some(other) = standing.there.iter().find(|node| *node != victim) else {
@@ -361,7 +361,7 @@ impl Stage<'_> {
 }
 
 fn rate(bytes: u64, took: Duration) -> String {
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // shown only
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // only for display
     let rate = (bytes as f64 / took.as_secs_f64().max(1e-9)) as u64;
     format!("{}/s", show_size(rate))
 }

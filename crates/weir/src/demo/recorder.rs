@@ -1,4 +1,4 @@
-//! A recording: bytes fed at a steady pace into a `weir cp` that takes them from its standard input, as a detector's read-out would.
+//! A recording: feeds bytes at a steady pace into the standard input of a `weir cp`, as a detector's read-out would.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::child::Owned;
 
-/// Bytes handed over at a time.
+/// Bytes of one write.
 const PORTION: usize = 128 << 10;
 
 /// A recording under way.
@@ -25,22 +25,22 @@ pub struct Recorder {
     ended: Option<Ended>,
 }
 
-/// How a recording came to its end.
+/// The end of a recording.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// From its start until it was closed, safe on as many stores as the policy wants.
+    /// From its start until it was closed, durable on as many stores as the policy wants.
     pub took: Duration,
-    /// The longest time for which nothing was taken although there was something.
+    /// The longest time for which `weir cp` accepted nothing although bytes were waiting.
     pub longest_pause: Duration,
     /// Why it failed.
     pub failed: Option<String>,
 }
 
 impl Recorder {
-    /// Begins to record `bytes` at `url`, so many of them in a second. What was held up is caught up with. `says` gets what `weir cp` has to say.
+    /// Starts to record `bytes` at `url`, `per_second` bytes a second. Catches up after a delay. The output of `weir cp` goes to `says`.
     pub fn start(url: &str, bytes: Arc<Vec<u8>>, per_second: u32, says: &Path) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        // One request at a time: little is buffered, so that what the feeder meets is what the cluster does.
+        // One request at a time keeps buffers small, so that the feeder notices each delay of the cluster.
         command.args(["cp", "--window", "1", "-", url]);
         let begin = Instant::now();
         let mut process =
@@ -56,7 +56,7 @@ impl Recorder {
                 let due = begin + Duration::from_millis(sent * 1000 / u64::from(per_second).max(1));
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
                 let before = Instant::now();
-                // The pipe breaks when weir cp ends: that is told by how it ended.
+                // The pipe breaks when weir cp ends; its exit status tells why.
                 if stopped.load(Ordering::Relaxed) || pipe.write_all(portion).is_err() {
                     break;
                 }
@@ -76,7 +76,7 @@ impl Recorder {
         self.fed.load(Ordering::Relaxed)
     }
 
-    /// How it ended; `None`: it goes on.
+    /// How it ended; `None`: it is still running.
     pub fn ended(&mut self) -> io::Result<Option<&Ended>> {
         if self.ended.is_none()
             && let Some(status) = self.process.ended()?

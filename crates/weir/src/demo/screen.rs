@@ -1,17 +1,17 @@
-//! What the demo shows: numbered steps, a line for each thing that was checked, a table at the end.
+//! The demo's output: numbered steps, a line for each check, a table at the end.
 
 use std::io::{self, Write};
 
 use crate::table::table_lines;
 
-/// Where the demo writes. Colours only for a terminal.
+/// Where the demo writes. It uses colours only on a terminal.
 pub struct Screen {
     out: Box<dyn Write + Send>,
     colours: bool,
     step: usize,
 }
 
-/// Characters of a line, besides its mark.
+/// Characters of a line, without its mark.
 const WIDTH: usize = 94;
 const GREEN: &str = "\x1b[32m";
 const RED: &str = "\x1b[31m";
@@ -33,7 +33,7 @@ impl Screen {
         self.line(&format!("{} {}", self.coloured(BOLD, title), self.coloured(DIM, rest)));
     }
 
-    /// Begins the next step.
+    /// Starts the next step.
     pub fn step(&mut self, what: &str) {
         self.step += 1;
         let line = self.coloured(BOLD, &format!("{}. {what}", self.step));
@@ -41,12 +41,12 @@ impl Screen {
         self.line(&line);
     }
 
-    /// Something was checked and is as it should be.
+    /// Prints a check that succeeded.
     pub fn good(&mut self, what: &str) {
         self.marked(&self.coloured(GREEN, "✓"), what);
     }
 
-    /// Something is not.
+    /// Prints a check that failed.
     pub fn bad(&mut self, what: &str) {
         self.marked(&self.coloured(RED, "✗"), what);
     }
@@ -58,14 +58,14 @@ impl Screen {
         }
     }
 
-    /// What is being done, or seen on the way.
+    /// Prints what the demo does, or notices on the way.
     pub fn note(&mut self, what: &str) {
         for line in wrapped(what) {
             self.line(&format!("     {}", self.coloured(DIM, &line)));
         }
     }
 
-    /// The last words.
+    /// Prints the verdict.
     pub fn verdict(&mut self, good: bool, what: &str) {
         let colour = if good { GREEN } else { RED };
         let line = self.coloured(colour, what);
@@ -73,7 +73,7 @@ impl Screen {
         self.line(&line);
     }
 
-    /// A table with a heading; the first column to the left, the others to the right.
+    /// A table with a heading. The first column is aligned left, the others right.
     pub fn table(&mut self, heading: &[&str], rows: &[Vec<String>]) {
         for (number, line) in table_lines(heading, rows).iter().enumerate() {
             let line = if number == 0 { self.coloured(BOLD, line) } else { line.clone() };
@@ -87,12 +87,12 @@ impl Screen {
     }
 
     fn line(&mut self, line: &str) {
-        // Nobody looks any more when this fails; the exit code still tells.
+        // If this fails, nobody is watching; the exit code still tells.
         let _ = writeln!(self.out, "{line}").and_then(|()| self.out.flush());
     }
 }
 
-/// Lines of at most [`WIDTH`] characters, broken at spaces. The spaces at the beginning are kept: columns stand by them.
+/// Lines of at most [`WIDTH`] characters, broken at spaces. Keeps leading spaces, which align columns.
 fn wrapped(text: &str) -> Vec<String> {
     let words = text.trim_start_matches(' ');
     let mut lines = vec![text[..text.len() - words.len()].to_owned()];

@@ -1,4 +1,4 @@
-//! `weir ls`, `weir find` and `weir du`: what directories hold.
+//! `weir ls`, `weir find` and `weir du`: the contents of directories.
 
 use serde_json::json;
 use transfer::tree::{Entry, Info, Kind, Tree};
@@ -9,7 +9,7 @@ use super::output::Output;
 use super::show::{long_line, printable};
 use crate::cli::{DuArgs, FindArgs, LsArgs};
 
-/// Directories below directories that are gone into.
+/// Deepest level of directories to enter.
 const DEPTH_MAX: usize = 256;
 
 /// Lists places.
@@ -18,7 +18,7 @@ pub fn ls(tree: &mut Tree, args: &LsArgs, out: &mut Output) -> Result<(), Transf
     let mut first = true;
     for text in &args.places {
         let place = Place::parse(text).map_err(client::ClientError::from)?;
-        // A directory is listed without asking first what it is: one question less.
+        // Listing without asking for the kind first saves a request.
         let listed = if args.directory { None } else { list_one(tree, &place, args, several, &mut first, out, 0)? };
         if listed.is_none() {
             let info = tree.info(&place)?;
@@ -28,7 +28,7 @@ pub fn ls(tree: &mut Tree, args: &LsArgs, out: &mut Output) -> Result<(), Transf
     Ok(())
 }
 
-/// Lists a directory; `None`: it is none.
+/// Lists a directory; `None`: it is no directory.
 fn list_one(
     tree: &mut Tree,
     place: &Place,
@@ -91,7 +91,7 @@ fn print(args: &LsArgs, base: &str, entry: &Entry, out: &mut Output) -> Result<(
     }
 }
 
-/// Goes through a tree; `each` gets every place below `from` (and not itself) with its attributes, directories before what they hold.
+/// Walks a tree. `each` gets every place below `from` (but not `from`) with its attributes, directories before their contents.
 fn through(
     tree: &mut Tree,
     from: &Place,
@@ -110,7 +110,7 @@ fn through(
     below.iter().try_for_each(|place| through(tree, place, depth + 1, each))
 }
 
-/// Prints the places below others that fit.
+/// Prints the places in a tree that match.
 pub fn find(tree: &mut Tree, args: &FindArgs, now: i64, out: &mut Output) -> Result<(), TransferError> {
     for text in &args.places {
         let from = Place::parse(text).map_err(client::ClientError::from)?;
@@ -134,7 +134,7 @@ pub fn find(tree: &mut Tree, args: &FindArgs, now: i64, out: &mut Output) -> Res
     Ok(())
 }
 
-/// Prints what trees hold, in bytes and files.
+/// Prints the bytes and files of trees.
 pub fn du(tree: &mut Tree, args: &DuArgs, out: &mut Output) -> Result<(), TransferError> {
     for text in &args.places {
         let from = Place::parse(text).map_err(client::ClientError::from)?;

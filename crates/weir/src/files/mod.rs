@@ -1,5 +1,5 @@
-//! Commands on names: `ls`, `stat`, `cat`, `mkdir`, `mv`, `rm`, `du`, `df`, `find`, `checksum`, `touch`, `ln`, `xattr`. Each
-//! takes local paths and `root://` places of any server.
+//! Commands on names: `ls`, `stat`, `cat`, `mkdir`, `mv`, `rm`, `du`, `df`, `find`, `checksum`, `touch`, `ln`, `xattr`. Each accepts local
+//! paths and `root://` places of any server.
 
 mod ls;
 mod names;
@@ -19,7 +19,7 @@ use crate::cli::FileCommand;
 use crate::exit::Exit;
 use crate::logging;
 
-/// Does one of them.
+/// Runs one of them.
 pub fn run(command: &FileCommand) -> Result<Exit, Failure> {
     logging::start("warn")?;
     let mut tree = Tree::new(Client::new(Settings::default()));
@@ -43,7 +43,7 @@ pub fn run(command: &FileCommand) -> Result<Exit, Failure> {
         FileCommand::Xattr(args) => names::xattr(&mut tree, &args.command, &mut out),
     };
     match done.and_then(|()| out.end()) {
-        // Whoever read our output has read enough.
+        // The reader of our output has read enough.
         Ok(()) | Err(TransferError::Stopped) => Ok(Exit::Done),
         Err(error) => Err(Failure::new(error.exit(), error)),
     }

@@ -1,4 +1,4 @@
-//! `weir stat`, `mkdir`, `mv`, `rm`, `ln`, `touch`, `xattr`, `checksum`, `df`, `cat`: each name by itself.
+//! `weir stat`, `mkdir`, `mv`, `rm`, `ln`, `touch`, `xattr`, `checksum`, `df`, `cat`: commands that treat each name by itself.
 
 use client::Algorithm;
 use serde_json::json;
@@ -10,7 +10,7 @@ use super::output::Output;
 use super::show::{civil_time, mode_text, printable};
 use crate::cli::{CatArgs, ChecksumArgs, DfArgs, LnArgs, MkdirArgs, MvArgs, StatArgs, TouchArgs, XattrCommand};
 
-/// Names that are asked for at a time.
+/// Names in one round of requests.
 const AT_ONCE: usize = 512;
 
 pub(super) fn place(text: &str) -> Result<Place, TransferError> {
@@ -20,7 +20,7 @@ pub(super) fn place(text: &str) -> Result<Place, TransferError> {
 /// Shows attributes.
 pub fn stat(tree: &mut Tree, args: &StatArgs, out: &mut Output) -> Result<(), TransferError> {
     let places = args.places.iter().map(|text| place(text)).collect::<Result<Vec<_>, _>>()?;
-    // What is found is shown before the next are asked for.
+    // Print each page before asking for the next.
     let pages = places.chunks(AT_ONCE).flat_map(|page| page.iter().zip(tree.infos(page)).collect::<Vec<_>>());
     for (at, info) in pages {
         let info = info?;
@@ -55,7 +55,7 @@ pub fn mkdir(tree: &mut Tree, args: &MkdirArgs) -> Result<(), TransferError> {
     args.places.iter().try_for_each(|text| tree.mkdir(&place(text)?, args.mode, args.parents))
 }
 
-/// Renames, or moves into a directory.
+/// Renames files, or moves them into a directory.
 pub fn mv(tree: &mut Tree, args: &MvArgs) -> Result<(), TransferError> {
     let (target, sources) = args.places.split_last().ok_or(TransferError::Stopped)?;
     let to = place(target)?;
@@ -82,12 +82,12 @@ pub fn mv(tree: &mut Tree, args: &MvArgs) -> Result<(), TransferError> {
     Ok(())
 }
 
-/// Makes a second name.
+/// Makes links.
 pub fn ln(tree: &mut Tree, args: &LnArgs) -> Result<(), TransferError> {
     tree.link(&args.target, &place(&args.name)?, args.symbolic)
 }
 
-/// Makes empty files, or sets the time of the last change to now.
+/// Makes empty files, or sets the modification time to now.
 pub fn touch(tree: &mut Tree, args: &TouchArgs) -> Result<(), TransferError> {
     args.places.iter().try_for_each(|text| tree.touch(&place(text)?))
 }
@@ -181,7 +181,7 @@ pub fn checksum(tree: &mut Tree, args: &ChecksumArgs, out: &mut Output) -> Resul
     Ok(())
 }
 
-/// Shows the space where places are.
+/// Shows the free and used space at places.
 pub fn df(tree: &mut Tree, args: &DfArgs, out: &mut Output) -> Result<(), TransferError> {
     if !args.json {
         out.line(&format!("{:>12} {:>12} {:>12} {:>5}  place", "total", "used", "free", "used"))?;
@@ -214,7 +214,7 @@ pub fn df(tree: &mut Tree, args: &DfArgs, out: &mut Output) -> Result<(), Transf
     Ok(())
 }
 
-/// Prints what files hold.
+/// Prints the bytes of files.
 pub fn cat(tree: &mut Tree, args: &CatArgs, out: &mut Output) -> Result<(), TransferError> {
     args.places.iter().try_for_each(|text| {
         let at = place(text)?;

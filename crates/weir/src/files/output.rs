@@ -1,16 +1,16 @@
-//! Where the commands print to.
+//! The output of these commands.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use transfer::TransferError;
 
-/// Standard output, gathered. A reader that has gone away (`| head`) ends the command without a word.
+/// Buffered standard output. A closed reader (`| head`) ends the command silently.
 pub struct Output {
     out: BufWriter<StdoutLock<'static>>,
     lines: u64,
 }
 
-/// The first lines are shown at once, for whoever waits for them.
+/// The first lines are flushed at once, for a user who waits for them.
 const AT_ONCE: u64 = 64;
 
 impl Output {
@@ -20,7 +20,7 @@ impl Output {
         Self { out: BufWriter::with_capacity(64 << 10, io::stdout().lock()), lines: 0 }
     }
 
-    /// A line.
+    /// Prints a line.
     pub fn line(&mut self, text: &str) -> Result<(), TransferError> {
         self.lines += 1;
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.write_all(b"\n"));
@@ -28,17 +28,17 @@ impl Output {
         written.map_err(failed)
     }
 
-    /// A line of JSON.
+    /// Prints a line of JSON.
     pub fn json(&mut self, value: &serde_json::Value) -> Result<(), TransferError> {
         self.line(&value.to_string())
     }
 
-    /// Bytes as they are.
+    /// Prints bytes unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), TransferError> {
         self.out.write_all(bytes).map_err(failed)
     }
 
-    /// Everything is out.
+    /// Flushes everything.
     pub fn end(mut self) -> Result<(), TransferError> {
         self.out.flush().map_err(failed)
     }

@@ -1,4 +1,4 @@
-//! How attributes are printed.
+//! Prints attributes.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ pub fn mode_text(info: &Info) -> String {
     text
 }
 
-/// What a line takes at most, usually: so that it is allocated once.
+/// Usual upper bound of a line, so that it is allocated once.
 const LINE_BYTES: usize = 128;
 
 /// A line of `ls -l`.
@@ -44,7 +44,7 @@ pub fn long_line(name: &str, info: &Info, human: bool) -> String {
     line
 }
 
-/// `2023-11-14 22:13:20`, in UTC.
+/// A time as `2023-11-14 22:13:20`, in UTC.
 #[must_use]
 pub fn civil_time(seconds: i64) -> String {
     match jiff::Timestamp::from_second(seconds) {
@@ -53,7 +53,7 @@ pub fn civil_time(seconds: i64) -> String {
     }
 }
 
-/// A name with control characters made visible, so that it cannot play with a terminal.
+/// A name with control characters made visible, so that it cannot manipulate a terminal.
 #[must_use]
 pub fn printable(name: &str) -> Cow<'_, str> {
     if name.chars().any(char::is_control) { name.escape_debug().to_string().into() } else { name.into() }

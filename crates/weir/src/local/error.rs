@@ -1,4 +1,4 @@
-//! What can go wrong with a cluster on this machine.
+//! Errors of a cluster on this machine.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -6,27 +6,27 @@ use std::path::PathBuf;
 
 use crate::exit::Exit;
 
-/// Why it was not done.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum LocalError {
     /// There is no cluster in the folder.
     #[error("there is no cluster in {dir}; `weir local up --dir {dir}` makes one")]
     None { dir: PathBuf },
-    /// Something else is in it.
+    /// The folder holds something else.
     #[error(
         "{dir} is not empty and has no cluster of `weir local up` in it (it holds `{found}`); nothing was touched. Give an empty or a new folder"
     )]
     Foreign { dir: PathBuf, found: String },
-    /// The file with the addresses does not read.
+    /// The file with the addresses cannot be parsed.
     #[error("{path} does not read: {why}")]
     Plan { path: PathBuf, why: String },
-    /// There are more than were asked for.
+    /// The cluster has more disk servers than were asked for.
     #[error(
         "the cluster in {dir} has {are} disk servers, and cannot have fewer; leave --disks out, or make another one in a new folder"
     )]
     TooMany { dir: PathBuf, are: u16 },
-    /// It listens somewhere else.
+    /// The cluster listens on another address.
     #[error(
         "the cluster in {dir} listens on {is}, not on {asked}; leave --listen out, or make another one in a new folder"
     )]
@@ -37,34 +37,34 @@ pub enum LocalError {
     /// There is no such node.
     #[error("there is no node `{name}`; there are {known}")]
     NoNode { name: String, known: String },
-    /// It cannot be killed.
+    /// The node cannot be killed, because it is not running.
     #[error("{name} is not running")]
     NotRunning { name: String },
-    /// It was started and ended.
+    /// The node started and then ended.
     #[error("{name} did not start ({how}). Its log, {log}, ends:\n{end}")]
     Ended { name: String, how: String, code: Option<i32>, log: PathBuf, end: String },
-    /// It was started and says nothing.
+    /// The node started, but did not become ready.
     #[error("{name} was not ready within {seconds} s and was stopped. Its log, {log}, ends:\n{end}")]
     Late { name: String, seconds: u64, log: PathBuf, end: String },
     /// The manager makes no token.
     #[error("cannot get a token from the manager for {name}: {source}")]
     Token { name: String, source: crate::control::client::AskError },
-    /// The manager does not say how its stores are, or they are not there.
+    /// The manager does not report the stores, or they are not online.
     #[error("the stores of the disk servers did not come online within {seconds} s: {why}. Their logs are in {dir}")]
     Stores { seconds: u64, why: String, dir: PathBuf },
-    /// A process cannot be told.
+    /// A process cannot be signalled.
     #[error("cannot {what} {name}: {source}")]
     Process { what: &'static str, name: String, source: io::Error },
-    /// It does not go.
+    /// A killed process does not end.
     #[error("{name} (process {pid}) is still there after SIGKILL; does its disk hang?")]
     Stuck { name: String, pid: i32 },
-    /// A file.
+    /// A file operation failed.
     #[error("cannot {what} {path}: {source}")]
     Io { what: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl LocalError {
-    /// The code that the run ends with: of a node that did not start, its own.
+    /// The exit code of the run. If a node did not start, it is that node's code.
     pub fn exit(&self) -> Exit {
         match self {
             Self::None { .. } | Self::Foreign { .. } | Self::Plan { .. } => Exit::DataDirectory,

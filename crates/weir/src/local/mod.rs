@@ -1,5 +1,5 @@
-//! `weir local`: a cluster on this machine to try it out, one process for each node. Its nodes go on when the command has ended; each is found
-//! again by a file with its process, and keeps its addresses.
+//! `weir local`: a cluster on this machine to try it out, with one process for each node. The nodes outlive the command. Later commands
+//! find each by a file that identifies its process; the addresses stay the same.
 
 mod error;
 mod nodes;
@@ -25,11 +25,11 @@ pub use plan::{NodePlan, Plan};
 use ports::Ports;
 use process::Process;
 
-/// Where clients are served if nothing is said.
+/// Default address for clients.
 const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1094));
-/// Disk servers if nothing is said.
+/// Default number of disk servers.
 const DISKS: u16 = 4;
-/// One command at a time starts nodes in a folder.
+/// The lock that lets one command at a time start nodes in a folder.
 const LOCK: &str = "lock";
 
 /// Runs the command.
@@ -80,7 +80,7 @@ impl From<LocalError> for Failure {
 }
 
 fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
-    // What is wrong with these is said before anything is touched, and not found in a node's log.
+    // Check these before touching anything; otherwise the error would only be in a node's log.
     let listen = args.listen.as_deref().map(|given| listen::resolve(given, false)).transpose();
     let listen = listen.map_err(|error| Failure::new(error.exit(), error))?;
     if let Some(config) = &args.config {
@@ -108,17 +108,17 @@ fn up(args: &LocalUpArgs) -> Result<Exit, Failure> {
     let all: Vec<&NodePlan> = nodes.plan.nodes.iter().collect();
     let begun: Vec<&NodePlan> = all.iter().copied().filter(|node| nodes.process(node).is_none()).collect();
     if let Err(error) = start(&nodes, &all) {
-        // A cluster that did not come up does not go on half.
+        // Do not leave half a cluster running.
         stop_in_order(&nodes, &begun)?;
         return Err(error.into());
     }
-    // It has said this when it was started, now or earlier.
+    // The manager printed this when it started, now or earlier.
     let line = nodes.ready_line(nodes.plan.manager()).unwrap_or_default();
     say(&line)?;
     Ok(Exit::Done)
 }
 
-/// The cluster that is there, as it is to be from now on.
+/// The existing cluster, with the changes that the command asks for.
 fn resumed(
     mut plan: Plan,
     listen: Option<SocketAddr>,
@@ -138,7 +138,7 @@ fn resumed(
     Ok(plan)
 }
 
-/// A folder with something else in it is not for a cluster.
+/// Refuses a folder that holds something else.
 fn check_ours(dir: &Path) -> Result<(), LocalError> {
     if dir.join(plan::FILE).exists() {
         return Ok(());
@@ -146,7 +146,7 @@ fn check_ours(dir: &Path) -> Result<(), LocalError> {
     let failed = |source| io("read", dir, source);
     for entry in fs::read_dir(dir).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        // What a first start that was cut off leaves behind, and what every fresh ext4 has.
+        // Left by an interrupted first start, or present in every fresh ext4.
         let is_nothing = [LOCK, plan::FILE_NEW, nodes::CONFIG, "lost+found"].iter().any(|nothing| name == *nothing);
         if !is_nothing {
             let found = name.to_string_lossy().into_owned();
@@ -156,13 +156,13 @@ fn check_ours(dir: &Path) -> Result<(), LocalError> {
     Ok(())
 }
 
-/// Starts those of `chosen` that are not running, the manager before the others, and waits until they are ready.
+/// Starts the nodes of `chosen` that are not running, the manager first, and waits until they are ready.
 fn start<'a>(nodes: &Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<&'a NodePlan>, LocalError> {
     let (managers, disks): (Vec<&NodePlan>, Vec<_>) =
         chosen.iter().copied().filter(|node| nodes.process(node).is_none()).partition(|node| node.is_manager());
     for some in [&managers, &disks] {
         let mut starting = Vec::new();
-        // Those that were started are waited for, also if the next cannot be: their tokens have to go.
+        // Wait for the started nodes even if the next one cannot start, because their tokens must be deleted.
         let launched = some.iter().try_for_each(|node| {
             starting.push(nodes.launch(node)?);
             Ok(())
@@ -170,7 +170,7 @@ fn start<'a>(nodes: &Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<&'a NodePlan>
         let ready = nodes.wait_ready(starting);
         launched.and(ready)?;
     }
-    // Those that were running are waited for, too: a manager that has begun anew does not know them yet.
+    // Wait also for nodes that were running already: a restarted manager does not know them yet.
     if nodes.process(nodes.plan.manager()).is_some() {
         let chosen: Vec<&NodePlan> = chosen.iter().copied().filter(|node| !node.is_manager()).collect();
         nodes.wait_online(&chosen)?;
@@ -178,7 +178,7 @@ fn start<'a>(nodes: &Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<&'a NodePlan>
     Ok([managers, disks].concat())
 }
 
-/// Disk servers first: they have things to tell the manager.
+/// Stops disk servers first, because they have reports for the manager.
 fn stop_in_order<'a>(nodes: &Nodes, chosen: &[&'a NodePlan]) -> Result<Vec<(&'a NodePlan, Stopped)>, LocalError> {
     let (managers, disks): (Vec<_>, Vec<_>) = chosen.iter().copied().partition(|node| node.is_manager());
     let mut stopped = nodes.stop(&disks)?;
@@ -235,11 +235,11 @@ fn status(args: &LocalStatusArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Becomes a node in a session of its own: the end of a terminal, or Ctrl-C in it, does not reach it.
+/// Becomes a node in a session of its own, so that the end of a terminal, or Ctrl-C in it, does not reach it.
 fn detached(args: &LocalDetachedArgs) -> Result<Exit, Failure> {
     let failed = |what: &'static str| move |error: io::Error| Failure::new(Exit::Failed, error).while_doing(what);
     rustix::process::setsid().map_err(|error| failed("cannot begin a session")(error.into()))?;
-    // The file is there before the node is, so that none is ever forgotten.
+    // Write the file before the node starts, so that no node is ever forgotten.
     Process::this().and_then(|this| this.write(&args.pid_file)).map_err(failed("cannot write which process it is"))?;
     let own = std::env::current_exe().map_err(failed("cannot find this program"))?;
     let error = std::process::Command::new(own).args(&args.arguments).exec();
@@ -253,11 +253,11 @@ fn open(dir: &Path) -> Result<Nodes, LocalError> {
     Ok(Nodes { dir, plan })
 }
 
-/// The same, when no other command starts or ends nodes there.
+/// Opens the cluster with the lock held, so that no other command starts or stops its nodes.
 fn open_locked(dir: &Path) -> Result<(Nodes, File), LocalError> {
     open(dir)?;
     let lock = lock(dir)?;
-    // It may have got more nodes meanwhile.
+    // Another command may have added nodes before we held the lock.
     Ok((open(dir)?, lock))
 }
 

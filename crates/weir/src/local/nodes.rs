@@ -1,4 +1,4 @@
-//! The nodes of a cluster on this machine as processes: started in sessions of their own, found again, killed, stopped.
+//! The nodes of a cluster on this machine as processes: starts them in sessions of their own, finds them again, kills and stops them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -20,22 +20,22 @@ use crate::control::Ask;
 use crate::control::client::{ask, ask_long};
 use crate::serve_disk;
 
-/// The folder of what is of use only while nodes run.
+/// The folder for files that matter only while nodes run.
 const RUN_DIR: &str = "run";
-/// The copy of the settings that were given.
+/// The copy of the given settings.
 pub const CONFIG: &str = "weir.toml";
-/// How long a node may take to start. After SIGKILL with many files it is some seconds.
+/// How long a node may take to start. After SIGKILL with many files, it needs some seconds.
 const START: Duration = Duration::from_secs(60);
-/// How long it may take from then until all stores are online: a new manager waits for the leases of the one before.
+/// How long the stores may take from then until all are online: a new manager waits for the leases of its predecessor.
 const ONLINE: Duration = Duration::from_secs(30);
-/// How long a clean stop may take; a node gives up by itself after 10 s.
+/// How long a clean stop may take; a node ends itself after 10 s.
 const STOP: Duration = Duration::from_secs(15);
-/// How long one may take to end that was killed: as long as a write to the disk under way.
+/// How long a killed process may take to end: as long as a write to the disk in progress.
 const KILL: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(10);
-/// A token is used at once.
+/// How long a token is valid; the node uses it at once.
 const TOKEN_MILLIS: u64 = 300_000;
-/// Lines of a log that are shown.
+/// Lines of a log that an error shows.
 const LOG_LINES: usize = 8;
 const LOG_TAIL: u64 = 8 << 10;
 const READY_MAX: u64 = 4096;
@@ -43,13 +43,13 @@ const READY_MAX: u64 = 4096;
 /// The nodes in a folder.
 #[derive(Debug)]
 pub struct Nodes {
-    /// The folder, as the whole system names it.
+    /// The folder's canonical path.
     pub dir: PathBuf,
-    /// Who they are.
+    /// The nodes and their addresses.
     pub plan: Plan,
 }
 
-/// A node that was started and is not ready yet.
+/// A node that has been started and is not ready yet.
 #[derive(Debug)]
 pub struct Starting<'a> {
     node: &'a NodePlan,
@@ -77,14 +77,14 @@ impl Nodes {
         Process::read(&self.in_run(node, "pid")).filter(Process::is_running)
     }
 
-    /// What it said when it was ready; `None`: nothing yet.
+    /// Its ready line; `None`: it is not ready yet.
     pub fn ready_line(&self, node: &NodePlan) -> Option<String> {
         let mut text = String::new();
         File::open(self.in_run(node, "ready")).ok()?.take(READY_MAX).read_to_string(&mut text).ok()?;
         text.strip_suffix('\n').filter(|line| line.starts_with("weir: ready ")).map(ToOwned::to_owned)
     }
 
-    /// Starts a node that is not running. It is not waited for.
+    /// Starts a node that is not running, without waiting for it.
     pub fn launch<'a>(&self, node: &'a NodePlan) -> Result<Starting<'a>, LocalError> {
         let run = self.dir.join(RUN_DIR);
         let io = |what, path: &Path| {
@@ -113,7 +113,7 @@ impl Nodes {
         }
         command.current_dir(&self.dir).stdin(Stdio::null()).stdout(out).stderr(log);
         let mut child = command.spawn().map_err(process)?;
-        // From here on it is found by its file.
+        // From here on its file identifies it.
         let is_known =
             |child: &Child| self.process(node).is_some_and(|process| process.pid().cast_unsigned() == child.id());
         while !is_known(&child) && child.try_wait().map_err(process)?.is_none() {
@@ -122,7 +122,7 @@ impl Nodes {
         Ok(Starting { node, child, begin: Instant::now() })
     }
 
-    /// A new token, in a file that nobody else can read.
+    /// A new token, in a file that only the owner can read.
     fn token(&self, node: &NodePlan) -> Result<PathBuf, LocalError> {
         let data = self.data(self.plan.manager());
         let wanted = Ask::MakeToken { role: ClusterRole::Disk, valid_millis: TOKEN_MILLIS };
@@ -136,11 +136,11 @@ impl Nodes {
         Ok(path)
     }
 
-    /// Waits until all are ready, and says of the first that is not why.
+    /// Waits until all are ready. Fails with the reason of the first that is not.
     pub fn wait_ready(&self, mut starting: Vec<Starting<'_>>) -> Result<(), LocalError> {
         let ready: Vec<_> = starting.iter_mut().map(|one| self.wait_for(one)).collect();
         for one in &starting {
-            // Used, or of no use any more; most have none.
+            // Most nodes have none, and a used token is worthless.
             let _ = fs::remove_file(self.in_run(one.node, "token"));
         }
         ready.into_iter().collect()
@@ -168,7 +168,7 @@ impl Nodes {
         }
     }
 
-    /// Waits until the manager knows disk servers that are ready as online, and how their stores are: from then on files can be made there.
+    /// Waits until the manager sees the ready disk servers and their stores as online. From then on clients can create files.
     pub fn wait_online(&self, disks: &[&NodePlan]) -> Result<(), LocalError> {
         let data = self.data(self.plan.manager());
         let end = Instant::now() + ONLINE;
@@ -195,7 +195,7 @@ impl Nodes {
         }
     }
 
-    /// Kills a node, and waits until it has gone. Gives the number of its process; `None`: it was not running.
+    /// Kills a node and waits until it is gone. Returns its process id; `None`: it was not running.
     pub fn kill(&self, node: &NodePlan) -> Result<Option<i32>, LocalError> {
         let Some(process) = self.process(node) else { return Ok(None) };
         let name = &node.name;
@@ -207,7 +207,7 @@ impl Nodes {
         Ok(was_running.then(|| process.pid()))
     }
 
-    /// Stops nodes, all at the same time: cleanly, or by force where that takes too long. Says which were running, and which were killed.
+    /// Stops nodes at the same time: cleanly, or by force where that takes too long. Returns those that were running, and how each ended.
     pub fn stop<'a>(&self, nodes: &[&'a NodePlan]) -> Result<Vec<(&'a NodePlan, Stopped)>, LocalError> {
         let mut asked = Vec::new();
         for node in nodes {
@@ -245,9 +245,9 @@ fn online(disk: &NodePlan, status: &StatusView, stores: &[StoreView]) -> bool {
 /// How a node was stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stopped {
-    /// It has ended by itself, as it was asked to.
+    /// It ended itself, as asked.
     Cleanly,
-    /// It did not end, and was killed.
+    /// It did not end and was killed.
     ByForce,
 }
 

@@ -1,4 +1,4 @@
-//! What a cluster on this machine consists of: its nodes and their addresses, kept in a small file so that they stay the same.
+//! The plan of a cluster on this machine: its nodes and their addresses. A small file keeps it, so that the addresses stay the same.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -12,28 +12,28 @@ use super::LocalError;
 use super::ports::Ports;
 use crate::cli::LOCAL_DISKS_MAX;
 
-/// The file.
+/// The file's name.
 pub const FILE: &str = "local.json";
-/// The same, before it is whole.
+/// The file while it is written.
 pub const FILE_NEW: &str = "local.json.new";
 const FILE_MAX: u64 = 1 << 20;
 const VERSION: u32 = 1;
 /// The manager's name.
 pub const MANAGER: &str = "manager";
-/// Disk servers are spread over so many sites.
+/// The number of sites that the disk servers are spread over.
 const SITES: u16 = 2;
 
 /// A node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodePlan {
-    /// How it is called: the name of its data directory, too.
+    /// Its name, and that of its data directory.
     pub name: String,
-    /// Where clients reach it.
+    /// Its address for clients.
     pub listen: SocketAddr,
-    /// Where other nodes reach it.
+    /// Its address for other nodes.
     pub nodes: SocketAddr,
-    /// Of a disk server: where it stands, for policies.
+    /// The location of a disk server, for policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
 }
@@ -55,7 +55,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A new cluster that listens for clients at `listen`.
+    /// Plans a new cluster that listens for clients at `listen`.
     pub fn new(listen: SocketAddr, ports: &mut Ports) -> Result<Self, LocalError> {
         let ip = listen.ip();
         let listen = if listen.port() == 0 { SocketAddr::new(ip, take(ports, ip)?) } else { listen };
@@ -63,8 +63,8 @@ impl Plan {
         Ok(Self { version: VERSION, nodes: vec![NodePlan { name: MANAGER.into(), listen, nodes, location: None }] })
     }
 
-    /// Adds disk servers until there are `count`. Each has an address of its own, so that stock clients, which name hosts without their
-    /// ports, can say which one they could not reach.
+    /// Adds disk servers until there are `count`. Each has an IP address of its own: stock clients name hosts without ports, and can so say
+    /// which server they could not reach.
     pub fn grow(&mut self, count: u16, ports: &mut Ports) -> Result<(), LocalError> {
         let mut hosts = (2..=254).map(|last| IpAddr::from(Ipv4Addr::new(127, 0, 0, last)));
         for number in self.disks() + 1..=count.min(LOCAL_DISKS_MAX) {
@@ -79,7 +79,7 @@ impl Plan {
         Ok(())
     }
 
-    /// How many disk servers there are.
+    /// The number of disk servers.
     pub fn disks(&self) -> u16 {
         u16::try_from(self.nodes.len().saturating_sub(1)).unwrap_or(u16::MAX)
     }
@@ -89,7 +89,7 @@ impl Plan {
         &self.nodes[0]
     }
 
-    /// A node by its name.
+    /// Finds a node by its name.
     pub fn node(&self, name: &str) -> Result<&NodePlan, LocalError> {
         self.nodes.iter().find(|node| node.name == name).ok_or_else(|| {
             let known: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
@@ -97,7 +97,7 @@ impl Plan {
         })
     }
 
-    /// What the file in `dir` says; `None`: there is none.
+    /// Reads the file in `dir`; `None`: there is no file.
     pub fn read(dir: &Path) -> Result<Option<Self>, LocalError> {
         let path = dir.join(FILE);
         let mut text = String::new();
@@ -131,7 +131,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Writes the file in `dir` anew, whole or not at all.
+    /// Replaces the file in `dir` atomically.
     pub fn write(&self, dir: &Path) -> Result<(), LocalError> {
         let path = dir.join(FILE);
         let failed = |path: PathBuf| move |source| LocalError::Io { what: "write", path, source };
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_keeps_all_and_what_grows_keeps_what_was_there() {
+    fn the_file_keeps_the_plan_and_growing_keeps_the_old_nodes() {
         let temp = tempfile::tempdir().unwrap();
         assert_eq!(Plan::read(temp.path()).unwrap(), None);
         let before = plan("127.0.0.1:0", 2);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plan_is_refused() {
+    fn a_file_that_is_no_plan_is_refused() {
         let good = serde_json::to_string(&plan("127.0.0.1:0", 2)).unwrap();
         assert!(Plan::parse(&good).is_ok());
         let wrong = [

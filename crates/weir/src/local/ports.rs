@@ -1,24 +1,24 @@
-//! Ports that nobody else will take while a node is not running.
+//! Finds ports that no other program takes while a node is not running.
 
 use std::net::{IpAddr, TcpListener};
 use std::ops::Range;
 
-/// From which port on the system takes them for outgoing connections, if it does not say.
+/// The first port for outgoing connections, if the system does not say.
 const EPHEMERAL_DEFAULT: u16 = 32_768;
-/// Below are services that people know by number.
+/// Lower ports belong to well-known services.
 const FIRST: u16 = 10_000;
 
-/// Finds ports that are free, and gives none out twice.
+/// Finds free ports, and never gives one out twice.
 pub struct Ports {
     candidates: Range<u16>,
     next: u16,
     left: u16,
-    /// Held until all are found.
+    /// Held until all ports are found.
     held: Vec<TcpListener>,
 }
 
 impl Ports {
-    /// Begins at `seed`, so that two clusters that are made at the same time hardly meet.
+    /// Starts at `seed`, so that two clusters made at the same time rarely collide.
     pub fn new(seed: u16) -> Self {
         let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
         Self::within(candidates(&range), seed)
@@ -29,7 +29,7 @@ impl Ports {
         Self { next: candidates.start + seed % left, candidates, left, held: Vec::new() }
     }
 
-    /// A port at `ip`; `None`: all are taken, or the address is not this machine's.
+    /// A free port at `ip`; `None`: all are taken, or the address is not this machine's.
     pub fn take(&mut self, ip: IpAddr) -> Option<u16> {
         while self.left > 0 {
             let port = self.next;
@@ -44,10 +44,10 @@ impl Ports {
     }
 }
 
-/// Ports that the system gives to outgoing connections are not good: one could have a node's while that is down.
+/// Leaves out the ports that the system gives to outgoing connections: one could take a node's port while the node is down.
 fn candidates(ephemeral: &str) -> Range<u16> {
     let first = ephemeral.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(EPHEMERAL_DEFAULT);
-    // Where next to none are left they have to be shared.
+    // If hardly any ports are left, share them with outgoing connections.
     if first < FIRST + 1000 { FIRST..u16::MAX } else { FIRST..first }
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn none_that_outgoing_connections_get() {
+    fn ports_of_outgoing_connections_are_left_out() {
         assert_eq!(candidates("32768\t60999\n"), 10_000..32_768);
         assert_eq!(candidates("1024 65535"), 10_000..65_535);
         assert_eq!(candidates(""), 10_000..32_768);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_passed_over_and_nothing_is_given_twice() {
+    fn taken_ports_are_skipped_and_none_is_given_twice() {
         let ip = IpAddr::from(Ipv4Addr::new(127, 0, 0, 77));
         let taken = TcpListener::bind((ip, 0)).unwrap();
         let port = taken.local_addr().unwrap().port();

@@ -1,4 +1,5 @@
-//! A process that outlives the command that started it: found again by a file, and taken for no other that got its number later.
+//! A process that outlives the command that started it. A file identifies it, so that a later process with the same number is not mistaken
+//! for it.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -10,24 +11,24 @@ use rustix::process::{Pid, Signal};
 const STEP: Duration = Duration::from_millis(5);
 const FILE_MAX: u64 = 4096;
 
-/// A process of this machine: its number, and what nobody else with that number has.
+/// A process of this machine: its number, and its start time, which tells it from others with that number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Process {
     pid: i32,
-    /// In ticks since the boot.
+    /// In ticks since boot.
     started: u64,
     boot: String,
 }
 
 impl Process {
-    /// The one that runs this.
+    /// The current process.
     pub fn this() -> io::Result<Self> {
         let pid = i32::try_from(std::process::id()).unwrap_or(0);
         let (_, started) = stat(pid)?.ok_or_else(|| io::Error::other("/proc does not show this process"))?;
         Ok(Self { pid, started, boot: boot()? })
     }
 
-    /// What a file says; `None`: there is none, or nothing that reads.
+    /// Reads a file; `None`: it is missing or cannot be parsed.
     pub fn read(path: &Path) -> Option<Self> {
         let mut text = String::new();
         fs::File::open(path).ok()?.take(FILE_MAX).read_to_string(&mut text).ok()?;
@@ -36,7 +37,7 @@ impl Process {
         Some(Self { pid, started: words.next()?.parse().ok()?, boot: words.next()?.to_owned() })
     }
 
-    /// Writes the file anew, whole or not at all.
+    /// Replaces the file atomically.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let new = path.with_extension("new");
         let mut file = fs::File::create(&new)?;
@@ -49,13 +50,13 @@ impl Process {
         self.pid
     }
 
-    /// Whether it has not ended yet. One that has and was not waited for by its parent counts as ended.
+    /// Whether it is still running. A zombie counts as ended.
     pub fn is_running(&self) -> bool {
         let is_it = |(state, started)| started == self.started && !matches!(state, 'Z' | 'X');
         boot().is_ok_and(|boot| boot == self.boot) && stat(self.pid).ok().flatten().is_some_and(is_it)
     }
 
-    /// Sends a signal, if it is still running: whether it was.
+    /// Sends a signal if it is still running. Returns whether it was.
     pub fn signal(&self, signal: Signal) -> io::Result<bool> {
         let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_running()) else { return Ok(false) };
         match rustix::process::kill_process(pid, signal) {
@@ -65,7 +66,7 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended, at most so long: whether it has.
+    /// Waits at most `patience` until it has ended. Returns whether it has.
     pub fn wait(&self, patience: Duration) -> bool {
         let end = Instant::now() + patience;
         while self.is_running() {
@@ -82,19 +83,19 @@ fn boot() -> io::Result<String> {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())
 }
 
-/// The state of a process and when it started; `None`: there is none.
+/// The state and start time of a process; `None`: there is no such process.
 fn stat(pid: i32) -> io::Result<Option<(char, u64)>> {
     let text = match fs::read(format!("/proc/{pid}/stat")) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // It ends while it is read (ESRCH).
+        // It ended while we read (ESRCH).
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => return Ok(None),
         Err(error) => return Err(error),
     };
     Ok(parse_stat(&String::from_utf8_lossy(&text)))
 }
 
-/// proc(5): the name, in parentheses, may hold anything; the state is the third field, the start the 22nd.
+/// proc(5): the name, in parentheses, may hold anything. The state is the third field, the start time the 22nd.
 fn parse_stat(text: &str) -> Option<(char, u64)> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut words = rest.split_whitespace();
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_found_again_by_its_file_until_it_ends() {
+    fn a_process_is_found_by_its_file_until_it_ends() {
         let temp = tempfile::tempdir().unwrap();
         let file = temp.path().join("pid");
         assert_eq!(Process::read(&file), None);
@@ -132,7 +133,7 @@ mod tests {
         let found = Process::read(&file).unwrap();
         assert!(found.is_running() && !found.wait(Duration::from_millis(20)));
         assert!(found.signal(Signal::KILL).unwrap());
-        // Nobody has waited for it: it is a zombie.
+        // Its parent has not waited for it: it is a zombie.
         assert!(found.wait(Duration::from_secs(10)));
         assert!(!found.signal(Signal::KILL).unwrap());
         child.wait().unwrap();
@@ -140,20 +141,20 @@ mod tests {
     }
 
     #[test]
-    fn another_process_with_its_number_is_let_alone() {
+    fn another_process_with_the_same_number_is_left_alone() {
         let this = Process::this().unwrap();
         assert!(this.is_running());
         for other in
             [Process { started: this.started + 1, ..this.clone() }, Process { boot: "another".into(), ..this.clone() }]
         {
             assert!(!other.is_running());
-            // It would end the test.
+            // A signal would end the test.
             assert!(!other.signal(Signal::KILL).unwrap());
         }
     }
 
     #[test]
-    fn what_is_no_process_is_not_read() {
+    fn a_file_that_names_no_process_is_ignored() {
         let temp = tempfile::tempdir().unwrap();
         let file = temp.path().join("pid");
         for text in ["", "x 1 b", "-1 1 b", "0 1 b", "7", "7 1"] {

@@ -1,5 +1,5 @@
-//! What a node of a cluster tells beside what every node does. docs/reference/metrics.md lists it, and a test compares. Labels are states, of which there are few,
-//! and a node's own stores.
+//! The further metrics of a node of a cluster. docs/reference/metrics.md lists them, and a test compares. The labels are states, of which
+//! there are few, and a node's own stores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use manager::{Manager, TopView};
 use monitor::exposition::{Exposition, Kind};
 use store::Space;
 
-/// States that a store can be in.
+/// The states of a store.
 const STORE_STATES: [StoreState; 6] = [
     StoreState::Online,
     StoreState::Suspect,
@@ -21,11 +21,11 @@ const STORE_STATES: [StoreState; 6] = [
     StoreState::Full,
 ];
 
-/// What is asked of a node of a cluster.
+/// The source of a cluster node's metrics.
 pub enum ClusterSource {
     /// A manager.
     Manager {
-        /// It.
+        /// The running manager.
         manager: Arc<Manager>,
         /// The file system of its data directory.
         space: Box<dyn Fn() -> Option<Space> + Send + Sync>,
@@ -35,7 +35,7 @@ pub enum ClusterSource {
 }
 
 impl ClusterSource {
-    /// The file systems of this node, where its front door has told clients of `space`: a manager's shows them all stores as one.
+    /// The file systems of this node. The `space` of a manager's front end covers all stores of the cluster instead.
     pub(super) fn own_space(&self, space: Option<Space>) -> Option<Space> {
         match self {
             Self::Manager { space, .. } => space(),

@@ -1,4 +1,4 @@
-//! What the parts of the node say of themselves, put into families. docs/reference/metrics.md lists them all, and tests compare.
+//! Gathers the metrics of the node's parts into families. docs/reference/metrics.md lists them all, and tests compare.
 
 use std::sync::Arc;
 
@@ -10,29 +10,29 @@ use types::{Histogram, StoreId};
 
 use super::cluster::ClusterSource;
 
-/// The parts that are asked.
+/// The parts that have metrics.
 pub struct Sources {
-    /// The front door.
+    /// The front end.
     pub server: xrootd::Watch,
-    /// The logs.
+    /// The journals.
     pub logs: Vec<LogSource>,
-    /// The committer, where there are names.
+    /// The committer, on a node with a namespace.
     pub embedded: Option<Arc<Embedded>>,
-    /// What a node of a cluster has beside that.
+    /// Further metrics of a cluster's node.
     pub cluster: Option<ClusterSource>,
 }
 
-/// A log, and what is kept in it.
+/// A journal and its indexes.
 pub struct LogSource {
     /// On a disk server: the store that it belongs to.
     pub store: Option<StoreId>,
-    /// The log.
+    /// The journal.
     pub journal: Arc<Journal>,
     /// The indexes, by name.
     pub indexes: Vec<(&'static str, Arc<LoggedIndex>)>,
 }
 
-/// Everything at this moment.
+/// The whole page at this moment.
 pub fn page(sources: &Sources) -> String {
     let mut out = Exposition::default();
     let version = env!("CARGO_PKG_VERSION");

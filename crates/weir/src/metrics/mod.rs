@@ -1,4 +1,4 @@
-//! `/metrics`: what the node does, for Prometheus and for `weir top`, on a port of its own.
+//! `/metrics`: the node's activity, for Prometheus and for `weir top`, on a port of its own.
 
 mod cluster;
 mod gather;
@@ -13,13 +13,13 @@ use crate::Failure;
 use crate::exit::Exit;
 use status_page::{Request, Responder};
 
-/// The address meant by `given`: loopback, unless `insecure`. Listens on nothing.
+/// Resolves the address `given`. It must be loopback, unless `insecure`. Does not listen.
 pub fn address(given: &str, insecure: bool) -> Result<SocketAddr, Failure> {
     status_page::listen::resolve(given, insecure)
         .map_err(|error| Failure::new(error.exit(), error).while_doing(doing(given)))
 }
 
-/// Takes the address `given` for metrics.
+/// Listens for metrics at the address `given`.
 pub fn listen(given: &str, insecure: bool) -> Result<TcpListener, Failure> {
     TcpListener::bind(address(given, insecure)?).map_err(|error| {
         Failure::new(Exit::Listen, error)
@@ -31,13 +31,13 @@ fn doing(given: &str) -> String {
     format!("cannot serve metrics on {given}")
 }
 
-/// The running endpoint. Ends when dropped.
+/// The running endpoint. It ends when dropped.
 pub struct Metrics {
     _responder: Responder,
 }
 
 impl Metrics {
-    /// Serves what `sources` say to who connects to `listener`.
+    /// Serves the metrics of `sources` to everybody who connects to `listener`.
     pub fn start(listener: TcpListener, sources: Sources) -> Result<Self, Failure> {
         let page = Arc::new(move |request: Request<'_>| status_page::metrics(request, &|| gather::page(&sources)));
         let responder = Responder::start("metrics", listener, page).map_err(|error| {

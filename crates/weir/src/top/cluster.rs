@@ -1,4 +1,4 @@
-//! All nodes of a cluster, as its manager knows them.
+//! `weir top` for all nodes of a cluster, as the manager sees them.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Of the manager that runs on `data`.
+    /// Asks the manager that runs on `data`.
     pub(super) fn new(data: &Path) -> Self {
         Self { data: data.to_owned() }
     }
@@ -30,7 +30,7 @@ impl Source for Cluster {
     }
 }
 
-/// A cluster as its manager knew it at one moment.
+/// The manager's view of a cluster at one moment.
 struct SeenCluster(TopView);
 
 impl Seen for SeenCluster {
@@ -42,7 +42,7 @@ impl Seen for SeenCluster {
         let mut lines = totals(&self.0);
         let bold = [0, lines.len()];
         let mut nodes: Vec<&NodeView> = self.0.status.nodes.iter().collect();
-        // The manager, then those that somebody should look at: they are seen where not all fit.
+        // The manager first, then nodes that need attention, so that they show even if not all fit.
         nodes.sort_by_key(|node| match node.presence {
             None => 0,
             Some(Presence::Away) => 1,
@@ -97,7 +97,7 @@ fn totals(view: &TopView) -> Vec<String> {
 
 fn row(node: &NodeView) -> Vec<String> {
     let nothing = || "-".to_owned();
-    // What was so once is not shown as if it were so.
+    // Do not show old values as if they were current.
     let fresh = node.activity.as_ref().filter(|said| said.is_fresh());
     let number = |of: fn(&ActivityView) -> u64| fresh.map_or_else(nothing, |said| of(said).to_string());
     let rate = |of: fn(&ActivityView) -> Option<u64>| {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_away_shows_when_it_was_heard_and_nothing_that_it_did_then() {
+    fn an_away_node_shows_when_it_was_heard_and_no_old_activity() {
         let nodes = vec![
             node(1, None, None),
             node(2, Some(Presence::Online), Some(said(900))),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_said() {
+    fn the_table_counts_the_nodes_that_do_not_fit() {
         let nodes = (1..=100).map(|number| node(number, Some(Presence::Online), Some(said(0)))).collect();
         let lines = SeenCluster(view(nodes)).lines(Some(Size { columns: 60, rows: 20 }));
         assert_eq!(lines.len(), 20);

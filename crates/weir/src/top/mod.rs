@@ -1,4 +1,4 @@
-//! `weir top`: what a node does just now, read from its `/metrics`, or all nodes of a cluster, as its manager knows them.
+//! `weir top`: the present activity of a node, read from its `/metrics`, or of all nodes of a cluster, from its manager.
 
 mod cluster;
 
@@ -8,7 +8,7 @@ use crate::Failure;
 use crate::cli::TopArgs;
 use crate::exit::Exit;
 
-/// Shows what is seen until it is told to stop, or once.
+/// Shows the activity once, or until a signal stops it.
 pub fn run(args: &TopArgs) -> Result<Exit, Failure> {
     let mut source: Box<dyn Source> = match (&args.node, &args.data) {
         (_, Some(data)) => Box::new(cluster::Cluster::new(data)),

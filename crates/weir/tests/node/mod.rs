@@ -1,4 +1,4 @@
-//! The real binary, started and ended.
+//! Starts and ends the real binary.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code)] // a test may fail this way; not every test uses everything
 
 use std::io::{BufRead, BufReader, Read};
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The binary with `arguments`, ready to be started.
+/// The command of the binary with `arguments`.
 pub fn weir(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(arguments).stdin(Stdio::null());
@@ -72,7 +72,7 @@ impl Node {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for the end; also gives what else was on stdout.
+    /// Waits for the end. Returns the status and the rest of stdout.
     pub fn ended(mut self, patience: Duration) -> (ExitStatus, String) {
         let end = Instant::now() + patience;
         loop {

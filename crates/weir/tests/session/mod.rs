@@ -1,4 +1,4 @@
-//! One connection to a node, request by request: what a stock client sends, without its retries.
+//! One connection to a node, request by request. It sends what a stock client sends, without its retries.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code)] // a test may fail this way; not every test uses everything
 
 use std::io::{Read, Write};
@@ -40,7 +40,7 @@ impl Session {
         session
     }
 
-    /// Sends `request`; `None` if the connection ends instead of an answer.
+    /// Sends `request`; `None` if the connection ends without an answer.
     pub fn try_send(&mut self, request: &Request) -> Option<Response> {
         let mut bytes = Vec::new();
         request.encode(StreamId([0, 1]), &mut bytes).unwrap();
@@ -53,7 +53,7 @@ impl Session {
         Some(Response::decode(&header, &body).unwrap())
     }
 
-    /// Sends `request` and `data`, and takes what comes back.
+    /// Sends `request` and `data`, and returns the answer.
     pub fn send(&mut self, request: &Request, data: &[u8]) -> Response {
         let mut bytes = Vec::new();
         request.encode(StreamId([0, 1]), &mut bytes).unwrap();
@@ -67,7 +67,7 @@ impl Session {
         Response::decode(&header, &body).unwrap()
     }
 
-    /// A request that must work; gives the answer's body.
+    /// Sends a request that must succeed; returns the body of the answer.
     pub fn ask(&mut self, request: &Request) -> Vec<u8> {
         self.ask_with(request, &[])
     }

@@ -1,18 +1,18 @@
-//! The real disk, with somebody who is told of each call before it is made.
+//! The real disk with an observer that hears of each call before it is made.
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
 
 use disk::{Disk, DiskError, DiskFile, DiskOp, Entry, OpenOptions, Space};
 
-/// Is told of a call, on the thread that makes it.
+/// Hears of a call, on the thread that makes it.
 pub type Watch = Arc<dyn Fn(DiskOp) + Send + Sync>;
 
-/// The disk.
+/// The observed disk.
 pub struct Watched {
-    /// The one that does the work.
+    /// The disk that does the work.
     pub inner: Arc<dyn Disk>,
-    /// Who is told.
+    /// The observer.
     pub watch: Watch,
 }
 

@@ -14,8 +14,10 @@ impl Connection {
     pub(crate) fn close(&mut self, stream: StreamId, r: &Close) -> Result<Result<(), Refusal>, Stop> {
         let reply = self.hand_on(stream)?;
         if let Some(work) = self.front.service.close(&self.session.open, handle(r.handle), reply) {
-            self.out.leave()?;
+            // The file must be closed even if this connection is gone by now.
+            let left = self.out.leave();
             work.run();
+            left?;
             self.out.back();
         }
         Ok(Ok(()))

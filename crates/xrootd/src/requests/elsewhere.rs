@@ -11,7 +11,6 @@ use crate::to_wire::Refusal;
 impl Connection {
     /// The redirect for a request that only the manager can answer; `None`: this server answers it.
     pub(crate) fn at_manager(&self, request: &Request) -> Option<Refusal> {
-        let elsewhere = self.front.service.names_elsewhere()?;
         let is_about_names = match request {
             Request::Stat(r) => matches!(r.target, Target::Path(_)) && !r.options.has(StatOptions::VFS),
             Request::Truncate(r) => matches!(&r.target, Target::Path(target) if capability_of(target).is_none()),

@@ -1,4 +1,4 @@
-//! The peers that Debian packages: each a [`Plan`] with settings that somebody would take who runs one server of it.
+//! The peers that Debian packages. Each is a [`Plan`] with the settings that an administrator of a single server would choose.
 
 mod glusterfs;
 mod moosefs;
@@ -10,7 +10,7 @@ mod xrootd;
 use super::plan::{Plan, Site};
 use crate::options::Peer;
 
-/// What `peer` takes at `site`.
+/// The plan of `peer` at `site`.
 pub fn plan(peer: Peer, site: &Site<'_>) -> Plan {
     match peer {
         Peer::Xrootd => xrootd::plan(site),
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_listens_or_lies_anywhere_else() {
+    fn peers_stay_within_their_folder_and_address() {
         for (peer, plan) in all() {
             assert!(!plan.systems.is_empty(), "{peer:?}");
             for system in &plan.systems {
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_is_waited_for_before_it_is_used() {
+    fn a_server_answers_before_it_is_used() {
         for (peer, plan) in all() {
             let served = plan.steps.iter().position(|step| matches!(step, Step::Serve { .. }));
             let used = plan.steps.iter().position(|step| matches!(step, Step::Mount { .. } | Step::Enter { .. }));
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_hold_what_is_written_and_bound() {
+    fn folders_of_written_and_bound_files_are_made() {
         for (peer, plan) in all() {
             let known =
                 |path: &str| plan.folders.iter().any(|folder| path.starts_with(&format!("/tb/peer/{}", folder.name)));

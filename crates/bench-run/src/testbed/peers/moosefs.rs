@@ -29,7 +29,7 @@ pub(super) fn plan(site: &Site<'_>) -> Plan {
         kernel: vec![("fuse", "fuse")],
         folders: ["master", "chunks", "disk", "mount"].map(|name| Folder { name, owner: None }).to_vec(),
         files: vec![
-            // What a new master begins with, as the package has it.
+            // The initial file of a new master, as the package has it.
             ("master/metadata.mfs", "MFSM NEW".to_owned()),
             ("master.cfg", master),
             ("exports.cfg", "* / rw,alldirs,admin,maproot=0:0\n".to_owned()),
@@ -48,7 +48,7 @@ pub(super) fn plan(site: &Site<'_>) -> Plan {
                 command: command(&["mfsmount", "-f", "-H", address, "-P", &CLIENT_PORT.to_string(), &at]),
             },
             Step::Run(command(&["mfssetgoal", "-r", "1", &at])),
-            // The chunk server registers with the master a little later than it listens: then something can be written.
+            // The chunk server registers with the master a little after it listens. Only then can clients write.
             Step::Run(command(&["dd", "if=/dev/zero", &format!("of={at}/ready"), "bs=1", "count=1", "conv=fsync"])),
             Step::Run(command(&["rm", &format!("{at}/ready")])),
             Step::Room(at.clone().into()),

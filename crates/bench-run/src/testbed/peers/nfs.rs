@@ -1,5 +1,5 @@
-//! NFS 4.2: Ganesha over a plain directory, mounted by the kernel. The kernel's own server has one instance for all namespaces of a
-//! machine's tables of exports; Ganesha is a process like any other.
+//! NFS 4.2: Ganesha over a plain directory, mounted by the kernel. The kernel's own server has a single table of exports for all network
+//! namespaces, whereas Ganesha is an ordinary process.
 
 use super::super::plan::{Folder, Need, Plan, Site, Step, System, command};
 

@@ -1,4 +1,4 @@
-//! nginx with its modules for WebDAV.
+//! nginx with its WebDAV modules.
 
 use super::super::plan::{Folder, Need, Plan, Site, Step, System, command};
 

@@ -20,7 +20,7 @@ pub(super) fn plan(site: &Site<'_>) -> Plan {
             Step::Serve {
                 name: "xrootd",
                 binds: Vec::new(),
-                // It refuses to run as root.
+                // xrootd refuses to run as root.
                 command: command(&["xrootd", "-c", &site.at("xrootd.cfg"), "-p", &PORT.to_string(), "-R", "xrootd"]),
             },
             Step::Port(PORT),
