@@ -96,6 +96,12 @@ impl Service {
         }
     }
 
+    /// Whether this node has the namespace. A disk server of a cluster has not: its manager answers requests about names.
+    #[must_use]
+    pub fn has_names(&self) -> bool {
+        !matches!(self.role, Role::Disk(_))
+    }
+
     /// Redirects a request about names to the manager; `None`: this node has the namespace.
     #[must_use]
     pub fn names_elsewhere(&self) -> Option<Error> {

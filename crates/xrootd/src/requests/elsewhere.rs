@@ -11,6 +11,9 @@ use crate::to_wire::Refusal;
 impl Connection {
     /// The redirect for a request that only the manager can answer; `None`: this server answers it.
     pub(crate) fn at_manager(&self, request: &Request) -> Option<Refusal> {
+        if self.front.service.has_names() {
+            return None;
+        }
         let is_about_names = match request {
             Request::Stat(r) => matches!(r.target, Target::Path(_)) && !r.options.has(StatOptions::VFS),
             Request::Truncate(r) => matches!(&r.target, Target::Path(target) if capability_of(target).is_none()),
@@ -38,9 +41,10 @@ impl Connection {
             | Request::Prepare(_) => true,
             _ => false,
         };
+        // The redirect is made only for a request that needs it: this runs for each read and write.
         if !is_about_names {
             return None;
         }
-        Some(elsewhere.into())
+        self.front.service.names_elsewhere().map(Into::into)
     }
 }
