@@ -1107,7 +1107,7 @@ def test_sync_here_leaves_links_that_the_filters_leave_out(tmp_path):
         (target / name).symlink_to(big)
     ok("sync", "--delete", "--exclude", "logs/", "--exclude", "*.tmp", source, target)
     assert sorted(str(path.relative_to(target)) for path in target.rglob("*")) == ["a.tmp", "f.tmp", "logs", "old", "old/logs", "x", "x/f"]
-    # a file may replace a kept link only where a directory is concerned
+    # a file may replace a link that only a rule for directories keeps
     (source / "logs" / "l").unlink()
     (source / "logs").rmdir()
     (source / "logs").write_bytes(b"a file now")
