@@ -17,7 +17,7 @@ from harness import WEIR_BIN, remove, until
 
 # A little more than the validity of a capability.
 PERMISSION_SECONDS = 61
-# A little more than the time until an absent store counts as away.
+# A little more than the time until an absent store has the state "lost".
 LOST_SECONDS = 60
 
 
