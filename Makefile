@@ -1,8 +1,8 @@
-# On a fresh Debian 12 or Ubuntu 24.04 (or later) with a Rust toolchain, each of these alone installs what it needs.
+# On a fresh Debian 12 or Ubuntu 24.04 (or later) with a Rust toolchain, each of these alone installs the packages that it needs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 WEIR := $(or $(CARGO_TARGET_DIR),target)/release/weir
-# The tests' and the bench's scripts start this one.
+# The binary that the scripts of the tests and of the bench start.
 export WEIR_BIN ?= $(abspath $(WEIR))
 PYTEST := .venv/bin/python -m pytest
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def packages(target: str) -> dict[str, dict]:
-    """The packages that are built for `target`, tests included, by id."""
+    """The ids of the packages that are built for `target`, including tests."""
     command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target]
     meta = json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
     used = {node["id"] for node in meta["resolve"]["nodes"]}

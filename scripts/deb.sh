@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes the Debian package build/weir_VERSION_ARCH.deb from a binary that is built already: scripts/deb.sh BINARY
-# Man pages (build/man/*.1, *.5) and completions (build/completions/weir.bash, _weir, weir.fish) are taken along where they are.
+# Makes the Debian package build/weir_VERSION_ARCH.deb from an existing binary: scripts/deb.sh BINARY
+# Includes man pages (build/man/*.1, *.5) and completions (build/completions/weir.bash, _weir, weir.fish) if they exist.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 binary=$(realpath "${1:?usage: scripts/deb.sh BINARY}")
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 arch=$(dpkg --print-architecture)
-# The same bytes from the same commit.
+# The same commit gives the same bytes.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
 
@@ -33,7 +33,7 @@ completion weir.bash bash-completion/completions/weir
 completion _weir zsh/vendor-completions/_weir
 completion weir.fish fish/vendor_completions.d/weir.fish
 
-# The libraries that the binary needs, in the versions that it needs.
+# The binary's libraries, in the versions that it needs.
 mkdir "$work/debian"
 printf 'Source: weir\n\nPackage: weir\nArchitecture: any\n' >"$work/debian/control"
 libraries=$(cd "$work" && dpkg-shlibdeps -O root/usr/bin/weir | sed -n 's/^shlibs:Depends=//p')

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the programs of go-hep, the Go client, that the tests run, into build/gohep: only when something of it has changed. The modules
-# are those that tests/gohep/go.sum pins, the compiler is the system's.
+# Builds the programs of go-hep, the Go client, that the tests run, into build/gohep, unless they are up to date. Uses the modules
+# that tests/gohep/go.sum pins, and the system's compiler.
 set -euo pipefail
 cd "$(dirname "$0")/../tests/gohep"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests, the demo and the benches need on Debian 12 / Ubuntu 24.04 or later. Running it again does nothing.
+# Installs the packages for the tests, the demo and the benches on Debian 12 / Ubuntu 24.04 or later. Running it again does nothing.
 #   scripts/setup.sh [run|test|bench]     run: the demo; test (the default): also the tests; bench: also the measuring tools
-# Needs root or sudo only where a package is missing. The Rust toolchain is the user's own.
+# Needs root or sudo only if a package is missing. Does not install a Rust toolchain.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,7 +34,7 @@ fi
 
 command -v cargo >/dev/null || { echo "setup: no cargo found; install a Rust toolchain (https://rustup.rs) and put it into PATH" >&2; exit 1; }
 
-# Python packages in a folder of their own, from the system's Python; made again only when the list has changed.
+# Python packages in a virtual environment of the system's Python; rebuilt only when the list has changed.
 if [[ $what != run ]]; then
     list=tests/requirements.txt
     if ! cmp -s "$list" .venv/installed.txt; then
@@ -47,6 +47,6 @@ if [[ $what != run ]]; then
 fi
 
 if [[ $what == test ]]; then
-    # Its modules come from Go's own registry, which not every site lets through.
+    # Its modules come from Go's own registry, which some sites block.
     scripts/gohep.sh || echo "setup: go-hep's programs could not be built; their tests are skipped and say so" >&2
 fi

@@ -35,7 +35,7 @@ def programs(selection):
 
 
 def run(name, program, home, times):
-    """Runs one program, shows what it says, and notes how long each of its tests took."""
+    """Runs one program, prints its output, and notes the duration of each of its tests."""
     print(f"     Running {name}", flush=True)
     env = {**os.environ, **REPORT_TIMES, "CARGO_MANIFEST_DIR": home}
     child = subprocess.Popen([program, "-Zunstable-options", "--report-time"], cwd=home, env=env, stdout=subprocess.PIPE, text=True)

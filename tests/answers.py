@@ -1,4 +1,4 @@
-"""What of an answer is compared: not ids, times, owners, the order of a listing, or figures that are each server's own."""
+"""Reduces an answer to the parts that both servers must share: no ids, times, owners, order of a listing, or figures of one server."""
 
 import struct
 
@@ -17,7 +17,7 @@ def stat_fields(line: bytes) -> tuple:
 
 
 def posc_fields(line: bytes) -> tuple:
-    """Of a file that is to stay only if it is closed: while it is written the stock server shows it as such."""
+    """For a file that stays only if it is closed: while it is written, the stock server shows that."""
     size, flags, mode = stat_fields(line)
     return (size, flags & ~POSC_PENDING, b"%04o" % (int(mode, 8) & ~STICKY) if mode else None)
 
@@ -45,12 +45,12 @@ def listing(body: bytes) -> object:
 
 
 def keys(body: bytes) -> object:
-    """Of `a=1&b=2`, what is said and not what it says; behind the NUL at its end the stock server sends a byte that it never set."""
+    """Of `a=1&b=2`, the keys without the values. Behind the NUL at the end, the stock server sends a byte that it never set."""
     return [part.split(b"=")[0] for part in body.partition(b"\0")[0].rstrip(b"\n").split(b"&")]
 
 
 def attributes(body: bytes) -> object:
-    """Of an answer of fattr that lists: the pairs, whatever their order."""
+    """The pairs of an fattr list, in any order."""
     pairs, at = [], 0
     while at < len(body):
         end = body.index(b"\0", at)
@@ -61,12 +61,12 @@ def attributes(body: bytes) -> object:
 
 
 def fields(body: bytes) -> object:
-    """Of figures that are each server's own: how many."""
+    """For figures that differ between servers: how many there are."""
     return len(body.rstrip(b"\0").split())
 
 
 def written_pages(body: bytes) -> object:
-    """Of pgwrite, behind its header: where, and the pages that do not match their sums."""
+    """Of a pgwrite answer, behind its header: the offset, and the pages that do not match their checksums."""
     return (body[16:24], body[24:])
 
 
@@ -79,12 +79,12 @@ def without_nul(body: bytes) -> object:
 
 
 def places(body: bytes) -> object:
-    """Of locate: what kinds of servers, and whether they can be written to."""
+    """Of a locate answer: the kinds of servers, and whether they are writable."""
     return [part[:2] for part in body.rstrip(b"\0").split()]
 
 
 def pages(body: bytes) -> object:
-    """Of pgread, behind its header: the data, each page compared with its sum."""
+    """Of a pgread answer, behind its header: the data, each page compared with its checksum."""
     offset = struct.unpack(">q", body[16:24])[0]
     data, rest, room = b"", body[24:], PAGE - offset % PAGE
     while rest:

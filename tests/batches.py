@@ -1,4 +1,4 @@
-"""Batches (docs/reference/xrootd-wire.md) by hand: many small requests in one frame, of a single node and of a cluster."""
+"""Batches (docs/reference/xrootd-wire.md) by hand: many small requests in one frame, at a single node or a cluster."""
 
 import struct
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ def send(connection: Raw, entries: list[Entry]) -> bytes:
 
 
 def receive(connection: Raw, stream: bytes, count: int) -> list[raw.Answer]:
-    """What each entry is answered, in their order."""
+    """The answer to each entry, in order."""
     answer = connection.answer(stream)
     assert answer.status == raw.OK, answer
     found, rest = {}, answer.body
@@ -54,7 +54,7 @@ def ask(connection: Raw, entries: list[Entry]) -> list[raw.Answer]:
 
 @dataclass
 class Dealer:
-    """A client of a cluster: names to the manager, contents to whoever the manager says."""
+    """A client of a cluster. It sends names to the manager, and objects to the disk server that the manager names."""
 
     manager: Raw
     places: dict[tuple[str, int], Raw] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Dealer:
         return self.places[host, port]
 
     def make(self, files: dict[str, bytes], acknowledged) -> None:
-        """Makes the files; `acknowledged` is called with each path that is answered for."""
+        """Makes the files; calls `acknowledged` with each acknowledged path."""
         opened = ask(self.manager, [opening(path, len(data)) for path, data in files.items()])
         dealt: dict[tuple[str, int], list[tuple[str, Entry]]] = {}
         for (path, data), answer in zip(files.items(), opened, strict=True):

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 START_SECONDS = 60
-# What systemd starts before anything else, but for its journal and its folders, is masked: the kernel is shared with everybody.
+# Mask the early units, except for the journal and temporary folders, because the container shares the kernel with the host.
 KEPT = ("systemd-journald.service", "systemd-tmpfiles-setup.service")
 TARGET = "booted.target"
 
-# As pid 1: makes the root file system (BASE: an empty folder; HELD: the folder that is mounted at PLACE), goes there, becomes systemd.
+# Runs as pid 1. Makes the root file system (BASE: an empty folder; HELD: the folder to mount at PLACE), enters it and becomes systemd.
 BOOT = f"""
 set -eu
 base=$1 held=$2 place=$3 root=$1/root
@@ -53,7 +53,7 @@ class NotHere(Exception):
 
 
 class Booted:
-    """Is there while it is entered. `held` is mounted at `place`, as a disk of its own would be."""
+    """The system runs while this is entered. `held` is mounted at `place`, as if it were a separate disk."""
 
     def __init__(self, base: Path, held: Path, place: str):
         self.base, self.held, self.place = base, held, place
@@ -106,23 +106,23 @@ class Booted:
         raise NotHere("there are no control groups (version 2)")
 
     def __call__(self, *command: str | Path, timeout: float = 60) -> subprocess.CompletedProcess:
-        """Runs `command` in there; output as text."""
+        """Runs `command` inside; returns its output as text."""
         inside = ["nsenter", "--target", str(self.init), "--all", *command]
         return subprocess.run(inside, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout)
 
     def ok(self, *command: str | Path, timeout: float = 60) -> str:
-        """Runs what has to work; what it says on stdout, without the last newline."""
+        """Runs a command that must succeed. Returns its stdout without the last newline."""
         done = self(*command, timeout=timeout)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout.rstrip("\n")
 
     def path(self, inside: str) -> Path:
-        """A path in there, as seen from here."""
+        """A path inside, as seen from outside."""
         return Path(f"/proc/{self.init}/root{inside}")
 
     def __exit__(self, *_: object) -> None:
         if self.process:
-            self.process.kill()  # and with it pid 1, and with that all
+            self.process.kill()  # and with it pid 1, and so all processes
             self.process.wait()
         end = time.monotonic() + 10
         while self.group and self.group.exists() and time.monotonic() < end:
@@ -130,4 +130,4 @@ class Booted:
                 try:
                     os.rmdir(folder)
                 except OSError:
-                    time.sleep(0.05)  # its last processes are on their way out
+                    time.sleep(0.05)  # its last processes are still ending

@@ -1,4 +1,4 @@
-"""The stock command-line clients, with time limits, and what they print made comparable."""
+"""The stock command-line clients with time limits. Also normalises their output for comparisons."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-# A client that finds nobody gives up soon; a dead connection is retried quickly. Recovery tests lengthen these.
+# A client without a server gives up soon, and retries a dead connection quickly. Recovery tests lengthen these times.
 PATIENCE = {
     "XRD_CONNECTIONWINDOW": "5",
     "XRD_CONNECTIONRETRY": "2",
@@ -14,11 +14,11 @@ PATIENCE = {
     "XRD_REQUESTTIMEOUT": "60",
     "XRD_TIMEOUTRESOLUTION": "1",
 }
-# Goes on trying for a minute when the connection or the server dies.
+# Retries for a minute when the connection or the server dies.
 STUBBORN = {**PATIENCE, "XRD_CONNECTIONWINDOW": "2", "XRD_CONNECTIONRETRY": "30", "XRD_STREAMERRORWINDOW": "2"}
 
 
-# How the server says that a file was left unfinished by its writer.
+# The server's message for a file that its writer left unfinished.
 INTERRUPTED = re.compile(r"interrupted|writer went away", re.IGNORECASE)
 
 
@@ -39,13 +39,13 @@ class Outcome:
         return self
 
     def refused(self, *numbers: int) -> "Outcome":
-        """It failed, and with one of these error numbers."""
+        """Asserts that it failed with one of these error numbers."""
         assert self.code != 0, f"succeeded, expected one of {numbers}\n{self.out}"
         assert self.error in numbers, f"error {self.error}, expected one of {numbers}\n{self.out}\n{self.err}"
         return self
 
     def fails(self, words: str) -> "Outcome":
-        """It failed, and said these words (the client's own, where it does not ask the server)."""
+        """Asserts that it failed with this text, which may be the client's own."""
         assert self.code != 0 and words in (self.out + self.err).lower(), f"exit {self.code}\n{self.out}\n{self.err}"
         return self
 
@@ -64,7 +64,7 @@ def xrdcp(*arguments: str | bytes | Path, timeout: float = 120, patience: dict[s
 
 
 def start_xrdcp(*arguments: str | Path, patience: dict[str, str] = STUBBORN, **more) -> subprocess.Popen:
-    """In the background, for tests that disturb it."""
+    """Starts it in the background, for tests that disturb it."""
     return subprocess.Popen(
         ["xrdcp", "--nopbar", *map(str, arguments)],
         stdin=more.pop("stdin", subprocess.DEVNULL),

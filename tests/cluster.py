@@ -1,5 +1,5 @@
-"""A cluster of real processes on loopback: a manager and disk servers, each with an address of its own in 127/8, so that a client
-that names hosts without ports (`tried=`) tells them apart."""
+"""A cluster of real processes on loopback: a manager and disk servers. Each has an address of its own in 127/8, so that clients that name
+hosts without ports (`tried=`) distinguish them."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from ports import free_port
 
 
 class Node:
-    """One process. Ports stay the same over restarts."""
+    """One process. Its ports stay the same over restarts."""
 
     def __init__(self, home: Path, role: str, host: str, flags: tuple[str, ...] = ()):
         home.mkdir(parents=True)
@@ -22,9 +22,9 @@ class Node:
         self.data, self.log, self.ready = home / "data", home / "log", home / "ready"
         self.port, self.nodes_port = free_port(host), free_port(host)
         self.process: subprocess.Popen | None = None
-        # Bytes in its log when it was started last.
+        # Length of its log at the last start.
         self.logged_before = 0
-        # What its command begins with: where it runs.
+        # Prefix of its command: where it runs.
         self.prefix: tuple[str, ...] = ()
 
     def launch(self, *flags: str | Path) -> "Node":
@@ -52,7 +52,7 @@ class Node:
         return self.process is not None and self.process.poll() is None
 
     def log_text(self, since_start: bool = False) -> str:
-        """All that it has logged, or what it has since it was started last."""
+        """Its whole log, or the part since its last start."""
         if not self.log.exists():
             return ""
         logged = self.log.read_bytes()[self.logged_before if since_start else 0 :]
@@ -63,12 +63,12 @@ class Node:
         return self.process.wait(30)
 
     def kill(self) -> None:
-        """SIGKILL: the process gets no instruction more."""
+        """Sends SIGKILL: the process does not execute another instruction."""
         self.process.kill()
         self.process.wait()
 
     def freeze(self) -> None:
-        """As a machine that stands still, or whose network has gone: it does not know it. All threads have stopped when this returns."""
+        """Stops the process without its knowledge, like a stalled machine or a lost network. All threads have stopped when this returns."""
         self.process.send_signal(signal.SIGSTOP)
         while any(stat.rpartition(")")[2].split()[0] != "T" for stat in of_processes(f"{self.process.pid}/task/*/stat")):
             time.sleep(0.01)
@@ -81,7 +81,7 @@ class Node:
         return f"root://{self.host}:{self.port}/"
 
     def objects(self) -> list[Path]:
-        """Files of large contents on its disk."""
+        """The files of large objects on its disk."""
         found = (self.home / "data").rglob("objects/*/*/*")
         return [path for path in found if path.is_file() and not path.name.endswith(".crc")]
 
@@ -120,13 +120,13 @@ class Cluster:
         return self
 
     def wait_sessions(self) -> None:
-        """Until all disk servers that run are in session, since they began and with the manager as it runs now."""
+        """Waits until all running disk servers have a session with the present manager, begun after their own start."""
         end = time.monotonic() + READY_SECONDS
         for disk in self.disks:
             while disk.alive() and not self._is_in_session(disk):
                 assert time.monotonic() < end, disk.log_text()
                 time.sleep(0.05)
-        time.sleep(1.2)  # they are told of each other
+        time.sleep(1.2)  # the servers get each other's addresses
 
     def _is_in_session(self, disk: Node) -> bool:
         if "in session with the manager" not in disk.log_text(since_start=True):
@@ -136,7 +136,7 @@ class Cluster:
         return any(node["presence"] == "online" and node["capacity"] > 0 for node in of_it)
 
     def policy(self, path: str, words: str) -> None:
-        """Of what is made in the directory from now on."""
+        """Sets the policy of new files in the directory."""
         if path != "/":
             run(["xrdfs", self.url.rstrip("/"), "mkdir", "-p", path]).ok()
         self.weir("policy", "set", path, words, "--data", self.data)
@@ -150,14 +150,14 @@ class Cluster:
         return str(self.manager.home / "data")
 
     def asked(self, *arguments: str):
-        """What a command says to programs."""
+        """The JSON output of a command."""
         return json.loads(self.weir(*arguments, "--json", "--data", self.data))
 
     def stores(self) -> list[dict]:
         return self.asked("stores")
 
     def file(self, path: str) -> dict:
-        """What `weir file` says of it."""
+        """The output of `weir file` for it."""
         return self.asked("file", path)
 
     def store_of(self, disk: Node) -> str:
@@ -165,11 +165,11 @@ class Cluster:
         return next(store["store"] for store in self.stores() if store["location"].endswith(place))
 
     def whole_on(self, path: str) -> set[str]:
-        """The stores that have all of a file."""
+        """The stores that have a complete replica of a file."""
         return {copy["store"] for copy in self.file(path)["content"]["copies"] if copy["has"] == "whole"}
 
     def holders(self, path: str) -> list[Node]:
-        """The disk servers that can show a file, as `xrdfs locate` says."""
+        """The disk servers that serve a file, according to `xrdfs locate`."""
         lines = run(["xrdfs", self.url.rstrip("/"), "locate", path]).ok().out.splitlines()
         return [self.at(line.split()[0].removeprefix("[::").replace("]", "")) for line in lines if line]
 
@@ -177,7 +177,7 @@ class Cluster:
         try:
             return self.start()
         except BaseException:
-            # Nobody else ends what runs by now.
+            # Nothing else stops the running nodes.
             self.__exit__()
             raise
 

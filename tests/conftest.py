@@ -16,7 +16,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    # Stock clients ask for the names of addresses. Where a resolver loses a question, each such process would stand still for five seconds.
+    # Stock clients look up the names of addresses. If a resolver loses a query, each such process waits for five seconds.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:2")
     config.addinivalue_line("markers", "peer_ok: also true for a stock xrootd")
     config.addinivalue_line("markers", "alone: it measures time, memory or rates, or loads the machine: nothing may run beside it")
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def base(request):
-    """Where all servers of this run live: on a real disk if WEIR_TEST_DIR names one; others may pass through it."""
+    """The folder of all servers in this run. WEIR_TEST_DIR can put it on a real disk. It is accessible to other users."""
     path = Path(tempfile.mkdtemp(prefix="weir-test-", dir=os.environ.get("WEIR_TEST_DIR")))
     path.chmod(0o755)
     yield path
@@ -65,7 +65,7 @@ def node(kind, base, request):
 
 @pytest.fixture
 def without_batches(base, request):
-    """A server whose memory for writers is too small for batches, so that small files are opened, written and closed one by one."""
+    """A server with too little memory of writers for batches, so that small files are opened, written and closed one by one."""
     home = base / f"{_name(request.node.name)}-one-by-one"
     home.mkdir()
     (home / "weir.toml").write_text('[limits]\nwriters_memory = "8MiB"\n')
@@ -117,7 +117,7 @@ def place(node, fs, request) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A failed test shows the end of its servers' logs."""
+    """Adds the ends of the servers' logs to a failed test."""
     report = yield
     if report.failed:
         servers = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Server)]

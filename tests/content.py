@@ -1,4 +1,4 @@
-"""File contents made from a seed, so that a checker needs no copy, and their checksums."""
+"""File contents generated from a seed, so that a checker needs no copy, and their checksums."""
 
 import functools
 import random
@@ -7,12 +7,12 @@ import zlib
 from pathlib import Path
 
 KIB, MIB = 1024, 1024 * 1024
-# `randbytes` gives less than 256 MiB at a time.
+# `randbytes` returns less than 256 MiB at a time.
 STEP = 128 * MIB
 
 
 def content(seed: int | str, size: int) -> bytes:
-    """Bytes that no compression shortens, the same for the same seed on every machine."""
+    """Incompressible bytes, the same for the same seed on every machine."""
     source = random.Random(f"content {seed}")
     return b"".join(source.randbytes(min(STEP, size - at)) for at in range(0, size, STEP))
 
@@ -27,7 +27,7 @@ def adler32(data: bytes) -> str:
 
 
 def crc32c(path: Path) -> str:
-    """By XRootD's own tool, so that our code is not its own judge."""
+    """Computed by XRootD's tool, so that our code does not check itself."""
     return subprocess.run(["xrdcrc32c", str(path)], check=True, capture_output=True, text=True).stdout.split()[0]
 
 
@@ -42,7 +42,7 @@ def _crc32c_table() -> tuple[int, ...]:
 
 
 def page_sum(page: bytes) -> int:
-    """The CRC32C that goes with a page on the wire, bit by bit as its definition has it."""
+    """The CRC32C of a page on the wire, computed bit by bit from its definition."""
     table, value = _crc32c_table(), 0xFFFFFFFF
     for byte in page:
         value = table[(value ^ byte) & 0xFF] ^ value >> 8

@@ -1,7 +1,5 @@
-"""
-The same session, sent to two servers: what a client of either is told. A difference is a finding, unless it is one of `INTENDED`, each of
-which `docs/reference/differences.md` explains.
-"""
+"""Sends the same session to two servers and compares their answers. A difference is a finding, unless it is one of `INTENDED`, which
+`docs/reference/differences.md` explains."""
 
 import select
 import struct
@@ -16,15 +14,15 @@ from raw import Answer, Closed, Raw
 WAIT, WAITRESP, ATTN, ASYNRESP = 4005, 4006, 4001, 5008
 FILE_LOCKED = 3003
 ANSWER_SECONDS = 10
-# For a checksum of a small file.
+# Longest time for the checksum of a small file.
 LATE_SECONDS = 3
-# For a server to notice that a connection has gone.
+# Longest time until a server notices that a connection is gone.
 GONE_SECONDS = 5
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a client was told: `ok`, `error` with its number, or that the connection has ended."""
+    """What a client receives: `ok`, `error` with its number, or the end of the connection."""
 
     kind: str
     number: int | None = None
@@ -98,7 +96,7 @@ class Player:
             if answer.status != WAIT:
                 return answer
             if step.name == "query 3" and time.monotonic() > late:
-                raise TimeoutError  # each answer that the stock server forgets takes one of its places for computing for good
+                raise TimeoutError  # each forgotten answer occupies one of the stock server's slots for checksums for good
             time.sleep(min(struct.unpack(">i", answer.body[:4])[0], 1))
         raise AssertionError("told to wait again and again")
 
@@ -113,7 +111,7 @@ class Player:
         return answer
 
     def _answering(self, step: Step) -> Raw:
-        """The connection that answers: the one that was named, but some refusals come on the session's own at the stock server."""
+        """The connection of the answer: the one that was named, but the stock server sends some errors on the session's own."""
         if not step.path_id:
             return self.connection
         may = {connection.socket: connection for connection in (self.connection, *self.bound)}
@@ -123,7 +121,7 @@ class Player:
         return may[ready[0]]
 
     def _late(self) -> Answer:
-        # The stock server sometimes forgets the answer that it has promised.
+        # The stock server sometimes forgets an answer that it has announced.
         patience = self.connection.socket.gettimeout()
         self.connection.socket.settimeout(LATE_SECONDS)
         attention = self.connection.receive()
@@ -134,7 +132,7 @@ class Player:
 
 
 def same_but_for_sums(mine: Outcome, other: Outcome) -> bool:
-    """Whether two listings differ only in that the stock server has no checksum of some files, of the kind that was asked for."""
+    """Whether two listings differ only because the stock server lacks the requested checksum of some files."""
     if not isinstance(mine.body, dict) or not isinstance(other.body, dict) or mine.body.keys() != other.body.keys():
         return False
     pairs = [(mine.body[name], other.body[name]) for name in mine.body]
@@ -143,22 +141,22 @@ def same_but_for_sums(mine: Outcome, other: Outcome) -> bool:
 
 
 class History:
-    """What happened in a session, as far as it explains a later difference."""
+    """The past of a session, as far as it explains later differences."""
 
     def __init__(self) -> None:
-        self.taken_away: set[str] = set()  # names at which files were opened that were removed while they were written
+        self.taken_away: set[str] = set()  # names whose files were removed while they were open for writing
         self._connected()
 
     def _connected(self) -> None:
         self.open: dict[int, str] = {}  # by slot: the name at which the file was opened
-        self.now: dict[int, str] = {}  # and that which it was moved to
-        self.options: dict[int, int] = {}  # by slot: those of the open
+        self.now: dict[int, str] = {}  # and its new name after a move
+        self.options: dict[int, int] = {}  # by slot: the options of the open
         self.left: dict[int, str] = {}  # of the names, those that are no longer the file's
-        self.cut: set[int] = set()  # slots of files that may be shorter than when they were opened
+        self.cut: set[int] = set()  # slots of files that may be shorter than at their open
         self.prepared = False  # the session has the number of a prepare request
 
     def happened(self, step: Step) -> None:
-        """`step` was done, by both servers."""
+        """Records that both servers did `step`."""
         if step.loses:
             self._connected()
         if step.closes is not None:
@@ -167,7 +165,7 @@ class History:
             self.cut.discard(step.closes)
         self.prepared |= step.prepares
         if step.about.get("cuts"):
-            self.cut |= self.open.keys()  # the name may be another one than at the open: any of them
+            self.cut |= self.open.keys()  # the file may have another name than at its open: consider all
         if step.opens is not None:
             path = step.about["path"]
             self.open[step.opens], self.now[step.opens], self.options[step.opens] = path, path, step.about["options"]
@@ -177,7 +175,7 @@ class History:
             self._left(old, step.about.get("new"))
 
     def _left(self, old: str, new: str | None) -> None:
-        """What was at `old` is at `new`, or nowhere."""
+        """Records that the file at `old` is now at `new`, or gone."""
         self.left |= {slot: path for slot, path in self.open.items() if path == old or path.startswith(old + "/")}
         for slot, path in self.now.items():
             if path == old and new is None and self.options[slot] & WRITES:
@@ -186,35 +184,35 @@ class History:
                 self.now[slot] = new + path[len(old) :]
 
     def has_left(self, step: Step) -> bool:
-        """`step` opens a name at which a file was opened that is open still, and has it no longer."""
+        """Whether `step` opens a name that an open file had at its open but has no longer."""
         return step.opens is not None and step.about["path"] in self.left.values()
 
 
 WRITES = raw.OPEN_UPDATE | raw.OPEN_NEW | raw.OPEN_DELETE
 NEW_OR_DELETE = raw.OPEN_NEW | raw.OPEN_DELETE
-# From this many bytes on the stock server sends from the file to the socket.
+# From this many bytes on, the stock server sends from the file to the socket.
 SENDFILE_MIN_BYTES = 8192
 
 
 def stale_size(step: Step, mine: Outcome, other: Outcome, history: History) -> bool:
-    """The stock server sends as much as the file had when it was opened, and cannot."""
+    """The stock server tries to send as many bytes as the file had at its open, and fails."""
     cut = step.name == "read" and step.handle in history.cut and mine.ok and len(mine.body) < step.about["count"]
     return cut and step.about["count"] >= SENDFILE_MIN_BYTES and other.kind == "closed"
 
 
 def made_without_update(step: Step, mine: Outcome, other: Outcome, history: History) -> bool:
-    """The stock server takes a handle of `new` or `delete` alone for one that reads, here; data can be written with it."""
+    """The stock server gives a read handle for `new` or `delete` alone; here it can be used for writing."""
     changes = step.name in ("fattr set", "fattr del") and step.handle in history.options
     options = history.options[step.handle] if changes else raw.OPEN_UPDATE
     return not options & raw.OPEN_UPDATE and bool(options & NEW_OR_DELETE) and mine.ok and other.number == raw.INVALID_REQUEST
 
 
-# Those after which both servers hold the same still.
+# Steps after which both servers still hold the same.
 HARMLESS = {
     *("rmdir-missing", "checksum-unknown-kind", "not-empty-number", "mkdir-existing"),
     *("listing-has-checksums", "removed-while-written", "prepare-unknown-id"),
 }
-# By name, as in docs/reference/differences.md: whether it explains these two answers, weir's first, after what happened before.
+# By name, as in docs/reference/differences.md: whether the difference explains these two answers, weir's first, given the history.
 INTENDED: dict[str, Callable[[Step, Outcome, Outcome, History], bool]] = {
     "rmdir-missing": lambda step, mine, other, _: step.name == "rmdir" and mine.number == raw.NOT_FOUND and other.ok,
     "mv-makes-parents": lambda step, mine, other, _: step.name == "mv" and mine.number == raw.NOT_FOUND,
@@ -240,11 +238,11 @@ INTENDED: dict[str, Callable[[Step, Outcome, Outcome, History], bool]] = {
         step.handle == PREPARED and not history.prepared and mine.ok and other.number == raw.ARG_INVALID
     ),
 }
-# After these the servers may differ although they have answered the same.
+# After these the servers may differ although their answers were equal.
 SILENT: dict[str, Callable[[Step, Outcome, History], bool]] = {
-    # the stock server has made the directories of the new name before it looked for the old one
+    # the stock server makes the new name's directories before it looks for the old name
     "mv-makes-parents": lambda step, outcome, _: step.name == "mv" and step.about["nested"] and not outcome.ok,
-    # the stock server ends the connection, some of the time after the next request
+    # the stock server ends the connection, sometimes only after the next request
     "refused-data-ends": lambda step, outcome, _: (step.name == "writev" or step.under) and not outcome.ok,
     # the stock server may have opened the file that was moved away from that name
     "left-name-is-free": lambda step, outcome, history: outcome.ok and history.has_left(step),
@@ -252,18 +250,18 @@ SILENT: dict[str, Callable[[Step, Outcome, History], bool]] = {
 
 
 def why_different(step: Step, mine: Outcome, other: Outcome, history: History) -> str | None:
-    """The intended difference that explains these two answers to `step`; `None`: nothing does."""
+    """The intended difference that explains these two answers to `step`; `None`: none does."""
     return next((name for name, explains in INTENDED.items() if explains(step, mine, other, history)), None)
 
 
 def may_differ_after(step: Step, outcome: Outcome, history: History) -> str | None:
-    """The intended difference because of which the same answer does not mean the same state."""
+    """The intended difference that makes states differ after equal answers."""
     return next((name for name, holds in SILENT.items() if holds(step, outcome, history)), None)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two answers that nothing explains."""
+    """Two answers without an explanation."""
 
     at: int  # the request's number in its session
     step: Step
@@ -279,18 +277,18 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """What became of one session."""
+    """The result of one session."""
 
     compared: int = 0
     intended: set[str] = field(default_factory=set)
     difference: Difference | None = None
     played: list[str] = field(default_factory=list)  # in words
-    last: tuple[Outcome, Outcome] | None = None  # what was told last
+    last: tuple[Outcome, Outcome] | None = None  # the last answers
     done: set[str] = field(default_factory=set)  # the requests that both servers did
 
 
 def compare(steps: Sequence[Step], weir_port: int, stock_port: int) -> Comparison:
-    """Plays one session. After a difference the two servers may hold different things: the rest of it would say nothing."""
+    """Plays one session. Stops at a difference, because afterwards the two servers may hold different files."""
     ours, theirs = Player(weir_port), Player(stock_port)
     found, history = Comparison(), History()
     try:

@@ -1,4 +1,4 @@
-"""An XRootD server of a few lines for what no good server does: it answers with kXR_wait for ever, sends a byte a second, or nothing."""
+"""A tiny XRootD server that does what no good server does: it answers with kXR_wait for ever, sends a byte a second, or nothing."""
 
 import socket
 import struct
@@ -14,7 +14,7 @@ STALE_SECONDS = 120
 
 
 class Peer:
-    """One connection; requests come in, a test's function answers them."""
+    """One connection. A test's function answers its requests."""
 
     def __init__(self, connection: socket.socket):
         self.socket = connection
@@ -39,8 +39,8 @@ class Peer:
 
 
 class FakeServer:
-    """`answers(peer, code, stream, parameters, data)` is called for each request after the login; what it does not answer (`False`) gets a
-    good answer: there is one file, of `content`, under any name."""
+    """Calls `answers(peer, code, stream, parameters, data)` for each request after the login. If it returns `False`, the server answers
+    well: it has one file, of `content`, under any name."""
 
     def __init__(self, content: bytes = b"", answers: Callable[..., bool] = lambda *_: False):
         self.content, self.answers = content, answers

@@ -1,8 +1,6 @@
-"""
-Runs gfal2, the library under FTS and the grid's tools, as a program of its own: `gfal.py OPERATION ARGUMENT...` prints one JSON object with
-`code` (0 or the errno that gfal2 gives), `message` and what the operation answers. It has no Python package in Debian 12, so the C library
-is called as its header gfal_api.h has it.
-"""
+"""Runs gfal2, the library under FTS and the grid's tools, as a separate program. `gfal.py OPERATION ARGUMENT...` prints one JSON object
+with `code` (0 or gfal2's errno), `message` and the result. gfal2 has no Python package in Debian 12, so this calls the C library as its
+header gfal_api.h declares it."""
 
 import ctypes
 import json
@@ -27,7 +25,7 @@ class Gfal:
         self.context = self.call("gfal2_context_new", returns=c_void_p, bare=True)
 
     def call(self, name: str, *arguments, returns=c_int, bare: bool = False, transfer: bool = False):
-        """The result; raises what the GError says."""
+        """The result; raises the GError as an exception."""
         function = getattr(self.transfer if transfer else self.library, name)
         function.restype = returns
         error = POINTER(GError)()
@@ -88,7 +86,7 @@ class Gfal:
         return {}
 
     def rm_r(self, url: str) -> dict:
-        """As `gfal-rm -r` does it, by the library's calls."""
+        """Does what `gfal-rm -r` does, through the library's calls."""
         removed = 0
         for name in set(self.ls(url)["names"]) - {".", ".."}:
             below = f"{url}/{name}"
@@ -106,7 +104,7 @@ class Gfal:
         return {}
 
     def stage(self, url: str) -> dict:
-        """Asks for it, asks how far that is, and lets it go again."""
+        """Requests staging, polls it, and releases the file."""
         token, seconds = ctypes.create_string_buffer(256), c_long(100)
         where = c_char_p(url.encode())
         self.call("gfal2_bring_online", where, seconds, seconds, token, c_size_t(len(token)), c_int(1))

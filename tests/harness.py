@@ -1,4 +1,4 @@
-"""Starts servers on free loopback ports: the real weir, or a stock xrootd that the tests themselves are tried on."""
+"""Starts servers on free loopback ports: the real weir, or a stock xrootd that validates the tests themselves."""
 
 import os
 import pwd
@@ -19,7 +19,7 @@ READY_SECONDS = 30
 
 
 class StartFailed(Exception):
-    """The server ended, or stayed silent, instead of saying that it is ready."""
+    """The server ended, or did not become ready."""
 
     def __init__(self, code: int | None, log: str):
         super().__init__(f"server did not start (exit code {code}):\n{log}")
@@ -28,7 +28,7 @@ class StartFailed(Exception):
 
 
 class Server:
-    """What both kinds of server share. `home` holds data, configuration and log; the port stays the same over restarts."""
+    """The common part of both kinds of server. `home` holds data, configuration and log; the port stays the same over restarts."""
 
     kind: str
 
@@ -68,11 +68,11 @@ class Server:
         raise NotImplementedError
 
     def stop(self, patience_seconds: float = 30) -> tuple[int, float]:
-        """SIGTERM; the exit code and how long it took."""
+        """Sends SIGTERM; returns the exit code and the duration."""
         return self._end(signal.SIGTERM, patience_seconds)
 
     def kill(self) -> None:
-        """SIGKILL: the process gets no instruction more."""
+        """Sends SIGKILL: the process does not execute another instruction."""
         self._end(signal.SIGKILL, 30)
 
     def restart(self) -> "Server":
@@ -99,7 +99,7 @@ class Server:
         raise AssertionError("no VmRSS: the server has ended")
 
     def cpu_seconds(self) -> float:
-        """User and system time of all its threads, ended ones included."""
+        """User and system time of all its threads, including ended ones."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -172,7 +172,7 @@ class Xrootd(Server):
 
 
 class Nginx(Server):
-    """A stock nginx with its modules for WebDAV, over a plain directory."""
+    """A stock nginx with its WebDAV modules, over a plain directory."""
 
     kind = "nginx"
 
@@ -232,7 +232,7 @@ def listening(port: int) -> bool:
 
 
 def of_processes(pattern: str) -> list[str]:
-    """What the files say that match this below /proc, but for those of whoever goes at that moment."""
+    """Reads the matching files below /proc; skips processes that end meanwhile."""
     found = []
     for path in Path("/proc").glob(pattern):
         try:
@@ -243,7 +243,7 @@ def of_processes(pattern: str) -> list[str]:
 
 
 def until(fact, seconds: float, why=lambda: "it has not come about"):
-    """Waits for it, and gives it back."""
+    """Waits for a condition and returns its value."""
     end = time.monotonic() + seconds
     while not (found := fact()):
         assert time.monotonic() < end, why()
@@ -252,14 +252,14 @@ def until(fact, seconds: float, why=lambda: "it has not come about"):
 
 
 def weir(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess:
-    """Runs the binary to its end, `weir("fsck", "--data", ...)`; output as text."""
+    """Runs the binary to its end, `weir("fsck", "--data", ...)`; returns its output as text."""
     return subprocess.run(
         [str(WEIR_BIN), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout
     )
 
 
 class Killer:
-    """Kills commands with SIGKILL at any moment of what they take when nobody kills them."""
+    """Kills commands with SIGKILL at a random moment of their usual duration."""
 
     def __init__(self, seed: int, *usual: str | Path):
         self.pick = random.Random(seed)
@@ -282,13 +282,13 @@ class Killer:
 
 
 def root_files() -> list[Path]:
-    """Real ROOT files: the two that travel with the project, and the rest of the collection where it is there."""
+    """Real ROOT files: the two in the repository, and the rest of the collection if it is available."""
     found = {path.name: path for folder in _root_folders() for path in sorted(folder.glob("*.root"))}
     return list(found.values())
 
 
 def root_file(name: str) -> Path:
-    """One of them by its name; a test that needs one of the collection that is not here is skipped."""
+    """A ROOT file by its name; skips the test if the file is not available."""
     for folder in _root_folders():
         if (folder / name).exists():
             return folder / name
@@ -296,7 +296,7 @@ def root_file(name: str) -> Path:
 
 
 def _root_folders() -> list[Path]:
-    """What travels with the project comes last, so that it stands for what is in both."""
+    """The repository's files come last, so that they win over equal names."""
     return [Path(os.environ.get("WEIR_ROOT_FILES", ROOT.parent / "shared/data/root")), ROOT / "testdata/root"]
 
 

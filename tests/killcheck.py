@@ -13,9 +13,9 @@ from XRootD.client.flags import OpenFlags
 
 @dataclass
 class History:
-    """What happened to one name: the latest acknowledged state, and the attempts after it, which may have happened or not."""
+    """The history of one name: the latest acknowledged state, and later attempts with unknown outcome."""
 
-    size: int | None = None  # None: not there
+    size: int | None = None  # None: no such file
     attempt: int = 0
     acknowledged: bool = False
     later: list[tuple[int, int | None]] = field(default_factory=list)
@@ -58,7 +58,7 @@ def state(url: str, name: str) -> bytes | None | str:
 
 
 def problems(url: str, logs: list[Path]) -> tuple[list[str], Counter]:
-    """Every broken promise in words, and the counts of what was done."""
+    """Every broken promise in words, and counts of the operations."""
     names, counts = histories(logs)
     found = []
     for name, history in sorted(names.items()):
@@ -69,7 +69,7 @@ def problems(url: str, logs: list[Path]) -> tuple[list[str], Counter]:
             if not any(size is None for _, size in allowed):
                 found.append(f"{name}: gone; acknowledged was attempt {history.attempt} with {history.size} bytes")
         elif isinstance(now, str):
-            # Only a file that was never acknowledged may be left in the making.
+            # Only a file that was never acknowledged may stay unfinished.
             standing = history.acknowledged and history.size is not None
             if standing or not history.later or not INTERRUPTED.search(now):
                 found.append(f"{name}: cannot be read ({now}); acknowledged: {history.attempt}, {history.size} bytes")

@@ -1,4 +1,5 @@
-"""Clients that write, replace, change and remove files while nodes are killed; then what each copy of each file holds, byte for byte."""
+"""Clients write, replace, change and remove files while nodes are killed. Afterwards each replica of each file is compared byte for
+byte."""
 
 import json
 import random
@@ -18,17 +19,17 @@ from content import MIB, content
 from harness import until, weir
 from recorder import start_writer
 
-# How long a disk server may answer without having heard of the manager, and a bit.
+# A little longer than a disk server may serve without hearing from the manager.
 LEASE_SECONDS = 5
-# So many bytes of a copy are asked for at a time.
+# Bytes of a replica in one read.
 AT_ONCE = 4 * MIB
-# A change in place is one write: whether it was done is known for all of it, or for none.
+# A change in place is one write, so it is done in whole or not at all.
 CHANGE_MAX = 5000
 
 
 @dataclass(frozen=True)
 class Version:
-    """A content by how it was made, so that many can be remembered: bytes of a seed, and what was written over them since."""
+    """A content as its recipe, so that many can be remembered: the seed of its bytes, and the later changes in place."""
 
     seed: str
     size: int
@@ -45,8 +46,8 @@ class Version:
 
 
 class User(threading.Thread):
-    """One who copies files into the cluster by xrdcp and `weir cp`, new ones and in the place of old ones, changes some in place, removes
-    some, and remembers what may be there then: versions, or None for no file."""
+    """A client that copies files into the cluster by xrdcp and `weir cp`, replaces, changes and removes some. It remembers the versions
+    that each file may have, or None for no file."""
 
     def __init__(self, cluster: Cluster, seed: str, number: int, folder: Path, places: list[str], changes: bool = True):
         super().__init__()
@@ -62,7 +63,7 @@ class User(threading.Thread):
     def run(self) -> None:
         try:
             self.go_on()
-        except Exception as failure:  # whatever it is, it is raised by who waits for this thread
+        except Exception as failure:  # the thread that joins this one raises any exception
             self.failure = failure
 
     def go_on(self) -> None:
@@ -79,7 +80,7 @@ class User(threading.Thread):
                 self.may_be[path] = self.may_be.get(path, {None}) | {wanted}
 
     def do(self, what: str, path: str) -> tuple[Version | None, str, str | None]:
-        """What is to be there then, what was done, and why it was not done if it was not."""
+        """Does an operation; records the possible versions afterwards, and the reason of a failure."""
         url = self.cluster.url + path
         self.count += 1
         seed = f"{self.seed} {self.count}"
@@ -106,7 +107,7 @@ class User(threading.Thread):
 
 
 class Users:
-    """Some at once, for as long as a `with` lasts; then what they remember."""
+    """Several users at once while a `with` lasts; then their memories."""
 
     def __init__(self, cluster: Cluster, seed: str, folder: Path, places: list[str], changes: bool = True):
         self.all = [User(cluster, seed, number, folder, places, changes) for number in range(4)]
@@ -139,7 +140,7 @@ class Users:
 
 
 def with_more(cluster: Cluster, may_be: dict[str, set[Version | None]], paths: list[str], folder: Path) -> dict[str, set[Version | None]]:
-    """Some of the files, and new ones of 3 MiB to be spoiled, all of their copies made."""
+    """Some of the files, and new ones of 3 MiB that a test may damage, with all their replicas made."""
     some = dict(list(may_be.items())[:50])
     for path in paths:
         version = Version(path, 3 * MIB)
@@ -152,14 +153,14 @@ def with_more(cluster: Cluster, may_be: dict[str, set[Version | None]], paths: l
 
 
 def looked_up(cluster: Cluster, path: str) -> dict | None:
-    """What `weir file` says of it; None: there is no such file."""
+    """The output of `weir file` for it; None: there is no such file."""
     done = weir("file", path, "--json", "--data", cluster.data)
     assert done.returncode == 0 or "no such file" in done.stderr, done.stderr
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
 def settle(cluster: Cluster, may_be: dict[str, set[Version | None]], seconds: float = 120) -> None:
-    """Until nobody writes any of the files, and no copy is owed of one."""
+    """Waits until none of the files has a writer or a missing replica."""
 
     def unsettled() -> str | None:
         view = cluster.asked("status")
@@ -172,7 +173,7 @@ def settle(cluster: Cluster, may_be: dict[str, set[Version | None]], seconds: fl
 
 
 def copy_of(cluster: Cluster, path: str, words: str, disk: Node) -> bytes:
-    """What one disk server, and no other, shows to a reader. Who has tried all others is sent to it."""
+    """The replica that this disk server serves. The manager sends a client there that has tried all others."""
     tried = ",".join(other.host for other in cluster.disks if other is not disk)
     with raw.Raw(cluster.manager.port, timeout=60) as there:
         answer = there.ask_open(f"{path}?{words}tried={tried}")
@@ -196,14 +197,14 @@ class Part:
     """A content that a file consists of: the file's own, or one of the units of a striped file."""
 
     known: dict
-    # Which words ask for it.
+    # The opaque words that request it.
     words: str = ""
     name: str = ""
-    # Of a unit: its number, how many there are, how many bytes are dealt to one at a time.
+    # For a unit: its number, the number of units, and the bytes of a chunk.
     unit: tuple[int, int, int] | None = None
 
     def of(self, data: bytes) -> bytes:
-        """What of the file is in it."""
+        """The part's bytes in the file."""
         if self.unit is None:
             return data
         number, width, chunk = self.unit
@@ -226,12 +227,12 @@ def difference(found: bytes, wanted: bytes) -> str:
 
 
 def not_as_it_should_be(cluster: Cluster, path: str, may_be: set[Version | None], back: Path) -> list[str]:
-    """What is wrong with a file: as xrdcp gets it, and with each of its copies by the name of its disk server."""
+    """What is wrong with a file: as xrdcp gets it, and each of its replicas by the name of its disk server."""
     view = looked_up(cluster, path)
     if view is None:
         return [] if None in may_be else ["it is not there"]
     if view["content"]["state"] == "interrupted":
-        # Who was told nothing, or no, may find what was interrupted.
+        # After an unknown outcome, or a failure, an interrupted file may remain.
         return [] if len(may_be) > 1 else [f"it is interrupted: {view}"]
     versions = [version.bytes() for version in may_be if version]
     if not versions:
@@ -240,7 +241,7 @@ def not_as_it_should_be(cluster: Cluster, path: str, may_be: set[Version | None]
     got = xrdcp("-f", cluster.url + path, back)
     if got.code != 0:
         problems.append(f"xrdcp: {got.err[-300:]} {view}")
-    # What each shows, and of which part it should be.
+    # The bytes of each replica, and the part that it should be.
     shown = [("xrdcp", Part(view), back.read_bytes())] if got.code == 0 else []
     wanted_copies = int(re.search(r"replica\((\d+)\)", view["policy"]).group(1))
     for part in parts(view):
@@ -253,7 +254,7 @@ def not_as_it_should_be(cluster: Cluster, path: str, may_be: set[Version | None]
                 shown.append((part.name + holder, part, copy_of(cluster, path, part.words, disk)))
             except (AssertionError, raw.Closed) as why:
                 problems.append(f"{part.name}{holder}: {str(why)[:300]}")
-    # All of them the same one of the versions.
+    # All of them must be the same one of the versions.
     different = [
         [f"{name}: {difference(found, part.of(version))}" for name, part, found in shown if found != part.of(version)]
         for version in versions
@@ -262,7 +263,7 @@ def not_as_it_should_be(cluster: Cluster, path: str, may_be: set[Version | None]
 
 
 def amiss(cluster: Cluster, may_be: dict[str, set[Version | None]], folder: Path) -> dict[str, list[str]]:
-    """The files of which something else is shown than may be, by any of the disk servers that have them."""
+    """The files of which a disk server with a replica serves something unexpected."""
     assert any(None not in seen for seen in may_be.values()), "nothing to compare"
 
     def look(path: str) -> list[str]:
@@ -274,11 +275,11 @@ def amiss(cluster: Cluster, may_be: dict[str, set[Version | None]], folder: Path
 
 
 def kill_at_random(cluster: Cluster, pick: random.Random, seconds: float, frozen: float) -> Counter:
-    """SIGKILL to any node, for that long, and until the manager and a disk server were hit both: how often each. Every now and then
-    (`frozen`) one only stands still, perhaps until its lease is over."""
+    """Kills random nodes with SIGKILL for that long, and until both the manager and a disk server were hit. Returns how often each was. Now
+    and then (`frozen`) a node only stands still, perhaps until its lease has ended."""
     faults = Counter()
     end = time.monotonic() + seconds
-    # On a busy machine a node takes long to begin.
+    # A node starts slowly on a busy machine.
     while time.monotonic() < end or faults.total() < 3 or not {"manager killed", "disk killed"} <= set(faults):
         time.sleep(pick.uniform(0.2, 2))
         victim = pick.choice(cluster.nodes)

@@ -1,9 +1,7 @@
-"""
-One client of the kill -9 loop: `killwriter.py URL ID LOG HOW SECONDS`. HOW is `bindings` or `xrdcp`.
+"""One client of the kill -9 loop: `killwriter.py URL ID LOG HOW SECONDS`. HOW is `bindings` or `xrdcp`.
 
-It creates, overwrites and removes files whose content follows from (name, attempt), and logs each attempt before it begins and each
-acknowledgement after it has come, on disk before it goes on. So whatever the log calls acknowledged must be there afterwards.
-"""
+It creates, overwrites and removes files whose content follows from (name, attempt). It logs each attempt before the attempt begins, and
+each acknowledgement after it arrives, durably before it continues. So everything that the log calls acknowledged must exist afterwards."""
 
 import os
 import random
@@ -39,7 +37,7 @@ def put_by_bindings(url: str, data: bytes, over: bool) -> bool:
     from XRootD.client.flags import AccessMode, OpenFlags
 
     file = client.File()
-    # For update, as xrdcp does it: else XrdCl opens it again for reading after a lost connection.
+    # Open for update, as xrdcp does: otherwise XrdCl reopens the file for reading after a lost connection.
     flags = (OpenFlags.DELETE if over else OpenFlags.NEW) | OpenFlags.UPDATE
     status, _ = file.open(f"{url}?oss.asize={len(data)}", flags, AccessMode.UR | AccessMode.UW)
     if not status.ok:
@@ -79,7 +77,7 @@ def main() -> None:
         else:
             size = pick.choice(SIZES)
             log.line("put", name, attempt, size)
-            # After a failure nobody knows whether the name is there: overwriting serves both.
+            # After a failure nobody knows whether the name exists: overwriting works in both cases.
             done = put(f"{url}{name}" if url.endswith("//") else f"{url}/{name}", content(seed(name, attempt), size), name in exists)
             exists.add(name)
         log.line("ok" if done else "failed", name, attempt)

@@ -5,7 +5,7 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
-# Nothing is left to be done in the background later.
+# Leaves no work for the background.
 MAKE = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
     "xfs": ["mkfs.xfs", "-q", "-f"],
@@ -13,7 +13,7 @@ MAKE = {
 
 
 def why_not() -> str | None:
-    """The reason why such tests cannot run here, if there is one."""
+    """Why such tests cannot run here, or None."""
     if os.getuid() != 0:
         return "mounting a loop device needs root"
     if not Path("/dev/loop-control").exists():
@@ -23,7 +23,7 @@ def why_not() -> str | None:
 
 @contextmanager
 def loop_file_system(home: Path, kind: str, size_bytes: int):
-    """A mounted file system of that size; its folder."""
+    """A mounted file system of that size; returns its folder."""
     home.mkdir(parents=True, exist_ok=True)
     image, folder = home / "image", home / "mounted"
     folder.mkdir()
@@ -39,7 +39,7 @@ def loop_file_system(home: Path, kind: str, size_bytes: int):
 
 
 def device_of(folder: Path) -> Path:
-    """The device that such a file system is on."""
+    """The device of such a file system."""
     found = subprocess.run(["findmnt", "-n", "-o", "SOURCE", folder], check=True, capture_output=True, text=True)
     return Path(found.stdout.strip())
 

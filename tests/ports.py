@@ -1,5 +1,5 @@
-"""Ports for servers that tests start. They are below those that the kernel hands out, and each process of a run has a range of its own:
-a port stays a server's while that is down, whatever else goes on on the machine."""
+"""Ports for servers that tests start. They are below the kernel's ephemeral ports, and each process of a run has its own range. So a
+stopped server keeps its port, whatever else runs on the machine."""
 
 import itertools
 import os
@@ -22,7 +22,7 @@ _NEXT = _ports()
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """One that nobody has there now, and that is not given again for long."""
+    """A free port, which is not given out again for long."""
     for port in itertools.islice(_NEXT, RANGE):
         with socket.socket() as probe:
             try:

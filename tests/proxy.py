@@ -1,4 +1,5 @@
-"""A TCP proxy between client and server that cuts or stalls connections at a stated byte, so that tests hit the middle of a copy."""
+"""A TCP proxy between client and server that cuts or stalls connections at a given byte, so that tests can interrupt a copy in the
+middle."""
 
 import socket
 import threading
@@ -47,8 +48,8 @@ class Proxy:
             self._triggers.append((direction, total_bytes, action))
 
     def when(self, direction: str, words: bytes, action: Callable[[Callable[[], None]], None]) -> None:
-        """The first time that `words` go this way: `action` gets what lets them (and all that came with them) go on. Nothing more goes
-        this way on that connection until it returns."""
+        """Calls `action` the first time that `words` go this way. Its argument forwards them and all bytes that came with them. Nothing
+        more goes this way on that connection until `action` returns."""
         with self._lock:
             self._words.append((direction, words, action))
 
@@ -71,14 +72,14 @@ class Proxy:
                 _reset(end)
 
     def away(self, seconds: float) -> None:
-        """Ends every connection, and nobody listens for so long."""
+        """Ends every connection, and listens again only after that time."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()
         threading.Timer(seconds, self._listen).start()
 
     def stall(self, *directions: str) -> None:
-        """Connections stay up and nothing moves (that way, if one is given) until `resume`."""
+        """Keeps connections up without forwarding (in one direction, if given) until `resume`."""
         for direction in directions or (UP, DOWN):
             self._flow[direction].clear()
 
@@ -103,7 +104,7 @@ class Proxy:
                 threading.Thread(target=self._pump, args=(source, sink, direction), daemon=True).start()
 
     def _reach_server(self) -> socket.socket | None:
-        """Waits for a server that is being restarted: a connection that is taken and then reset trips over a bug of XrdCl 5.5's own."""
+        """Waits for a server that restarts: accepting a connection and then resetting it triggers a bug of XrdCl 5.5."""
         for _ in range(200):
             try:
                 server = socket.create_connection(("127.0.0.1", self.target_port), timeout=5)
@@ -122,7 +123,7 @@ class Proxy:
                 if not broken:
                     try:
                         action(lambda: sink.sendall(data)) if action else sink.sendall(data)
-                    except OSError:  # go on reading: a client must be able to finish its write to find that the answer is an end
+                    except OSError:  # go on reading: a client must be able to finish its write before it reads the end
                         broken = True
                 for action in self._due(direction, len(data)):
                     action()
@@ -152,7 +153,7 @@ class Proxy:
 
 
 def _end(client: socket.socket) -> None:
-    """The client reads an end; what it still sends goes nowhere."""
+    """The client reads an end; what it still sends is dropped."""
     try:
         client.shutdown(socket.SHUT_WR)
     except OSError:

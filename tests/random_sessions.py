@@ -1,7 +1,5 @@
-"""
-Sessions of random requests: from a seed come the steps. Each is a frame that is the same for every server but for the handles, which are
-its own, and knows what of its answer a client can count on.
-"""
+"""Random sessions: a seed determines the steps. Each step is a frame that is the same for every server except for handles. It also knows
+which parts of its answer a client can rely on."""
 
 import random
 import struct
@@ -45,10 +43,8 @@ STREAMS = 2
 
 @dataclass
 class Step:
-    """
-    One request. `handle`: the slot whose handle it needs; `opens`: the slot that its answer fills. In the slot `PREPARED` is the number of
-    the last prepare request.
-    """
+    """One request. `handle`: the slot of the handle that it needs; `opens`: the slot that its answer fills. The slot `PREPARED` holds the
+    number of the last prepare request."""
 
     name: str
     code: int
@@ -57,9 +53,9 @@ class Step:
     handle: int | str | None = None
     opens: int | None = None
     closes: int | None = None
-    length: int | None = None  # of the payload, where data follows it
+    length: int | None = None  # of the payload, if data follows it
     under: bool = False  # a checkpoint
-    path_id: int = 0  # the bound connection on which the answer is to come
+    path_id: int = 0  # the bound connection for the answer
     binds: bool = False  # on a further connection
     prepares: bool = False
     loses: bool = False  # no request: the connection breaks
@@ -116,13 +112,13 @@ def removing(path: str) -> Step:
 
 
 def marking(slot: int, name: bytes, value: bytes) -> Step:
-    """An extended attribute, by a handle."""
+    """Sets an extended attribute by a handle."""
     data = b"\0\0\0" + name + b"\0" + struct.pack(">i", len(value)) + value
     return Step("fattr set", raw.FATTR, lambda handle: (handle + b"\3\1\0", data), f"{slot}: {name!r}", handle=slot)
 
 
 def page_units(offset: int, data: bytes) -> list[bytes]:
-    """As pgwrite sends them: each page behind its sum."""
+    """The payload of pgwrite: each page after its checksum."""
     units, room = [], PAGE - offset % PAGE
     while data:
         units.append(struct.pack(">I", page_sum(data[:room])) + data[:room])
@@ -131,22 +127,22 @@ def page_units(offset: int, data: bytes) -> list[bytes]:
 
 
 class Session:
-    """The steps of one seed. What is open for writing is left alone by its name: what others see of it meanwhile differs by intent."""
+    """The steps of one seed. It never names files that are open for writing: others see them differently by design."""
 
     def __init__(self, seed: int, length: int = 60, below: str = ""):
-        """`below`: a directory that nothing was done in; the requests are the same there."""
+        """`below`: an unused directory; the requests are the same in each."""
         self.pick = random.Random(f"differential {seed}")
         self.top = f"{below}/session-{seed}"
         self.paths = [f"{self.top}/{name}" for name in ("a", "b", "c", "d", "d/x", "d/y", "e", "e/z", "e/f/g", "a/under")]
         self.open: dict[int, tuple[str, bool]] = {}
         self.posc: set[int] = set()  # slots of files that stay only if they are closed
-        self.replacing: set[int] = set()  # slots of what replaces a file
+        self.replacing: set[int] = set()  # slots of files that replace another
         self.posc_was_lost = False
-        self.checkpoints: set[int] = set()  # slots that have one
+        self.checkpoints: set[int] = set()  # slots whose file has a checkpoint
         self.bound = 0  # further connections
         self.prepared = False  # there is a prepare request to ask about
-        self.nameless: set[int] = set()  # slots of files that were moved or removed since they were opened, or may have been
-        # Something to begin with, or most requests would find nothing.
+        self.nameless: set[int] = set()  # slots of files that were moved or removed since their open, or may have been
+        # Some initial files; otherwise most requests would find nothing.
         self.steps = [making(path, mkpath=True) for path in (f"{self.top}/d", f"{self.top}/e/f")]
         for path in (f"{self.top}/b", f"{self.top}/d/x"):
             self.steps += self._a_file(path)
@@ -205,9 +201,9 @@ class Session:
         return [opening(path, NEW, 0, normal=opened), writing(0, 0, data), closing(0)]
 
     def path(self) -> str:
-        """One that nobody writes to, and below which nobody does."""
+        """A path without a writer at it or below it."""
         written = [path for path, writes in self.open.values() if writes]
-        # What is to stay only if it is closed has no name at weir yet, so that nothing is below it either.
+        # In weir, a file that stays only if it is closed has no name yet, so nothing is below it either.
         hidden = [self.open[slot][0] + "/" for slot in self.posc]
         free = [path for path in self.paths if not any(busy == path or busy.startswith(path + "/") for busy in written)]
         free = [path for path in free if not path.startswith(tuple(hidden))] or [self.top]
@@ -223,7 +219,7 @@ class Session:
         return self._named("stat", raw.STAT, self.path(), b"", stat_fields)
 
     def op_stat_space(self) -> Step:
-        """Of the file system: how much room there is, in megabytes of this machine's disk."""
+        """Of the file system: the free space of this machine's disk, in megabytes."""
         return self._named("stat of the space", raw.STAT, self.path(), b"\1", fields)
 
     def op_statx(self) -> Step:
@@ -303,7 +299,7 @@ class Session:
         return self._fattr(path.encode(), path, lambda _: bytes(4), {})
 
     def op_fattr_handle(self) -> Step | None:
-        """By a handle: of a file that has a name already, and still the one at which it was opened, by which the stock server goes."""
+        """By a handle, of a file that still has the name of its open, because the stock server uses that name."""
         slot = self.slot()
         named = slot is not None and slot not in self.replacing and slot not in self.nameless
         return self._fattr(b"", f"{slot}:", lambda handle: handle, {"handle": slot}) if named else None
@@ -322,7 +318,7 @@ class Session:
         return Step(f"fattr {which}", raw.FATTR, lambda slot: (handle(slot) + what, data), shown, normal=normal, **more)
 
     def op_prepare(self) -> Step:
-        """Staged, cancelled, evicted; and asked how far it is, which each server says in its own words."""
+        """Stages, cancels and evicts files, and queries the state, which each server words differently."""
         known = self.prepared or self.pick.random() < 0.1
         which = self.pick.choice(["stage", "hint", "evict"] + ["cancel", "query"] * known)
         if which in ("cancel", "query"):
@@ -339,7 +335,7 @@ class Session:
         return Step(f"prepare {which}", raw.PREPARE, lambda _: (parameters, paths), shown, normal=nothing, prepares=which == "stage")
 
     def op_bind(self) -> Step | None:
-        """A further connection of the session."""
+        """Binds a further connection to the session."""
         if self.bound == STREAMS:
             return None
         known = self.pick.random() < 0.9
@@ -370,7 +366,7 @@ class Session:
             [raw.OPEN_READ] if reading else [raw.OPEN_READ, raw.OPEN_UPDATE, NEW, raw.OPEN_NEW, DELETE, raw.OPEN_DELETE]
         )
         writes = how != raw.OPEN_READ
-        # XRootD 5.5 takes `refresh` with `delete` for `mkpath`; later ones do not
+        # XRootD 5.5 takes `refresh` with `delete` for `mkpath`; later versions do not
         hints = [FORCE, RETSTAT, NOWAIT, SEQIO, ASYNC] + [REFRESH] * (how == raw.OPEN_READ)
         options = how | sum(self.pick.sample(hints, self.pick.randint(0, 3)))
         if writes and self.pick.random() < 0.3:
@@ -388,9 +384,9 @@ class Session:
         return opening(path, options, slot, mode, normal=opened_posc if posc else opened)
 
     def op_lose(self) -> list[Step] | None:
-        """The connection breaks. The client opens again what it had open, as stock clients do, and goes on."""
+        """The connection breaks. The client reopens its files, as stock clients do, and goes on."""
         if not self.open or any("/moved-" in path for path, _ in self.open.values()):
-            return None  # weir takes a file up under the name at which it was opened
+            return None  # weir continues a file under the name of its open
         steps = [Step("lose", 0, lambda _: (b"", b""), "the connection", loses=True)]
         self.checkpoints.clear()
         self.bound, self.prepared = 0, False
@@ -404,7 +400,7 @@ class Session:
         return self.pick.choice(slots) if slots else None
 
     def op_rm_written(self) -> Step | None:
-        """A file is removed while it is written: its writer goes on, and what it writes goes with it."""
+        """Removes a file while it is written. Its writer continues, and its bytes are lost."""
         slot = self._written()
         if slot is None:
             return None
@@ -436,8 +432,8 @@ class Session:
     def _on(self, name: str, code: int, make, shown: str, normal, writes: bool | None, slot: int | None = -1, **more) -> Step | None:
         slot = self.slot(writes) if slot == -1 else slot
         if slot is None and self.pick.random() > 0.05:
-            return None  # a handle that is not open: now and then
-        # What is written past an open checkpoint is under it at weir, and not at the stock server.
+            return None  # sometimes a handle that is not open
+        # In weir, an open checkpoint covers all writes to its file; in the stock server, only its own.
         under = slot in self.checkpoints and code in (raw.WRITE, raw.WRITEV, raw.PGWRITE, raw.TRUNCATE)
         if under and code == raw.PGWRITE:
             return None  # the stock server answers it as a chkpoint, which no client understands
@@ -469,7 +465,7 @@ class Session:
         return self._on("writev", raw.WRITEV, make, f"{parts}", nothing, True, length=16 * len(parts))
 
     def path_id(self) -> int:
-        """Which connection is to be answered on."""
+        """The connection for the answer."""
         return self.pick.choice([0, *range(self.bound + 1)])
 
     def op_pgwrite(self) -> Step | None:
@@ -528,7 +524,7 @@ class Session:
 
     def op_chkpoint(self) -> Step | None:
         if self.posc or self.posc_was_lost:
-            return None  # weir takes checkpoints of such files, too; and the stock server remembers what they were after their close
+            return None  # weir also accepts checkpoints of such files; the stock server remembers their state after their close
         slot = self.slot(True)
         likely = [raw.CKP_QUERY, raw.CKP_COMMIT, raw.CKP_ROLLBACK] if slot in self.checkpoints else [raw.CKP_BEGIN]
         operation = self.pick.choice([*likely * 6, raw.CKP_BEGIN, raw.CKP_QUERY, raw.CKP_COMMIT, raw.CKP_ROLLBACK])

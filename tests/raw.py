@@ -1,4 +1,4 @@
-"""An XRootD client down to the bytes, for frames that no stock client would send. Layouts: XProtocol.hh of XRootD 5."""
+"""An XRootD client on the level of bytes, for frames that no stock client would send. Layouts: XProtocol.hh of XRootD 5."""
 
 import socket
 import struct
@@ -28,7 +28,7 @@ class Answer:
 
     @property
     def redirect(self) -> tuple[int, str, str]:
-        """Port, host, and what is to be said there."""
+        """The port, host and opaque words of a redirect."""
         assert self.status == REDIRECT, self
         host, _, opaque = self.body[4:].decode().partition("?")
         return struct.unpack(">i", self.body[:4])[0], host, opaque
@@ -46,7 +46,7 @@ class Raw:
     """One connection. `request` sends a frame and waits for its answer."""
 
     def __init__(self, port: int, login: bool = True, timeout: float = 15, machine: str = "127.0.0.1", host: str = "127.0.0.1"):
-        """`machine`: the address that it comes from; the whole of 127.0.0.0/8 is this machine's."""
+        """`machine`: the source address; the whole of 127.0.0.0/8 belongs to this machine."""
         self.socket = socket.create_connection((host, port), timeout=timeout, source_address=(machine, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.number = 0
@@ -69,7 +69,7 @@ class Raw:
 
     @staticmethod
     def frame(code: int, parameters: bytes = b"", data: bytes = b"", stream: bytes = b"\0\1", length: int | None = None) -> bytes:
-        """24 bytes of header and the data; `length` lies about how much data follows."""
+        """A header of 24 bytes and the data; `length` lies about the amount of data."""
         said = len(data) if length is None else length
         return stream + struct.pack(">H", code & 0xFFFF) + parameters.ljust(16, b"\0")[:16] + struct.pack(">i", said) + data
 
@@ -90,7 +90,7 @@ class Raw:
         return self.answer(self.send(code, parameters, data, **more))
 
     def answer(self, stream: bytes) -> Answer:
-        """To the request that was sent with this number."""
+        """The answer to the request with this number."""
         answer = self.receive()
         assert answer.stream == stream, f"answer to {answer.stream!r} instead of {stream!r}"
         while answer.status == OKSOFAR:
@@ -101,7 +101,7 @@ class Raw:
     def receive(self) -> Answer:
         stream, status, length = struct.unpack(">2sHi", self.exactly(8))
         body = self.exactly(length)
-        if status == STATUS:  # the data that it announces follows its own header
+        if status == STATUS:  # the announced data follows its own header
             extra = struct.unpack(">i", body[12:16])[0]
             body += self.exactly(extra)
         return Answer(stream, status, body)
@@ -118,13 +118,13 @@ class Raw:
             got += more
         return got
 
-    # The requests that the tests build on.
+    # The basic requests of the tests.
 
     def stat(self, path: bytes | str) -> Answer:
         return self.request(STAT, b"", path.encode() if isinstance(path, str) else path)
 
     def ask_open(self, path: str, options: int = OPEN_READ, mode: int = 0o644) -> Answer:
-        """Whatever the answer is."""
+        """Accepts any answer."""
         return self.request(OPEN, struct.pack(">HH12x", mode, options), path.encode())
 
     def open(self, path: str, options: int = OPEN_READ, mode: int = 0o644) -> bytes:

@@ -1,9 +1,7 @@
-"""
-A reader for tests to disturb, as a process of its own: `reader.py URL HOW OFFSET LENGTH`.
-Opens the file and reads its first bytes, says so; waits for a line on stdin; reads LENGTH bytes at OFFSET and prints their CRC32, or why it
-could not. HOW: by XrdCl's Python binding, opened to `read` or with its `default` flags; by `uproot` as it opens by itself, or by uproot's
-own source for XRootD (`uproot-xrootd`).
-"""
+"""A reader for tests to disturb, as a separate process: `reader.py URL HOW OFFSET LENGTH`. It opens the file, reads its first bytes,
+reports that, and waits for a line on stdin. Then it reads LENGTH bytes at OFFSET and prints their CRC32, or the error. HOW: by XrdCl's
+Python binding, opened to `read` or with its `default` flags; by `uproot` as it opens by itself, or by uproot's own source for XRootD
+(`uproot-xrootd`)."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Starts `writer.py`, the process that tests kill while it writes, and `reader.py`, whose server they kill."""
+"""Starts `writer.py`, which tests kill while it writes, and `reader.py`, whose server they kill."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ def start_writer(url: str, seed: str, chunk: int, count: int, flag: str = "NEW",
 
 
 def start_reader(url: str, how: str, offset: int, length: int, patience: dict[str, str] = STUBBORN) -> subprocess.Popen:
-    """It has opened the file and read something of it."""
+    """Returns when it has opened the file and read some of it."""
     command = [sys.executable, str(Path(__file__).parent / "reader.py"), url, how, str(offset), str(length)]
     reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(patience))
     assert reader.stdout.readline() == "open\n"

@@ -1,22 +1,18 @@
-"""
-The shortest session that shows a difference: what can be left out of a random one while the same request gets the same two answers.
-A session that differs only some of the time comes back longer than it could be, never as one that does not differ.
-"""
+"""Shortens a random session as long as the same request gets the same two answers. A session that differs only sometimes may stay longer
+than necessary, but still shows the difference."""
 
 from collections.abc import Callable, Sequence
 
 from differential import Difference
 from random_sessions import Step
 
-# How often the two servers may be asked about one session.
+# Most tries of one session at the two servers.
 TRIES = 250
 
 
 def parts(steps: Sequence[Step]) -> list[frozenset[int]]:
-    """
-    What can be left out as one, larger things first: a lost connection with the opens that follow it; a file from its open to its close;
-    one request. What opens, moves or closes a file stays as long as the file does: without it, the rest may differ by intent.
-    """
+    """The parts that can be left out as one, larger ones first: a lost connection with the opens that follow it, a file from its open to
+    its close, one request. Steps that open, move or close a file stay as long as the file does; otherwise the rest may differ by design."""
     files: list[set[int]] = []
     being_used: dict[int, set[int]] = {}
     losses: list[set[int]] = []
@@ -44,7 +40,7 @@ def parts(steps: Sequence[Step]) -> list[frozenset[int]]:
 
 
 def shrink(steps: Sequence[Step], found: Difference, again: Callable[[list[int]], Difference | None]) -> list[int]:
-    """The steps, by number, that are left. `again` plays those that it is given, on something fresh, and says what differs."""
+    """The numbers of the remaining steps. `again` plays given steps in a fresh directory, and returns the difference."""
     left = list(range(len(steps)))[: found.at + 1]
     tries = 0
 

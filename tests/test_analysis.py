@@ -1,4 +1,4 @@
-"""Analysis as physicists do it: uproot through fsspec-xrootd on real ROOT files, each value compared with a local read."""
+"""Analysis as physicists do it: uproot through fsspec-xrootd on real ROOT files. Each value is compared with a local read."""
 
 import awkward as ak
 import pytest
@@ -21,7 +21,7 @@ def pair(request, node):
 
 
 def readable(local) -> list[str]:
-    """The trees and RNTuples in a file (cycle numbers left away)."""
+    """The trees and RNTuples in a file, without cycle numbers."""
     classes = local.classnames(cycle=False)
     return [name for name, kind in classes.items() if kind in ("TTree", "ROOT::RNTuple")]
 
@@ -38,7 +38,7 @@ def columns(tree) -> list[str]:
     for name in picked:
         try:
             tree[name].array(entry_stop=1)
-        except Exception:  # a class without an interpretation: uproot's matter, the same here and there
+        except Exception:  # a class that uproot cannot interpret, locally or remotely
             continue
         good.append(name)
     return good

@@ -142,7 +142,7 @@ def test_a_handle_for_reading_changes_no_attributes(node, path):
 
 
 def test_a_handle_leads_to_its_file_wherever_that_was_moved(node, path):
-    """And not to what has its old name now."""
+    """And not to another file that has its old name now."""
     with Raw(node.port) as connection:
         writes = connection.open(path, raw.OPEN_UPDATE)
         moved = f"{path}-moved"
@@ -172,7 +172,7 @@ def test_attributes_of_a_file_that_nobody_sees_yet_appear_with_it(node, path):
 @pytest.mark.peer_ok
 @pytest.mark.parametrize("flags", [(), ("--posc",)])
 def test_xrdcp_takes_attributes_along(node, fs, place, path, flags):
-    """Into a new file, and into one that is there."""
+    """Into a new file, and into an existing one."""
     target = f"{place}/taken"
     for run, force in (("4711", ()), ("4712", ("-f",))):
         fs("xattr", path, "set", f"run={run}").ok()
@@ -196,7 +196,7 @@ def test_the_longest_values_come_back_and_longer_ones_are_refused(node, path):
 
 
 def test_weirs_own_notes_have_no_name_here(node, path, fs):
-    """An attribute by such a name is the user's own."""
+    """An attribute with such a name belongs to the user."""
     fs("xattr", path, "set", "weir.damaged=no").ok()
     fs("xattr", path, "del", "weir.damaged").ok()
     with Raw(node.port) as connection:

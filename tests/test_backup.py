@@ -1,7 +1,5 @@
-"""
-`weir backup` of a running node under load, `weir restore` after its namespace is lost: what was committed before the backup is there, byte
-for byte; interrupted backups and restores are done again; torn and damaged ones are known for what they are.
-"""
+"""`weir backup` of a running node under load, and `weir restore` after its namespace is lost. Everything committed before the backup is
+restored byte for byte. Interrupted backups and restores can be repeated; torn and damaged ones are recognised."""
 
 import json
 import shutil
@@ -44,7 +42,7 @@ def all_there(server: Weir, contents: dict[str, bytes], tmp_path: Path) -> None:
 
 
 class Load:
-    """A client that writes, replaces and removes files as long as this lasts; knows what was acknowledged."""
+    """A client that writes, replaces and removes files while this lasts; it knows what was acknowledged."""
 
     def __init__(self, server: Weir, home: Path):
         self.server, self.home = server, home
@@ -82,7 +80,7 @@ def server(own_node, tmp_path):
 
 
 def write_config(tmp_path: Path) -> Path:
-    """Small segments of the log: what a node goes through in days happens in seconds."""
+    """Small journal segments: what a node goes through in days happens in seconds."""
     path = tmp_path / "weir.toml"
     path.write_text('journal.segment_size = "1MiB"\nspace.ballast = "1MiB"\n')
     return path
@@ -116,7 +114,7 @@ def test_backups_under_load_and_a_lost_namespace(server, tmp_path, end):
 
 @pytest.mark.parametrize("log", ["there", "lost"])
 def test_a_record_between_two_backups(server, tmp_path, log):
-    """The log has what followed a backup, record by record; where it is lost, a backup is all there is."""
+    """The journal has the records after a backup. If it is lost, only the backup remains."""
     target = tmp_path / "backups"
     kept = {"/before": put(server, "/before", 3000, tmp_path)}
     first = backup(server, target)
@@ -144,7 +142,7 @@ def test_a_record_between_two_backups(server, tmp_path, log):
 
 @pytest.mark.parametrize("json_wanted", [True, False])
 def test_a_record_that_is_not_there_yet_is_the_logs_end(server, tmp_path, json_wanted):
-    """Nothing is lost then, and nothing is said to be; the node lives on in the same life."""
+    """Nothing is lost then, and no loss is reported; the node keeps its incarnation."""
     target = tmp_path / "backups"
     kept = {"/before": put(server, "/before", 3000, tmp_path)}
     first = backup(server, target)
@@ -179,7 +177,7 @@ def test_an_older_state_and_what_is_not_in_it(server, tmp_path):
     Xrdfs(server.url)("rm", "/gone").ok()
     second = backup(server, target)
     assert (first["kind"], second["kind"], second["after"]) == ("full", "delta", first["upto"])
-    time.sleep(3)  # the removed content goes
+    time.sleep(3)  # the removed object goes
     server.stop()
     lose_the_namespace(server)
     done = weir("restore", str(target), "--data", str(server.data), "--json", "--until", str(first["upto"]))
@@ -192,7 +190,7 @@ def test_an_older_state_and_what_is_not_in_it(server, tmp_path):
     all_there(server, kept, tmp_path)
     fs = Xrdfs(server.url)
     assert not fs.exists("/later") and fs.exists("/gone")
-    # Numbers that contents have are not handed out again.
+    # Numbers of objects are not given out again.
     new = {f"/new{number}": put(server, f"/new{number}", 100 * KIB, tmp_path) for number in range(3)}
     put(server, "/gone", len(gone), tmp_path)
     server.restart()
@@ -200,7 +198,7 @@ def test_an_older_state_and_what_is_not_in_it(server, tmp_path):
     server.stop()
     found = json.loads(weir("fsck", "--data", str(server.data), "--json").stdout)
     assert set(found["kinds"]) == {"unreferenced"}, "the content of /later is kept, and nothing else is wrong"
-    # And it can be backed up again: from the beginning, because the old backups are not of this history.
+    # A new backup works. It starts from the beginning, because the old backups belong to another history.
     server.start()
     assert backup(server, target)["number"] == 3
 
@@ -210,7 +208,7 @@ def test_other_disasters(server, tmp_path, lost):
     target = tmp_path / "backups"
     sizes = {"/f0": 10, "/f1": 40 * KIB, "/f2": 70 * KIB, "/f3": 3 * MIB}
     files = {path: put(server, path, size, tmp_path) for path, size in sizes.items()}
-    time.sleep(4)  # small files settle into segments
+    time.sleep(4)  # small files move into segments
     backup(server, target)
     server.stop()
     for name in ["namespace", "journal"] + (["store/index", "store/checkpoint"] if lost != "namespace and journal" else []):
@@ -309,7 +307,7 @@ def test_damaged_and_foreign_backups_are_refused_before_anything_is_touched(serv
     assert refused.returncode == DAMAGED
     server.start()
     assert backup(server, target)["kind"] == "full", "a chain with a torn link is not gone on with"
-    # The state before the damage is still to be had.
+    # The state before the damage can still be restored.
     server.stop()
     lose_the_namespace(server)
     first = listed(target)[0]
@@ -354,7 +352,7 @@ def test_an_interrupted_restore_is_not_started_on_and_done_again(server, tmp_pat
 
 
 class Halfway:
-    """Kills `weir restore` at any moment, and notes how far it was."""
+    """Kills `weir restore` at a random moment, and notes its progress."""
 
     def __init__(self, server: Weir, seed: int, *command: str | Path):
         self.server, self.command = server, command
@@ -362,7 +360,7 @@ class Halfway:
         self.begun = self.placed = 0
 
     def kill(self) -> bool:
-        """Whether the restore was under way."""
+        """Returns whether the restore was in progress."""
         self.killer.run(*self.command)
         mark = self.server.data / "RESTORING"
         if not mark.exists():
@@ -373,7 +371,7 @@ class Halfway:
 
 
 def state(server: Weir, tmp_path: Path) -> dict[str, bytes | None]:
-    """What the node has; None: it cannot be read."""
+    """The node's files; None: they cannot be read."""
     server.start()
     fs = Xrdfs(server.url)
     found = {}
@@ -386,7 +384,7 @@ def state(server: Weir, tmp_path: Path) -> dict[str, bytes | None]:
 
 
 def test_an_interrupted_restore_to_a_record_gives_what_an_undisturbed_one_gives(server, tmp_path):
-    """Killed at any moment, again and again: the log has then records of the attempts behind its end, and was perhaps trimmed."""
+    """Killed at random moments, again and again: the journal then has records of the attempts behind its end, and may have been trimmed."""
     target = tmp_path / "backups"
     kept = {"before": put(server, "/before", 3000, tmp_path)}
     backup(server, target)
@@ -425,7 +423,7 @@ def test_an_interrupted_restore_to_a_record_gives_what_an_undisturbed_one_gives(
 
 
 def almost_restored(server: Weir, target: Path, *asked: str) -> None:
-    """As a restore leaves it that is killed before its very last step, in which the mark goes."""
+    """The state of a restore that is killed just before its last step, which removes the mark."""
     mark = server.data / "RESTORING"
     child = subprocess.Popen([WEIR_BIN, "restore", str(target), "--data", str(server.data), *asked], stdout=subprocess.DEVNULL)
     last = None
@@ -441,7 +439,7 @@ def almost_restored(server: Weir, target: Path, *asked: str) -> None:
 
 @pytest.mark.parametrize("first", ["to a record", "to the end", "to the last record"])
 def test_after_an_interrupted_restore_the_logs_end_is_where_it_was(server, tmp_path, first):
-    """Whatever the attempt that was interrupted has written behind it; the next one may want another state, and loses nothing."""
+    """Whatever the interrupted attempt wrote behind the end. The next one may restore another state, and loses nothing."""
     target = tmp_path / "backups"
     kept = {"before": put(server, "/before", 3000, tmp_path)}
     backup(server, target)
@@ -481,11 +479,11 @@ def test_an_interrupted_restore_is_not_taken_for_one_of_another_folder(server, t
 
 
 def test_what_an_interrupted_restore_has_put_in_place_is_never_removed(server, tmp_path):
-    """The log can have been trimmed since: what is in place may be the only state of its kind."""
+    """The journal may have been trimmed since, so the restored files may be the only ones of their state."""
     target = tmp_path / "backups"
     put(server, "/before", 3000, tmp_path)
     first = backup(server, target)
-    for number in range(40):  # more than one segment of the log
+    for number in range(40):  # more than one segment of the journal
         put(server, f"/wanted{number}", 60 * KIB, tmp_path)
     record = backup(server, tmp_path / "elsewhere")["upto"]
     put(server, "/unwanted", 3000, tmp_path)
@@ -521,7 +519,7 @@ def test_with_the_same_words_what_is_in_place_is_gone_on_with(server, tmp_path):
 
 @pytest.mark.parametrize("log", ["of an older copy", "gone", "not there at first"])
 def test_an_interrupted_restore_does_not_insist_on_a_log_that_is_no_more(server, tmp_path, log):
-    """Somebody has put the journal back, or lost it, between two attempts."""
+    """Somebody put the journal back, or lost it, between two attempts."""
     target = tmp_path / "backups"
     kept = {"before": put(server, "/before", 200 * KIB, tmp_path)}
     upto = backup(server, target)["upto"]
@@ -549,7 +547,7 @@ def test_an_interrupted_restore_does_not_insist_on_a_log_that_is_no_more(server,
 @pytest.mark.parametrize("namespace", ["lost", "there"])
 @pytest.mark.parametrize("then", ["to its end", "interrupted again"])
 def test_a_mark_that_does_not_read_promises_nothing(server, tmp_path, namespace, then):
-    """Nobody knows where the log ended before; an upgrade finds the empty mark of a version before."""
+    """Nobody knows where the journal ended before; an upgrade finds the empty mark of an earlier version."""
     target = tmp_path / "backups"
     kept = {"before": put(server, "/before", 3000, tmp_path)}
     backup(server, target)

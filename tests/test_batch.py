@@ -1,4 +1,4 @@
-"""Small files in batches: hundreds in one request, as `weir cp` sends them to a server of weir's."""
+"""Small files in batches: hundreds in one request, as `weir cp` sends them to a weir server."""
 
 import json
 import re
@@ -19,7 +19,7 @@ def tree_of(place, count, size=4096):
 
 
 def test_a_server_killed_right_after_it_has_acknowledged_a_batch_has_its_files(own_node, tmp_path):
-    """The answer to a batch is on its way to the client when the server is killed: all that it answers for is there."""
+    """The server is killed while the answer to a batch is on its way: every acknowledged file exists."""
     server, tree = own_node(), tree_of(tmp_path / "tree", 200)
     with Proxy(server.port) as proxy:
         answered = threading.Event()
@@ -30,7 +30,7 @@ def test_a_server_killed_right_after_it_has_acknowledged_a_batch_has_its_files(o
             go_on()
 
         def await_answer(go_on):
-            # What comes back next is the answer to the batch.
+            # The next bytes are the answer to the batch.
             proxy.at(DOWN, proxy.count[DOWN] + 8 * 200, lambda: kill(lambda: None))
             go_on()
 
@@ -100,7 +100,7 @@ file = "5KiB"
     records = [json.loads(line) for line in (tmp_path / "results" / "trials.jsonl").read_text().splitlines()]
     found = {record["system"]: record for record in records if "system" in record}
     assert set(found) == {"weir", "path"}, (done, records)
-    # What was made is what is listed, measured and read back.
+    # The created files are listed, measured and read back.
     text = json.dumps(found["weir"])
     assert '"failures": {}' in text and '"wrong": 0' in text and text.count('"verified": 7168000') >= 1, text[:3000]
     assert "making files in batches" in json.dumps(found["path"]), found["path"]

@@ -1,4 +1,4 @@
-"""weir bench on a local path and on root://, of weir and of a stock server."""
+"""weir bench on a local path and on root://, with weir and with a stock server."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def campaign(node, place, fs, tmp_path) -> Path:
 
 
 def cells(summary: dict) -> dict[tuple[str, str, str], dict]:
-    """By work, phase and system; where there are several combinations of parameters, the last."""
+    """By work, phase and system; of several combinations of parameters, the last."""
     return {(row["work"], row["phase"], cell["system"]): cell for row in summary["rows"] for cell in row["cells"]}
 
 
@@ -110,12 +110,12 @@ rate = "3MiB"
     trials = [json.loads(line) for line in (results / "trials.jsonl").read_text().splitlines()]
     tallies = {phase["phase"]: phase["measured"]["tally"] for trial in trials for phase in trial["phases"]}
     assert tallies["mixed"]["cut"] == 2 and tallies["write"]["cut"] == 1
-    # The file that was begun is read as far as it came.
+    # The unfinished file is read up to its present end.
     assert tallies["read"]["left_out"] >= 1 and tallies["reread"]["verified"] > 0
     assert os.listdir(tmp_path / "disk") == []
 
 
-@pytest.mark.alone  # a disk that others are writing to has latencies of its own
+@pytest.mark.alone  # a disk that others write to has latencies of its own
 def test_latency_at_a_fixed_rate_is_the_same_with_any_window(node, place, fs, tmp_path):
     fs("mkdir", f"{place}/paced").ok()
     (tmp_path / "c.toml").write_text(f"""
@@ -162,7 +162,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(campaign, tmp_path):
     assert after.startswith(before) and len(after.splitlines()) == 16
     trials = [json.loads(line)["trial"] for line in after.splitlines()]
     assert len({json.dumps(trial) for trial in trials}) == 16
-    # The same folder for something else is refused.
+    # The same folder is refused for another campaign.
     campaign.write_text(campaign.read_text().replace("repeats = 2", "repeats = 3"))
     assert "another campaign" in bench("run", campaign, "--results", results, code=2).stderr
 
@@ -211,7 +211,7 @@ def test_what_cannot_be_done_is_said_before_anything_is_written(campaign, tmp_pa
 
 
 def test_a_system_that_changes_bytes_gets_no_figure(campaign, tmp_path):
-    """A file is changed behind the system's back between writing and reading."""
+    """A file changes behind the system's back between writing and reading."""
     text = campaign.read_text()
     start, end = text.index('[[system]]\nname = "weir"'), text.index("[[streams]]")
     text = text[:start] + text[end : text.index("[[small]]")]
@@ -313,7 +313,7 @@ def test_recorders_followers_and_copies(node, place, fs, tmp_path, rate, buffer,
     assert tallies["follow"]["verified"] == 2 * all_bytes and tallies["copy-out"]["verified"] == all_bytes
     record = found["building", "record", "weir"]
     assert ("missed-deadlines" in record["flags"]) == missed == (record["missed"] > 0)
-    if not missed:  # at the pace that was asked for: two files of each after the other
+    if not missed:  # at the requested pace: two files of each after the other
         assert record["median"] == pytest.approx(40e6, rel=0.1)
     assert os.listdir(tmp_path / "copies") == [] and fs("ls", f"{place}/daq").ok().out.strip() == ""
 
@@ -367,7 +367,7 @@ def test_jobs_robust_placement_and_iozones_thirteen(node, place, fs, tmp_path):
         disk.mkdir()
     file = tmp_path / "jobs.toml"
     file.write_text(JOBS.format(first=disks[0], second=disks[1], weir=f"{node.url}{place}/bench"))
-    # The protocol has no fwrite: that is said, and the run is not what was asked for.
+    # The protocol has no fwrite: the run reports that, and ends as incomplete.
     found = cells(json.loads(bench("run", file, "--results", tmp_path / "results", "--json", code=1).stdout))
     unsupported = {key for key, cell in found.items() if "unsupported" in cell["flags"]}
     assert unsupported == {("iozone", phase, "weir") for phase in ("fwrite", "frewrite", "fread", "freread")}
@@ -380,7 +380,7 @@ def test_jobs_robust_placement_and_iozones_thirteen(node, place, fs, tmp_path):
     assert {key[1] for key in found if key[0] == "placement"} == {"write", "read", "read-others"}
     assert found["placement", "read-others", "weir"]["served"] == {f"127.0.0.1:{node.port}": 1.0}
     assert found["placement", "read", "disk"]["served"] == {}
-    # Two places: only what has both.
+    # Two places: only the operations that both have.
     assert ("two", "read", "weir") in found and all(os.listdir(disk) == [] for disk in disks)
     assert "elapsed" in bench("report", tmp_path / "results").stdout
 
@@ -423,8 +423,8 @@ def test_a_server_is_killed_and_all_that_was_acknowledged_is_there(own_node, tmp
     written, checked = found["killed", "write", "weir"], found["killed", "check", "weir"]
     assert (checked["lost"], checked["flags"]) == (0, ["few-repeats"]), checked
     [recovery] = written["recoveries"]
-    # The client takes its connections up again, so that nothing need have failed; but for two of the eight seconds after the kill nothing
-    # was written. That it went on is certain; how fast depends on the disk.
+    # The client reconnects, so no operation need fail. But for two of the eight seconds after the kill nothing was written. It certainly
+    # continued; its speed depends on the disk.
     assert 1 <= recovery["still_s"] <= 6, written
     [trial] = [json.loads(line) for line in (tmp_path / "results/trials.jsonl").read_text().splitlines()]
     assert [(fault["what"], fault["error"]) for fault in trial["phases"][0]["faults"]] == [("fail", None), ("restore", None)]
@@ -444,7 +444,7 @@ def test_a_command_that_breaks_nothing_gives_no_figure(own_node, tmp_path):
 
 
 def test_who_opens_file_after_file_stays_connected(own_node, tmp_path):
-    """As any client that stays: a connection for each file would be what is measured."""
+    """As any persistent client does: otherwise the bench would measure a new connection for each file."""
     server = own_node("--metrics", "127.0.0.1:0")
     before = named(samples(server), "weir_connections_accepted_total")
     (tmp_path / "campaign.toml").write_text(

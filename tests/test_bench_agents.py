@@ -1,4 +1,4 @@
-"""weir bench on several machines: agents, watchers, live views. All of them are processes of this machine here."""
+"""weir bench on several machines: agents, watchers, live views. Here they are all processes of this machine."""
 
 import contextlib
 import fcntl
@@ -151,7 +151,7 @@ class Run:
         return self.log.read_text()
 
     def hears(self, pattern: str, seconds: float = 60) -> str:
-        """Waits until stderr has said this."""
+        """Waits until stderr contains this."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if found := re.search(pattern, self.said):
@@ -161,7 +161,7 @@ class Run:
         raise AssertionError((pattern, self.said))
 
     def end(self, code: int = 0, seconds: float = 120) -> dict:
-        """Its end; the summary."""
+        """Waits for its end; returns the summary."""
         try:
             out = self.process.communicate(timeout=seconds)[0]
         finally:
@@ -173,7 +173,7 @@ class Run:
         return [json.loads(line) for line in (self.results / "trials.jsonl").read_text().splitlines()]
 
     def phase_begins(self, files: int, folder: Path) -> None:
-        """Waits until so many files are being written."""
+        """Waits until that many files are being written."""
         end = time.monotonic() + 60
         while time.monotonic() < end:
             if len([file for file in folder.rglob("f*") if file.is_file()]) >= files:
@@ -206,7 +206,7 @@ def ends(process: subprocess.Popen, code: int, seconds: float = 40) -> str:
 
 
 def sums(trials: list[dict]) -> dict:
-    """What each phase did, whoever did it."""
+    """The work of each phase, over all agents."""
     found = {}
     for trial in trials:
         assert trial["ended"] is None, trial
@@ -318,10 +318,10 @@ def test_an_agent_that_is_killed_flags_the_figure_and_hangs_nothing(tmp_path, di
     first, second = run.trials()
     write, read = first["phases"]
     half, whole = 2 * 6 * 1024 * 1024, 4 * 6 * 1024 * 1024
-    # What the one that is left did, and that its files are right.
+    # The work of the remaining agent, whose files are right.
     assert write["measured"]["tally"]["bytes"] == half and write["machines"]["missing"] == ["dies (connection lost)"]
     assert read["measured"]["tally"]["verified"] == half and read["machines"]["missing"] == ["dies (connection lost)"]
-    # The next trial is divided anew: all of it is done, by fewer than planned.
+    # The next trial is divided again: fewer agents do all of it.
     assert [phase["measured"]["tally"]["bytes"] for phase in second["phases"]] == [whole, whole]
     assert second["phases"][0]["machines"]["missing"] == ["dies (connection lost)"]
     for row in summary["rows"]:
@@ -343,7 +343,7 @@ def test_a_silent_agent_is_lost_too(tmp_path, disk, token):
         assert 8 < time.monotonic() - began < 14
         run.process.send_signal(signal.SIGINT)
         run.end(code=1)
-        # It finds nobody when it wakes up, and ends.
+        # It finds no coordinator when it continues, and ends.
         sleeps.send_signal(signal.SIGCONT)
         assert sleeps.wait(timeout=40) in (0, 15)
 
@@ -374,7 +374,7 @@ def test_when_all_are_gone_the_run_says_so_and_can_go_on_later(tmp_path, disk, t
 
 @pytest.mark.skipif(os.getuid() != 0, reason="a mount of its own for an agent: only root may")
 def test_a_slow_agent_is_named_with_the_settings_that_set_it_apart(tmp_path, disk, token):
-    """One of five sees the place through a mount that is not like the others', and is held up for longer than the others take in all."""
+    """One of five agents has another mount of the place than the others. It is delayed for longer than the others take in all."""
     campaign = tmp_path / "campaign.toml"
     text = SLOW.format(disk=disk, repeats=1, file="8MiB").replace("streams = 4", "streams = 5").replace(', "read"]', "]")
     campaign.write_text(text)
@@ -444,7 +444,7 @@ def test_an_agent_waits_for_its_coordinator_and_can_be_stopped(token):
 
 
 def test_files_and_tools_of_an_agent_are_used_where_it_allows_them(tmp_path, disk, token):
-    """A campaign that names a recording, and one that runs fio: nothing of it is done on a machine whose owner has not allowed that."""
+    """One campaign names a recording and one runs fio: a machine does neither unless its owner allows it."""
     (tmp_path / "campaign.toml").write_text(ASKING.format(disk=disk, recording=tmp_path / "recording.csv"))
     (tmp_path / "recording.csv").write_text(RECORDING)
     for options, refused in [
@@ -492,7 +492,7 @@ def test_flows_go_from_each_agent_to_each_server(tmp_path, disk, token):
             for cell in row["cells"]:
                 assert not {"failures", "ended-early", "lost-agents"} & set(cell["flags"]), cell
                 if cell["network"]["systems"]:
-                    # Each by its own flows' second; together by the time until the last has told its end.
+                    # Each by the seconds of its own flows; together by the time until the last has reported its end.
                     added = sum(rate for _, rate in cell["network"]["systems"])
                     assert 0.2 * added < cell["median"] < 1.1 * added, cell
         other = tmp_path / "other-token"
@@ -532,7 +532,7 @@ def test_the_servers_cpu_time_stands_beside_the_figures(node, place, fs, tmp_pat
         for (server,), phase in zip(servers, trial["phases"], strict=True):
             assert (server["system"], server["is_whole"], server["processes"]) == ("weir", True, ["weir"])
             seconds = sum(sample["seconds"] for sample in server["samples"])
-            # Asked for and answered by messages, on a machine that does everything else as well.
+            # Requested and answered by messages, on a machine that also does everything else.
             assert phase["measured"]["wall_s"] - 0.5 <= seconds <= phase["measured"]["wall_s"] + 1.5
     table = subprocess.run([WEIR_BIN, "bench", "report", run.results], capture_output=True, text=True, check=True).stdout
     assert "s CPU/GB of the server" in table
@@ -583,7 +583,7 @@ def test_the_page_shows_all_machines_and_stops_the_run(tmp_path, disk, token):
     watcher = agent(run, token, "--watch", "--as", "disk", "--name", "server")
     with agents(run, token, "one", "two") as both:
         run.phase_begins(4, disk)
-        # A machine that does other things as well may be late for a second, not for all of them.
+        # A busy machine may be late for a second, but not for all of them.
         end, live = time.monotonic() + 40, {}
         while time.monotonic() < end and not steady(live):
             time.sleep(0.5)

@@ -25,19 +25,19 @@ def bench(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess:
 
 
 def found_in(path: Path) -> dict[str, dict]:
-    """The trees that weir finds in a file, by name; all of it is decompressed, too."""
+    """The trees that weir finds in a file, by name; also decompresses all of it."""
     return {tree["name"]: tree for tree in json.loads(bench("root-file", path, "--unpack", "--json").stdout)["trees"]}
 
 
 def packed(path: Path) -> float:
-    """What a compressor leaves of it that looks at 128 KiB at a time."""
+    """The share that remains after a compressor with windows of 128 KiB."""
     whole = path.read_bytes()
     parts = [whole[at : at + 128 * KIB] for at in range(0, len(whole), 128 * KIB)]
     return sum(min(len(part), len(zlib.compress(part, 1))) for part in parts) / len(whole)
 
 
 def baskets(tree) -> dict[str, list[tuple[int, int, int]]]:
-    """Of each branch: where its baskets are, how long, and up to which entry, as uproot finds them in the tree's own object."""
+    """Of each branch: the offsets, lengths and last entries of its baskets, as uproot finds them in the tree's own object."""
     found = defaultdict(list)
     for branch in tree.itervalues(recursive=True):
         seeks, lengths, entries = (branch.member(name) for name in ("fBasketSeek", "fBasketBytes", "fBasketEntry"))
@@ -49,7 +49,7 @@ def baskets(tree) -> dict[str, list[tuple[int, int, int]]]:
 
 
 def pages(ntuple) -> dict[int, list[tuple[int, int]]]:
-    """Of each field: where the pages of its columns are, and how long with their checksums."""
+    """Of each field: the offsets of its columns' pages, and their lengths with checksums."""
     found = defaultdict(list)
     for cluster in ntuple.page_link_list:
         for column, described in zip(ntuple.column_records, cluster, strict=True):
@@ -134,12 +134,12 @@ def systems(node, place, fs, base, tmp_path):
 
 
 def count(row: dict) -> int:
-    """How many jobs there are at a time."""
+    """The number of simultaneous jobs."""
     return int(dict(map(tuple, row["parameters"]))["jobs"])
 
 
 def run(tmp_path: Path, systems: str, work: str) -> tuple[list[dict], list[dict]]:
-    """Does a campaign. Its rows of reading jobs, each cell with its parameters; and all trials."""
+    """Runs a campaign. Returns its rows of reading jobs, each cell with its parameters, and all trials."""
     campaign = tmp_path / "campaign.toml"
     campaign.write_text(systems + work)
     done = bench("run", campaign, "--results", tmp_path / "results", "--json")
@@ -186,7 +186,7 @@ def test_jobs_read_real_files_and_every_basket_is_what_it_was(name, more, cache,
     for cell in cells:
         jobs, what = cell["jobs"], (cell["system"], cell["mode"], cell["events"], cell["order"])
         assert "synthetic" not in cell["flags"] and 0 < cell["median"] <= 1.05, what
-        # Of the three the one of pages is packed loosely, and zlib finds the same.
+        # Of the three, the file of pages is packed loosely, and zlib finds the same.
         assert ("compressible" in cell["flags"]) == (packed(path) < 0.9), what
         if cell["events"] == "all":
             assert jobs["asked"] == cell["count"] * (head + baskets), what

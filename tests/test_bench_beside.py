@@ -1,4 +1,4 @@
-"""weir bench beside tools that others wrote, on the same work: their figures agree within the noise."""
+"""weir bench beside other tools on the same work: their figures agree within the noise."""
 
 import json
 import subprocess
@@ -9,8 +9,8 @@ from harness import WEIR_BIN
 
 pytestmark = pytest.mark.alone
 
-# Two cores that also do other things, and a file system that answers from memory: medians of a few short runs vary by a third. What this
-# finds is a generator that is wrong; how fast it is against fio is for measurements on a quiet machine.
+# The machine has two busy cores and a file system that answers from memory, so medians of a few short runs vary by a third. This finds a
+# wrong load generator. A comparison of its speed with fio needs a quiet machine.
 TOLERANCE = 0.5
 
 FIO = """
@@ -54,8 +54,8 @@ def test_fio_says_the_same(direct, streams, file, tmp_path):
         assert not {"failures", "wrong-data", "ended-early"} & set(ours["flags"] + theirs["flags"])
         ratios[phase] = ours["median"] / theirs["median"]
     print(f"{streams} streams, direct {direct}: {ratios}")
-    # Slower would say that the generator is the limit. Faster is as good as the other tool's own costs, which are not ours to bound: from
-    # memory, with one stream, fio takes twice as long now and then. What would make us look fast is bytes counted twice.
+    # Slower would mean that the generator is the limit. How much faster depends on the other tool's own costs, which have no bound here:
+    # from memory, with one stream, fio sometimes takes twice as long. Counting bytes twice would also look fast.
     assert all(1 - TOLERANCE < ratio < 4 for ratio in ratios.values()), ratios
     size = streams * (int(file.removesuffix("MiB")) << 20)
     for line in (tmp_path / "results/trials.jsonl").read_text().splitlines():
@@ -75,7 +75,7 @@ def test_xrdcp_beside_weirs_own_client(node, place, fs, tmp_path):
     trials = [json.loads(line) for line in (tmp_path / "results/trials.jsonl").read_text().splitlines()]
     for trial in trials:
         tallies = {phase["phase"]: phase["measured"]["tally"] for phase in trial["phases"]}
-        # What it wrote was read back.
+        # The bytes that it wrote are read back.
         assert tallies["write by xrdcp"]["verified"] == tallies["write by xrdcp"]["bytes"] == 16 << 20
     assert fs("ls", f"{place}/bench").ok().out.strip() == ""
     assert list(Path("/dev/shm").glob("weir-bench-*")) == []

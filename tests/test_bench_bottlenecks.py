@@ -1,4 +1,4 @@
-"""weir bench names what bounds a figure: bottlenecks that are planted on this machine, each with its evidence."""
+"""weir bench names the bottleneck of a figure: bottlenecks planted on this machine, each with its evidence."""
 
 import os
 import re
@@ -43,7 +43,7 @@ compute = 0.1
 
 @pytest.mark.skipif(not THROTTLE.exists(), reason="no blkio cgroup of version 1: no disk can be made slow")
 def test_a_slow_disk(base, tmp_path):
-    """The disk that is measured lies on one that takes 20 MB a second."""
+    """The measured disk accepts only 20 MB a second."""
     with loop_file_system(base / "slow", "ext4", 600 * MIB) as below:
         number = os.stat(device_of(below)).st_rdev
         number = f"{os.major(number)}:{os.minor(number)}"
@@ -56,7 +56,7 @@ def test_a_slow_disk(base, tmp_path):
                 for attempt in range(3):
                     (tmp_path / f"{attempt}").mkdir()
                     found = run(tmp_path / f"{attempt}", STREAMS.format(file="64MiB", streams=2) + system)["large", "write", "disk"]
-                    # What else the machine does may take all of its processors, and is told first.
+                    # Other work may take all of this machine's processors, and is then named first.
                     if "bench itself used 0.0" not in found["verdict"]["evidence"]:
                         break
             finally:
@@ -66,7 +66,7 @@ def test_a_slow_disk(base, tmp_path):
 
 
 def test_a_throttled_link(folder, tmp_path):  # noqa: F811
-    """100 Mb/s between the namespace of the server and this one: what is known of it is what the stage before has measured."""
+    """100 Mb/s between the namespace of the server and this one; the previous stage has measured the link."""
     lines = up(folder, "weir", "--link", "100mbit")
     namespace = re.search(r"in the namespace (\S+)", lines).group(1)
     address = re.search(r"root://([0-9.]+):", lines).group(1)
@@ -89,7 +89,7 @@ def test_a_throttled_link(folder, tmp_path):  # noqa: F811
 
 
 def test_a_client_with_a_busy_core(base, tmp_path):
-    """A job that computes has one core, and somebody else computes there, too; the server has the other core."""
+    """A job that computes shares its only core with another process; the server has the other core."""
     if (os.cpu_count() or 1) < 2:
         pytest.skip("one core: nothing can be put beside it")
     spin = "while True: pass"
@@ -106,8 +106,8 @@ def test_a_client_with_a_busy_core(base, tmp_path):
             busy.kill()
             busy.wait()
     cell = found["job", "analyse", "weir"]
-    # Half of the core is the other's: the job's CPU time is that share of its time, and yet storage is not what it waits for.
+    # The other process takes half of the core: the job's CPU time is half of its time, yet it does not wait for storage.
     assert cell["median"] < 0.75, cell
-    # Where others take the rest of the machine at the same time, all of its processors are busy, which is told first.
+    # If other processes take the rest of the machine, all of its processors are busy, which is named first.
     bound, evidence = cell["verdict"]["bound"], cell["verdict"]["evidence"]
     assert bound == "client-core" or (bound == "client-cpu" and "bench itself used 0." in evidence), cell

@@ -13,8 +13,8 @@ from ports import free_port
 
 pytestmark = pytest.mark.alone
 
-# This machine also runs other things, and what a loopback carries follows its processors: two runs of the same tool lie 20 % apart. The
-# tools take turns, and their medians have to agree within what five turns leave of that where the machine does other things as well.
+# This machine also runs other things, and the speed of loopback follows its processors: two runs of the same tool differ by 20 %. The tools
+# alternate, and their medians must agree within the noise that remains after five rounds.
 TURNS = 5
 TOLERANCE = 0.4
 
@@ -36,7 +36,7 @@ def test_flows_agree_with_iperf3(tmp_path, flows):
         pytest.skip("no iperf3 here (scripts/setup.sh test)")
     far, said = listening([WEIR_BIN, "bench", "flows", "--listen", "127.0.0.1:0"], "listening on ")
     address = said.removeprefix("listening on ").strip()
-    # One iperf3 does all flows in one thread before its version 3.16: several are compared as processes of their own, on both sides.
+    # Before version 3.16, iperf3 does all flows in one thread. So several flows are compared as separate processes, on both sides.
     ports = [str(free_port()) for _ in range(flows)]
     peers = [listening(["iperf3", "-s", "-B", "127.0.0.1", "-p", port, "--forceflush"], "Server listening")[0] for port in ports]
 
@@ -78,7 +78,8 @@ def test_flows_agree_with_iperf3(tmp_path, flows):
             process.terminate()
             process.wait(20)
     ratio = statistics.median(rates[ours]) / statistics.median(rates[theirs])
-    # Slower would say that the generator is the limit. Faster is as good as the other tool's own costs: they are not ours to bound tightly.
+    # Slower would mean that the generator is the limit. How much faster depends on the other tool's own costs, which have no tight bound
+    # here.
     assert 1 - TOLERANCE < ratio < 2, (ratio, rates[ours], rates[theirs])
 
 
@@ -139,12 +140,12 @@ def test_iperf3_stands_beside_our_flows(tmp_path, far_side):
     assert [[phase["phase"] for phase in trial["phases"]] for trial in trials] == [phases, phases]
     for (flows, phase), cell in rows.items():
         ours = rows[flows, phase.removesuffix(" by iperf3")]["median"]
-        # Before its version 3.16 iperf3 has one thread for all six, and ours have one each.
+        # Before version 3.16, iperf3 has one thread for all six; ours have one each.
         apart = 3 if flows == "1" else 12
         assert ours / apart < cell["median"] < ours * 3, (flows, phase, ours, cell)
         assert not cell["ceilings"], (flows, phase, cell)
     for phase in (phase for trial in trials for phase in trial["phases"] if "iperf3" in phase["phase"]):
-        # By iperf3's own clock: neither its start nor its talk at the end.
+        # By iperf3's own clock, without its start and the exchange at the end.
         assert 1.9 < phase["measured"]["wall_s"] < 3, phase["phase"]
         assert phase["measured"]["client_cpu_s"] > 0 and not phase["measured"]["tally"].get("network")
 

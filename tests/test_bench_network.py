@@ -29,7 +29,7 @@ name = "flows"
 
 
 class FarSide:
-    """`weir bench flows`, wherever `prefix` puts it."""
+    """`weir bench flows`, in the namespace of `prefix`."""
 
     def __init__(self, log: Path, listen: str = "127.0.0.1:0", token: Path | None = None, prefix: tuple[str, ...] = ()):
         command = [*prefix, WEIR_BIN, "bench", "flows", "--listen", listen]
@@ -75,7 +75,7 @@ def run(tmp_path: Path, file: Path, code: int = 0, prefix: tuple[str, ...] = ())
 
 
 def phases(tmp_path: Path) -> list[tuple[dict, dict]]:
-    """Parameters and phase of all that was measured."""
+    """Parameters and phase of all measurements."""
     trials = [json.loads(line) for line in (tmp_path / "results/trials.jsonl").read_text().splitlines()]
     return [(dict(trial["parameters"]), phase) for trial in trials for phase in trial["phases"]]
 
@@ -103,7 +103,7 @@ def test_all_kinds_of_flows_on_loopback(tmp_path, token):
         assert len(flows) == int(parameters["flows"]) * len(ways)
         assert outcome["near"]["interface"] == outcome["far"]["interface"] == "lo"
         for flow in flows:
-            # The rate is the wanted one: not more, and on a machine that is not overwhelmed not much less.
+            # The measured rate is at most the requested one, and not much less unless the machine is overloaded.
             assert 2e6 < flow["bytes"] / flow["seconds"] < 4.3e6, (parameters, phase["phase"], flow)
             assert (flow["tcp"] is None) == (parameters["protocol"] == "UDP"), flow
             assert (flow["datagrams"] is None) == (parameters["protocol"] == "TCP"), flow
@@ -112,7 +112,7 @@ def test_all_kinds_of_flows_on_loopback(tmp_path, token):
 
 
 def test_processes_of_flows_are_processes(tmp_path):
-    """Both sides have one for each flow, and none is left."""
+    """Both sides have one for each flow, and none remains afterwards."""
     work = 'flows = 3\nprocesses = "each"\nseconds = 3\ndirections = ["both"]\nrate = "1MB"'
 
     def children(of: int) -> int:
@@ -190,10 +190,10 @@ def test_a_far_side_that_dies_in_the_middle(tmp_path, processes):
 
 @pytest.fixture
 def link(tmp_path):
-    """Two network namespaces with a link of 100 Mb/s each way. It keeps less than a socket sends at once: what is too fast is lost.
+    """Two network namespaces with a link of 100 Mb/s each way. Its queue is smaller than one burst of a socket, so it drops what is too
+    fast.
 
-    The prefixes of commands in them, and an address in the second.
-    """
+    Returns the prefixes of commands in them, and an address in the second."""
     names = [f"weir-{os.getpid()}-{side}" for side in "ab"]
 
     def ip(*words: str) -> subprocess.CompletedProcess:
@@ -220,7 +220,7 @@ def link(tmp_path):
 
 def test_a_throttled_link_is_measured_as_fast_as_it_is(tmp_path, token, link):
     (near, far_prefix), address = link
-    # From one processor: on another one the kernel keeps another queue, out of which a datagram may overtake those before it.
+    # Pin the sender to one processor: another one has another queue, from which a datagram may overtake earlier ones.
     near = (*near, "taskset", "-c", "0")
     work = """
     protocols = "tcp"
@@ -251,7 +251,7 @@ def test_a_throttled_link_is_measured_as_fast_as_it_is(tmp_path, token, link):
         if len(flows) == 6:
             assert sum(flow["tcp"]["retransmitted"] for flow in flows) > 0
         if parameters["protocol"] == "UDP":
-            # Twice what the link takes: half is lost, and nothing is out of order.
+            # Twice the rate of the link: half is lost, and nothing is out of order.
             [datagrams] = [flow["datagrams"] for flow in flows]
             assert 0.4 < 1 - datagrams["received"] / datagrams["sent"] < 0.6 and datagrams["reordered"] == 0, datagrams
 

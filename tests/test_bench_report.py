@@ -1,4 +1,4 @@
-"""What weir bench makes of its results: the page, the tables, the schema, the verdicts, the comparison of two runs."""
+"""The reports of weir bench: the page, the tables, the schema, the verdicts, the comparison of two runs."""
 
 import csv
 import html.parser
@@ -87,10 +87,10 @@ def test_all_that_is_written_follows_the_schema(results):
     summary = json.loads((results / "summary.json").read_text())
     valid(summary, "summary")
     assert summary == json.loads(bench("report", results, "--json").stdout)
-    # The schema refuses what is not in it.
+    # The schema refuses unknown keys.
     with pytest.raises(jsonschema.ValidationError):
         valid({**run, "surprise": 1}, "run")
-    # Each value is where its source says.
+    # Each value agrees with its source.
     for row in summary["rows"]:
         for cell in row["cells"]:
             assert len(cell["sources"]) == len(cell["values"]) == 6
@@ -101,7 +101,7 @@ def test_all_that_is_written_follows_the_schema(results):
 
 
 class Page(html.parser.HTMLParser):
-    """Tags, attributes and text of a page; tags that are not closed in their order are an error."""
+    """Tags, attributes and text of a page; wrongly nested tags are an error."""
 
     VOID = {"meta", "br", "hr"}
 
@@ -149,7 +149,7 @@ def test_the_page_stands_alone_and_texts_stay_texts(results):
     ):
         assert part in page.text, part
     assert page.tags.count("svg") > 10
-    # It is made again from the trials alone.
+    # It can be made again from the trials alone.
     (results / "report.html").unlink()
     bench("report", results)
     assert (results / "report.html").read_text() == text
@@ -172,7 +172,7 @@ def test_what_bounded_figures_and_what_speaks_against_them_is_told(results):
         paced = found["paced", "write", system]
         assert paced["verdict"]["bound"] == "asked-rate" and "%" in paced["verdict"]["evidence"]
         assert paced["median"] == pytest.approx(4 << 20, rel=0.1)
-        # 8 MiB that need not be durable fit into any memory; durable ones are no memory's doing.
+        # 8 MiB without durability fit into any memory; durable ones show the disk.
         assert "fits-memory" in paced["flags"] and "fits-memory" not in found["large", "write", system]["flags"]
         assert "fits-memory" in found["large", "reread", system]["flags"]
         # Between two folders of one machine durability is equal.
@@ -201,7 +201,7 @@ def test_the_machine_is_told_without_its_names_and_addresses(results):
 
 
 def changed(results: Path, to: Path, factor: float, governor: str) -> Path:
-    """The same run on a machine with another governor, on which writing large files takes `factor` times as long."""
+    """The same run on a machine with another governor, where writing large files takes `factor` times as long."""
     shutil.copytree(results, to)
     run = json.loads((to / "run.json").read_text())
     run["machine"]["cpu scaling governor"] = governor

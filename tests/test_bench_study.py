@@ -17,8 +17,8 @@ def test_a_study_runs_and_prints_its_own_table(study, node, place, fs, tmp_path)
     disk = tmp_path / "disk"
     disk.mkdir()
     targets = [f"local disk={disk}", f"weir={node.url}{place}/{study}"]
-    # What root:// cannot do (fwrite and fread), or weir does not (two writers of one file of one client), has no figure, and the exit code
-    # says so.
+    # Operations that root:// lacks (fwrite and fread), or that weir refuses (two writers of one file of one client), have no figure. The
+    # exit code says so.
     code = 1 if study in "AC" else 0
     # Study B needs a round of baskets in its files.
     scale = "1000" if study == "B" else SCALE
@@ -36,7 +36,7 @@ def test_a_study_runs_and_prints_its_own_table(study, node, place, fs, tmp_path)
     if study == "B":
         assert all("%" in line for line in table)
         return
-    # What nobody knows of a disk is not guessed; of weir it is known.
+    # Unknown properties of a disk are not guessed; weir's own are known.
     assert any(line.startswith("open source") and "not known" in line and "yes" in line for line in lines)
     assert "local disk: " in own[own.index("Parameters that reach") :] and "none of the measured" not in own
 

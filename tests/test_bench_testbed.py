@@ -1,4 +1,4 @@
-"""weir bench testbed: systems come up, are measured, and go without a trace, however they were left."""
+"""weir bench testbed: systems come up, are measured, and go without a trace, in whatever state they were."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def bed(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedPro
 
 
 def traces(folder: Path) -> list[str]:
-    """What a testbed in this folder has left."""
+    """The remains of a testbed in this folder."""
     left = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {folder}/" in line]
     for entry in Path("/proc").iterdir():
         try:
@@ -104,7 +104,7 @@ def up(folder: Path, peer: str, *arguments: str) -> str:
 
 
 def run(tmp_path: Path, text: str, *before: str) -> dict:
-    """The cells of a campaign; `before`: what starts the bench."""
+    """The cells of a campaign; `before`: the prefix of the bench's command."""
     tmp_path.mkdir(exist_ok=True)
     (tmp_path / "campaign.toml").write_text(text)
     command = [*before, WEIR_BIN, "bench", "run", tmp_path / "campaign.toml", "--results", tmp_path / "results", "--json"]
@@ -124,7 +124,7 @@ def test_a_system_comes_up_is_measured_and_goes(peer, folder, tmp_path):
         assert not {"wrong-data", "failures", "ended-early"} & set(cell["flags"]), (key, cell)
         assert "partial-client-cpu" not in cell["flags"], (key, cell)
     if peer in ("glusterfs", "moosefs"):
-        # Who does not name the mount's own process is told what is missing.
+        # Without the name of the mount's process, the error says what is missing.
         assert "\nclient_processes = " in lines
         nameless = "\n".join(line for line in lines.splitlines() if not line.startswith("client_processes"))
         for key, cell in run(tmp_path / "nameless", CAMPAIGN + nameless).items():
@@ -156,7 +156,7 @@ def test_what_a_crash_half_way_left_is_taken_down(peer, seed, folder):
         start.send_signal(signal.SIGKILL)
         start.wait()
     time.sleep(0.2)
-    # Of itself it says what it is, and down takes all of it.
+    # weir itself reports its settings, and `down` removes all of it.
     subprocess.run([WEIR_BIN, "bench", "testbed", "list", "--dir", folder], check=False)
     bed(folder, "down")
     assert not traces(folder)
@@ -173,9 +173,9 @@ def test_a_server_that_has_ended_is_told(folder):
 
 @pytest.mark.parametrize("peer", ["weir", "xrootd", "glusterfs", "moosefs"])
 def test_a_killed_server_comes_back(peer, folder, tmp_path):
-    """The lines that `up` prints kill it in the middle, and start it again; nothing that was acknowledged is lost."""
+    """The lines that `up` prints kill it in the middle, and start it again; nothing acknowledged is lost."""
     lines = up(folder, peer)
-    # MooseFS's client notices minutes later that its chunk server is back.
+    # MooseFS's client notices only minutes later that its chunk server is back.
     first = "[[system]]" + lines.split("[[system]]")[1]
     found = run(tmp_path, FAILURE + first) if peer != "moosefs" else {}
     assert bed(folder, "list").stdout.split()[:2] == [peer, "up"]
@@ -183,7 +183,7 @@ def test_a_killed_server_comes_back(peer, folder, tmp_path):
         cell = found[work, phase, system]
         assert "lost" not in cell["flags"] and "wrong-data" not in cell["flags"], cell
         if phase == "write":
-            # It stood still while it was down, and went on: 13 s are left of the phase when it is killed. How fast depends on the disk.
+            # It paused while the server was down, and continued: 13 s of the phase remain at the kill. The speed depends on the disk.
             assert 1 <= cell["recoveries"][0]["still_s"] <= 11, cell["recoveries"]
     bed(folder, "kill", peer)
     assert "ended" in bed(folder, "list", code=1).stdout

@@ -80,10 +80,10 @@ def folder(server, name: str) -> Path:
 
 
 def test_file_after_file_on_one_connection(server, tmp_path):
-    """Writers that go on for a time, and jobs that replace files: each says how long a file will be, as not all servers take it in chunks.
+    """Writers that run for a fixed time, and jobs that replace files. Each announces the length of a file, because not all servers accept
+    chunked uploads.
 
-    XRootD answers 423 to who replaces a file that another connection has read a moment ago: jobs are for nginx.
-    """
+    XRootD answers 423 to a client that replaces a file which another connection has just read, so jobs run on nginx."""
     folder(server, "going-on")
     campaign = tmp_path / "going-on.toml"
     campaign.write_text(
@@ -186,7 +186,7 @@ def test_what_is_not_there_is_said_before_anything_is_written(nginx, tmp_path):
 
 
 def test_what_somebody_else_put_there_stays(nginx, tmp_path):
-    """WebDAV removes directories with all that is in them: the bench looks before it does."""
+    """WebDAV removes directories with everything in them, so the bench looks first."""
     made = folder(nginx, "foreign")
     (tmp_path / "c.toml").write_text(
         f'name = "c"\nrepeats = 1\n[[system]]\nname = "http"\nplace = "{nginx.http_url}foreign"\n'
@@ -203,13 +203,13 @@ def test_what_somebody_else_put_there_stays(nginx, tmp_path):
             precious.write_text("not the bench's")
     out = run.communicate(timeout=60)[0]
     assert precious is not None and precious.read_text() == "not the bench's" and run.returncode == 0
-    # The figures are what they are; what could not be removed is said.
+    # The figures stand; the run names the files that it could not remove.
     assert "it has `precious`" in out
 
 
 @pytest.fixture(scope="module")
 def secured(base):
-    """nginx with TLS, that takes one token, below an authority of its own."""
+    """nginx with TLS, which accepts one token, with a certificate from its own authority."""
     home = base / "webdav-tls"
     home.mkdir()
     key = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
@@ -255,7 +255,7 @@ def test_a_redirect_is_followed_and_the_token_is_not_sent_elsewhere(nginx, tmp_p
         do_GET = do_PUT = do_HEAD = do_DELETE = do_MKCOL = do_PROPFIND = away
 
         def handle_expect_100(self):
-            return True  # it does not want the bytes: another server does
+            return True  # it refuses the bytes: another server takes them
 
         def log_message(self, *_):
             pass
@@ -276,5 +276,5 @@ def test_a_redirect_is_followed_and_the_token_is_not_sent_elsewhere(nginx, tmp_p
     assert {method for method, _ in seen} == {"PUT", "GET", "HEAD", "DELETE", "MKCOL", "PROPFIND"}
     assert {token for _, token in seen} == {"Bearer of-the-door"}
     assert "of-the-door" not in nginx.log.with_name("access.log").read_text()
-    # Block after block goes straight to where the first was led.
+    # All later blocks go directly to the server of the first redirect.
     assert sum(method == "GET" for method, _ in seen) < 5 * 4 * 2 + 3 * 30 * 4

@@ -1,4 +1,4 @@
-"""What xrdcp does not send, through XRootD's own Python bindings: vector reads, pages, in-place changes, many clients at once."""
+"""Requests that xrdcp does not send, through XRootD's own Python bindings: vector reads, pages, in-place changes, many clients at once."""
 
 import random
 import threading
@@ -123,7 +123,7 @@ def test_a_writer_reads_what_it_wrote(opened):
 
 
 def test_random_changes_in_place(node, place, opened, tmp_path):
-    """A model in memory against a file that is opened, changed, cut, grown and closed again and again."""
+    """Compares a model in memory with a file that is opened, changed, cut, grown and closed again and again."""
     pick = random.Random(4)
     model = bytearray(content("model", 300_000))
     file = opened("model", OpenFlags.NEW)
@@ -161,7 +161,7 @@ def test_open_flags(node, place, opened):
 
     assert refused("missing", OpenFlags.READ) == 3011
     assert refused("missing", OpenFlags.UPDATE) == 3011
-    made = opened("no/parent", OpenFlags.NEW)  # the bindings say async, which makes the parents
+    made = opened("no/parent", OpenFlags.NEW)  # the bindings send the flag async, which makes the parents
     assert made.close()[0].ok
     file = opened("file", OpenFlags.NEW)
     assert file.write(b"old content", 0)[0].ok and file.close()[0].ok
@@ -186,7 +186,7 @@ def test_truncate_through_the_handle(opened):
 
 
 def test_many_clients_at_once(node, place, tmp_path):
-    """Twelve processes, each with a connection of its own, write and read different files at the same time."""
+    """Twelve processes, each with its own connection, write and read different files at the same time."""
     failures = []
 
     def one(number: int) -> None:

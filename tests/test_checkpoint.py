@@ -1,4 +1,4 @@
-"""Checkpoints and vector writes: changes of an open file that are kept or undone as one, by XrdCl itself, by xrdcp, and frame by frame."""
+"""Checkpoints and vector writes: changes of an open file that are kept or undone as one, by XrdCl, by xrdcp, and frame by frame."""
 
 import struct
 import time
@@ -134,7 +134,7 @@ def test_after_a_kill_it_is_all_or_nothing(own_node, tmp_path, program, committe
 
 @pytest.mark.peer_ok
 def test_xrdcp_appends_to_a_zip_archive(node, place, tmp_path):
-    """The stock command that lives by checkpoints: the archive's directory is overwritten and written anew."""
+    """The stock command that relies on checkpoints overwrites the archive's directory with a new one."""
     expected = {}
     for number in range(3):
         member = write(tmp_path / f"member{number}", f"zip{number}", 200_000 + number)
@@ -197,7 +197,7 @@ def test_too_large_a_checkpoint_is_refused_and_can_be_undone(node, place, tmp_pa
     with Raw(node.port) as me:
         handle = me.open(f"{place}/big", UPDATE)
         assert chkpoint(me, handle, BEGIN).status == raw.OK
-        # what is appended costs nothing
+        # appended bytes need no undo
         assert write_under(me, handle, 20 << 20, bytes(20 << 20)).status == raw.OK
         assert execute(me, raw.TRUNCATE, handle + struct.pack(">q", 0)).error == OVER_QUOTA
         for offset in range(0, 16 << 20, 1 << 20):
@@ -229,13 +229,14 @@ def test_misuses_leave_the_connection_as_it_was(node, place, old):
     for inner in (raw.READ, raw.CHKPOINT, raw.MKDIR):
         with Raw(node.port) as me:
             assert execute(me, inner, b"", b"", length=0).error == raw.ARG_INVALID
-            with pytest.raises(raw.Closed):  # where the next request begins is not known
+            with pytest.raises(raw.Closed):  # the beginning of the next request is unknown
                 me.stat(path)
                 me.stat(path)
 
 
 def test_those_that_are_never_ended_hold_nobody_up(own_node, tmp_path):
-    """A dozen, each with a megabyte to undo: others write on, the log is trimmed all the same; a kill leaves all files what they were."""
+    """A dozen checkpoints, each with a megabyte to undo. Others still write, and the journal is trimmed; after a kill all files have their
+    old contents."""
     config = tmp_path / "weir.toml"
     config.write_text('grace_seconds = 1\n[journal]\nsegment_size = "4MiB"\n')
     server = own_node("--config", str(config))
@@ -255,7 +256,7 @@ def test_those_that_are_never_ended_hold_nobody_up(own_node, tmp_path):
             assert chkpoint(me, handle, BEGIN).status == raw.OK
             assert write_under(me, handle, 4096 * number + 1, bytes(1 << 20)).status == raw.OK
         other = stack.enter_context(Raw(server.port))
-        # How long the log is at a moment depends on how fast the index is checkpointed; that what the dozen wrote leaves it does not.
+        # The length of the journal at a moment depends on how fast the index is checkpointed; but the dozen's bytes certainly leave it.
         theirs, until = segments(), time.monotonic() + 90
         while theirs & segments():
             assert time.monotonic() < until, f"{len(segments())} segments of the log, and {theirs & segments()} still among them"
@@ -280,7 +281,7 @@ def test_whoever_takes_the_file_up_finds_it_rolled_back(node, place, old):
         handle = first.open(path, UPDATE)
         assert chkpoint(first, handle, BEGIN).status == raw.OK
         assert write_under(first, handle, 0, b"x" * 50_000).status == raw.OK
-        mine = second.open(path, UPDATE)  # the same client, as far as it says
+        mine = second.open(path, UPDATE)  # the same client, according to itself
         assert second.read(mine, 0, SIZE).body == old
         assert chkpoint(second, mine, QUERY).error == NOT_FOUND
         assert write_under(first, handle, 0, b"y").error == NOT_OPEN
@@ -326,7 +327,7 @@ def test_a_vector_write_is_durable_when_it_asks_to_be(own_node, tmp_path):
         data = content("durable", 10_000)
         me.send(raw.WRITEV, b"\1", places + data, length=len(places))
         assert me.receive().status == raw.OK
-        with Raw(server.port) as reader:  # a follower sees what is durable, and nothing else
+        with Raw(server.port) as reader:  # a follower sees only durable bytes
             assert reader.read(reader.open("/file"), 0, 20_000).body == data
         me.close(handle)
 

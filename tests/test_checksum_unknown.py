@@ -1,4 +1,4 @@
-"""Files without checksums, since an update in place of them had ended without a close: they are read when somebody asks for one."""
+"""Files without checksums, because an update in place ended without a close. The server reads them when a client asks for one."""
 
 import struct
 import time
@@ -20,7 +20,7 @@ def node(own_node):
 
 
 def without_checksums(node, path: str) -> bytearray:
-    """Makes one, and says what is in it."""
+    """Makes such a file, and returns its contents."""
     data = bytearray(content(path, BLOCK) * (SIZE // BLOCK))
     with raw.Raw(node.port, timeout=60) as there:
         handle = there.open(path, raw.OPEN_NEW | raw.OPEN_UPDATE)
@@ -41,7 +41,7 @@ def test_who_leaves_while_a_file_is_read_for_its_checksum_leaves_it_without(node
             asker = raw.Raw(node.port)
             asker.send(raw.QUERY, CHECKSUM, b"/left")
             time.sleep(delay)
-            # As a client does whose connection was lost: nobody waits for its answers any more.
+            # Like a client whose connection was lost: nobody waits for its answers any more.
             assert other.request(raw.ENDSESS, asker.session).status == raw.OK
     assert Xrdfs(node.url)("query", "checksum", "/left").ok().out.split() == ["adler32", adler32(bytes(data))]
 

@@ -1,4 +1,4 @@
-"""What protocol 5.2.0 added: content copied on the server (clone, and open with a template), by XrdCl 6 and frame by frame."""
+"""The additions of protocol 5.2.0: copying on the server (clone, and open with a template), by XrdCl 6 and frame by frame."""
 
 import struct
 import time
@@ -36,7 +36,7 @@ def bytes_of(node, path: str) -> bytes:
 
 
 def speak(connection: Raw, version: int) -> int:
-    """Tells the server which version this client speaks; the server's own."""
+    """Announces the version of this client; returns the server's."""
     answer = connection.request(raw.PROTOCOL, struct.pack(">iBB", version, 0, 3))
     assert answer.status == raw.OK
     return struct.unpack(">i", answer.body[:4])[0]
@@ -54,7 +54,7 @@ def clone(connection: Raw, target: bytes, *ranges: tuple[bytes, int, int, int]) 
 
 
 def test_xrdcl_6_clones_ranges(node, place, source, data):
-    """The stock client asks for it only where the server says that it speaks the version that has it."""
+    """The stock client uses clone only if the server announces a version that has it."""
     url = f"{node.url}{place}/target"
     one, target = client.File(), client.File()
     assert one.open(f"{node.url}{source}", OpenFlags.READ)[0].ok
@@ -140,14 +140,14 @@ def test_clones_that_are_refused_change_nothing(node, place, source, data):
             assert answer.error == number, answer
         assert clone(connection, one, (one, 0, 1, 10)).error, "it is open for reading"
         assert connection.read(target, 0, 1000).body == b"x" * 100
-        # Within a file: what does not overlap. Then it is as whole as any other.
+        # Within a file, ranges must not overlap. Then the file is as whole as any other.
         assert clone(connection, target, (target, 0, 50, 50), (one, SIZE - 5, 5, 95), (one, SIZE, 0, 0)).status == raw.OK
         assert connection.close(target).status == raw.OK
     assert bytes_of(node, f"{place}/target") == b"x" * 95 + data[-5:]
 
 
 def test_a_clone_that_breaks_off_is_not_taken_for_whole(own_node, tmp_path):
-    """A page of the source is damaged: what was asked for is not there, so the target is not complete."""
+    """A page of the source is damaged. The requested bytes are missing, so the target is not complete."""
     node = own_node()
     path = write(tmp_path / "source", "damaged", SIZE)
     xrdcp(path, f"{node.url}/source").ok()
@@ -169,7 +169,7 @@ def test_a_clone_that_breaks_off_is_not_taken_for_whole(own_node, tmp_path):
                 answer = connection.request(raw.OPEN, struct.pack(">HH12x", 0, raw.OPEN_READ), path.encode())
                 if answer.error == IN_PROGRESS:
                     break
-                # The refusal does not wait for the mark: until that is made the file is one in the making, of what has come.
+                # The error does not wait for the mark; until then the file is unfinished, with the bytes so far.
                 assert answer.status == raw.OK and time.monotonic() < end, answer
                 handle = answer.body[:4]
                 assert connection.read(handle, 0, SIZE).body == b""
@@ -179,7 +179,7 @@ def test_a_clone_that_breaks_off_is_not_taken_for_whole(own_node, tmp_path):
 
 
 def test_a_long_clone_is_announced(own_node):
-    """Beyond 256 MiB the client is told at once that the answer comes by itself."""
+    """Beyond 256 MiB the server announces at once that the answer will follow."""
     node = own_node()
     data, times = content("long", MIB), 300
     with Raw(node.port, timeout=120) as connection:
@@ -205,7 +205,7 @@ def test_queries_of_the_implementations_own_kind(node, place, source):
 
 
 def test_extended_listings_are_what_they_were(node, place, source):
-    """Nobody up to 6.1 gives extended attributes: the option alone lists names, as at the stock server."""
+    """No server up to 6.1 lists extended attributes: the option alone lists names, as at the stock server."""
     with Raw(node.port) as connection:
         plain = connection.request(raw.DIRLIST, bytes(16), place.encode())
         assert connection.request(raw.DIRLIST, bytes(15) + b"\x08", place.encode()).body == plain.body

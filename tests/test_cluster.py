@@ -1,4 +1,4 @@
-"""A cluster as its users meet it: stock clients and our own at the manager's one address; pieces are looked for on the disks."""
+"""A cluster as its users meet it: stock clients and our own at the manager's single address. Tests look for the replicas on the disks."""
 
 import base64
 import os
@@ -44,7 +44,7 @@ def fs(cluster) -> Xrdfs:
 
 @pytest.fixture
 def folder(cluster, request) -> str:
-    """Where a test makes its files, two copies each."""
+    """The folder for a test's files, with two replicas each."""
     return f"/two/{request.node.name}"
 
 
@@ -70,7 +70,7 @@ def fetched(url: str, tmp_path) -> bytes:
     return (tmp_path / "fetched").read_bytes()
 
 
-# What every client expects.
+# Requests that every client relies on.
 
 
 @pytest.mark.parametrize("size", [0, 100, 65_536, 65_537, BIG])
@@ -137,7 +137,7 @@ def test_a_file_is_changed_in_place_on_all_its_stores(cluster, fs, folder, tmp_p
     holders = cluster.holders(path)
     assert len(holders) == 2
     for away in holders:
-        # Whichever of the two is asked.
+        # At either of the two.
         assert fetched(f"{cluster.url}{path}?tried={away.host}", tmp_path) == data
     assert fs("query", "checksum", path).ok().out.split()[1] == adler32(bytes(data))
 
@@ -187,7 +187,7 @@ def test_a_permission_to_read_cuts_nothing(cluster, fs, secret, tmp_path):
     with raw.Raw(disk.port, host=disk.host) as there:
         answer = there.request(raw.TRUNCATE, bytes(4) + bytes(8), f"{path}?{permission}".encode())
         assert answer.error == raw.NOT_AUTHORIZED, answer
-        # Without any it is the manager's to say.
+        # Without a capability, only the manager can answer.
         assert is_sent_back(cluster, there.request(raw.TRUNCATE, bytes(4) + bytes(8), path.encode()))
     assert fetched(cluster.url + path, tmp_path) == content("secret", 200_000)
 
@@ -215,7 +215,7 @@ def test_a_removed_file_stays_with_its_reader_and_goes_from_the_disks(cluster, f
     fs("rm", path).ok()
     assert not fs.exists(path)
     until(lambda: not objects(cluster) - before, 20)
-    # A reader goes on with what it has opened, or is told that it is gone; never gets other bytes, nor none.
+    # A reader continues with the file that it opened, or learns that it is gone. It never gets other bytes, nor none.
     status, got = file.read(MIB, 1000)
     assert not status.ok or got == data[MIB : MIB + 1000], (status, got)
     assert status.ok or status.errno == raw.NOT_FOUND, status
@@ -251,7 +251,7 @@ def test_attributes_and_names_are_the_managers(cluster, fs, folder, tmp_path):
     assert 'colour="blue"' in fs("xattr", f"{folder}/file", "get", "colour").ok().out
     fs("chmod", f"{folder}/file", "rw-r-----").ok()
     assert "0640" in fs("stat", f"{folder}/file").ok().out
-    # Whoever asks a disk server for names is sent to the manager.
+    # A disk server sends clients with questions about names to the manager.
     disk = Xrdfs(cluster.disks[2].url)
     assert disk.names(folder) == ["file"]
     assert disk.size(f"{folder}/file") == 100
@@ -262,7 +262,7 @@ def test_attributes_and_names_are_the_managers(cluster, fs, folder, tmp_path):
 def test_a_manager_says_what_it_is_and_what_there_is(cluster, fs):
     assert fs("query", "config", "role").ok().out.strip() == "manager"
     space = dict(pair.split("=") for pair in fs("query", "space", "/").ok().out.strip().split("&"))
-    # Four stores on one file system, as far as the cluster knows four file systems.
+    # Four stores on one file system, which the cluster sees as four file systems.
     one = os.statvfs(cluster.home)
     assert int(space["oss.space"]) == 4 * one.f_blocks * one.f_frsize
     fs("locate", "/not/there").refused(raw.NOT_FOUND)
@@ -272,12 +272,12 @@ def test_a_manager_says_what_it_is_and_what_there_is(cluster, fs):
 
 
 def objects(cluster: Cluster) -> set[tuple[str, str]]:
-    """Pieces that are files of their own, with the disk server that has them."""
+    """Replicas that are files of their own, with their disk servers."""
     return {(disk.home.name, path.name) for disk in cluster.disks for path in disk.objects()}
 
 
 def piece_of(cluster: Cluster, url: str, tmp_path) -> set[str]:
-    """Writes a file there; the disk servers that have got a piece."""
+    """Writes a file; returns the disk servers that have a replica."""
     before = objects(cluster)
     xrdcp("-f", write(tmp_path / "source", url, MIB), url).ok()
     return {disk for disk, _ in objects(cluster) - before}
@@ -286,7 +286,7 @@ def piece_of(cluster: Cluster, url: str, tmp_path) -> set[str]:
 def test_single_copies_are_spread_over_all_stores(cluster, tmp_path):
     used = [piece_of(cluster, f"{cluster.url}/one/spread{number}", tmp_path) for number in range(24)]
     assert all(len(disks) == 1 for disks in used)
-    # That one of four is drawn never in 24 times happens once in 250 runs and less than twice; none is allowed to get all but a few.
+    # A given one of four is never drawn in 24 times once in 250 runs, and less than twice more often; no store may get nearly all.
     assert len(set.union(*used)) >= 3
 
 
@@ -320,7 +320,7 @@ def test_a_file_is_made_near_its_client(cluster, tmp_path):
         place = f"site{(number - 1) % 2 + 1}/rack1/disk{number}"
         url = f"{cluster.url}/near/stated{number}?weir.place={place}"
         assert piece_of(cluster, url, tmp_path) == {f"disk{number}"}
-    # Who says nothing stands where its address is.
+    # A client that gives no location has that of its address.
     disk = cluster.disks[1]
     with raw.Raw(cluster.manager.port, machine=disk.host) as there:
         _, host, _ = there.ask_open("/near/by-address", raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
@@ -335,12 +335,12 @@ def test_a_reader_is_sent_to_the_nearest_copy(cluster, tmp_path):
             assert there.ask_open(path).redirect[1] == disk.host
 
 
-# Permissions that are none.
+# Invalid capabilities.
 
 
 @pytest.fixture
 def secret(cluster, tmp_path) -> tuple[str, str, Node]:
-    """A file of one copy, a permission to read it, and the disk server that it is for."""
+    """A file with one replica, a capability to read it, and the disk server that it names."""
     path = f"/one/secret-{tmp_path.name}"
     xrdcp("-f", write(tmp_path / "source", "secret", 200_000), cluster.url + path).ok()
     with raw.Raw(cluster.manager.port) as there:
@@ -359,35 +359,35 @@ def test_a_permission_opens_its_file_and_no_other(cluster, secret, tmp_path):
     with raw.Raw(disk.port, host=disk.host) as there:
         handle = there.ask_open(f"{path}?{permission}").body[:4]
         assert there.read(handle, 0, 1000).body == content("secret", 1000)
-        # However the same path is written.
+        # Whatever the spelling of the path.
         handle = there.ask_open(f"/{path}/?{permission}").body[:4]
         assert there.read(handle, 0, 1000).body == content("secret", 1000)
-        # Shown with another name, whether there is such a file or not, it is no guess at which of the two is meant.
+        # With another name, the answer must not reveal whether such a file exists.
         for name in (other, "/one/nothing", f"{path}x"):
             answer = there.ask_open(f"{name}?{permission}")
             assert answer.error == raw.NOT_AUTHORIZED, answer
             assert b"for another file" in answer.body and b"by the manager's address" in answer.body, answer
             answer = there.request(raw.TRUNCATE, bytes(16), f"{name}?{permission}".encode())
             assert answer.error == raw.NOT_AUTHORIZED and b"for another file" in answer.body, answer
-        # It is to read, whatever else is asked for.
+        # It permits reading and nothing else.
         answer = there.ask_open(f"{path}?{permission}", raw.OPEN_UPDATE)
         if answer.status == raw.OK:
             assert there.write(answer.body[:4], 0, b"spoiled").status == raw.ERROR
     assert fetched(cluster.url + path, tmp_path) == content("secret", 200_000)
 
 
-# Where in a permission the number of the key is that it was sealed with, in bytes.
+# The offset in a capability of the number of its sealing key, in bytes.
 KEY_AT = range(4, 8)
 
 
 def opened_up(permission: str) -> tuple[str, bytearray]:
-    """Its word, and its bytes."""
+    """The opaque word of a capability, and its bytes."""
     word, _, sealed = permission.partition("&")[0].partition("=")
     return word, bytearray(base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4)))
 
 
 def altered(permission: str, at: int) -> str:
-    """With one bit of one of its bytes turned over."""
+    """With one flipped bit in one of its bytes."""
     word, there = opened_up(permission)
     there[at] ^= 1
     return f"{word}={base64.urlsafe_b64encode(there).decode().rstrip('=')}"
@@ -404,7 +404,7 @@ def test_an_altered_permission_is_refused(cluster, secret):
         for options in (raw.OPEN_READ, raw.OPEN_UPDATE):
             for at in range(len(opened_up(permission)[1])):
                 answer = there.ask_open(f"{path}?{altered(permission, at)}", options)
-                # Keys change: of one that it does not know the manager may know more.
+                # Keys change. For an unknown key, the server refers to the manager, which may know it.
                 assert is_sent_back(cluster, answer) if at in KEY_AT else answer.error == raw.NOT_AUTHORIZED, (at, answer)
         for none in ("", "x", sealed[:-1], sealed + "A", sealed * 2, "A" * 4000):
             answer = there.ask_open(f"{path}?{word}={none}")
@@ -420,7 +420,7 @@ def test_a_permission_for_another_disk_server_is_none(cluster, secret):
                 assert host == other.host
             with raw.Raw(other.port, host=other.host) as there:
                 answer = there.ask_open(f"{path}?{permission}")
-            # Each has a key of its own; those that were made at the same time have the same number.
+            # Each has its own key; keys made at the same time have the same number.
             if key_of(permission) == key_of(of_other):
                 assert answer.error == raw.NOT_AUTHORIZED, answer
             else:
@@ -432,7 +432,7 @@ def test_a_disk_server_opens_nothing_without_permission(cluster, secret, tmp_pat
     with raw.Raw(disk.port, host=disk.host) as there:
         assert is_sent_back(cluster, there.ask_open(path))
         assert is_sent_back(cluster, there.ask_open("/one/new", raw.OPEN_NEW | raw.OPEN_UPDATE))
-    # A stock client follows.
+    # A stock client follows the redirect.
     assert fetched(disk.url + path, tmp_path) == content("secret", 200_000)
 
 
@@ -442,12 +442,12 @@ def test_a_permission_ends_with_its_file(cluster, fs, secret):
     fs("rm", path).ok()
     until(lambda: len(set(disk.objects()) & there_is) == len(there_is) - 1, 20)
     with raw.Raw(disk.port, host=disk.host) as there:
-        # The manager says what is there now.
+        # The manager knows the present file.
         assert is_sent_back(cluster, there.ask_open(f"{path}?{permission}"))
 
 
 def expires_at(permission: str) -> float:
-    """The time of day until which it is good: behind the key, the server, the content, the path, the epoch and the session."""
+    """The expiry time: it follows the key, the server, the object, the path, the epoch and the session."""
     return int.from_bytes(opened_up(permission)[1][56:64], "little") / 1e9
 
 
@@ -461,7 +461,7 @@ def test_an_expired_permission_opens_nothing_more_and_what_it_has_opened_goes_on
         reading, writing = reader.open(f"{path}?{to_read}"), writer.open(f"{written}?{to_write}", raw.OPEN_NEW | raw.OPEN_UPDATE)
         assert writer.write(writing, 0, b"before").status == raw.OK
         until(lambda: time.time() > max(map(expires_at, (to_read, to_write, unused))) + 1, 130)
-        # To nobody who shows it now.
+        # Nobody can use it now.
         for at, name, permission in [
             ((disk.port, disk.host), path, to_read),
             ((port, host), written, to_write),

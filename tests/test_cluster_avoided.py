@@ -1,4 +1,4 @@
-"""Stores that are suspect, or that are being emptied: whoever opens a file is sent elsewhere, as long as another copy is well."""
+"""Suspect and draining stores: a client that opens a file goes elsewhere, as long as a healthy replica exists."""
 
 import pytest
 import raw
@@ -28,14 +28,14 @@ def state_of(cluster: Cluster, disk: Node) -> str:
 
 
 def sent_to(cluster: Cluster, client: Node, path: str, options: int = raw.OPEN_READ) -> set[str]:
-    """The hosts that a client on one's machine is sent to, who opens a file again and again; new ones have a number behind the name."""
+    """The hosts that a client on one machine is sent to when it opens a file again and again. New files have a number behind the name."""
     names = [path] * OPENS if options == raw.OPEN_READ else [f"{path}{number}" for number in range(OPENS)]
     with raw.Raw(cluster.manager.port, machine=client.host, timeout=60) as there:
         return {there.ask_open(name, options).redirect[1] for name in names}
 
 
 def on(cluster: Cluster, disk: Node, folder: str, tmp_path) -> str:
-    """A file that has a copy there."""
+    """A file with a replica there."""
     source = write(tmp_path / "source", folder, MIB)
     for number in range(40):
         path = f"{folder}/on-{disk.home.name}-{number}"
@@ -48,11 +48,12 @@ def on(cluster: Cluster, disk: Node, folder: str, tmp_path) -> str:
 def test_nobody_is_sent_to_a_store_that_has_not_been_heard_of(cluster, tmp_path):
     frozen = cluster.disks[0]
     path, alone = on(cluster, frozen, "/two", tmp_path), on(cluster, frozen, "/one", tmp_path)
-    # Who is on its machine is nearest to it.
+    # A client on its machine is nearest to it.
     assert sent_to(cluster, frozen, path) == sent_to(cluster, frozen, alone) == {frozen.host}
     assert sent_to(cluster, frozen, "/near/before", raw.OPEN_NEW | raw.OPEN_UPDATE) == {frozen.host}
     (other,) = (disk.host for disk in cluster.holders(path) if disk is not frozen)
-    # Its lease has not run out: it may still be serving. That takes 2.5 s, and on a busy machine all that is asked here may take longer.
+    # Its lease has not ended, so it may still be serving. The lease ends after 2.5 s, and on a busy machine the requests here may take
+    # longer.
     for attempt in range(5):
         frozen.freeze()
         try:
@@ -75,7 +76,7 @@ def test_nobody_is_sent_to_a_store_that_has_not_been_heard_of(cluster, tmp_path)
 def test_nobody_is_sent_to_a_store_that_is_being_emptied(cluster, tmp_path):
     emptied, neighbour = cluster.disks[0], cluster.disks[2]
     path, alone = on(cluster, emptied, "/two", tmp_path), on(cluster, emptied, "/one", tmp_path)
-    # Nobody can take its place in a group that is spread over sites, so that it goes on having its copies.
+    # No other store can replace it in a group that is spread over sites, so it keeps its replicas.
     neighbour.kill()
     until(lambda: state_of(cluster, neighbour) == "lost", 40)
     store = cluster.store_of(emptied)
@@ -87,7 +88,7 @@ def test_nobody_is_sent_to_a_store_that_is_being_emptied(cluster, tmp_path):
         assert sent_to(cluster, emptied, path) == {other}
         makers = [sent_to(cluster, emptied, f"{folder}/emptied", raw.OPEN_NEW | raw.OPEN_UPDATE) for folder in ("/near", "/one")]
         assert all(hosts and emptied.host not in hosts for hosts in makers), makers
-        # What it alone has it shows until others have it.
+        # It serves files that only it has until others have them.
         xrdcp("-f", cluster.url + alone, tmp_path / "back").ok()
         assert (tmp_path / "back").read_bytes() == content("/one", MIB)
     finally:

@@ -1,4 +1,4 @@
-"""Small files in batches on a cluster: the manager gets the names, the disk servers the contents."""
+"""Small files in batches on a cluster: the manager gets the names, the disk servers the objects."""
 
 import json
 import random
@@ -22,7 +22,7 @@ from test_metrics import samples
 
 @pytest.fixture(scope="module")
 def lasting(base):
-    """Two disk servers, and directories with one copy, two copies, and stripes."""
+    """Two disk servers, and directories with one replica, two replicas, and stripes."""
     with Cluster(base / "batches", 2, ("--grace-seconds", "3", "--metrics", "127.0.0.1:0")) as cluster:
         cluster.policy("/one", "replica(1)")
         cluster.policy("/two", "replica(2)")
@@ -33,7 +33,7 @@ def lasting(base):
 
 @pytest.fixture
 def cluster(lasting):
-    """All there, also after a test that kills."""
+    """All nodes run, also after a test that kills."""
     yield lasting
     for node in lasting.nodes:
         if not node.alive():
@@ -52,7 +52,7 @@ def manager(cluster):
 
 
 def at_disk(answer: raw.Answer) -> tuple[Raw, str]:
-    """A connection with the server that an open has named, and what is to be said there."""
+    """A connection to the server that an open named, and the opaque words for it."""
     port, host, opaque = answer.redirect
     return Raw(port, host=host), opaque
 
@@ -80,7 +80,7 @@ def test_a_tree_goes_to_a_cluster_in_few_requests(cluster, folder, tmp_path):
 
 
 def opens(cluster: Cluster) -> int:
-    """Requests that open one file, at whatever node."""
+    """Requests that open one file, at all nodes."""
     counted = 0
     for node in cluster.nodes:
         for (name, *labels), count in samples(node).items():
@@ -170,7 +170,7 @@ def test_entries_that_belong_elsewhere_are_refused_and_fail_no_others(cluster, m
         assert [answer.status for answer in answers[:3]] == [raw.REDIRECT] * 3, answers
         assert {answer.redirect[0] for answer in answers[:3]} == {cluster.manager.port}
         assert answers[3].error is not None and answers[4].error == raw.CHECKSUM_ERROR, answers
-        # It has not come to anything yet, and does now; the same once more is too late.
+        # The open has not taken effect yet, and does now; a second time is too late.
         assert ask(disk, [create(f"/one/refused/good?{opaque}", b"good")])[0].status == raw.OK
         assert ask(disk, [create(f"/one/refused/good?{opaque}", b"more")])[0].status != raw.OK
     assert read_back(cluster, "/one/refused/good", tmp_path) == b"good"
@@ -182,25 +182,25 @@ def test_a_permission_is_good_for_its_file_and_once(cluster, manager, tmp_path):
     first, second = ask(manager, [opening("/one/own/a", 1), opening("/one/own/b", 1)])
     (disk, of_a), (other, of_b) = at_disk(first), at_disk(second)
     with disk, other:
-        # The same permission several times in one batch: one of them writes, and none of it is mixed.
+        # The same capability several times in one batch: one entry writes, and contents are never mixed.
         answers = ask(disk, [create(f"/one/own/a?{of_a}", letter) for letter in (b"x", b"y", b"z")])
         written = [letter for letter, answer in zip((b"x", b"y", b"z"), answers, strict=True) if answer.status == raw.OK]
         assert len(written) == 1 and {answer.status for answer in answers} <= {raw.OK, raw.WAIT, raw.REDIRECT, raw.ERROR}, answers
         assert read_back(cluster, "/one/own/a", tmp_path) == written[0]
-        # With another path nothing is written, neither there nor to the file that it is for, which it is still good for.
+        # With another path nothing is written, neither there nor to the capability's own file. The capability stays valid for that file.
         strange = ask(other, [create(f"/one/own/strange?{of_b}", b"x"), create(f"/one/own/a?{of_b}", b"x")])
         assert [answer.error for answer in strange] == [raw.NOT_AUTHORIZED] * 2, strange
         assert all(b"for another file" in answer.body for answer in strange), strange
         assert ask(other, [create(f"/one/own/b?{of_b}", b"b")])[0].status == raw.OK
     assert read_back(cluster, "/one/own/b", tmp_path) == b"b"
     assert Xrdfs(cluster.url)("ls", "/one/own").ok().out.split() == ["/one/own/a", "/one/own/b"]
-    # To change a file in place is no permission to make one.
+    # A capability for changes in place does not permit creation.
     answer = manager.ask_open("/one/own/b", raw.OPEN_UPDATE)
     updating, opaque = at_disk(answer)
     with updating:
         assert ask(updating, [create(f"/one/own/b?{opaque}", b"c")])[0].error == raw.NOT_AUTHORIZED
         updating.close(updating.open(f"/one/own/b?{opaque}", raw.OPEN_UPDATE))
-    # One that is only for reading.
+    # One that permits only reading.
     reading, opaque = at_disk(manager.ask_open("/one/own/a"))
     with reading:
         assert ask(reading, [create(f"/one/own/a?{opaque}", b"c")])[0].error == raw.NOT_AUTHORIZED
@@ -222,7 +222,7 @@ def test_what_is_opened_and_never_sent_ends_with_the_grace(cluster, manager):
 
 @pytest.mark.parametrize("folder", ["one", "two"])
 def test_what_was_acknowledged_is_there_after_kills(cluster, folder, tmp_path):
-    """Batches go on while nodes are killed in the middle of whatever they do. Then what was acknowledged is read back."""
+    """Batches continue while nodes are killed at random moments. Then the acknowledged files are read back."""
     random.seed(folder)
     acknowledged: list[str] = []
     end, number = time.monotonic() + 12, 0
@@ -258,7 +258,7 @@ def test_what_was_acknowledged_is_there_after_kills(cluster, folder, tmp_path):
         killing.join()
     all_online(cluster)
     assert len(acknowledged) > 300, (len(acknowledged), number)
-    # An end that is cut off is no end: what is listed as whole is whole.
+    # An end that was cut off is no end: every file listed as whole is whole.
     back = tmp_path / "back"
     copied = weir("cp", "-r", f"{cluster.url}{folder}/kills", str(back), timeout=120)
     there = {f"/{folder}/kills/{path.relative_to(back)}": path for path in back.rglob("*") if path.is_file()}
@@ -295,7 +295,7 @@ def test_a_server_that_says_nothing_is_waited_for_once(cluster, tmp_path):
     silent = cluster.disks[0]
     silent.freeze()
     try:
-        # Its connection with the manager is up. It takes ours, too, and that is all.
+        # Its connection to the manager is up. It accepts ours, but does nothing else.
         begun = time.monotonic()
         ok("cp", "-j", "1", "-r", tree, f"{cluster.url}one/silent", timeout=280)
         assert time.monotonic() - begun < 120
@@ -344,7 +344,7 @@ def test_of_a_copy_that_is_stopped_nothing_stays_that_is_not_whole(cluster, tmp_
     copy.send_signal(signal.SIGINT)
     assert copy.wait(60) != 0
     assert len(there()) < 4000, "it was done before it was stopped"
-    # Contents that were on their way are whole soon, and what is not would be marked when the grace period is over.
+    # Objects on their way are soon whole; any other would be marked at the end of the grace period.
     until(lambda: cluster.asked("status")["writers"]["count"] == 0, 30)
     sizes = {path.stat().st_size for path in tree.iterdir()}
     assert set(there()) <= sizes and 0 not in there()

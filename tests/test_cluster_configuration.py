@@ -1,4 +1,4 @@
-"""What concerns all nodes is said to the manager once; a node that was away gets it when it comes back."""
+"""Settings for all nodes are changed at the manager once; an absent node gets them when it comes back."""
 
 import pytest
 import raw
@@ -25,7 +25,7 @@ def test_a_node_that_was_away_gets_what_was_changed_meanwhile(cluster, tmp_path)
     away, moved, _ = cluster.disks
     store = cluster.store_of(away)
     away.stop()
-    # Meanwhile another disk server gets another address, the manager too, and the absent store is only to be read from.
+    # Meanwhile another disk server and the manager get new addresses, and the absent store becomes read-only.
     moved.stop()
     moved.port, moved.nodes_port = free_port(moved.host), free_port(moved.host)
     moved.start()
@@ -39,11 +39,11 @@ def test_a_node_that_was_away_gets_what_was_changed_meanwhile(cluster, tmp_path)
         return {one["store"]: one["state"] for one in cluster.stores()}
 
     until(lambda: sorted(states().values()) == ["online", "online", "read-only"], BACK_SECONDS, cluster.logs)
-    # Whoever asks it for a name is sent to where the manager is now.
+    # The disk server redirects questions about names to the manager's present address.
     with raw.Raw(away.port, host=away.host) as there:
         answer = there.request(raw.STAT, bytes(16), b"/one")
         assert answer.redirect[:2] == (cluster.manager.port, cluster.manager.host)
-    # Nothing new is put on it.
+    # It gets no new objects.
     assert states()[store] == "read-only"
     for number in range(12):
         path = f"/one/f{number}"
@@ -51,7 +51,7 @@ def test_a_node_that_was_away_gets_what_was_changed_meanwhile(cluster, tmp_path)
         assert store not in cluster.whole_on(path)
     cluster.weir("store", "online", store, "--data", cluster.data)
     until(lambda: states()[store] == "online", BACK_SECONDS, cluster.logs)
-    # It reaches the one that has moved, and is reached: whoever orders the writing, the others have to be found.
+    # It reaches the disk server that moved, and is reached: a primary must find the other replicas.
     for number in range(6):
         path = f"/all/f{number}"
         xrdcp(write(tmp_path / "source", path, MIB), cluster.url + path).ok()

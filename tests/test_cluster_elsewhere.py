@@ -1,4 +1,4 @@
-"""weir's own client goes to another disk server where the one that it was sent to cannot be reached, or has a copy that is damaged."""
+"""weir's own client goes to another disk server if the one in the redirect cannot be reached, or has a damaged replica."""
 
 import os
 
@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 
 class HalfReached(Cluster):
-    """Clients of the first disk server are sent to where nobody listens; its manager knows nothing of that."""
+    """Clients of the first disk server are sent to an address where nobody listens; its manager does not know that."""
 
     def __init__(self, home, disks):
         super().__init__(home, disks)
@@ -33,7 +33,7 @@ all_reached = pytest.mark.parametrize("cluster", [Cluster], indirect=True)
 
 
 def near(cluster: Cluster, disk: Node, path: str) -> str:
-    """A file, as who stands where the disk server is asks for it."""
+    """A file, as requested by a client on the disk server's host."""
     return f"{cluster.url}{path}?weir.place=site{cluster.disks.index(disk) % 2 + 1}/rack1/disk{cluster.disks.index(disk) + 1}"
 
 
@@ -49,7 +49,7 @@ def test_an_open_goes_on_where_a_server_can_be_reached(cluster, tmp_path):
     source, back, sent_on = tmp_path / "source", tmp_path / "back", set()
     for number, size in enumerate((1000, 5 * MIB) * 4):
         source.write_bytes(os.urandom(size))
-        # Half of them are sent to the first server first. What that has made must not be in the way then.
+        # Half of them try the first server first. Its result must not block the retry.
         sent_on.add("cannot connect" in cp("--log", "info", source, f"{cluster.url}/file{number}"))
         assert cluster.file(f"/file{number}")["content"]["state"] == "complete"
         for disk in cluster.disks:
@@ -81,7 +81,7 @@ def test_a_wish_is_given_up_for_who_cannot_reach_where_it_leads(cluster, tmp_pat
 
 @half_reached
 def test_what_can_be_made_nowhere_else_is_not_called_somebody_elses(cluster, tmp_path):
-    """The server that can be reached takes nothing new."""
+    """The reachable server accepts nothing new."""
     cluster.policy("/", "replica(1)")
     cluster.weir("store", "read-only", cluster.store_of(cluster.disks[1]), "--data", cluster.data)
     (tmp_path / "source").write_bytes(os.urandom(1000))
@@ -104,7 +104,7 @@ def test_a_damaged_page_is_read_from_another_copy(cluster, tmp_path):
     damage(first, 3 * MIB)
     said = cp("--log", "info", "-f", near(cluster, first, "/file"), back)
     assert back.read_bytes() == data and "which other server has it" in said, said
-    # Each copy has a page that the other one has not.
+    # Each replica has a damaged page that is good in the other.
     damage(second, 7 * MIB)
     for disk in cluster.disks:
         said = cp("--log", "info", "-f", near(cluster, disk, "/file"), back)

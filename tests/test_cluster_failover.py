@@ -1,5 +1,5 @@
-"""When the disk server that somebody is at is killed for good: weir's own client goes on at another one, and a file that is changed
-in place while a holder of it is away shows nothing old when that one comes back."""
+"""A client's disk server is killed for good: weir's own client continues at another one. And a replica's server that was away during an
+in-place change shows nothing old when it comes back."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def cluster(base, request):
 
 
 def connected_to(process: subprocess.Popen, cluster: Cluster) -> list[Node]:
-    """The disk servers that a process has connections with."""
+    """The disk servers that a process is connected to."""
     sockets = set()
     for entry in os.listdir(f"/proc/{process.pid}/fd"):
         try:
@@ -111,7 +111,7 @@ def test_a_change_in_place_without_a_holder_shows_nothing_old_later(cluster, tmp
         assert (tmp_path / "back").read_bytes() == changed
         assert time.monotonic() < end, "the copy that is owed was not made"
         time.sleep(0.5)
-    # What came back has the new content, and alone gives it.
+    # The returned server has the new content, and serves it alone.
     there.kill()
     xrdcp("-f", cluster.url + "/file", tmp_path / "back").ok()
     assert (tmp_path / "back").read_bytes() == changed
@@ -135,7 +135,7 @@ followers = 2
 
 
 def test_who_follows_a_recording_reads_it_to_its_end(cluster, tmp_path):
-    """At the end of a writing its disk server sends readers to the manager, and the file is longer than when they opened it."""
+    """At the end of an open write, its disk server sends readers to the manager, and the file is longer than at their open."""
     (tmp_path / "followed.toml").write_text(FOLLOWED.format(url=cluster.url))
     command = [WEIR_BIN, "bench", "run", tmp_path / "followed.toml", "--results", tmp_path / "results", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -143,6 +143,6 @@ def test_who_follows_a_recording_reads_it_to_its_end(cluster, tmp_path):
     trials = [json.loads(line) for line in (tmp_path / "results/trials.jsonl").read_text().splitlines()]
     phases = {phase["phase"]: phase["measured"] for phase in trials[0]["phases"]}
     tallies = {name: measured["tally"] for name, measured in phases.items()}
-    # Who asks after the close is sent on at once, not kept until its permission is too old.
+    # A question after the close is redirected at once, not delayed until the capability expires.
     assert phases["follow"]["wall_s"] < phases["record"]["wall_s"] + 10
     assert tallies["follow"]["verified"] == 2 * tallies["record"]["bytes"] == 2 * 4 * 24 * 1024 * 1024, (tallies["follow"], done.stderr)

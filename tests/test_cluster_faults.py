@@ -1,4 +1,4 @@
-"""A cluster whose processes are killed or stand still while it is used: what was acknowledged is there; nobody is shown anything else."""
+"""A cluster whose processes are killed or stand still during use: acknowledged data stays, and nobody sees anything else."""
 
 import os
 import random
@@ -27,7 +27,7 @@ BIG = 16 * MIB
 
 @pytest.fixture(scope="module")
 def shaken(base):
-    """Two sites with two disk servers each. Each test leaves it as it found it: all there."""
+    """Two sites with two disk servers each. Each test leaves all nodes running."""
     with Cluster(base / "shaken", 4, ("--grace-seconds", "5")) as cluster:
         cluster.policy("/one", "replica(1)")
         cluster.policy("/two", "replica(2) spread=site")
@@ -51,7 +51,7 @@ def fs(cluster) -> Xrdfs:
 
 
 def in_session(cluster: Cluster) -> None:
-    """Until files can be made on all disk servers."""
+    """Waits until files can be made on all disk servers."""
     until(lambda: [store["state"] for store in cluster.stores()] == ["online"] * len(cluster.disks), 40)
 
 
@@ -71,7 +71,7 @@ def is_whole(cluster: Cluster, path: str) -> bool:
 
 
 class Recording:
-    """An xrdcp that gets its bytes slowly, and so can be disturbed in the middle."""
+    """An xrdcp that gets its bytes slowly, so that a test can disturb it in the middle."""
 
     def __init__(self, cluster: Cluster, path: str, data: bytes, patience: dict[str, str] = STUBBORN):
         self.cluster, self.path, self.data = cluster, path, data
@@ -104,7 +104,7 @@ class Recording:
         return next(disk for disk in self.cluster.disks if disk is not primary and disk.home.name in has)
 
     def end(self) -> bool:
-        """Whether it says that all is well."""
+        """Returns whether it reports success."""
         self.feeder.join(120)
         code = self.copy.wait(180)
         self.said = self.copy.stdout.read().decode(errors="replace")
@@ -130,7 +130,7 @@ def test_a_write_goes_on_when_a_replica_dies_and_its_copy_is_made_later(cluster,
 
 def test_a_write_goes_on_over_a_restart_of_its_primary(cluster, tmp_path):
     data = content("primary comes back", BIG)
-    # Pages that were under way are sent again as half a frame by this version of the client; plain writes are not.
+    # This version of the client resends interrupted page writes as half a frame, but plain writes correctly.
     recording = Recording(cluster, "/two/primary-comes-back", data, {**STUBBORN, "XRD_CPUSEPGWRTRD": "0"})
     victim = recording.primary
     victim.kill()
@@ -146,12 +146,12 @@ def test_a_write_whose_primary_is_gone_ends_with_an_error(cluster, fs, tmp_path)
     recording.primary.kill()
     assert not recording.end()
     assert not is_whole(cluster, path)
-    # What had been acknowledged is on the other store, and is kept for who asks for it.
+    # The acknowledged part is on the other store, and is kept for readers.
     until(lambda: cluster.file(path)["content"]["state"] == "interrupted", 40)
     xrdcp(cluster.url + path, tmp_path / "refused").fails("interrupted")
     kept = fetched(f"{cluster.url}{path}?weir.partial=1", tmp_path)
     assert kept and data.startswith(kept)
-    # The user tries again, and without that disk server it works.
+    # The user tries again, and it works without that disk server.
     source = write(tmp_path / "source", "again", MIB)
     xrdcp("-f", source, cluster.url + path).ok()
     assert fetched(cluster.url + path, tmp_path) == source.read_bytes()
@@ -164,7 +164,7 @@ def test_who_waits_for_a_writer_that_does_not_come_back_is_told_so(cluster, fs, 
     recording.copy.kill()
     assert not recording.end()
     primary.start()
-    # Nobody has noticed yet that its writer is gone, for which the cluster waits for 5 s.
+    # The server has not noticed yet that its writer is gone; the cluster waits 5 s for that.
     until(lambda: fs.size(recording.path) is not None, 40)
     began = time.monotonic()
     got = xrdcp("-f", cluster.url + recording.path, tmp_path / "back", patience=STUBBORN)
@@ -173,7 +173,7 @@ def test_who_waits_for_a_writer_that_does_not_come_back_is_told_so(cluster, fs, 
 
 
 def half_changed(cluster, path: str, data: bytes) -> bytes:
-    """Makes a file that somebody began to change and never ended: what it is then. It has no checksums."""
+    """Makes a file with a change in place that never ended; returns its content. It has no checksums."""
     data = bytearray(data)
     with raw.Raw(cluster.manager.port) as there:
         port, host, permission = there.ask_open(path, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
@@ -188,7 +188,7 @@ def half_changed(cluster, path: str, data: bytes) -> bytes:
             assert disk.write(handle, 1000, b"changed").status == raw.OK
     data[1000:1007] = b"changed"
     until(lambda: (content := cluster.file(path)["content"])["state"] == "complete" and not content["adler32"], 40)
-    # It is on all its stores, whoever of them was first to know.
+    # It is on all its stores, whichever of them knew first.
     until(lambda: len(cluster.whole_on(path)) == 2, 40)
     return bytes(data)
 
@@ -198,7 +198,7 @@ def test_a_change_in_place_that_nobody_ended_leaves_a_file_that_is_read_for_its_
     data = half_changed(cluster, path, content("half changed", 200_000))
     for disk in [disk for disk in cluster.disks if cluster.store_of(disk) in cluster.whole_on(path)]:
         assert fetched(f"{cluster.url}{path}?tried={disk.host}", tmp_path) == data
-    # For whoever asks, however many at once; and it is kept, which nobody waits for.
+    # Computed for many requests at once; also stored, but no request waits for that.
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: fs("query", "checksum", path).ok().out.split(), range(8)))
     assert found == [["adler32", adler32(data)]] * 8
@@ -273,7 +273,7 @@ def test_a_reader_goes_on_from_the_other_copy(cluster, tmp_path):
     assert status.ok and got == data[5 * MIB : 5 * MIB + 100_000], status
     assert time.monotonic() - began < 15
     file.close()
-    # So does one who comes now.
+    # So does a client that comes now.
     assert fetched(cluster.url + path, tmp_path) == data
 
 
@@ -281,7 +281,7 @@ HZZ = "testdata/root/uproot-HZZ.root"
 
 
 def reader_without_its_server(cluster: Cluster, how: str, patience: dict[str, str], back_after: float | None = None) -> str:
-    """What it says of a read after the disk server that it has opened the file at was killed."""
+    """The result of a read after the reader's disk server was killed."""
     url, source = f"{cluster.url}/two/hzz.root", ROOT / HZZ
     xrdcp("-f", source, url).ok()
     reader = start_reader(url, how, 100_000, 50_000, patience)
@@ -303,7 +303,7 @@ def test_a_stock_reader_that_has_said_that_it_reads_goes_on_from_the_other_copy(
 
 @pytest.mark.parametrize("how", ["default", "uproot-xrootd"])
 def test_a_stock_reader_with_default_flags_stays_with_its_server(cluster, how):
-    """XrdCl goes back to the manager only with a file that was opened with `kXR_open_read`. Else it waits for the same server."""
+    """XrdCl returns to the manager only with a file that was opened with `kXR_open_read`. Otherwise it waits for the same server."""
     said = reader_without_its_server(cluster, how, {**STUBBORN, "XRD_CONNECTIONRETRY": "3"})
     assert said.startswith("not read: ") and "Connection error" in said, said
 
@@ -313,7 +313,7 @@ def test_a_stock_reader_with_default_flags_goes_on_when_its_server_is_back(clust
 
 
 def test_nobody_is_sent_to_a_server_whose_end_has_come_here(cluster, fs, tmp_path):
-    """A stock client that is sent to a dead server waits there for two minutes; and it comes the moment its server dies."""
+    """A stock client waits for two minutes at a dead server, and it arrives at the moment when its server dies."""
     write(tmp_path / "source", "just gone", MIB)
     cluster.policy("/dealt", "stripe(2, 64KiB) replica(2)")
     opening = struct.pack(">HH12x", 0o644, raw.OPEN_READ)
@@ -323,7 +323,7 @@ def test_nobody_is_sent_to_a_server_whose_end_has_come_here(cluster, fs, tmp_pat
         with raw.Raw(cluster.manager.port, timeout=60) as there:
             _, host, _ = there.ask_open(path).redirect
             dead = next(disk for disk in cluster.disks if disk.host == host)
-            # The end of its connections and the question are there at once.
+            # The ends of its connections arrive together with the request.
             cluster.manager.freeze()
             try:
                 dead.kill()
@@ -337,7 +337,7 @@ def test_nobody_is_sent_to_a_server_whose_end_has_come_here(cluster, fs, tmp_pat
 
 
 def test_a_new_file_is_begun_where_somebody_is_or_not_at_all(cluster, fs):
-    """Who is told to wait says the same again, and must not be told that there is something by then."""
+    """A client that must wait repeats the request. The retry must not fail because the file exists by then."""
     opening = struct.pack(">HH12x", 0o644, raw.OPEN_NEW | raw.OPEN_UPDATE)
 
     def ask(name: str, dead: list, count: int) -> list[raw.Answer]:
@@ -363,7 +363,7 @@ def test_a_new_file_is_begun_where_somebody_is_or_not_at_all(cluster, fs):
 
 
 def test_writings_whose_names_were_given_away_are_ended_as_well(cluster, fs):
-    """What is renamed or removed while it is written, and another file of the same client in its place."""
+    """Files that are renamed or removed while they are written, with another file of the same client under the name."""
     places = {}
 
     def begin(there: raw.Raw, path: str) -> None:
@@ -431,10 +431,10 @@ def test_whoever_stood_still_shows_nothing_that_was_changed_meanwhile(cluster, t
     assert reader.read(handle, 0, 4096).body == old[:4096]
     frozen.freeze()
     try:
-        # These wait at its door until it goes on.
+        # These wait at the stopped server until it continues.
         offsets = range(0, MIB, 64 * KIB)
         asked = [reader.send(raw.READ, handle + struct.pack(">qi", offset, 4096)) for offset in offsets]
-        # As long as the manager waits for its lease to end, the client may be sent there; it does not wait long.
+        # While the manager waits for the lease to end, it may redirect the client there; the client does not wait long.
         file = until(lambda: opened(cluster.url + path, OpenFlags.UPDATE), 40)
         new = content("changed", MIB)
         status, _ = file.write(new, 0)
@@ -447,13 +447,13 @@ def test_whoever_stood_still_shows_nothing_that_was_changed_meanwhile(cluster, t
     for offset, stream in zip(offsets, asked, strict=True):
         answer = reader.answer(stream)
         assert answer.status != raw.OK or answer.body == new[offset : offset + 4096], f"what is shown of {offset} is old"
-    # It gets the new content, and shows that.
+    # It gets the new content, and serves it.
     until(lambda: len(cluster.holders(path)) == 2, 40)
     assert fetched(f"{cluster.url}{path}?tried={other.host}", tmp_path) == new
 
 
 def zeroed_on(disk: Node, body: str) -> bool:
-    """Whether it has a piece of that content, of which nothing is left now."""
+    """Overwrites this server's replicas of that object with zeros; returns whether it had any."""
     pieces = [piece for piece in disk.objects() if piece.name.startswith(body)]
     for piece in pieces:
         piece.write_bytes(bytes(piece.stat().st_size))
@@ -470,12 +470,13 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     settle(cluster, users.may_be)
     print(f"seed {SEED}: {faults}, acknowledged {users.done}, {len(users.refused)} refused: {users.refused[:5]}")
     assert users.done.total() >= 20
-    # Each way of copying goes on over the deaths of servers; which it is that copies while one dies is by chance.
+    # Each way of copying survives the deaths of servers; chance decides which one copies at that moment.
     assert all(sum(n for how, n in users.done.items() if how.endswith(by)) >= 1 for by in ("by weir cp", "by xrdcp")), users.done
     own = [text for text in users.refused if "by weir cp" in text]
     assert not [text for text in own if "is being written by" in text], own
     assert amiss(cluster, users.may_be, tmp_path) == {}
-    # That this notices a loss: one of two copies is zeroed on its disk, all there is of another file, and one is removed behind its back.
+    # Checks that this notices a loss: one of two replicas is zeroed on its disk, all replicas of another file, and one is removed behind
+    # its back.
     half, gone, removed = paths = ["/two/loop/half", "/one/loop/gone", "/two/loop/removed"]
     may_be = with_more(cluster, users.may_be, paths, tmp_path)
     spoiled = next(disk for disk in cluster.disks if zeroed_on(disk, cluster.file(half)["content"]["object"]))

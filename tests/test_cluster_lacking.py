@@ -1,5 +1,5 @@
-"""A disk server that was brought back from an old copy has not what the manager sends readers to it for: they are sent to who has it, or
-are told that nobody has, and whose it was."""
+"""A disk server that was restored from an old copy lacks objects that the manager expects there. It sends readers to a server that has
+them, or tells them that none has, and which stores had them."""
 
 import os
 import shutil
@@ -65,7 +65,7 @@ def test_readers_go_on_to_who_has_it_or_are_told_that_nobody_has(cluster, tmp_pa
     cluster.wait_sessions()
     for path in contents:
         for disk in cluster.disks:
-            # Whoever puts a striped file together can only refuse it, and a stock client then asks at the next one.
+            # A server that combines a striped file can only refuse it; a stock client then asks the next one.
             words = "restored from an old copy" if path.startswith("/two") else "were tried and refused it"
             xrdcp(near(cluster, disk, path), back).fails(words)
             assert not back.exists()

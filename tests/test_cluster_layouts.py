@@ -1,4 +1,4 @@
-"""Every layout, written and read by the stock client, by uproot and by our own: who wrote a file makes no difference to who reads it."""
+"""Every layout, written and read by the stock client, by uproot and by our own client: readers see no difference between writers."""
 
 import hashlib
 from pathlib import Path
@@ -19,7 +19,7 @@ LAYOUTS = {
     "dealt": "stripe(4, 64KiB)",
     "twice": "stripe(2, 1MiB) replica(2)",
 }
-# Of striped files those of each unit.
+# For striped files, those of each unit.
 COPIES = {"one": 1, "two": 2, "late": 2, "three": 3, "dealt": 1, "twice": 2}
 
 
@@ -93,7 +93,7 @@ def test_what_uproot_writes_everybody_reads(cluster, tmp_path, folder):
     columns = {"x": numpy.arange(200_000.0), "n": numpy.arange(200_000) % 7}
     with uproot.recreate(url) as made:
         made.mktree("t", {"x": "f8", "n": "i8"})
-        # Several baskets, and the tree's header is written over with each.
+        # Several baskets; each rewrites the tree's header.
         for part in range(4):
             made["t"].extend({name: values[part * 50_000 : (part + 1) * 50_000] for name, values in columns.items()})
     for number, reader in enumerate((back_by_stock, back_by_own)):

@@ -1,5 +1,5 @@
-"""`weir cp` into a cluster when the manager is gone at the wrong moment: it goes on as soon as that is back, and takes what it has begun
-for its own."""
+"""`weir cp` into a cluster when the manager is gone at the wrong moment: it continues once the manager is back, and recognises its own
+unfinished files."""
 
 import os
 import time
@@ -24,14 +24,14 @@ def cluster(base):
 
 
 class Lost:
-    """The answer with `words` in it, or the request, is lost, as far as the client can tell."""
+    """For the client, the answer with `words` in it, or the request, is lost."""
 
     def __init__(self, proxy: Proxy, direction: str, words: bytes, cut):
         self.is_done = False
 
         def act(go_on) -> None:
             if direction == UP:
-                # It comes to its server; what that says goes nowhere.
+                # It reaches its server, but the answer is lost.
                 proxy.stall(DOWN)
                 go_on()
                 time.sleep(0.3)

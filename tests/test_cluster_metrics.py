@@ -1,4 +1,4 @@
-"""What a cluster tells of itself: metrics on every node, `weir top` over all of them, the configuration read again."""
+"""The metrics of a cluster: on every node, in `weir top` over all nodes, and after a reload of the configuration."""
 
 import json
 import re
@@ -66,10 +66,10 @@ def test_every_node_counts_what_it_does(cluster, tmp_path):
     assert named(manager, "weir_redirects_total") >= 3 and named(manager, "weir_read_bytes_total") == 0
     assert named(manager, "weir_request_seconds_count", request="open") >= 3
     assert named(manager, "weir_operations_total", outcome="committed") >= 2
-    # Its own disk, not those of the stores: both are on this one, and counted twice.
+    # Its own disk, not those of the stores: both are on this one, and would count twice.
     assert named(manager, "weir_space_total_bytes") * 2 == named(manager, "weir_cluster_capacity_bytes")
 
-    # What clients have sent is counted once, with the checksums of its pages; it is written on both.
+    # Bytes from clients count once, with the checksums of their pages; both stores write them.
     assert 4 * MIB <= sum(named(disk, "weir_written_bytes_total") for disk in disks) < 4.1 * MIB
     assert 3 * MIB <= sum(named(disk, "weir_read_bytes_total") for disk in disks) < 3.1 * MIB
     assert sum(named(disk, "weir_writers") for disk in disks) == sum(named(disk, "weir_open_files") for disk in disks) == 1
@@ -82,7 +82,7 @@ def test_every_node_counts_what_it_does(cluster, tmp_path):
         assert 0 <= named(disk, "weir_load_ratio") <= 1
         assert named(disk, "weir_journal_sync_seconds_count", store=store) >= 1
         assert named(disk, "weir_index_batches_total", store=store, index="store") >= 1
-        # Nobody else's stores, whatever there is in the cluster.
+        # No other node's stores, whatever the cluster has.
         assert {value for key in disk for name, value in key[1:] if name == "store"} == {store}
 
     assert held.close()[0].ok
@@ -93,7 +93,7 @@ def test_every_node_counts_what_it_does(cluster, tmp_path):
 
 
 def trips(nodes: list[Node], action) -> tuple[Counter, Counter]:
-    """How many requests of each kind the manager and the disk servers got meanwhile, but for those that begin a session."""
+    """The requests of each kind at the manager and the disk servers meanwhile, without those that begin a session."""
 
     def counted() -> list[Counter]:
         found = [Counter(), Counter()]
@@ -119,17 +119,17 @@ def test_our_client_makes_few_trips(cluster, tmp_path):
         return done.stdout
 
     xrdcp(write(tmp_path / "source", "trips", 100_000), f"{cluster.url}/trips/file").ok()
-    # Looking a file up, its attributes, where it is and what it takes to read it there: one trip.
+    # A lookup with attributes, location and capability takes one round trip.
     manager, disks = trips(cluster.nodes, lambda: run("cat", f"{cluster.url}trips/file"))
     assert manager == {"open": 1} and disks["open"] == 1 and set(disks) <= {"open", "read", "pgread", "close"}, (manager, disks)
-    # Of a striped one, too: where its units are is said with it.
+    # For a striped file, the answer also locates its units.
     cluster.policy("/dealt", "stripe(2, 64KiB)")
     xrdcp(tmp_path / "source", f"{cluster.url}/dealt/file").ok()
     shown = []
     manager, disks = trips(cluster.nodes, lambda: shown.append(subprocess.check_output([WEIR_BIN, "cat", f"{cluster.url}dealt/file"])))
     assert shown == [(tmp_path / "source").read_bytes()]
     assert manager == {"open": 1} and disks["open"] == 2, (manager, disks)
-    # Hundreds of new files go in batches: the manager gets the names, the disk servers the contents.
+    # Hundreds of new files go in batches: the manager gets the names, the disk servers the objects.
     many = tmp_path / "many"
     many.mkdir()
     for number in range(600):
@@ -144,10 +144,10 @@ def test_our_client_makes_few_trips(cluster, tmp_path):
     shown = [json.loads(line) for line in said[0].splitlines()]
     assert [one["place"] for one in shown] == names and {one["info"]["size"] for one in shown} == {1000}
     assert [one["info"] for one in shown[:3]] == [json.loads(run("stat", "--json", name))["info"] for name in names[:3]]
-    # What is refused is so for itself, and what stands before it is shown.
+    # An error concerns only its own entry, and earlier entries are shown.
     done = weir("stat", "--json", *names[:10], f"{cluster.url}/trips/nothing", *names[10:20])
     assert done.returncode == 11 and len(done.stdout.splitlines()) == 10 and "trips/nothing" in done.stderr, done
-    # Where nobody answers that is waited for once, not for each name.
+    # The client waits for an unreachable server once, not for each name.
     begin = time.monotonic()
     assert weir("stat", *(f"root://127.0.0.1:{free_port()}//f{number}" for number in range(1)), timeout=60).returncode != 0
     once = time.monotonic() - begin
@@ -208,11 +208,11 @@ def test_the_configuration_is_read_again(cluster):
         # The log says more now.
         with Raw(cluster.manager.port) as me:
             until(lambda: "logged in" in cluster.manager.log_text(), 10)
-            # Who is sent to a disk server and never comes there is waited for no longer than the new time.
+            # A client that never arrives at its disk server is waited for no longer than the new time.
             sent = me.request(raw.OPEN, struct.pack(">HH12x", 0o644, raw.OPEN_NEW | raw.OPEN_UPDATE), b"/never")
             assert sent.status == raw.REDIRECT, sent
             until(lambda: "its writer has not come back: the open write is ended path=/never" in cluster.manager.log_text(), 15)
-        # A file that is wrong changes nothing.
+        # A wrong file changes nothing.
         config.write_text("nonsense = 1\n")
         for node in cluster.nodes:
             node.process.send_signal(signal.SIGHUP)
@@ -255,7 +255,7 @@ def test_top_shows_all_nodes_and_how_old_the_figures_of_one_are_that_is_away(clu
     assert [disk["presence"] for disk in disks] == ["online", "online"]
     assert all(disk["capacity"] > disk["room"] > 0 and disk["load_permille"] <= 1000 for disk in disks)
     assert all(disk["activity"]["age_millis"] < 3000 and disk["activity"]["read_bytes_per_second"] == 0 for disk in disks)
-    # Who writes is counted where its connection is, not where the second copy goes.
+    # Traffic of a writer counts at the server of its connection, not at the second replica's.
     assert view["open_files"] == sum(disk["activity"]["writing"] for disk in disks) == 1
     assert sorted(disk["activity"]["written_bytes_per_second"] > 0 for disk in disks) == [False, True]
     assert view["writers"] == {"count": 1, "and_more": False}

@@ -1,5 +1,5 @@
-"""What an administrator is told of files when a disk is gone: `weir missing` names those that lack copies, those that nobody can read
-for now, and those that are lost for good, and no others."""
+"""`weir missing` when a disk is gone: it names under-replicated files, files that nobody can read for now, and lost files, and no
+others."""
 
 import pytest
 from clients import Xrdfs, xrdcp
@@ -7,7 +7,7 @@ from cluster import Cluster
 from content import content, write
 from harness import remove, until, weir
 
-# More than are looked at for one answer of the manager.
+# More than the manager examines for one answer.
 MANY = 700
 AWAY_SECONDS = 60
 
@@ -73,7 +73,7 @@ def test_what_a_lost_disk_means_for_which_files(cluster, tmp_path):
         units = [number for number, part in enumerate(where[path]) if part == {store}]
         assert file.get("units", []) == (units if path.startswith("/dealt") else [])
     assert set(missing(cluster, "--unreadable")) == {shown(path) for path in alone}
-    # To people: a line each, and how many there are.
+    # For people: a line each, and totals.
     *lines, last = cluster.weir("missing", "--data", cluster.data).splitlines()
     assert len(lines) == len(found)
     assert last.startswith(f"0 files lost, {len(alone)} files that cannot be read until a store comes back"), last
@@ -84,7 +84,7 @@ def test_what_a_lost_disk_means_for_which_files(cluster, tmp_path):
     assert sorted(places) == [[], ["site1/rack1/disk1"], ["site1/rack1/disk3"], ["site2/rack1/disk2"]]
     assert "site2/rack1/disk2" in status and "under-replicated" in status and "what only they have cannot be read" in status
 
-    # It never comes back. What another store has is copied; what it had alone is lost, and said to be.
+    # The store never comes back. Files that another store has are copied; the others are reported as lost.
     cluster.weir("repair", "--store", "disk2", "--data", cluster.data)
     until(lambda: all(file["lacks"] == "lost" for file in missing(cluster).values()), AWAY_SECONDS, cluster.logs)
     assert set(missing(cluster)) == {shown(path) for path in alone}
@@ -93,7 +93,7 @@ def test_what_a_lost_disk_means_for_which_files(cluster, tmp_path):
     for path in fewer:
         xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
         assert (tmp_path / "back").read_bytes() == content(path, 300_000)
-    # When the names of what is lost are removed, nothing counts on the disk any more.
+    # After the names of lost files are removed, nothing remains counted on the disk.
     fs = Xrdfs(cluster.url)
     for path in sorted(alone):
         fs("rm", path).ok()

@@ -1,5 +1,5 @@
-"""A disk goes from a machine that is gone to another one: its files are there again, and of what was being written when it went nobody
-believes more than is on it for certain."""
+"""A disk moves from a dead machine to another one: its files are available again. For files that were being written at the time, only bytes
+that are certainly on the disk count."""
 
 import shutil
 import time
@@ -48,7 +48,7 @@ def test_what_was_being_written_is_waited_for_and_then_only_what_is_certain_coun
             assert there.write(handle, 0, data).status == raw.OK
             being_written = state(cluster, "/recording")
             others = [disk for disk in cluster.disks if disk is not gone]
-            # All at once, and the other machines have forgotten what they had not synced.
+            # All at once, and the other machines have lost their unsynced bytes.
             for disk in cluster.disks:
                 disk.freeze()
             for disk in cluster.disks:

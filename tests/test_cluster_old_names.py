@@ -1,5 +1,4 @@
-"""A manager that is brought back from an old copy of its directory: what was made since has no name, and nothing takes its place on the
-disks."""
+"""A manager that is restored from an old copy of its directory: newer files have no name, and nothing replaces them on the disks."""
 
 import shutil
 
@@ -18,7 +17,7 @@ def cluster(base, request):
 
 
 def copied(cluster: Cluster) -> None:
-    """While the manager does not run, as the documentation says."""
+    """Copied while the manager does not run, as the documentation says."""
     cluster.manager.stop()
     shutil.copytree(cluster.manager.home / "data", cluster.home / "copy", ignore=shutil.ignore_patterns("control"))
     cluster.manager.start()
@@ -80,7 +79,7 @@ def test_a_disk_server_that_comes_back_late_keeps_what_has_no_name(cluster, tmp_
     late.start()
     cluster.wait_sessions()
     assert cluster.asked("status")["is_older_than_stores"]
-    # What was made meanwhile goes there as well.
+    # Files made meanwhile go there as well.
     cluster.weir("drain", str(cluster.store_of(first)), "--data", cluster.data)
     cluster.until(lambda: all(cluster.whole_on(path) == {cluster.store_of(late)} for path in new))
     for path, content in new.items():

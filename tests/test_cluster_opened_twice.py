@@ -1,5 +1,5 @@
-"""Who recovers opens its file again, XrdCl once for each write that waits, and then uses whichever handle it likes. All of a session's
-handles lead to the one content, and what one of them could not write no other one closes as whole."""
+"""A recovering client opens its file again (XrdCl once for each waiting write), and then uses any of the handles. All handles of a session
+lead to the one object. If one of them failed to write, no other can close the file as whole."""
 
 import pytest
 import raw
@@ -38,7 +38,7 @@ def test_each_handle_of_a_session_goes_on(cluster, folder, used, tmp_path):
                 handles.append(there.open(with_permission, raw.OPEN_UPDATE))
             chosen = handles.pop(used)
             assert there.write(chosen, MIB, data[MIB : 2 * MIB]).status == raw.OK
-            # The others are no less good.
+            # The others work as well.
             assert there.write(handles[0], 2 * MIB, data[2 * MIB :]).status == raw.OK
             assert there.close(chosen).status == raw.OK
             for handle in handles:
@@ -70,7 +70,7 @@ def test_who_is_sent_back_by_a_disk_server_that_has_begun_anew_finds_its_own_beg
     path, data = f"{folder}/back{options}", content("back", MIB)
     with raw.Raw(cluster.manager.port) as manager:
         _, with_permission = opened(manager, path, options)
-        # Nobody else's, and not without having been sent there before.
+        # Not another client's file, and not without a redirect to it before.
         with raw.Raw(cluster.manager.port, machine="127.0.0.77") as other:
             assert other.ask_open(with_permission, options).status == raw.ERROR
         assert manager.ask_open(path, options).status == raw.ERROR

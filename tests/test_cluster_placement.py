@@ -1,4 +1,5 @@
-"""Where pieces land, by policies and by how stores are: with real processes, several stores on a disk server, and a look at the disks."""
+"""Where replicas are placed, by policies and by the states of stores: real processes, several stores on a disk server, and checks of the
+disks."""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +11,7 @@ from cluster import Cluster, Node
 from content import MIB, content, write
 from harness import WEIR_BIN, remove, until
 
-# Of each disk server its stores: name, place, class, reserve.
+# The stores of each disk server: name, location, class, reserve.
 STORES = [
     [("s1", "site1/rack1/h1", "t1", None), ("s2", "site1/rack1/h1", "ssd", None)],
     [("s3", "site1/rack2/h2", "t1", None)],
@@ -35,12 +36,12 @@ class Several(Cluster):
             self.disks.append(node)
 
     def names(self) -> dict[str, str]:
-        """The stores' names by their numbers: each has a class or a place of its own."""
+        """The stores' names by number: each has its own class or location."""
         by = {(place, kind): name for stores in STORES for name, place, kind, _ in stores}
         return {store["store"]: by[(store["location"], store["class"])] for store in self.stores()}
 
     def put(self, path: str, tmp_path: Path, opaque: str = "", size: int = MIB) -> set[str]:
-        """Copies a new file in, and gives the stores that it is on: as the manager says, and as the disks do."""
+        """Copies a new file in; returns its stores, according to the manager and to the disks."""
         xrdcp("-f", write(tmp_path / "source", path, size), f"{self.url}/{path}{opaque}").ok()
         return self.on(path)
 
@@ -122,7 +123,7 @@ def test_policies_are_inherited_and_hold_for_what_is_new(cluster, tmp_path):
     assert cluster.put("/tree/a/b/new", tmp_path) == cluster.put("/tree/a/new", tmp_path) == {"s4"}
     assert cluster.put("/tree/new", tmp_path) == {"s2"}
     assert cluster.on("/tree/a/b/old") == {"s2"}
-    # What takes its place is new.
+    # Its replacement is new.
     assert cluster.put("/tree/a/b/old", tmp_path) == {"s4"}
     cluster.weir("policy", "remove", "/tree/a", "--data", cluster.data)
     assert cluster.put("/tree/a/b/newest", tmp_path) == {"s2"}
@@ -166,18 +167,18 @@ def test_near_the_client_else_where_it_is_preferred_else_anywhere(cluster, tmp_p
     assert cluster.put("/near/rack", tmp_path, "?weir.place=site1/rack2/other") == {"s3"}
     assert cluster.put("/near/site", tmp_path, "?weir.place=site1/rack9/other") <= {"s1", "s2", "s3"}
     assert cluster.put("/near/nowhere", tmp_path, "?weir.place=site9/rack9/other") == {"s4"}
-    # Whoever cannot reach it there comes back, and is sent elsewhere.
+    # A client that cannot reach the server returns, and gets another one.
     assert cluster.put("/near/unreachable", tmp_path, f"?weir.place=site1/rack2/h2&tried={cluster.disks[1].host}") == {"s4"}
     with raw.Raw(cluster.manager.port) as manager:
         tried = ",".join(disk.host for disk in cluster.disks[1:])
         asked = manager.ask_open(f"/near/neither?weir.place=site1/rack2/h2&tried={tried}", raw.OPEN_NEW | raw.OPEN_UPDATE)
         assert asked.redirect[:2] == (cluster.disks[0].port, cluster.disks[0].host)
-    # Its rack's only store is away: another one of its site.
+    # Its rack's only store is away, so another one of its site.
     cluster.disks[1].kill()
     until(lambda: [store["state"] for store in cluster.stores()].count("lost") == 1, AWAY_SECONDS, cluster.logs)
     for number in range(4):
         assert cluster.put(f"/near/fallback{number}", tmp_path, "?weir.place=site1/rack2/h2") <= {"s1", "s2"}
-    # What is preferred is away, too.
+    # The preferred one is away, too.
     cluster.disks[2].kill()
     until(lambda: [store["state"] for store in cluster.stores()].count("lost") == 3, AWAY_SECONDS, cluster.logs)
     assert cluster.put("/near/left", tmp_path, "?weir.place=site9/rack9/other") <= {"s1", "s2"}

@@ -1,5 +1,5 @@
-"""What a cluster refuses, and the words it has for it: nodes of other versions, permissions that are too old, policies that
-cannot be met any more, files whose copies are all away. Stock clients, real processes, and a peer down to the bytes."""
+"""Errors of a cluster and their texts: nodes of other versions, expired capabilities, policies that can no longer be met, files whose
+replicas are all away. Stock clients, real processes, and a peer on the level of bytes."""
 
 import base64
 import socket
@@ -15,9 +15,9 @@ from cluster import Cluster, Node
 from content import MIB, content, page_sum, write
 from harness import WEIR_BIN, remove, until
 
-# How long a permission is good for, and a bit.
+# A little more than the validity of a capability.
 PERMISSION_SECONDS = 61
-# Until a store that is away counts as lost, and a bit.
+# A little more than the time until an absent store has the state "lost".
 LOST_SECONDS = 60
 
 
@@ -44,7 +44,7 @@ def cluster(small):
 
 @pytest.fixture(scope="module")
 def early(small, tmp_path_factory) -> tuple[float, str, str, Node]:
-    """A permission from the beginning, which becomes too old while the other tests run: since when, for what, what it says, for whom."""
+    """A capability from the beginning, which expires while the other tests run: its time, its file, its words, its server."""
     source = write(tmp_path_factory.mktemp("early") / "source", "early", 200_000)
     xrdcp("-f", source, f"{small.url}/one/early").ok()
     with raw.Raw(small.manager.port) as there:
@@ -53,7 +53,7 @@ def early(small, tmp_path_factory) -> tuple[float, str, str, Node]:
 
 
 class Stranger:
-    """Speaks as a node, with the identity of one; says of itself what a test wants it to say."""
+    """Speaks as a node, with the identity of one; a test decides what it says about itself."""
 
     def __init__(self, identity: Path, home: Path):
         known = dict(line.split(" ", 1) for line in identity.read_text().splitlines()[1:])
@@ -67,7 +67,7 @@ class Stranger:
         self.context.set_alpn_protocols(["weir-node"])
 
     def verdict_on(self, manager: Node, oldest: int, newest: int) -> tuple[int, str]:
-        """What the manager says to one that speaks these versions."""
+        """The manager's answer to a node of these versions."""
         with (
             socket.create_connection((manager.host, manager.nodes_port), timeout=15) as plain,
             self.context.wrap_socket(plain) as link,
@@ -80,7 +80,7 @@ class Stranger:
                     got += more
                 return got
 
-            # Of a hello only the length and the beginning are the same in all versions.
+            # Only the length and the beginning of a hello are the same in all versions.
             link.sendall(struct.pack("<8sHH", b"weirnode", oldest, newest).ljust(88, b"\0"))
             assert exactly(88).startswith(b"weirnode")
             verdict, _, length = struct.unpack("<BBH", exactly(4))
@@ -94,7 +94,7 @@ def test_older_and_newer_nodes_are_told_who_is_behind(cluster, early, tmp_path):
         refused, why = stranger.verdict_on(cluster.manager, *versions)
         assert refused == 1 and words in why and "upgrade node" in why, why
         until(lambda words=words: words in cluster.manager.log_text(), 10)
-    # Neither harms the node whose identity it was.
+    # Neither harms the real node of that identity.
     xrdcp("-f", write(tmp_path / "source", "after", 1000), f"{cluster.url}/both/after").ok()
     assert len(cluster.whole_on("/both/after")) == 2
 
@@ -112,21 +112,21 @@ def test_a_file_whose_stores_are_all_away_says_where_it_was(cluster, early, tmp_
     assert place in refused.err + refused.out, refused
     refused = Xrdfs(cluster.url)("locate", path)
     assert refused.code != 0 and place in refused.err + refused.out, refused
-    # Also where only parts of it are: which, and where. A stock client, sent to and fro between servers, would never say so.
+    # The same if only parts of it are away: which ones, and where. A stock client that is redirected between servers would never show that.
     units = cluster.file(dealt)["content"]["units"]
     (lacking,) = [number for number, unit in enumerate(units) if unit["copies"][0]["location"] == place]
     for refused in (xrdcp("-f", cluster.url + dealt, tmp_path / "back"), run([WEIR_BIN, "cp", cluster.url + dealt, tmp_path / "no"])):
         assert refused.code != 0 and f"unit {lacking} is on store" in refused.err + refused.out, refused
         assert place in refused.err + refused.out, refused
-    # The command shows the same, and the name is not lost.
+    # The command shows the same, and the name is kept.
     copies = cluster.file(path)["content"]["copies"]
     assert [(copy["location"], copy["state"]) for copy in copies] == [(place, "lost")]
     assert Xrdfs(cluster.url).size(path) == MIB
-    # A file that needs both sites is not made on one, and why is said; nothing of it is left.
+    # A file that needs both sites cannot be made on one. The error gives the reason, and nothing remains.
     refused = xrdcp("-f", tmp_path / "source", f"{cluster.url}/both/new")
     assert refused.code != 0 and "no stores can be chosen for it" in refused.err + refused.out, refused
     assert not Xrdfs(cluster.url).exists("/both/new")
-    # All heals by itself.
+    # Everything recovers by itself.
     holder.start()
     until(lambda: xrdcp("-f", cluster.url + path, tmp_path / "back").code == 0, LOST_SECONDS)
     assert (tmp_path / "back").read_bytes() == content("away", MIB)
@@ -136,7 +136,7 @@ def test_a_file_whose_stores_are_all_away_says_where_it_was(cluster, early, tmp_
 
 
 def test_nothing_is_lost_for_a_manager_that_has_just_begun(cluster, early, tmp_path):
-    """It knows which stores there are, and has heard of none: readers wait, and administrators are shown what there is."""
+    """It knows which stores exist, but has not heard from any: readers wait, and administrators see what there is."""
     source = write(tmp_path / "source", "begun", MIB)
     paths = ["/one/begun", "/both/begun", "/dealt/begun"]
     for path in paths:
@@ -166,7 +166,7 @@ def test_nothing_is_lost_for_a_manager_that_has_just_begun(cluster, early, tmp_p
 
 
 def test_a_reader_comes_while_the_only_store_is_away_for_a_moment(cluster, early, tmp_path):
-    """Its lease has run out, and it comes back: nobody is told that the file is gone."""
+    """Its lease has ended, and it comes back: no reader is told that the file is gone."""
     path = "/one/moment"
     xrdcp("-f", write(tmp_path / "source", "moment", MIB), cluster.url + path).ok()
     (holder,) = cluster.holders(path)
@@ -186,7 +186,7 @@ def test_a_reader_comes_while_the_only_store_is_away_for_a_moment(cluster, early
 
 
 def test_a_new_file_waits_when_all_stores_were_away_for_a_moment(cluster, early, tmp_path):
-    """It is the manager that has stood still, for longer than any lease."""
+    """The manager itself has stood still, for longer than any lease."""
     cluster.manager.freeze()
     writers = []
     try:
@@ -211,7 +211,7 @@ def test_a_permission_that_is_too_old_leads_to_the_manager(cluster, early, tmp_p
         answer = there.ask_open(f"{path}?{permission}")
         assert answer.status == raw.REDIRECT, answer
         assert answer.redirect[:2] == (cluster.manager.port, cluster.manager.host)
-    # A stock client that comes with it gets the file, by way of the manager.
+    # A stock client with such a capability gets the file, by way of the manager.
     xrdcp("-f", f"{disk.url}{path}?{permission}", tmp_path / "back").ok()
     assert (tmp_path / "back").read_bytes() == content("early", 200_000)
 

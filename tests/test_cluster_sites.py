@@ -1,5 +1,5 @@
-"""Sites with networks of their own: the manager and a disk server of each of two sites in network namespaces, joined by a bridge.
-Each client is sent to the copy of its own site; the link between the sites is cut and comes back. Needs root."""
+"""Sites with networks of their own: the manager and one disk server of each of two sites are in network namespaces, joined by a bridge.
+Each client gets the replica of its own site; the link between the sites is cut and comes back. Needs root."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.alone
 
 SUBNET = "10.78.0"
 CLIENTS_PORT, NODES_PORT = 11094, 11095
-# Until a store that is away counts as lost, a copy is made that was owed, or a disk server is in session again.
+# Time until an absent store has the state "lost", a missing replica is made, or a disk server is in session again.
 HEAL_SECONDS = 90
 
 
@@ -27,7 +27,7 @@ def ip(*words: str) -> subprocess.CompletedProcess:
 
 
 class Networks:
-    """A namespace with a bridge, and those of the sites, each with a cable to it."""
+    """A namespace with a bridge, and one for each site, with a cable to the bridge."""
 
     def __init__(self, count: int):
         self.names = [f"weir-{os.getpid()}-{number}" for number in range(count)]
@@ -64,7 +64,7 @@ class Networks:
         return f"{SUBNET}.{number + 1}"
 
     def within(self, number: int) -> list[str]:
-        """What a command in a namespace begins with."""
+        """The prefix of a command in a namespace."""
         return ["ip", "netns", "exec", self.names[number]]
 
     def cable(self, number: int, state: str) -> None:
@@ -72,7 +72,7 @@ class Networks:
 
 
 class Sites(Cluster):
-    """The manager in the first namespace, disk1 of site1 and disk2 of site2 in the next ones. In the last one there are only clients."""
+    """The manager is in the first namespace, disk1 of site1 and disk2 of site2 in the next ones. The last one has only clients."""
 
     def __init__(self, home: Path, networks: Networks):
         super().__init__(home, 2, ("--insecure", "--grace-seconds", "5"))
@@ -152,7 +152,7 @@ def test_each_client_gets_the_copy_of_its_site(cluster, tmp_path):
 
 
 def stands_at(cluster: Sites, place: str) -> None:
-    """Clients without a disk server on their host stand there from now on."""
+    """From now on, clients without a disk server on their host have this location."""
     address, reloads = cluster.networks.address(3), cluster.manager.log_text().count("SIGHUP: ")
     cluster.config.write_text(f'clients.locations = ["{SUBNET}.0/24 nowhere", "{address}/32 {place}"]\n')
     cluster.manager.process.send_signal(signal.SIGHUP)
@@ -166,7 +166,7 @@ def test_a_client_stands_where_its_address_does(cluster, tmp_path):
         stands_at(cluster, f"site{site}/rack1" if number else f"site{site}")
         assert {cluster.redirected_to(3, "/both/ranges") for _ in range(8)} == {cluster.networks.address(site)}
         assert cluster.back(3, "/both/ranges", tmp_path) == source.read_bytes()
-        # What it says itself counts more, and a disk server's own host is known better than by a range.
+        # A location from the client itself counts more, and a disk server's own host is more precise than a range.
         other = 3 - site
         assert {cluster.redirected_to(3, f"/both/ranges?weir.place=site{other}") for _ in range(8)} == {cluster.networks.address(other)}
         assert {cluster.redirected_to(other, "/both/ranges") for _ in range(8)} == {cluster.networks.address(other)}
@@ -177,7 +177,7 @@ def test_a_client_stands_where_its_address_does(cluster, tmp_path):
 
 
 def test_a_recording_outlives_the_cut_of_the_link(cluster, tmp_path):
-    """It goes on with the copy of its own site; the other site gets its copy when the link is back, and nothing was lost."""
+    """It continues with the replica of its own site. The other site gets its replica when the link is back, and nothing is lost."""
     data = content("recorded", 24 * MIB)
     copy = cluster.start_client(1, "xrdcp", "--nopbar", "-", f"{cluster.url}/both/recorded")
     copy.stdin.write(data[: 16 * MIB])
@@ -188,7 +188,7 @@ def test_a_recording_outlives_the_cut_of_the_link(cluster, tmp_path):
     said, _ = copy.communicate(data[16 * MIB :], timeout=HEAL_SECONDS)
     assert copy.returncode == 0, said
     assert time.monotonic() - begin < 60
-    # What was acknowledged is there, while the other site cannot be asked.
+    # The acknowledged bytes are available, while the other site cannot be reached.
     assert cluster.back(1, "/both/recorded", tmp_path) == data
     assert len(cluster.whole_on("/both/recorded")) == 1
     cluster.networks.cable(2, "up")
@@ -216,7 +216,7 @@ good(file.close())
 
 
 def test_a_reader_at_another_site_waits_for_the_link(cluster, tmp_path):
-    """The only copy is at the site that is cut off: the reader waits, and then has every byte."""
+    """The only replica is at the site that is cut off: the reader waits, and then gets every byte."""
     source = write(tmp_path / "source", "far", 8 * MIB)
     cluster.run(2, "xrdcp", "--nopbar", source, f"{cluster.url}/near/far").ok()
     target = tmp_path / "read"

@@ -1,4 +1,4 @@
-"""What a manager sends on to a disk server that does it: third-party copies from and to a cluster, and cuts by name. Stock clients."""
+"""Requests that a manager forwards to a disk server: third-party copies from and to a cluster, and truncation by name. Stock clients."""
 
 import re
 import signal
@@ -13,7 +13,7 @@ from harness import Weir, Xrootd, of_processes, remove, until, weir
 from ports import free_port
 
 SIZE = 30 * MIB + 17
-# How long a permission of the manager can be shown for the first time.
+# How long a capability from the manager may be used for the first time.
 PERMISSION_SECONDS = 60
 
 
@@ -45,7 +45,7 @@ def cluster(one):
 @pytest.fixture(scope="module")
 def two(base):
     cluster = Cluster(base / "tpc-two", 2)
-    # A stock source looks where the target comes from; connections between loopback addresses come from the first one.
+    # A stock source checks where the target comes from; connections between loopback addresses come from the first one.
     for disk in cluster.disks:
         disk.host, disk.port = "127.0.0.1", free_port("127.0.0.1")
     with cluster:
@@ -71,7 +71,7 @@ def third_party(source: str, target: str, *flags: str, **more) -> Outcome:
 
 
 def fetched_by(cluster: Cluster, path: str) -> list[Node]:
-    """The nodes that have fetched this very file from another server."""
+    """The nodes that have fetched this file from another server."""
     return [node for node in cluster.nodes if re.search(rf"fetched path={re.escape(path)} ", node.log_text())]
 
 
@@ -97,7 +97,7 @@ def test_to_a_cluster_from_a_single_node(cluster, alone, tmp_path):
     data = put(alone.url, "/here", tmp_path)
     third_party(f"{alone.url}/here", f"{cluster.url}/from-alone", "--cksum", "adler32").ok()
     assert back(f"{cluster.url}/from-alone", tmp_path) == data
-    # A disk server that holds it has fetched it, and both copies are what was fetched.
+    # A disk server with a replica has fetched it, and both replicas have the source's content.
     (by,) = fetched_by(cluster, "/from-alone")
     assert by in cluster.holders("/from-alone")
     assert len(cluster.whole_on("/from-alone")) == 2
@@ -110,7 +110,7 @@ def test_from_cluster_to_cluster_and_within_one(cluster, two, tmp_path):
     assert len(fetched_by(two, "/second")) == 1
     third_party(f"{cluster.url}/first", f"{cluster.url}/third").ok()
     assert back(f"{cluster.url}/third", tmp_path) == data
-    # Our own client asks in the same way; and goes, of two servers that have it, twice to the same one.
+    # Our own client asks in the same way. Of two servers that have the file, it goes to the same one twice.
     for number in range(6):
         done = weir("cp", "--tpc", f"{cluster.url}/first", f"{two.url}/fourth{number}")
         assert done.returncode == 0, done.stderr
@@ -125,7 +125,7 @@ def test_striped_files_go_both_ways(cluster, alone, tmp_path):
     third_party(f"{alone.url}/from-striped", f"{cluster.url}/striped/second").ok()
     assert back(f"{cluster.url}/striped/second", tmp_path) == data
     assert len(fetched_by(cluster, "/striped/second")) == 1
-    # Its units are at several servers, and a cut of them all is not made by name: nothing changes.
+    # Its units are at several servers, which cannot be truncated together by name: nothing changes.
     refused = Xrdfs(cluster.url)("truncate", "/striped/second", "1000")
     assert refused.code != 0, refused
     assert back(f"{cluster.url}/striped/second", tmp_path) == data
@@ -141,7 +141,7 @@ def test_with_a_stock_server(two, stock, tmp_path):
 
 
 def test_a_key_is_for_one_copy_alone(cluster, tmp_path):
-    """Without the client's permission, or with a key for another file, a disk server gives nothing to another server."""
+    """Without the client's capability, or with a key for another file, a disk server gives nothing to another server."""
     put(cluster.url, "/kept", tmp_path, MIB)
     put(cluster.url, "/other", tmp_path, MIB)
     with raw.Raw(cluster.manager.port) as there:
@@ -158,7 +158,7 @@ def test_a_key_is_for_one_copy_alone(cluster, tmp_path):
 
 
 def test_a_copy_may_come_again_as_long_as_its_client_is_there(cluster, tmp_path):
-    """However long ago the client's permission was given: a copy whose connection is lost goes on."""
+    """However old the client's capability is, a copy with a lost connection continues."""
     put(cluster.url, "/long", tmp_path, MIB)
     with raw.Raw(cluster.manager.port) as there:
         port, host, opaque = there.ask_open("/long").redirect
@@ -169,14 +169,14 @@ def test_a_copy_may_come_again_as_long_as_its_client_is_there(cluster, tmp_path)
             time.sleep(wait)
             with raw.Raw(port, host=host) as comer:
                 assert comer.read(comer.open(fetch), 0, 1000).body == content("/long", 1000)
-        # The permission by itself is good no more.
+        # The capability alone is no longer valid.
         with raw.Raw(port, host=host) as late:
             assert late.ask_open(f"/long?{opaque}").status == raw.REDIRECT
         assert owner.close(handle).status == raw.OK
 
 
 def test_the_fetching_disk_server_dies(cluster, alone, tmp_path):
-    """Nothing of the copy is shown, and the next one is whole."""
+    """No part of the copy is visible, and the next one is whole."""
     data = put(alone.url, "/large", tmp_path, 200 * MIB)
     before = {path for disk in cluster.disks for path in disk.objects()}
     copy = start_xrdcp("-f", "--tpc", "only", f"{alone.url}/large", f"{cluster.url}/target", patience=PATIENCE)
@@ -208,14 +208,14 @@ def threads_of(node: Node) -> list[str]:
 
 
 def test_a_cut_by_name_outlives_the_death_of_its_disk_server(cluster, tmp_path):
-    """The client was sent to one that had just died: the other makes the cut."""
+    """The client was sent to a server that had just died: the other one truncates."""
     data = put(cluster.url, "/cut", tmp_path, MIB)
     with raw.Raw(cluster.manager.port) as there:
         answer = there.request(raw.TRUNCATE, bytes(4) + (1000).to_bytes(8, "big"), b"/cut")
         port, host, _ = answer.redirect
         primary = cluster.at(f"{host}:{port}")
         primary.kill()
-        # What a stock client says when it cannot reach it.
+        # The words of a stock client that cannot reach a server.
         end = time.monotonic() + 60
         while True:
             answer = there.request(raw.TRUNCATE, bytes(4) + (1000).to_bytes(8, "big"), f"/cut?tried={host}".encode())

@@ -1,4 +1,4 @@
-"""The memory of disk servers for files that are being written: whoever comes where there is none waits, and nothing is made."""
+"""The disk servers' memory for files that are being written: a client waits if there is none, and no file is made."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ from cluster import Cluster
 from content import content
 from harness import remove, until
 
-# A file of unknown length may hold 384 KiB: two of them.
+# A file of unknown length may hold 384 KiB: two of them fit.
 MEMORY = "1MiB"
 NEW = raw.OPEN_NEW | raw.OPEN_UPDATE
 
@@ -35,13 +35,13 @@ def cluster(whole):
 
 
 def taken(cluster: Cluster) -> list[int]:
-    """Bytes of memory at the disk servers."""
+    """Bytes of memory in use at the disk servers."""
     said = [node["activity"] for node in cluster.asked("top", "--once")["nodes"]]
     return [one["writers_memory"] for one in said if one]
 
 
 class Writer:
-    """A file that somebody writes."""
+    """An open write."""
 
     def __init__(self, cluster: Cluster, path: str, options: int = NEW):
         with raw.Raw(cluster.manager.port) as there:
@@ -67,7 +67,7 @@ def test_as_many_are_written_as_there_is_memory_for(cluster, tmp_path, place, mo
         time.sleep(2 * (1 - look))
     fs = Xrdfs(cluster.url)
     assert "more" not in fs("ls", place).ok().out
-    # What is there can be gone on with by who has lost its connection, and read.
+    # A client that lost its connection can continue the existing file, and read it.
     writers[0].there.socket.close()
     again = Writer(cluster, f"{place}/file0", raw.OPEN_UPDATE)
     assert again.answer.status == raw.REDIRECT, again.answer
@@ -104,7 +104,7 @@ def test_a_file_that_is_changed_counts_as_one_that_is_made(cluster):
 
 
 def test_files_that_come_and_go_are_not_held_up(cluster):
-    """As many in a second as would have no room if all of them were open at once."""
+    """More files in a second than would fit if all were open at once."""
     began = time.monotonic()
     with raw.Raw(cluster.manager.port) as there:
         connections = {}

@@ -1,4 +1,4 @@
-"""`weir cp` and its fellow commands, against weir and (with --peer) against a stock xrootd."""
+"""`weir cp` and related commands, against weir and (with --peer) against a stock xrootd."""
 
 import contextlib
 import hashlib
@@ -32,7 +32,7 @@ def digest(path) -> str:
 
 
 def files(top) -> dict[str, str]:
-    """Paths below and what the files there hold."""
+    """Paths below it, with the contents of the files there."""
     return {str(path.relative_to(top)): digest(path) for path in top.rglob("*") if path.is_file()}
 
 
@@ -44,7 +44,7 @@ def ok(*arguments, **more) -> str:
 
 @pytest.fixture
 def place(node, request):
-    """A directory of its own on the server, as an address."""
+    """A directory of its own on the server, as a URL."""
     name = request.node.name.translate(str.maketrans("[]/", "___"))
     return f"{node.url}/cp-{name}"
 
@@ -74,7 +74,7 @@ def test_many_streams_read_one_file(place, tmp_path):
 @pytest.mark.peer_ok
 def test_what_is_there_stays_unless_forced(place, tmp_path):
     old, new, here = tmp_path / "old", tmp_path / "new", tmp_path / "here"
-    for size in (100, 3 * MIB):  # the quick way and the other
+    for size in (100, 3 * MIB):  # by a batch and one by one
         old.write_bytes(content(size, 1))
         new.write_bytes(content(size, 2))
         target = f"{place}/file{size}"
@@ -110,7 +110,7 @@ def test_a_tree_goes_there_and_back(place, tmp_path):
     back = files(tmp_path / "back")
     assert ours == back and len(back) > 301
     assert (tmp_path / "back" / "empty").is_dir()
-    # into a directory that is there: under its name
+    # into an existing directory: under its name
     (tmp_path / "other").mkdir()
     ok("cp", "-r", f"{place}/up/d1", tmp_path / "other")
     assert len(list((tmp_path / "other" / "d1").rglob("file*"))) == len(list((tree / "d1").rglob("file*")))
@@ -152,7 +152,7 @@ def test_between_servers(node, place, tmp_path, base):
 
 @pytest.mark.parametrize("size", [1 * MIB, 4 * MIB, 6 * MIB, 13 * MIB])
 def test_between_servers_in_a_few_requests(place, tmp_path, size):
-    """Fewer parts than requests that may be under way: reading does not wait for buffers that writing keeps."""
+    """Fewer parts than simultaneous requests: reading must not wait for buffers that the writer holds."""
     (tmp_path / "source").write_bytes(content(size))
     ok("cp", tmp_path / "source", f"{place}/a")
     ok("cp", f"{place}/a", f"{place}/b", timeout=30)
@@ -171,7 +171,7 @@ def test_resume(place, tmp_path):
     assert said[0]["bytes"] == len(data) - 11 * MIB and digest(source) == digest(back)
     said = [json.loads(line) for line in ok("cp", "--resume", "--json", f"{place}/file", back).splitlines()]
     assert said[0]["state"] == "skipped" and said[0]["verified"]
-    # What is no beginning is begun anew; what differs in its middle alone is found out at the end.
+    # A file that is no beginning of the source is begun again; a difference in the middle shows at the end.
     back.unlink()
     (tmp_path / ".back.weir-part").write_bytes(content(11 * MIB, 99))
     said = [json.loads(line) for line in ok("cp", "--resume", "--json", f"{place}/file", back).splitlines()]
@@ -184,13 +184,13 @@ def test_resume(place, tmp_path):
 
 
 class Middle:
-    """Kills the server once so many bytes have gone through, while the copy runs; then starts it again."""
+    """Kills the server during the copy once that many bytes have gone through; then starts it again."""
 
     def __init__(self, proxy, server):
         self.proxy, self.server = proxy, server
 
     def hit(self, direction: str, after: int, size: int, *arguments) -> str:
-        """What the copy said at the end."""
+        """The final output of the copy."""
         killed = threading.Event()
         before = self.proxy.count[direction]
         self.proxy.at(direction, before + after, lambda: (self.server.kill(), killed.set()))
@@ -228,8 +228,8 @@ def test_small_files_survive_a_killed_server(base, tmp_path):
 
 
 class Break:
-    """Breaks the connection once the server has opened a file for the copy, and lets something happen before the copy is there again.
-    `answered`: the copy has had the answer to its open."""
+    """Breaks the connection once the server has opened a file for the copy, and runs an action before the copy reconnects. `answered`: the
+    copy has received the answer to its open."""
 
     def __init__(self, proxy: Proxy, words: bytes, answered: bool, is_there, meanwhile):
         self.proxy, self.answered, self.is_there, self.meanwhile = proxy, answered, is_there, meanwhile
@@ -246,7 +246,7 @@ class Break:
             until(lambda: self.proxy.count[DOWN] > before if self.answered else self.is_there())
             self.meanwhile()
             self.done = True
-        except BaseException as failed:  # it is the copy that waits for this
+        except BaseException as failed:  # the copy waits for this
             self.failed = failed
         finally:
             self.proxy.cut()
@@ -264,7 +264,7 @@ def until(true, seconds: float = 30) -> None:
     "at, answered", [("weir", True), ("weir", False), ("weir, in a batch", False), ("stock", True), ("stock", False)]
 )
 def test_what_somebody_else_makes_while_the_connection_is_lost_stays(node, without_batches, base, tmp_path, at, answered):
-    """A small file is begun, the connection breaks, and another file takes its name: it is nobody else's to replace."""
+    """A small file is begun, the connection breaks, and another file takes its name: the copy must not replace it."""
     ours, other = tmp_path / "ours", tmp_path / "other"
     ours.mkdir()
     (ours / "f").write_bytes(content(2000, 1))
@@ -279,7 +279,7 @@ def test_what_somebody_else_makes_while_the_connection_is_lost_stays(node, witho
             direct = f"{server.url}/{path}/f"
 
             def put(source=other if meanwhile == "other" else ours / "f", direct=direct, path=path):
-                if at == "stock":  # which removes nothing that somebody writes
+                if at == "stock":  # which does not remove a file with a writer
                     (server.data / "new").write_bytes(source.read_bytes())
                     if os.getuid() == 0:
                         shutil.chown(server.data / "new", "xrootd", "xrootd")
@@ -313,8 +313,8 @@ def number_of(server, path: str) -> bytes:
 
 @pytest.mark.parametrize("at", ["weir", "stock"])
 def test_what_somebody_else_puts_over_a_finished_copy_stays(node, base, tmp_path, at):
-    """The close of a small file is done, its answer is lost, and before the copy is back somebody replaces the file: at weir it keeps its
-    number, and a stock server writes it anew in its place."""
+    """The close of a small file succeeds, its answer is lost, and somebody replaces the file before the copy reconnects. In weir the file
+    keeps its number; a stock server rewrites it in place."""
     ours, other = tmp_path / "ours", tmp_path / "other"
     ours.mkdir()
     with Xrootd(base / "cp-over") if at == "stock" else contextlib.nullcontext(node) as server, Proxy(server.port) as proxy:
@@ -349,7 +349,7 @@ def test_what_somebody_else_puts_over_a_finished_copy_stays(node, base, tmp_path
 
 
 def test_an_interrupted_small_file_begins_again(without_batches, tmp_path):
-    """The server has marked it before the copy is back: it is this copy's own, and nobody has completed it."""
+    """The server has marked it before the copy reconnects: it is this copy's own, and nobody has completed it."""
     server = without_batches("--grace-seconds", "0")
     ours = tmp_path / "ours"
     ours.mkdir()
@@ -371,8 +371,8 @@ def test_an_interrupted_small_file_begins_again(without_batches, tmp_path):
 
 @pytest.mark.parametrize("happens", ["connection lost", "source gone"])
 def test_what_happens_while_it_is_found_out_what_is_there(tmp_path, happens):
-    """An open's answer is lost, and the next one says that something is there. A connection that breaks while it is compared is made again;
-    where the source has gone, what is there may still be ours."""
+    """The answer to an open is lost, and the next open finds a file. If the connection breaks during the comparison, the copy reconnects.
+    If the source is gone, the existing file may still be ours."""
     source = tmp_path / "source"
     source.write_bytes(content(5000))
     told = json.loads(ok("checksum", "-a", "crc32c", "--json", source).splitlines()[0])
@@ -403,7 +403,7 @@ def test_what_happens_while_it_is_found_out_what_is_there(tmp_path, happens):
     with FakeServer(content(5000), answers) as server:
         done = weir("cp", "--retry-for", "0", str(source), f"{server.url}/file")
     if happens == "connection lost":
-        # Over the connection that the refused open has left, which may have been lost long ago, and over a new one.
+        # Over the connection that the refused open used, which may have been lost long ago, and over a new one.
         assert done.returncode == 0 and len(lost) == 2 and len(opens) == 3, (done, opens, lost)
     else:
         assert done.returncode == 12 and "may be somebody else's" in done.stderr, done
@@ -411,7 +411,8 @@ def test_what_happens_while_it_is_found_out_what_is_there(tmp_path, happens):
 
 @pytest.mark.parametrize("id_then, seed, ours", [(7, 1, True), (7, 2, False), (8, 1, False)])
 def test_what_a_server_refuses_to_close_is_removed_if_it_is_ours(tmp_path, id_then, seed, ours):
-    """Of a server that does not know what is complete. Nobody has it open any more: somebody else may have written to it since."""
+    """For a server that does not know whether files are complete. Nobody has it open any more, so another client may have written to it
+    since."""
     (tmp_path / "source").write_bytes(content(5000))
     removed, opened = [], []
 
@@ -441,7 +442,7 @@ def test_what_a_server_refuses_to_close_is_removed_if_it_is_ours(tmp_path, id_th
 
 
 def begin(server, path: str, data: bytes) -> None:
-    """A file whose writer went away before its end."""
+    """A file whose writer left before its end."""
     with Raw(server.port) as raw:
         handle = raw.open(path, OPEN_NEW | OPEN_UPDATE)
         for offset in range(0, len(data), MIB):
@@ -453,8 +454,8 @@ def begin(server, path: str, data: bytes) -> None:
 @pytest.mark.parametrize("verify", [[], ["--no-verify"]])
 @pytest.mark.parametrize("source", ["here", "at a server"])
 def test_resume_compares_what_a_server_has(own_node, node, place, tmp_path, source, verify):
-    """The part that was left at a server is the beginning of the source, or nothing is gone on with; also where no checksum is
-    compared at the end, and where the source is at a server too."""
+    """Unless the part at a server is the beginning of the source, the copy does not continue. This also holds without a checksum at the
+    end, and for a source at a server."""
     server = own_node("--grace-seconds", "0")
     size, begun = 9 * MIB + 7, 5 * MIB + 3
     (tmp_path / "source").write_bytes(content(size))
@@ -478,14 +479,14 @@ def test_resume_compares_what_a_server_has(own_node, node, place, tmp_path, sour
 
 
 def test_resume_compares_what_a_stock_server_has(node, place, base, tmp_path):
-    """A stock server keeps no mark of what is unfinished: what is there is compared, by its checksum if it gives one."""
+    """A stock server does not mark unfinished files: the part is compared, by its checksum if the server has one."""
     size, begun = 9 * MIB + 7, 5 * MIB + 3
     (tmp_path / "source").write_bytes(content(size))
     ok("cp", tmp_path / "source", f"{place}/source")
     with Xrootd(base / "cp-resume-stock") as peer:
         for number, (source, verify) in enumerate(product((tmp_path / "source", f"{place}/source"), ([], ["--no-verify"]))):
             target = f"{peer.url}/resumed{number}"
-            # It knows the checksum of a file by the second of its change: what it was asked for before must not be of the same one.
+            # It caches the checksum of a file by the second of its change, so the earlier answer must be of another second.
             age = partial(os.utime, peer.data / f"resumed{number}", (1_000_000_000, 1_000_000_000))
             (tmp_path / "part").write_bytes(content(size)[:begun])
             ok("cp", tmp_path / "part", target)
@@ -575,7 +576,7 @@ def test_a_stopped_copy_leaves_nothing(node, place, tmp_path):
         target = place.replace(node.url, proxy.url) + "/up"
         copy = subprocess.Popen([WEIR_BIN, "cp", str(source), target], stderr=subprocess.PIPE, text=True)
         assert half.wait(60) and copy.poll() is None
-        for _ in range(100):  # what is durable shows, and that is looked after once a second
+        for _ in range(100):  # only durable bytes are visible, and the server syncs once a second
             size = json.loads(ok("stat", "--json", f"{place}/up"))["info"]["size"]
             if size:
                 break
@@ -772,14 +773,15 @@ def test_links_at_a_server_are_followed(place, tmp_path):
     assert said.returncode == 0 and "d/up: it leads back" in said.stderr, said
     assert sorted(files(tmp_path / "back")) == ["d/f", "to-dir/f", "to-file"]
     assert (tmp_path / "back" / "to-dir" / "f").read_bytes() == b"12345"
-    # a link that leads nowhere is an error, and the rest is copied
+    # a dangling link is an error, and the rest is copied
     ok("ln", "-s", "nowhere", f"{place}/tree/broken")
     said = weir("cp", "-r", f"{place}/tree", str(tmp_path / "more"))
     assert said.returncode == 11 and "broken" in said.stderr and (tmp_path / "more" / "to-file").exists(), said
 
 
 def test_resume_of_a_file_that_lacks_only_its_end(own_node, tmp_path):
-    """All bytes are there, the close is not: the file was marked as interrupted. `--resume` compares, completes, and copies nothing."""
+    """All bytes are there, but the close is missing: the file was marked as interrupted. `--resume` compares, completes, and copies
+    nothing."""
     server = own_node("--grace-seconds", "0")
     data = content(6 * MIB + 7)
     (tmp_path / "source").write_bytes(data)
@@ -805,8 +807,8 @@ def test_resume_of_a_file_that_lacks_only_its_end(own_node, tmp_path):
 
 
 def test_resume_goes_on_with_what_it_has_written_itself(node, place, tmp_path):
-    """The connection breaks, and the copy begins anew in the same process: what it has written shows to others only as far as it is
-    durable, and the server may still be taking more of it."""
+    """The connection breaks, and the copy restarts in the same process. Others see only the durable part of its bytes, and the server may
+    still be receiving more."""
     source, size = tmp_path / "source", 120 * MIB
     source.write_bytes(content(size))
     for number in range(4):
@@ -823,7 +825,7 @@ def test_resume_goes_on_with_what_it_has_written_itself(node, place, tmp_path):
 
 @pytest.mark.parametrize("wrong_at", ["the first", "the last"])
 def test_resume_of_a_long_part_looks_at_its_ends(own_node, tmp_path, wrong_at):
-    """The whole is compared at the end; what is something else is found before anything is written."""
+    """The whole is compared at the end; a different file is noticed before anything is written."""
     server = own_node("--grace-seconds", "0")
     size, begun = 30 * MIB, 20 * MIB + 9
     (tmp_path / "source").write_bytes(content(size))
@@ -840,7 +842,7 @@ def test_resume_of_a_long_part_looks_at_its_ends(own_node, tmp_path, wrong_at):
 
 
 def test_connections_serve_for_several_files(node, place, tmp_path):
-    """Large files one after the other, a refused one among them, over the connections that are there."""
+    """Large files one after the other, with a refused one among them, over the same connections."""
     (tmp_path / "file").write_bytes(content(2 * MIB))
     for number in range(12):
         ok("cp", tmp_path / "file", f"{place}/f{number}")
@@ -907,8 +909,8 @@ def test_sync_by_time_reads_nothing_that_looks_alike(place, tmp_path):
 
     for target in (f"{place}/mirror", tmp_path / "here"):
         assert len(sync(target=target)) == 6 and sync(target=target) == {}
-        os.utime(tree / "f1", (1_000_000_000, 1_000_000_000))  # touched, and as it was
-        (tree / "f2").write_bytes(content(2002, 99))  # changed, as long as before
+        os.utime(tree / "f1", (1_000_000_000, 1_000_000_000))  # touched, but unchanged
+        (tree / "f2").write_bytes(content(2002, 99))  # changed, with the same length
         os.utime(tree / "f2", (1_000_000_001, 1_000_000_001))
         assert sync(target=target) == {"f1": "skipped", "f2": "copied"} and sync(target=target) == {}
         (tree / "f1").touch()
@@ -932,7 +934,7 @@ def test_filters(place, tmp_path):
     ok("cp", "-r", tree, f"{place}/all")
     ok("cp", "-r", "--include", "*/", "--include", "*.root", "--exclude", "*", f"{place}/all", tmp_path / "roots")
     assert sorted(files(tmp_path / "roots")) == ["a.root", "d/e/c.root", "d/logs/y.root"]
-    # what the filters leave out stays at the target, with the directories that it is in
+    # files that the filters exclude stay at the target, with their directories
     (tree / "a.root").unlink()
     (tree / "d" / "e" / "c.root").unlink()
     (tree / "d" / "e" / "b.tmp").unlink()
@@ -954,7 +956,7 @@ def test_rm_goes_on(node, place, tmp_path):
     assert done.returncode == 6 and done.stderr.count("weir rm:") == 2, "two kinds of failure"
     assert weir("rm", "-f", f"{place}/nothing").returncode == 0
     ok("rm", "-r", f"{place}/d")
-    # here: what cannot be removed (it is read-only for all) keeps nothing else
+    # locally: a file that cannot be removed (it is read-only for all) keeps nothing else
     here = tmp_path / "here"
     for name in ("a/x", "b/locked/y", "c/z"):
         (here / name).parent.mkdir(parents=True, exist_ok=True)
@@ -978,7 +980,7 @@ def test_rm_goes_on(node, place, tmp_path):
 
 
 def test_rm_at_a_server_goes_on_below(tmp_path):
-    """Of a directory's three names one cannot be removed: the others are, the directory is left, and that is one error."""
+    """One of a directory's three names cannot be removed. The others are removed, the directory stays, and there is one error."""
     removed = []
 
     def answers(peer, code, stream, _, data):
@@ -1004,7 +1006,7 @@ def test_rm_at_a_server_goes_on_below(tmp_path):
 
 
 def test_rm_does_not_go_around_us(place, tmp_path):
-    """What a shell makes of `.*`, and what is above: nothing of it is removed."""
+    """Names that `.*` matches in a shell, and parent directories: none of them is removed."""
     here = tmp_path / "top" / "here"
     for name in ("f", "sub/g", "../beside/h"):
         (here / name).parent.mkdir(parents=True, exist_ok=True)
@@ -1019,7 +1021,7 @@ def test_rm_does_not_go_around_us(place, tmp_path):
         done = rm(path)
         assert done.returncode == 2 and str(path).rstrip("/") in done.stderr, (path, done)
         assert files(tmp_path) == all_of_it, path
-    # the others are removed all the same, and a link to where we are is only a link
+    # the others are still removed, and a link to the working directory is only a link
     (here / "link").symlink_to(here)
     assert rm("..", "sub", "link", "../beside").returncode == 2
     assert sorted(files(tmp_path)) == ["top/here/f"] and not (here / "link").is_symlink()
@@ -1030,7 +1032,7 @@ def test_rm_does_not_go_around_us(place, tmp_path):
 
 
 def test_resume_looks_at_what_is_here(place, tmp_path):
-    """The part of an earlier copy is gone on with if it is a beginning of the source, also where no server's checksum tells at the end."""
+    """A copy continues an earlier part if that is a beginning of the source, also if no server's checksum confirms it at the end."""
     size, begun = 20 * MIB + 5, 11 * MIB
     source, back, part = tmp_path / "source", tmp_path / "back", tmp_path / ".back.weir-part"
     source.write_bytes(content(size))
@@ -1050,7 +1052,7 @@ def test_resume_looks_at_what_is_here(place, tmp_path):
 
 @pytest.mark.parametrize("told", ["differs", "nothing", "none", "same"])
 def test_a_server_to_server_copy_that_cannot_be_compared_is_no_success(told):
-    """Both servers have a checksum. Only one that says that it keeps none may go without."""
+    """Both servers have a checksum. Only a server that says that it keeps none is exempt."""
     removed = []
 
     def answers(peer, code, stream, parameters, data):
@@ -1105,7 +1107,7 @@ def test_sync_here_leaves_links_that_the_filters_leave_out(tmp_path):
         (target / name).symlink_to(big)
     ok("sync", "--delete", "--exclude", "logs/", "--exclude", "*.tmp", source, target)
     assert sorted(str(path.relative_to(target)) for path in target.rglob("*")) == ["a.tmp", "f.tmp", "logs", "old", "old/logs", "x", "x/f"]
-    # a file may take the place of a link that is kept only as far as directories go
+    # a file may replace a link that only a rule for directories keeps
     (source / "logs" / "l").unlink()
     (source / "logs").rmdir()
     (source / "logs").write_bytes(b"a file now")
@@ -1132,7 +1134,7 @@ def test_sync_does_not_fill_what_a_link_leads_to(tmp_path):
 
 
 def test_what_may_have_been_done_is_not_asked_for_again():
-    """The connection is lost before the answer: a second request would be refused, as the first has done it."""
+    """The connection is lost before the answer. A second request would be refused, because the first one has succeeded."""
 
     def answers(peer, code, stream, parameters, data):
         if code == FATTR or code == QUERY and parameters[1] == 32:
@@ -1160,8 +1162,8 @@ def test_a_copy_that_was_not_compared_says_so(tmp_path):
 
 
 def test_what_is_gone_on_with_is_not_whole_before_its_source_is_known_to_be(own_node, node, tmp_path):
-    """A copy between servers goes on with what an earlier one has left, which is as long as the source and something else at its end; it
-    is killed before it has taken that end away."""
+    """A copy between servers continues an earlier part, which is as long as the source but differs at its end. It is killed before it has
+    removed that end."""
     target, path = own_node("--grace-seconds", "1"), f"/{tmp_path.name}-gone-on-with"
     data = content(2 * MIB)
     (tmp_path / "source").write_bytes(data)
@@ -1189,7 +1191,7 @@ def test_what_is_gone_on_with_is_not_whole_before_its_source_is_known_to_be(own_
         proxy.when(UP, b"weir.resume=1", kill)
         process = subprocess.Popen([WEIR_BIN, "cp", "--resume", node.url + path, proxy.url + path])
         assert process.wait(30) == -signal.SIGKILL
-    # Longer than it is waited for its writer.
+    # Longer than the server waits for its writer.
     time.sleep(3)
     assert is_refused()
     ok("cp", "--resume", node.url + path, target.url + path)

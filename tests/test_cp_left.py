@@ -1,4 +1,4 @@
-"""What a copy leaves that is stopped, and that it goes on with nothing that nobody has compared."""
+"""The remains of a stopped copy. No copy continues without a comparison."""
 
 import contextlib
 import json
@@ -62,7 +62,7 @@ def test_a_stopped_copy_of_small_files_leaves_none_of_those_under_way(node, with
 
 @pytest.mark.parametrize("whose", ["ours", "somebody else's"])
 def test_what_was_begun_is_taken_back_whatever_the_clocks_say(tmp_path, whose):
-    """A cluster's servers say of the same file when it was made, and need not agree. Its server knows who has begun it."""
+    """The servers of a cluster need not agree on when the file was made. Its own server knows who began it."""
     done, opens = [], []
 
     def answers(peer, code, stream, parameters, data):
@@ -92,14 +92,14 @@ def test_what_was_begun_is_taken_back_whatever_the_clocks_say(tmp_path, whose):
         until(lambda: opens)
         time.sleep(0.5)
         copy.terminate()
-        # Its input ends after that: it must not be taken for all there is.
+        # Its input ends after that, and must not be taken for complete.
         assert copy.wait(30) == STOPPED, copy.stderr.read()
         copy.communicate()
     assert len(opens) == 2 and b"tried=" in opens[1] and done == (["removed"] if whose == "ours" else []), (opens, done)
 
 
 def with_another_checksum(peer, code, stream, parameters, data):
-    """A server whose file is not what it says that it is."""
+    """A server whose file does not match the reported checksum."""
     if code != QUERY or parameters[:2] not in (b"\0\3", b"\0\7"):
         return False
     summed = parameters[:2] == b"\0\3"
@@ -108,7 +108,7 @@ def with_another_checksum(peer, code, stream, parameters, data):
 
 
 def shown(url: str) -> int | None:
-    """How long a file is; `None`: it is not there."""
+    """The length of a file; `None`: it does not exist."""
     found = weir("stat", "--json", url)
     return json.loads(found.stdout)["info"]["size"] if found.returncode == 0 else None
 
@@ -116,8 +116,8 @@ def shown(url: str) -> int | None:
 @pytest.mark.parametrize("how", ["-f", "--resume"])
 @pytest.mark.parametrize("why", ["is being written", "has another checksum", "has nothing yet"])
 def test_what_turns_out_to_be_no_file_never_takes_the_place_of_one(node, own_node, place, tmp_path, why, how):
-    """All bytes that there were have been read when it does. The server that gets them would take so many as were announced for a file,
-    as soon as nobody comes back for it."""
+    """The error comes when all bytes have been read. The target's server would take the file for complete with the announced number of
+    bytes once nobody returns for it."""
     size = {"is being written": 8 * MIB, "has another checksum": 9 * MIB + 5, "has nothing yet": 0}[why]
     server, before = own_node("--grace-seconds", "1"), content(size + 1, 7)
     (tmp_path / "before").write_bytes(before)
@@ -145,7 +145,7 @@ def test_what_turns_out_to_be_no_file_never_takes_the_place_of_one(node, own_nod
 
 
 def unsummed(peer, code, stream, parameters, data):
-    """A server that says which checksums it keeps, and gives none of them."""
+    """A server that lists its checksums, but returns none of them."""
     if code != QUERY:
         return False
     if parameters[:2] == b"\0\7" and b"chksum" in data:

@@ -1,4 +1,4 @@
-"""`weir cp` and its fellows against servers that put it off, fall asleep, or have ended the connection long ago."""
+"""`weir cp` and related commands against servers that delay them, fall asleep, or have ended the connection long ago."""
 
 import socket
 import subprocess
@@ -51,7 +51,7 @@ def test_a_server_that_asks_to_wait_for_ever_is_given_up(code, tmp_path):
 
 
 def test_others_go_on_while_one_request_is_put_off(tmp_path):
-    """Of a file read with several requests under way, the server puts one off for two seconds; the others must not wait for it."""
+    """Several requests read one file. The server delays one for two seconds; the others must not wait for it."""
     data = content(48 * MIB)
     put_off = []
 
@@ -67,7 +67,7 @@ def test_others_go_on_while_one_request_is_put_off(tmp_path):
         assert done.returncode == 0, done.stderr
         assert (tmp_path / "back").read_bytes() == data
         meanwhile = [at for at, code in server.requests if code == READ and put_off[0] < at < put_off[0] + 1.5]
-    # As far as there are buffers, of which few go round where the way is short. If all waited for the one, it would be one more at best.
+    # Only as many as there are buffers, which are few on a short path. If all waited for the one, it would be one more at best.
     assert len(meanwhile) >= 3, "the pipeline stood still"
 
 
@@ -88,12 +88,12 @@ def test_others_go_on_while_a_write_is_put_off(tmp_path):
         assert done.returncode == 0, done.stderr
         assert b"".join(part for _, part in sorted(server.written.items())) == data
         meanwhile = [at for at, code in server.requests if code == WRITE and put_off[0] < at < put_off[0] + 1.5]
-    # As far as there are buffers, of which few go round where the way is short. If all waited for the one, it would be one more at best.
+    # Only as many as there are buffers, which are few on a short path. If all waited for the one, it would be one more at best.
     assert len(meanwhile) >= 3, "the pipeline stood still"
 
 
 def test_small_files_go_on_while_some_are_put_off(base, tmp_path):
-    """A real server with room for a few writers only: it puts opens off; all files arrive, and not one after the other."""
+    """A real server with room for few writers delays opens. All files arrive, and not one after the other."""
     tree = tmp_path / "tree"
     tree.mkdir()
     for number in range(300):
@@ -152,8 +152,8 @@ def test_a_copy_from_a_silent_server_can_be_stopped(tmp_path):
 
 @pytest.mark.parametrize("command", ["rm", "stat", "mkdir", "cat"])
 def test_a_connection_that_has_ended_while_it_was_kept_is_made_again(command):
-    """The server ends each connection with its answer, as others do after hours. Also what must not be done twice is asked for again: it
-    has not been asked for over the connection that was gone."""
+    """The server ends each connection with its answer, as others do after hours. Even requests that must not run twice are repeated,
+    because they were never sent over the dead connection."""
     asked = []
 
     def answers(peer, code, stream, _, data):
@@ -175,7 +175,7 @@ def test_a_connection_that_has_ended_while_it_was_kept_is_made_again(command):
 
 
 def directory_or(answers):
-    """What is asked about is a directory; of the rest decides `answers`."""
+    """The requested name is a directory; `answers` handles the rest."""
 
     def first(peer, code, stream, *more):
         if code == STAT:
@@ -217,7 +217,7 @@ def test_a_listing_that_is_cut_in_the_middle_is_not_given_out_twice(tmp_path):
 
 @pytest.mark.parametrize("command", [["cp"], ["cat"]])
 def test_output_to_a_pipe_that_is_cut_short_is_told(command, base, tmp_path):
-    """The server dies for good in the middle: what came is no whole file, and the exit code says so."""
+    """The server dies for good in the middle: the output is no whole file, and the exit code says so."""
     (tmp_path / "source").write_bytes(content(64 * MIB))
     with Weir(base / f"cp-cut-out-{command[0]}") as server:
         ok("cp", tmp_path / "source", f"{server.url}/file")

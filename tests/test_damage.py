@@ -1,4 +1,4 @@
-"""Bits that rot: a damaged page is never served as good, fsck names the file, a damaged journal is refused with place and remedy."""
+"""Bit rot: a damaged page is never served as good, fsck names the file, and a damaged journal is refused with position and remedy."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ PAGE = 4096
 
 
 def places_of(data: Path, needle: bytes) -> list[tuple[Path, int]]:
-    """Where in a data directory these bytes lie."""
+    """The positions of these bytes in a data directory."""
     found = []
     for path in sorted(data.rglob("*")):
         if path.is_file():
@@ -46,7 +46,7 @@ def put(server: Weir, path: str, size: int, tmp_path) -> bytes:
 def read(server: Weir, path: str, offset: int, length: int):
     file = client.File()
     status, _ = file.open(f"{server.url}{path}", OpenFlags.READ)
-    if not status.ok:  # what is small may be read when it is opened
+    if not status.ok:  # a small file may be read when it is opened
         return status, b""
     result = file.read(offset, length)
     file.close()
@@ -54,7 +54,7 @@ def read(server: Weir, path: str, offset: int, length: int):
 
 
 def refused(server: Weir, tmp_path: Path) -> None:
-    """The stock client copies it to no end, and says what of: now and then in words of its own."""
+    """The stock client fails to copy it, and names the reason, sometimes in its own words."""
     copied = xrdcp(f"{server.url}/victim", tmp_path / "back")
     said = copied.err.lower()
     assert copied.code != 0, copied
@@ -105,7 +105,7 @@ def test_a_file_marked_damaged_has_no_checksum_until_it_is_written_again(server,
 
 
 def test_a_damaged_small_file(server, tmp_path):
-    """In whatever place its bytes are at the time: never served wrong."""
+    """Wherever its bytes are at the time, they are never served wrong."""
     data, neighbour = put(server, "/victim", 20_000, tmp_path), put(server, "/neighbour", 20_000, tmp_path)
     places = places_of(server.data, data[5000:5100])
     assert places
@@ -161,14 +161,14 @@ def segments(server: Weir) -> list[Path]:
 
 
 def used(path: Path) -> int:
-    """Where the last byte that is not zero lies: segments may be laid out in advance."""
+    """The offset of the last non-zero byte: segments may be preallocated."""
     return len(path.read_bytes().rstrip(b"\0"))
 
 
 @pytest.mark.parametrize("how_it_ended", ["stopped", "killed"])
 @pytest.mark.parametrize("where", [0.3, 0.6])
 def test_a_damaged_journal_is_refused_with_place_and_remedy(server, tmp_path, how_it_ended, where):
-    """Acknowledged changes lie behind the damage: starting without them would be forgetting them in silence."""
+    """Acknowledged changes lie behind the damage: starting without them would silently forget them."""
     for number in range(30):
         put(server, f"/file{number}", 5 * KIB, tmp_path)
     server.stop() if how_it_ended == "stopped" else server.kill()
@@ -197,7 +197,7 @@ def test_a_journal_cut_short_after_a_clean_stop_is_refused(server, tmp_path):
 @pytest.mark.parametrize("index", ["namespace/index", "store/index"])
 @pytest.mark.parametrize("how", ["gone", "damaged"])
 def test_an_index_is_rebuilt(server, tmp_path, index, how):
-    """The index can be made again from the log and its checkpoints."""
+    """The index can be rebuilt from the journal and its checkpoints."""
     sizes = {f"/file{number}": 100 + number * 7001 for number in range(30)}
     for path, size in sizes.items():
         put(server, path, size, tmp_path)

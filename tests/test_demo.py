@@ -1,4 +1,4 @@
-"""`weir demo`: it tells a story that has to be true, says so when it is not, and leaves nothing behind."""
+"""`weir demo`: its story must be true; it reports a failure, and leaves nothing behind."""
 
 import os
 import re
@@ -15,7 +15,7 @@ STREAMS = 6
 
 
 class Demo:
-    """A run of it, in a folder."""
+    """A run of the demo, in a folder."""
 
     def __init__(self, within: Path, **environment: str):
         self.within = within
@@ -26,7 +26,7 @@ class Demo:
             self.process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **environment})
 
     def text(self) -> str:
-        """With the lines that were broken put together."""
+        """Its output, with wrapped lines joined."""
         return " ".join(self.out.read_text().split())
 
     def wait_for(self, words: str) -> None:
@@ -36,7 +36,7 @@ class Demo:
             time.sleep(0.02)
 
     def processes(self) -> dict[int, list[str]]:
-        """What it has started and runs, by what is in the command lines: nodes are no children of its any more."""
+        """Its running processes, by their command lines: the nodes are not its children."""
         found = {}
         for entry in Path("/proc").iterdir():
             try:
@@ -81,7 +81,7 @@ def test_all_is_as_promised_also_without_the_stock_client(demo, tmp_path):
     assert "xrdcp is not installed" in text and "KILLED disk" in text and "Everything is as promised." in text
     assert text.count("all 6 streams are complete; read back, every byte is as it was recorded") == 2
     assert "12 of 12 replicas are there" in text
-    # The table: two copies of each, on both sites.
+    # The table: two replicas of each, on both sites.
     rows = re.findall(r"stream\d 40\.0 MiB \S+ MiB/s \S+ \S+ 2, disk(\d) disk(\d)", text)
     assert len(rows) == STREAMS and all((int(one) - int(other)) % 2 == 1 for one, other in rows), text
     assert run.left_nothing()

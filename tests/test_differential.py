@@ -1,4 +1,4 @@
-"""What a client of weir is told is what a client of a stock xrootd is told, but for the differences in docs/reference/differences.md."""
+"""A client of weir gets the same answers as a client of a stock xrootd, except for the differences in docs/reference/differences.md."""
 
 import itertools
 import os
@@ -33,7 +33,7 @@ from shrink import shrink
 
 FIRST = int(os.environ.get("WEIR_SEED", "0"))
 SEEDS = int(os.environ.get("WEIR_SEEDS", "200"))
-# The sessions of one test, so that what fails is found again quickly.
+# The sessions of one test; few, so that a failure is repeated quickly.
 PER_TEST = 25
 
 
@@ -51,7 +51,7 @@ def done() -> set[str]:
 
 
 def shortened(seed: int, found: Difference, weir: Weir, stock: Xrootd) -> str:
-    """In words: the shortest session with the difference that this one has."""
+    """In words: the shortest session with the same difference."""
     fresh = itertools.count()
 
     def again(left: list[int]) -> Comparison:
@@ -76,7 +76,7 @@ def test_the_same_session_is_told_the_same(servers, done, part):
     assert compared > 10 * PER_TEST or SEEDS < PER_TEST, "sessions that end at once compare nothing"
 
 
-# What is never refused alone: a request that only ever fails compares nothing but its refusal.
+# Requests that must also succeed: one that always fails compares only errors.
 ASKED = {
     *("open", "open again", "close", "lose", "bind", "read", "readv", "pgread", "write", "writev", "pgwrite", "pgwrite again", "sync"),
     *("truncate", "stat", "stat of a handle", "stat of the space", "statx", "dirlist", "locate", "mkdir", "rm", "rmdir", "mv", "chmod"),
@@ -89,7 +89,7 @@ ASKED = {
 
 
 def test_the_sessions_ask_everything(servers, done):
-    """Each kind of request is done by both servers at some time: in the sessions before, or in some more."""
+    """Both servers do each kind of request at some time: in the earlier sessions, or in some more."""
     for seed in range(FIRST + SEEDS, FIRST + SEEDS + 400):
         if done >= ASKED:
             return
@@ -97,7 +97,7 @@ def test_the_sessions_ask_everything(servers, done):
     assert done >= ASKED, f"never done: {ASKED - done}"
 
 
-# What random sessions have found, in their shortest form: the steps in a directory of their own, weir's answer to the last of them, and the
+# Findings of random sessions, in their shortest form: the steps in a directory of their own, weir's answer to the last one, and the
 # difference that explains the stock server's.
 READ, NEW, UPDATE = raw.OPEN_READ, raw.OPEN_NEW | raw.OPEN_UPDATE, raw.OPEN_UPDATE
 FOUND: dict[str, tuple[Callable[[str], list[Step]], Outcome, str]] = {
@@ -153,7 +153,7 @@ FOUND: dict[str, tuple[Callable[[str], list[Step]], Outcome, str]] = {
 
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found(servers, name):
-    """Both servers answer as they did when it was found, and without what went before nothing would explain it."""
+    """Both servers answer as they did when it was found, and without the earlier steps no difference would explain it."""
     steps_at, expected, difference = FOUND[name]
     at = f"/found-{list(FOUND).index(name)}"
     steps = [making(at), *steps_at(at)]

@@ -1,4 +1,4 @@
-"""A store that is to be taken away: `weir drain` has others take its place, and deletes what is on it, while files are read and written."""
+"""`weir drain`: other stores replace a draining one, and its objects are deleted, while files are read and written."""
 
 import json
 import time
@@ -61,7 +61,7 @@ def test_a_store_is_emptied_while_its_files_are_read(make, tmp_path):
     left_unfinished(cluster, "/unfinished", bytes(range(256)) * 4096 * 20)
     kept = cluster.file("/unfinished")["content"]["len"]
     assert kept >= MIB
-    # It is on its primary alone at first; the other one gets it like every other file.
+    # At first only its primary has it; the other one gets it like every other file.
     cluster.until(lambda: len(cluster.whole_on("/unfinished")) == 2)
     path = next(path for path in files if len(files[path]) == 3 * MIB and store in cluster.whole_on(path))
     other = next(disk for disk in cluster.disks if disk is not goes and cluster.store_of(disk) in cluster.whole_on(path))
@@ -78,14 +78,14 @@ def test_a_store_is_emptied_while_its_files_are_read(make, tmp_path):
 
     assert cluster.until(lambda: goes.objects() == [])
     assert next(one for one in cluster.stores() if one["store"] == store)["state"] == "draining"
-    # Who had a file open there goes on where it is now.
+    # A client that had a file open there continues at the file's new store.
     taken += reader.read(MIB, 2 * MIB)[1]
     assert taken == files[path]
     reader.close()
     write(tmp_path / "new", "after", MIB)
     xrdcp("-f", tmp_path / "new", f"{cluster.url}/new").ok()
     assert store not in cluster.whole_on("/new") and not goes.objects()
-    # Its disk is taken away, and it is forgotten. Nodes get their numbers in the order in which they come.
+    # Its disk is taken away, and the store is removed. Nodes get their numbers in order of joining.
     number = str(next(one for one in cluster.stores() if one["store"] == store)["node"])
     assert cluster.weir("store", "remove", store, "--data", cluster.data).endswith("2 stores left\n")
     assert store not in [one["store"] for one in cluster.stores()]
@@ -130,7 +130,7 @@ def test_what_cannot_be_emptied_says_why_and_may_be_left_as_it_is(make, tmp_path
     assert len(cluster.whole_on("/two")) == 2
     needed = weir("store", "remove", store, "--data", cluster.data)
     assert needed.returncode != 0 and "counts on it" in needed.stderr
-    # Whoever only reads from it puts nothing new there either.
+    # A store that is only read from gets nothing new either.
     assert cluster.weir("store", "read-only", store, "--data", cluster.data).endswith("is read-only\n")
     assert drain(cluster).stdout == "no store is draining\n"
     assert xrdcp(source, f"{cluster.url}/no-place").code != 0
@@ -151,7 +151,7 @@ def test_a_store_keeps_what_it_has_alone_when_its_successor_is_to_go_as_well(mak
     first, second = map(cluster.store_of, cluster.disks)
     assert drain(cluster, first).returncode == 0
     cluster.until(lambda: cluster.asked("repair")["backfill"] == 0 and cluster.asked("repair")["missing"]["count"])
-    # Most of it is on its way still, and there is nobody who could take the second one's place.
+    # Most of it is still on its way, and no store could replace the second one.
     assert drain(cluster, second).returncode == 0
     assert cluster.asked("repair")["missing"]["count"] > 3
 
@@ -165,7 +165,7 @@ def test_a_store_keeps_what_it_has_alone_when_its_successor_is_to_go_as_well(mak
         time.sleep(0.5)
     said = json.loads(drain(cluster, "--json").stdout)
     assert said["stuck"] and all(stuck["store"] == second for stuck in said["stuck"]), said
-    # It gets all of it still; then nothing counts on the first one.
+    # It still gets all of it; then nothing remains counted on the first one.
     cluster.until(lambda: len(cluster.asked("repair")["draining"]) == 2 and not cluster.disks[0].objects())
     readable()
     assert all(cluster.whole_on(path) == {second} for path in files)
@@ -186,7 +186,7 @@ def test_what_was_lost_with_another_store_keeps_none_that_is_emptied(make, tmp_p
         with raw.Raw(port, host=host, timeout=60) as there:
             handle = there.open(f"/lost?{opaque}", raw.OPEN_NEW | raw.OPEN_UPDATE)
             assert there.write(handle, 0, part).status == raw.OK
-            # From here on it is on one of them alone.
+            # From here on only one of them has it.
             goes.kill()
             assert there.write(handle, MIB, part).status == raw.OK
             assert there.close(handle).status == raw.OK
@@ -207,7 +207,7 @@ def test_what_was_lost_with_another_store_keeps_none_that_is_emptied(make, tmp_p
         assert len(cluster.whole_on(path) - {first, second}) == 2
         xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
         assert (tmp_path / "back").read_bytes() == data, path
-    # Where it was is still known.
+    # Its former store is still known.
     assert [file["path"] for file in cluster.asked("missing", "--unreadable")] == ["/lost"]
     assert [one["groups"] for one in cluster.asked("repair")["lost"]] == [1]
     Xrdfs(cluster.url)("rm", "/lost").ok()

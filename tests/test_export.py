@@ -1,4 +1,4 @@
-"""`weir export`: what a node holds as plain files again, with and without its namespace, and what is damaged named."""
+"""`weir export`: writes the contents of a node as plain files, with and without its namespace, and names damaged ones."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def files_below(target: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def filled(own_node, tmp_path):
-    """A stopped node, and what it holds."""
+    """A stopped node, and its files."""
     server = own_node()
     fs = Xrdfs(server.url)
     fs("mkdir", "-p", "/run1/deep/er").ok()
@@ -56,7 +56,7 @@ def test_with_names_modes_and_times(filled, tmp_path):
     assert there.st_mode & 0o777 == 0o640
     assert time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(there.st_mtime)) in written or str(int(there.st_mtime)) in written
     assert not (target / ".weir-export").exists()
-    # Again: nothing is written twice, nothing is written over.
+    # Again: nothing is written twice, nothing is overwritten.
     code, report = export(server, target)
     assert (code, report["files"], report["already_there"]) == (0, 0, len(contents)), report
     (target / "small").write_text("mine")
@@ -73,7 +73,7 @@ def test_without_the_namespace(filled, tmp_path, lost):
     for name in lost:
         shutil.rmtree(server.data / name)
     target = tmp_path / "out"
-    if "journal" in lost:  # with its whole log the namespace would be made again from that
+    if "journal" in lost:  # with its whole journal the namespace would be rebuilt from that
         refused = weir("export", "--data", str(server.data), str(target))
         assert refused.returncode not in (0, 1) and "--without-namespace" in refused.stderr, refused.stderr
     kept = files_below(server.data / "store/objects"), files_below(server.data / "store/segments")
@@ -82,7 +82,7 @@ def test_without_the_namespace(filled, tmp_path, lost):
     found = files_below(target)
     empty = [path for path, data in contents.items() if not data]
     for path, data in contents.items():
-        # Of a file without a byte nothing is left where the index is gone.
+        # Without the index, nothing remains of an empty file.
         assert path in empty or found[path] == data, path
     assert len([path for path in found if not path.startswith("/weir-unnamed")]) in (len(contents), len(contents) - len(empty))
     assert (files_below(server.data / "store/objects"), files_below(server.data / "store/segments")) == kept
@@ -160,7 +160,7 @@ def test_attributes_go_with_their_files(filled, tmp_path):
     flags = ["--owners"] if os.getuid() == 0 else []
     target = tmp_path / "out"
     target.mkdir()
-    if flags:  # what is made in it belongs to a strange group: the files of root would have root's else, asked for or not
+    if flags:  # files made in it get a foreign group; root's files must have root's, by request or not
         os.chown(target, -1, STRANGE_GROUP)
         target.chmod(0o2755)
     code, report = export(server, target, *flags)
@@ -173,11 +173,11 @@ def test_attributes_go_with_their_files(filled, tmp_path):
     try:
         os.setxattr(target / "run1/empty", "user.long", b"x" * 20_000)
         assert code == 0 and os.getxattr(target / "large", "user.note") == b"x" * 20_000
-    except OSError:  # ext4 has room for 4 KiB: said, and the file is there
+    except OSError:  # ext4 has room for 4 KiB: an error names it, and the file exists
         assert code == 1 and report["attributes"] == 1, report
         assert [(found["kind"], found["path"]) for found in report["listed"]] == [("attribute", "/large")]
         assert "note" in report["listed"][0]["what"]
-    # What was not taken then is not taken now, and is said again; what was, is there.
+    # What failed then fails again, and is reported again; the rest is there.
     again = export(server, target, *flags)
     assert (again[0], again[1]["attributes"], again[1]["files"]) == (code, report["attributes"], 0), again
     os.removexattr(target / "small", "user.run")

@@ -1,7 +1,5 @@
-"""
-After a failed write or sync nobody knows what the disk has of bytes that were acknowledged and not synced, and a later sync
-proves nothing. Whoever wrote them is refused when it comes back, also if the machine was not restarted; a kill alone does no harm.
-"""
+"""After a failed write or sync nobody knows which acknowledged, unsynced bytes the disk has, and a later sync proves nothing. Their writer
+is refused when it comes back, even if the machine was not restarted. A kill alone does no harm."""
 
 import os
 import re
@@ -20,13 +18,13 @@ from raw import Raw
 
 DISK_FAILED = 8
 FILE = "/file"
-# Raw clients are one process to the server, whatever connection they have.
+# To the server, raw clients are one process, on whatever connection.
 GRACE = ("--grace-seconds", "60")
 
 
 @contextmanager
 def failing_syncs(pid: int, paths: list[Path]):
-    """The system refuses each fdatasync of these files with EIO."""
+    """The system fails each fdatasync of these files with EIO."""
     if shutil.which("strace") is None:
         pytest.skip("no strace here")
     only = [word for path in paths for word in ("-P", str(path))]
@@ -46,7 +44,7 @@ def failing_syncs(pid: int, paths: list[Path]):
 
 
 def begin(server, size: int) -> tuple[Raw, bytes]:
-    """A file in the making, with so many bytes acknowledged."""
+    """An open write with that many bytes acknowledged."""
     client = Raw(server.port)
     handle = client.open(FILE, raw.OPEN_NEW | raw.OPEN_UPDATE)
     assert client.write(handle, 0, content("body", size)).status == raw.OK
@@ -58,7 +56,7 @@ def mark(server) -> list[str]:
 
 
 def refused_and_written_anew(server) -> None:
-    """Its client is told that bytes may be gone, and writes the file again."""
+    """Its client learns that bytes may be lost, and writes the file again."""
     assert "a write or a sync had failed before the node stopped" in server.log_text()
     with Raw(server.port) as client:
         answer = client.request(raw.OPEN, (0o644).to_bytes(2, "big") + raw.OPEN_UPDATE.to_bytes(2, "big"), FILE.encode())
@@ -103,7 +101,7 @@ def test_after_a_failed_sync_of_the_log(own_node):
     server.start()
     assert mark(server) == ["sound-1"]
     refused_and_written_anew(server)
-    # It is told once, and whoever began since is not concerned.
+    # It is told once; writers that began later are not affected.
     goes_on_after_a_kill(server, "/later")
 
 
@@ -114,7 +112,7 @@ def test_after_a_failed_sync_of_a_content(own_node):
     with client, failing_syncs(server.pid, contents):
         client.write(handle, 300 * KIB, content("more", 200 * KIB))
         until(lambda: mark(server) == ["failed-0"], 20)
-        # The mark is there before the writer's turn has heard of it.
+        # The mark exists before the writer hears of it.
         until(lambda: client.write(handle, 500 * KIB, b"x").status == raw.ERROR, 10)
     assert server.alive(), "one content's trouble is not the node's"
     server.kill()
@@ -124,7 +122,7 @@ def test_after_a_failed_sync_of_a_content(own_node):
 
 
 def extents(path: Path) -> list[tuple[int, int, int]]:
-    """Of a file: place in the file, place on the device, length; in bytes."""
+    """The extents of a file: offset in the file, offset on the device, length; in bytes."""
     shown = subprocess.run(["filefrag", "-v", "-b1", path], check=True, capture_output=True, text=True).stdout
     found = re.findall(r"^\s*\d+:\s+(\d+)\.\.\s*(\d+):\s+(\d+)\.\.", shown, re.MULTILINE)
     return [(int(first), int(place), int(last) + 1 - int(first)) for first, last, place in found]
@@ -142,7 +140,7 @@ def small_memory(folder: Path, size_bytes: int):
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 def test_after_a_failed_write_of_the_log(own_node, base):
-    """The device is an image with a hole under a part of the log that was not used yet, where there is no room to fill holes."""
+    """The device is an image with a hole under an unused part of the journal, and without room to fill holes."""
     with (
         small_memory(base / "memory-of-failed-write", 320 * MIB) as memory,
         loop_file_system(memory / "loop", "ext4", 256 * MIB) as disk,
@@ -153,7 +151,7 @@ def test_after_a_failed_write_of_the_log(own_node, base):
         try:
             client, _ = begin(server, 20 * KIB)
             until(lambda: len(list((server.data / "journal").glob("*.wseg"))) >= 3, 20)
-            time.sleep(1)  # the last one is filled, and what was written is synced
+            time.sleep(1)  # fills the last one, and syncs it
             subprocess.run(["sync", "-f", str(disk)], check=True)
             segment = min((server.data / "journal").glob("*.wseg"))
             subprocess.run(["fallocate", "--length", str(256 * MIB), str(memory / "loop/image")], check=True)
@@ -170,7 +168,7 @@ def test_after_a_failed_write_of_the_log(own_node, base):
                     filler.write(bytes(MIB))
                     filler.flush()
             with client:
-                # What is small goes through the log.
+                # Small files go through the journal.
                 with suppress(raw.Closed, AssertionError):
                     for number in range(64):
                         small = client.open(f"/small-{number}", raw.OPEN_NEW | raw.OPEN_UPDATE)

@@ -1,4 +1,4 @@
-"""A file is read while it is being written."""
+"""Readers follow a file while it is written."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 10
 
 
 class Another:
-    """Another client, who reads. The bindings of one process are one client, and a client sees what it has written at once."""
+    """Another client for reading. The bindings of one process are one client, and a client sees its own writes at once."""
 
     def __init__(self, node, path: str):
         self.connection = Raw(node.port)
@@ -32,7 +32,7 @@ class Another:
 
 
 def grown_to(path_size, wanted: int) -> int:
-    """The size once it has reached `wanted`, or what it stood at when patience ended."""
+    """The size once it has reached `wanted`, or its last value when the time is over."""
     end = time.monotonic() + PATIENCE_SECONDS
     while (size := path_size()) < wanted and time.monotonic() < end:
         time.sleep(0.1)
@@ -42,7 +42,7 @@ def grown_to(path_size, wanted: int) -> int:
 @pytest.mark.peer_ok
 @pytest.mark.parametrize("chunk", [10 * KIB, 700_001])
 def test_a_reader_follows_a_recording(node, fs, place, chunk):
-    """What a reader sees is always a true prefix, it grows while the file is written, and ends as the whole."""
+    """A reader always sees a true prefix, which grows with the file and ends as the whole."""
     data = content(f"follow {chunk}", 12 * chunk)
     url = f"{node.url}{place}/growing"
     writer = client.File()
@@ -78,7 +78,7 @@ def test_an_open_reader_sees_the_file_grow(node, fs, place):
 
 
 def test_a_size_is_never_shown_over_a_hole(node, fs, place):
-    """Chunks arrive in any order: bytes behind a gap are not published, and the gap is never read as zeros."""
+    """Chunks arrive in any order: bytes behind a gap are not visible, and the gap is never read as zeros."""
     data = content("hole", 4 * MIB)
     url = f"{node.url}{place}/holey"
     writer = client.File()
@@ -97,7 +97,7 @@ def test_a_size_is_never_shown_over_a_hole(node, fs, place):
 
 
 def test_published_without_any_sync_within_seconds(node, fs, place):
-    """A recorder that never syncs is followed all the same: the server syncs by itself, once a second."""
+    """A recorder that never syncs can be followed too: the server itself syncs once a second."""
     writer = client.File()
     assert writer.open(f"{node.url}{place}/quiet", OpenFlags.NEW)[0].ok
     assert writer.write(content("quiet", MIB), 0)[0].ok
@@ -108,7 +108,7 @@ def test_published_without_any_sync_within_seconds(node, fs, place):
 
 
 def test_readers_never_see_a_mixture_during_an_overwrite(node, place, tmp_path):
-    """While a new version is being written over a file, whoever opens it gets the old one whole, or the new one whole."""
+    """While a new version replaces a file, every open gets the whole old one or the whole new one."""
     versions = [content(f"version {number}", 2 * MIB) for number in range(5)]
     url = f"{node.url}{place}/file"
     stop, wrong, reads = threading.Event(), [], [0]
@@ -148,7 +148,7 @@ def test_readers_never_see_a_mixture_during_an_overwrite(node, place, tmp_path):
 
 @pytest.mark.peer_ok
 def test_a_client_sees_at_once_what_it_has_written(node, place):
-    """By name and through a handle of its own, before anything is durable, holes as zeros; then as anybody else."""
+    """By name and through a handle of its own, before anything is durable, with holes as zeros; later like anybody else."""
     data = content("own", 3 * MIB)
     url = f"{node.url}{place}/own"
     remote = client.FileSystem(node.url)
@@ -172,7 +172,8 @@ def test_a_client_sees_at_once_what_it_has_written(node, place):
 
 
 def test_sessions_of_one_process_are_one_client(node, place):
-    """As xrootdfs has them, under several names; not who has the same process number elsewhere, or does not say where."""
+    """As xrootdfs has them, under several names. A process with the same number on another host, or on an unknown one, is another
+    client."""
     path = f"{place}/own"
     writer = client.File()
     assert writer.open(f"root://one@127.0.0.1:{node.port}/{path}", OpenFlags.NEW)[0].ok
@@ -202,7 +203,7 @@ def test_a_client_sees_what_it_appends_to_a_file_at_once(node, place):
 
 
 def test_what_replaces_a_file_is_not_seen_before_its_close(node, place):
-    """Not even by who writes it: a name has the old content whole, or the new one whole."""
+    """Not even by its writer: a name has the whole old content, or the whole new one."""
     url = f"{node.url}{place}/file"
     remote = client.FileSystem(node.url)
     file, reader = client.File(), client.File()

@@ -1,4 +1,4 @@
-"""A full disk refuses new data with a clear error, keeps every acknowledged byte, lets people delete, and recovers when space returns."""
+"""A full disk refuses new data with a clear error, keeps every acknowledged byte, allows deletion, and recovers when space returns."""
 
 import time
 
@@ -28,7 +28,7 @@ def server(own_node, disk, kind):
 
 
 def fill(server, tmp_path, size: int, most: int) -> tuple[dict[str, str], list]:
-    """Uploads files of `size` until three in a row are refused; what was acknowledged, by name and seed, and the refusals."""
+    """Uploads files of `size` until three in a row are refused. Returns the acknowledged ones, by name and seed, and the errors."""
     kept, refusals = {}, []
     for number in range(most):
         source = write(tmp_path / "fill", f"fill {size} {number}", size)
@@ -43,7 +43,7 @@ def fill(server, tmp_path, size: int, most: int) -> tuple[dict[str, str], list]:
 
 
 def until_taken(server, source) -> None:
-    """Space returns soon after a deletion; bodies go in the background."""
+    """Space returns soon after a deletion, because objects are deleted in the background."""
     end = time.monotonic() + 20
     while xrdcp("-f", source, f"{server.url}/again").code != 0:
         assert time.monotonic() < end, "no new data although files were deleted"
@@ -91,7 +91,7 @@ def test_restarting_on_a_full_disk(server, tmp_path):
 
 
 def test_small_files_fill_what_is_left(server, tmp_path):
-    """Large files first, so that it is quick; then 60 KiB ones until these are refused too; then names can still be removed."""
+    """Fills with large files first, for speed; then with 60 KiB ones until these are refused too. Then names can still be removed."""
     kept, _ = fill(server, tmp_path, 16 * MIB, 80)
     small, refusals = fill(server, tmp_path, 60 * KIB, 4000)
     assert all(r.error == NO_SPACE or "no space left" in (r.out + r.err).lower() for r in refusals), refusals
@@ -103,7 +103,7 @@ def test_small_files_fill_what_is_left(server, tmp_path):
 
 
 def test_weir_cp_leaves_the_old_file_where_the_new_one_does_not_fit(server, tmp_path):
-    """At a server that is full, and on a full disk here."""
+    """At a full server, and on a full local disk."""
     old, new = write(tmp_path / "old", "old", 4 * MIB), write(tmp_path / "new", "new", 96 * MIB)
     assert weir("cp", str(old), f"{server.url}/file").returncode == 0
     assert weir("cp", str(new), f"{server.url}/new").returncode == 0

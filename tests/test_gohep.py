@@ -1,4 +1,4 @@
-"""go-hep, the client in Go: its commands, and through the program in gohep/ all that its packages offer."""
+"""go-hep, the client in Go: its commands, and through the program in gohep/ all functions of its packages."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ FILE_NOT_OPEN, NOT_AUTHORIZED, NOT_FOUND, IS_DIRECTORY, EXISTS = 3004, 3010, 301
 
 
 class Refused(Exception):
-    """A Go error; `code` is what the server said, 0 if go-hep said it by itself."""
+    """A Go error; `code` is the server's, or 0 for an error of go-hep itself."""
 
     def __init__(self, fault: dict):
         super().__init__(f"{fault['code']}: {fault['text']}")
@@ -103,7 +103,7 @@ class Go:
 
 @pytest.fixture(scope="session", autouse=True)
 def programs():
-    """They are there, and are what their sources say."""
+    """They exist, and agree with their sources."""
     subprocess.run([ROOT / "scripts/gohep.sh"], check=True, timeout=600)
 
 
@@ -122,7 +122,7 @@ def command(name: str, *arguments: str | Path) -> Outcome:
 
 @pytest.fixture
 def tree(node, place, tmp_path) -> dict[str, bytes]:
-    """Files below `place`, by their paths there; also in `tmp_path/tree`. Some are larger than what xrd-cp reads at once (16 MiB)."""
+    """Files below `place`, by their paths there; also in `tmp_path/tree`. Some exceed the 16 MiB that xrd-cp reads at once."""
     sizes = {"empty": 0, "one": 1, "a/page": 4096, "a/b/large": 20 * MIB + 77, "a/b/even": 32 * MIB, "a/c d/blank in name": 12345}
     files = {path: content(path, size) for path, size in sizes.items()}
     for path, data in files.items():
@@ -153,7 +153,7 @@ def test_xrd_ls_long_and_recursive(node, place, tree):
             directory = line[:-1]
         elif found := re.fullmatch(r"\s*([-d])([-rwx]{9})\s+(\d+) +\w{3} \d\d \d\d:\d\d +(.*)", line):
             kind, mode, size, name = found.groups()
-            assert mode == "rw-rw-rw-", line  # go-hep shows what we may do, for everybody
+            assert mode == "rw-rw-rw-", line  # go-hep shows our own permissions for everybody
             seen[f"{directory}/{name}"] = None if kind == "d" else int(size)
         else:
             assert re.fullmatch(r"total \d+|", line), line
@@ -267,7 +267,7 @@ def test_removes_a_tree(go, place):
 
 
 def test_what_is_refused_says_why(go, place):
-    """As Go errors with the server's number; some of the numbers are weir's own (see docs/reference/differences.md)."""
+    """As Go errors with the server's number; some numbers are weir's own (see docs/reference/differences.md)."""
     go("mkdirall", path=f"{place}/a/b", mode=0o755)
     go.put(f"{place}/file", b"x")
     go.refused("mkdir", EXISTS, path=f"{place}/a", mode=0o755)
@@ -341,14 +341,14 @@ def test_a_write_to_what_is_not_open_harms_nothing_else(go, place):
 
 
 def test_a_verified_write_is_never_taken_for_one(own_node):
-    """Its request code (3026) has come to mean pgwrite, and the checksum is another. go-hep calls written what was refused, and nobody
-    sees a whole file; at the stock server it is there, with whatever checksum."""
+    """Its request code (3026) now means pgwrite, with another checksum. go-hep reports a refused write as written, but nobody sees a whole
+    file. At the stock server the file exists, with some checksum."""
     node = own_node("--grace-seconds", "1")
     go = Go(node.port).__enter__()
     try:
         assert go("verifywrite", file=go.open("/file", NEW | UPDATE), offset=0, data=b"data") is None
     finally:
-        go.end()  # it does not understand the answer, and so none after it
+        go.end()  # it understands neither this answer nor any later one
     until = time.monotonic() + 10
     while "interrupted: its writer went away path=/file kept_len=0" not in node.log_text():
         assert time.monotonic() < until, "something was written"
@@ -357,7 +357,7 @@ def test_a_verified_write_is_never_taken_for_one(own_node):
 
 
 def test_asks_for_checksums_and_configuration(go, place, node):
-    """At the stock server go-hep panics: it knows no waitresp, with which a checksum is answered there."""
+    """At the stock server go-hep panics: it does not know waitresp, which precedes a checksum there."""
     data = content("sum", 100_000)
     go.put(f"{place}/file", data)
     assert go("query", code=3, path=f"{place}/file").rstrip("\0").split() == ["adler32", adler32(data)]
@@ -369,7 +369,7 @@ def test_asks_for_checksums_and_configuration(go, place, node):
 
 @pytest.mark.peer_ok
 def test_reads_and_writes_large_files_over_several_connections(node, place, tmp_path):
-    """go-hep binds up to eight further connections, and sends written data over them, too."""
+    """go-hep binds up to eight further connections, and also sends written data over them."""
     source = write(tmp_path / "source", "large", 64 * MIB + 4321)
     with Proxy(node.port) as proxy, Go(proxy.port) as go:
         more = {"workers": 12, "length": MIB - 7}
@@ -393,7 +393,7 @@ def test_many_goroutines_share_a_session(go, place):
 
 
 def test_what_was_written_is_there_after_a_kill(own_node, tmp_path):
-    """What came over further connections is promised like anything else."""
+    """Writes over further connections are promised like any others."""
     node, source = own_node(), write(tmp_path / "source", "kill", 9 * MIB)
     with Go(node.port) as go:
         go("store", path="/file", local=source, options=NEW | UPDATE, mode=0o644, workers=8, length=300_000)

@@ -1,4 +1,4 @@
-"""Clients that build on XrdCl and ask in ways of their own: gfal2, and xrootdfs as a mount."""
+"""Clients that use XrdCl in their own ways: gfal2, and xrootdfs as a mount."""
 
 import errno
 import json
@@ -84,7 +84,7 @@ def test_gfal_finds_everything_on_disk(node, place, tmp_path):
 
 @pytest.fixture
 def mount(node, place, tmp_path):
-    """The node as a mounted file system; the folder of this test in it."""
+    """The node as a mounted file system; returns this test's folder in it."""
     if not os.access("/dev/fuse", os.W_OK):
         pytest.skip("no /dev/fuse here, or not ours to use")
     point = tmp_path / "mount"
@@ -104,7 +104,7 @@ def mount(node, place, tmp_path):
 
 
 def shell(script: str, *arguments: Path) -> str:
-    """In a process with a time limit, as a call into a mount that does not answer never returns."""
+    """In a process with a time limit, because a call into a dead mount never returns."""
     command = ["timeout", "-s", "KILL", str(SECONDS), "bash", "-ec", script, "bash", *map(str, arguments)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -113,8 +113,7 @@ def shell(script: str, *arguments: Path) -> str:
 
 def test_xrootdfs_is_a_file_system(mount, node, fs, place, tmp_path):
     source = write(tmp_path / "source", "mounted", 2_000_003)
-    # FUSE closes a file some time after its user has; until then the mount holds back the last bytes, and the kernel what it was told
-    # of the size
+    # FUSE closes a file some time after its user does. Until then the mount holds back the last bytes, and the kernel caches the size
     closed = f'until [[ $(stat -c %s "$1/file") == {source.stat().st_size} ]]; do sleep 0.1; done'
     shell(f'cp "$2" "$1/file"; {closed}; cmp "$2" "$1/file"', mount, source)
     shell(f"until [[ $(xrdfs {node.url} stat {place}/file | grep Size) == *{source.stat().st_size} ]]; do sleep 0.1; done")

@@ -1,4 +1,5 @@
-"""Frames that no honest client sends: the protocol's own error or the end of the connection; others never notice; memory stays bounded."""
+"""Frames that no honest client sends: the server answers with a protocol error or ends the connection. Other clients never notice, and
+memory stays bounded."""
 
 import random
 import socket
@@ -22,7 +23,7 @@ peer_ok = pytest.mark.peer_ok
 
 @pytest.fixture
 def honest(node, place, tmp_path):
-    """Another client with an open file, which must not notice anything; it says so at the end."""
+    """Another client with an open file, which must not notice anything; it confirms that at the end."""
     source = write(tmp_path / "honest", "honest", 2 * MIB)
     xrdcp("-f", source, f"{node.url}{place}/honest").ok()
     with Raw(node.port) as other:
@@ -46,7 +47,7 @@ def test_this_client_speaks_the_protocol(node, place):
         assert me.stat(f"{place}/missing").error == raw.NOT_FOUND
 
 
-# What is sent before the login: the connection ends, or an error comes; nothing else happens.
+# Frames before the login: an error or the end of the connection; nothing else happens.
 BEFORE_LOGIN = {
     "nothing": b"",
     "half a handshake": struct.pack(">iii", 0, 0, 0),
@@ -127,7 +128,7 @@ AFTER_LOGIN = {
 
 @pytest.mark.parametrize("what", AFTER_LOGIN)
 def test_after_login(node, honest, what):
-    """An error of the protocol; where the frame's end cannot be known any more, the connection may end instead."""
+    """A protocol error; if the end of the frame is unknown, the connection may end instead."""
     code, parameters, data, length, errors = AFTER_LOGIN[what]
     with Raw(node.port) as me:
         me.socket.settimeout(20)
@@ -189,7 +190,7 @@ def test_a_length_that_no_file_can_have_is_refused_and_the_file_stands(node, pla
 
 
 def test_holes_cost_nothing(node, place, honest):
-    """A file of 8 TiB, nearly all of it a hole, is changed as quickly as a small one."""
+    """Changing a file of 8 TiB, nearly all of it a hole, is as quick as changing a small one."""
     length, path = 2**43, f"{place}/holes"
     with Raw(node.port, timeout=10) as me:
         me.close(me.open(path, raw.OPEN_NEW | raw.OPEN_UPDATE))
@@ -206,7 +207,7 @@ def test_holes_cost_nothing(node, place, honest):
 
 
 def test_a_read_of_two_gigabytes_stays_bounded(node, honest):
-    """A length of 2^31-1 on a 2 MiB file gives the file, without a buffer of that size."""
+    """A length of 2^31-1 on a 2 MiB file returns the file, without a buffer of that size."""
     before = node.rss_bytes()
     with Raw(node.port) as me:
         handle = me.open(honest)
@@ -234,14 +235,14 @@ def test_a_handle_belongs_to_its_connection(node, honest):
 def test_ending_somebody_elses_session(node, honest):
     with Raw(node.port) as owner, Raw(node.port) as other:
         handle = owner.open(honest)
-        with suppress(Closed):  # it may take its own session to be meant
+        with suppress(Closed):  # it may mean its own session
             for session in (b"\xff" * 16, bytes(16)):
                 other.request(raw.ENDSESS, session)
         assert owner.read(handle, 0, 10).status == raw.OK
 
 
 def test_a_page_with_a_wrong_checksum_is_never_stored_as_good(node, place):
-    """pgwrite with a wrong CRC32C: the page is named in the answer, and a close without its correction fails."""
+    """pgwrite with a wrong CRC32C: the answer names the page, and a close without its correction fails."""
     page = content("page", 4096)
     with Raw(node.port) as me:
         handle = me.open(f"{place}/pages", raw.OPEN_NEW | raw.OPEN_UPDATE)
@@ -275,7 +276,7 @@ def test_a_thousand_requests_in_one_packet(node, honest):
 
 
 def test_who_never_reads_costs_little(node, honest):
-    """Ten clients ask for 2 GB each and take nothing: memory stays bounded, and the others are served."""
+    """Ten clients ask for 2 GB each and read nothing: memory stays bounded, and the others are served."""
     before = node.rss_bytes()
     lazy = [Raw(node.port) for _ in range(10)]
     for me in lazy:
@@ -295,7 +296,7 @@ def test_who_never_reads_costs_little(node, honest):
 
 
 def test_promised_lengths_cost_nothing(node, honest):
-    """Three hundred connections promise 2 GB each and send nothing more."""
+    """Three hundred connections announce 2 GB each and send nothing more."""
     before = node.rss_bytes()
     liars = []
     for _ in range(300):
@@ -330,7 +331,7 @@ def test_open_and_gone_many_times(node, place, honest):
 
 
 def mutated(pick: random.Random, path: bytes) -> bytes:
-    """A frame that begins as a valid one and is then changed in a few places."""
+    """A valid frame with changes in a few places."""
     code = pick.choice(range(3000, 3033))
     data = pick.choice([b"", path, path + b" " + path + b"2", pick.randbytes(pick.randrange(100)), bytes(16) * pick.randrange(5)])
     frame = bytearray(Raw.frame(code, pick.randbytes(16) if pick.random() < 0.7 else bytes(16), data))
@@ -358,7 +359,7 @@ def test_two_thousand_mutated_frames(node, place, honest):
 
 
 def test_a_flood_of_connections(node, honest):
-    """A thousand connections at once: served, or refused; afterwards all is as before."""
+    """A thousand connections at once are served or refused; afterwards the node is as before."""
     many = []
     with suppress(OSError):
         for _ in range(1000):
@@ -373,7 +374,7 @@ def test_a_flood_of_connections(node, honest):
 
 
 def test_the_log_names_the_client_and_the_reason_once(own_node):
-    """Said, but a client that keeps on does not fill the log."""
+    """The log names it, but a persistent client does not fill the log."""
     server = own_node()
     with Raw(server.port) as me:
         for _ in range(500):

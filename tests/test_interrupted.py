@@ -1,4 +1,4 @@
-"""A recording whose writer has died is kept, marked, refused to who asks for a whole file, readable to who asks for a part."""
+"""A file whose writer has died is kept and marked. Clients that want a whole file are refused; clients that ask for a part can read it."""
 
 import json
 import time
@@ -15,7 +15,7 @@ GRACE_SECONDS = 2
 
 
 def killed(url: str, seed: str, chunk: int, count: int, flag: str = "NEW") -> int:
-    """A writer that is killed with all its chunks acknowledged; how many bytes that were."""
+    """Kills a writer that has all its chunks acknowledged; returns their bytes."""
     writer = start_writer(url, seed, chunk, count, flag)
     got = acknowledged(writer, chunk * count)
     writer.kill()
@@ -24,7 +24,7 @@ def killed(url: str, seed: str, chunk: int, count: int, flag: str = "NEW") -> in
 
 
 def until_interrupted(url: str, path: str, seconds: float = GRACE_SECONDS + 10) -> str:
-    """Waits until a stock open is refused because the file is interrupted; the reason given."""
+    """Waits until a stock open is refused because the file is interrupted; returns the reason."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         outcome = Xrdfs(url)("cat", path)
@@ -86,7 +86,7 @@ def test_an_interrupted_file_stays_so_over_restarts(server, tmp_path):
 
 @pytest.mark.parametrize("chunk,count", [(1000, 3), (100_000, 7), (MIB, 9)])
 def test_server_and_writer_both_die(server, tmp_path, chunk, count):
-    """A SIGKILL of the server undoes no acknowledged write: the kernel has them."""
+    """A SIGKILL of the server loses no acknowledged write: the kernel has them."""
     writer = start_writer(f"{server.url}/recording", "both", chunk, count)
     got = acknowledged(writer, chunk * count)
     server.kill()
@@ -134,7 +134,7 @@ def test_it_can_be_removed_and_renamed(server):
 
 
 def test_a_writer_that_comes_back_in_time_goes_on(own_node, tmp_path):
-    """The connection is away for a while, but shorter than the grace period."""
+    """The connection is lost for less than the grace period."""
     server = own_node("--grace-seconds", "20")
     with Proxy(server.port) as proxy:
         writer = start_writer(f"{proxy.url}/recording", "back", 700_000, 10)

@@ -1,4 +1,4 @@
-"""How nodes of a cluster come about: tokens, stores, and what is refused, with the real binary."""
+"""How nodes of a cluster start: tokens, stores, and errors, with the real binary."""
 
 import json
 import os
@@ -16,14 +16,14 @@ USAGE, DIRECTORY, IN_USE, DENIED, UNREACHABLE = 2, 3, 4, 13, 15
 
 
 class Node(cluster.Node):
-    """A node that is to join, or is refused. What it writes to stdout and stderr is in `ready` and `log`."""
+    """A node that must join or fail. Its stdout and stderr are in `ready` and `log`."""
 
     def __init__(self, home: Path, role: str, data: Path | None = None):
         super().__init__(home, role, "127.0.0.1")
         self.data = data or self.data
 
     def refused(self, code: int, *flags: str | Path) -> str:
-        """Starts it, expects it to end with `code`, and gives what it says last."""
+        """Starts it, expects exit code `code`, and returns its last output."""
         self.launch(*flags)
         assert self.process.wait(READY_SECONDS) == code, self.log_text()
         assert self.ready.read_text() == ""
@@ -74,7 +74,7 @@ def manager(made) -> Node:
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """All that is below, but for locks, which name who tried last."""
+    """All files below, except locks, which name the last process that tried."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))
@@ -92,13 +92,13 @@ def test_a_disk_server_joins_and_needs_no_token_afterwards(made, manager):
     assert "as node 2" in disk.log_text()
     assert disk.stop() == 0
     disk.start()
-    # A crash of either is nothing to speak of.
+    # A crash of either must not matter.
     disk.kill()
     disk.start()
     manager.kill()
     manager.start()
     manager.wait_for("a disk server is here", 4)
-    # The token that it has used is no hindrance, nor used again.
+    # The used token is no obstacle, and is not used again.
     assert disk.stop() == 0
     disk.start("--join-file", token)
     assert "not needed" in disk.log_text()
@@ -140,7 +140,7 @@ def test_a_token_that_came_too_late(made, manager):
     disk = made("disk")
     said = disk.refused(DENIED, "--join", token)
     assert "expired" in said and "by the manager's clock" in said
-    # Nothing is in the way of a good one.
+    # Nothing blocks a valid one.
     disk.start("--join", manager.token())
 
 
@@ -158,7 +158,7 @@ def test_tokens_are_listed_and_revoked(made, manager):
     assert [token["roles"] for token in tokens()] == ["disk"] * 3 and all(token["id"] not in used + lost + late for token in tokens())
     shown = manager.ask("token", "list")
     assert "used by node 2" in shown and "can be used" in shown and "has expired" in shown
-    # Nobody joins with what somebody else may have read.
+    # Nobody joins with a file that other users could read.
     left = json.loads(manager.ask("token", "revoke", second["id"][:12], "--json"))
     assert left == [first, third] == tokens()
     refused = made("disk").refused(DENIED, "--join", lost)
@@ -178,7 +178,7 @@ def test_no_token_makes_a_second_manager(manager):
 def test_a_token_of_another_cluster(made, manager):
     other = made("manager").start()
     foreign = other.token()
-    # The manager that the token names has given its address to another cluster's.
+    # Another cluster's manager now has the address in the token.
     nodes = other.nodes_port
     assert other.stop() == 0 and manager.stop() == 0
     manager.nodes_port = nodes
@@ -186,7 +186,7 @@ def test_a_token_of_another_cluster(made, manager):
     disk = made("disk")
     said = disk.refused(UNREACHABLE, "--join", foreign)
     assert "authority" in said, said
-    # For a node that belongs to a cluster already.
+    # For a node that already belongs to a cluster.
     disk.start("--join", manager.token())
     assert disk.stop() == 0
     before = files(disk.data)
@@ -254,10 +254,10 @@ def test_a_store_is_at_one_node(made, manager):
     config.write_text(f'[[store]]\ndir = "{copy}"\n')
     said = two.refused(DIRECTORY, "--config", config, "--join", manager.token())
     assert f"store {one.store_id()} is at node 2" in said, said
-    # Who has had it goes on.
+    # Its current holder goes on.
     manager.wait_for("a disk server is here", 2)
     assert one.process.poll() is None
-    # Two copies at one node.
+    # Two replicas at one node.
     config.write_text(f'[[store]]\ndir = "{copy}"\n[[store]]\ndir = "{two.home}/more"\n')
     shutil.copytree(one.data / "store", two.home / "more")
     said = two.refused(DIRECTORY, "--config", config)
@@ -328,7 +328,7 @@ def test_what_is_lost_is_not_made_anew(made, manager):
     authority.rename(manager.home / "authority")
     assert "put back the file of a backup" in manager.refused(DIRECTORY)
     (manager.home / "authority").rename(authority)
-    # The manager's own identity is made again, by its authority.
+    # The manager's authority issues its own identity again.
     (manager.data / "cluster/identity").unlink()
     manager.start()
     identity = disk.data / "node/identity"

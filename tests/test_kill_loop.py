@@ -1,7 +1,5 @@
-"""
-The server is killed with SIGKILL and started again, over and over, while several clients create, overwrite (as `xrdcp -f` does) and
-remove files. Whatever was acknowledged is there byte for byte, and no file mixes old and new. And the check is shown to notice a loss.
-"""
+"""The server is killed with SIGKILL and restarted, over and over, while several clients create, overwrite (as `xrdcp -f` does) and remove
+files. Every acknowledged file exists byte for byte, and no file mixes old and new. A further test shows that the check notices a loss."""
 
 import os
 import random
@@ -20,7 +18,7 @@ from killwriter import seed
 HERE = Path(__file__).parent
 KILLS = int(os.environ.get("WEIR_KILL_ROUNDS", "12"))
 SEED = int(os.environ.get("WEIR_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
-# How long the clients go on, and how they meet a dead server: they try again soon, and for long enough.
+# How long the clients run, and how they treat a dead server: they retry soon, and for long enough.
 PATIENCE = {"XRD_CONNECTIONWINDOW": "1", "XRD_CONNECTIONRETRY": "20", "XRD_STREAMERRORWINDOW": "1", "XRD_TIMEOUTRESOLUTION": "1"}
 GRACE_SECONDS = 2
 
@@ -36,7 +34,7 @@ def start_writers(url: str, home: Path, seconds: float) -> tuple[list[subprocess
 
 
 def end_writers(writers: list[subprocess.Popen]) -> None:
-    """A client that hangs in its library is killed: its last attempt stays open in the log, and binds nobody."""
+    """A client that hangs in its library is killed: its last attempt stays open in the log, and promises nothing."""
     end = time.monotonic() + 60
     for writer in writers:
         try:
@@ -48,7 +46,7 @@ def end_writers(writers: list[subprocess.Popen]) -> None:
 
 @pytest.fixture(scope="module")
 def aftermath(kind, base, request):
-    """A server that has been through the loop, and the writers' logs."""
+    """A server after the loop, and the writers' logs."""
     home = base / "kill-loop"
     home.mkdir()
     print(f"kill loop: WEIR_KILL_SEED={SEED} WEIR_KILL_ROUNDS={KILLS}")
@@ -60,12 +58,12 @@ def aftermath(kind, base, request):
         time.sleep(pick.uniform(0.2, 1.8))
         server.kill()
         if server.kind == "weir":
-            # Whatever was under way: what was cut off is no damage.
+            # Interrupted operations are no damage.
             checked = weir("fsck", "--data", str(server.data))
             assert checked.returncode == 0, f"after kill {kill + 1}: {checked.stdout}{checked.stderr}"
         server.start()
     end_writers(writers)
-    time.sleep(GRACE_SECONDS + 3)  # whatever is detached is now complete, interrupted or dropped
+    time.sleep(GRACE_SECONDS + 3)  # every detached file is now complete, interrupted or dropped
     yield server, logs
     if server.alive():
         server.kill()

@@ -1,4 +1,4 @@
-"""`weir serve` as its users meet it: starting, refusing, ending; what it says and the codes it ends with."""
+"""`weir serve` as its users meet it: starting, errors, ending, its output and its exit codes."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def test_sigterm_ends_it_cleanly(own_node, tmp_path):
 
 
 def test_sigterm_in_the_middle_of_work(own_node, tmp_path):
-    """Within 10 s, whatever the clients do: one uploads, one has asked for much and reads nothing, one is idle."""
+    """Stops within 10 s, whatever the clients do: one uploads, one has requested much and reads nothing, one is idle."""
     server = own_node()
     source = write(tmp_path / "source", "busy", 60 * MIB)
     xrdcp(source, f"{server.url}/old").ok()
@@ -84,7 +84,7 @@ def test_only_loopback_without_authentication(base, address):
 
 
 def test_insecure_must_be_written_out(base):
-    """Started towards every address only with the flag; bound to one for no longer than the test."""
+    """Listens on all addresses only with the flag, and only as long as the test."""
     process = subprocess.Popen(
         [str(WEIR_BIN), "serve", "--data", str(base / "insecure"), "--listen", "127.0.0.1:0", "--insecure"],
         stdout=subprocess.PIPE,
@@ -172,7 +172,7 @@ def test_flags_win_over_the_file(own_node, base):
 
 
 def test_a_directory_with_other_things_is_not_taken(base):
-    """Somebody's home directory, named by mistake, is left alone."""
+    """A mistaken path, such as somebody's home directory, is left alone."""
     other = base / "somebody"
     other.mkdir()
     (other / "thesis.tex").write_text("years of work")

@@ -1,4 +1,4 @@
-"""What there is a limited number of: descriptors, connections, memory of writers."""
+"""Limited resources: descriptors, connections, memory of writers."""
 
 import os
 import re
@@ -22,7 +22,7 @@ NO_MEMORY = 3008
 
 
 class Poor(Weir):
-    """A node that the system gives 256 descriptors."""
+    """A node that the system allows 256 descriptors."""
 
     def command(self) -> list[str]:
         return ["prlimit", "--nofile=256:256", *super().command()]
@@ -35,7 +35,7 @@ def test_few_descriptors_bound_connections_and_files(base, tmp_path):
         connections, files = map(int, told.groups())
         assert connections + 3 * files < 256
         with ExitStack() as stack:
-            # One machine gets half of them; a file that is open keeps its connection.
+            # One machine gets half of them; an open file keeps its connection.
             held, refused, handles = [], 0, 0
             for number in range(connections):
                 try:
@@ -58,7 +58,8 @@ def test_few_descriptors_bound_connections_and_files(base, tmp_path):
 
 
 def test_ten_thousand_open_files(own_node):
-    """One machine asks for ten thousand and gets its share; another one is served at once, memory hardly grows, all is free again."""
+    """One machine asks for ten thousand and gets its share. Another one is served at once, memory hardly grows, and all is free again
+    afterwards."""
     server = own_node()
     with Raw(server.port) as me:
         for number in range(100):
@@ -92,13 +93,13 @@ def test_ten_thousand_open_files(own_node):
 
 
 def high_water(pid: int) -> int:
-    """The most memory that a process has ever had, in bytes."""
+    """The peak memory of a process, in bytes."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", text).group(1)) * KIB
 
 
 def test_two_hundred_writers_in_little_memory(own_node):
-    """Each writes a megabyte in odd pieces, so that the server has to hold parts of pages of all of them."""
+    """Each writes a megabyte in odd parts, so that the server must hold partial pages for all of them."""
     server = own_node()
     wrong = []
 
@@ -108,7 +109,7 @@ def test_two_hundred_writers_in_little_memory(own_node):
             with Raw(server.port, timeout=300) as me:
                 handle = me.open(f"/w{number}", raw.OPEN_NEW | raw.OPEN_UPDATE)
                 ready.wait(300)
-                for start in (7 * KIB + 1, 0):  # every second piece first, then those between
+                for start in (7 * KIB + 1, 0):  # every second part first, then those between
                     for offset in range(start, MIB, 14 * KIB + 2):
                         answer = me.write(handle, offset, data[offset : offset + 7 * KIB + 1])
                         assert answer.status == raw.OK, answer

@@ -1,4 +1,4 @@
-"""A cluster on one machine: `weir local` and what one sees of it, with the real binary."""
+"""A cluster on one machine: `weir local` and what its user sees, with the real binary."""
 
 import json
 import os
@@ -25,7 +25,7 @@ class Local:
         return weir("local", *map(str, arguments), "--dir", str(self.dir), timeout=300)
 
     def up(self, *flags: str | Path) -> str:
-        """What it says when it is ready."""
+        """Its output when it is ready."""
         done = self.command("up", *flags)
         assert done.returncode == DONE, done.stderr
         ready = re.fullmatch(r"weir: ready (root://127\.0\.0\.1:\d+/)\n", done.stdout)
@@ -52,7 +52,7 @@ class Local:
         return self
 
     def __exit__(self, *_):
-        """Nothing goes on."""
+        """Nothing keeps running."""
         if (self.dir / "local.json").exists():
             self.done("down")
             assert self.running() == []
@@ -83,13 +83,13 @@ def test_a_cluster_comes_up_and_goes_on_by_itself(two):
     nodes = two.nodes()
     assert list(nodes) == ["manager", "disk1", "disk2"]
     for name, node in nodes.items():
-        # A session of its own: no terminal's end or Ctrl-C reaches it.
+        # A session of its own: neither a terminal's end nor Ctrl-C reaches it.
         assert session_of(node["pid"]) == node["pid"], name
         assert Path(f"/proc/{node['pid']}/exe").resolve() == Path(WEIR_BIN).resolve()
     hosts = [node["clients"].split(":")[0] for node in nodes.values()]
     assert hosts == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
     assert [node["location"] for node in nodes.values()] == [None, "site1/rack1/disk1", "site2/rack1/disk2"]
-    # Ports that outgoing connections get would be taken while a node is down.
+    # Ephemeral ports could be taken while a node is down.
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     if first > 11_000:
         assert all(int(node[kind].split(":")[1]) < first for node in nodes.values() for kind in ("clients", "nodes"))
@@ -190,10 +190,10 @@ def test_what_went_wrong_in_a_start_is_shown(local):
         assert "disk2 did not start (exit status: 7)" in refused.stderr
         assert f"cannot listen for nodes on {host}:{port}" in refused.stderr
         assert str(local.dir / "disk2.log") in refused.stderr
-        # Who can go on does.
+        # The healthy nodes continue.
         assert local.running() == ["manager", "disk1"]
         local.done("down")
-        # A cluster that does not come up is not left half.
+        # A cluster that does not start leaves no part running.
         assert local.command("up").returncode == LISTEN
         assert local.running() == []
     local.up()
@@ -210,7 +210,7 @@ def test_settings_for_all_nodes(local):
     config.write_text("nonsense = 1\n")
     refused = local.command("up", "--config", config)
     assert refused.returncode == USAGE and "nonsense" in refused.stderr, refused.stderr
-    # What was good is still there.
+    # The earlier files are still there.
     local.done("down")
     local.up()
 
@@ -256,7 +256,7 @@ def refused(local: Local, *arguments: str) -> str:
 
 
 def wait_until(what, seconds: float = 60):
-    """Waits until `what()` is true; gives that."""
+    """Waits until `what()` is true; returns its value."""
     end = time.monotonic() + seconds
     while not (value := what()):
         assert time.monotonic() < end
@@ -275,7 +275,7 @@ def test_policies_are_set_inherited_and_taken_away(two, base):
     assert "no directory has a policy" in shown(two, "policy", "list")
     assert weir("mkdir", "-p", f"{address}/raw/run1").returncode == 0
     assert asked(two, "policy", "get", "/raw") == {"path": "/raw", "policy": "replica(1) spread=host", "from": None}
-    # Words in any order, in one form from then on.
+    # Words in any order; they are shown in one form.
     assert asked(two, "policy", "set", "/raw", "spread=site", "replica(2)")["policy"] == "replica(2) sync=2 spread=site"
     inherited = {"path": "/raw/run1", "policy": "replica(2) sync=2 spread=site", "from": "/raw"}
     assert asked(two, "policy", "get", "/raw/run1") == inherited
@@ -299,7 +299,7 @@ def test_policies_that_cannot_be_are_refused(two):
     assert "/nowhere" in refused(two, "policy", "set", "/nowhere", "replica(1)")
     assert "does not begin with `/`" in refused(two, "policy", "set", "nowhere", "replica(1)")
     assert asked(two, "policy", "list") == []
-    # One that prefers what is not there is probably mistyped.
+    # A policy that prefers an unknown location is probably mistyped.
     set_ = weir("policy", "set", "/", "prefer=site7", "--data", str(two.dir / "manager"))
     assert set_.returncode == DONE and "there is no store at site7" in set_.stderr
     shown(two, "policy", "remove", "/")
@@ -348,13 +348,13 @@ def test_a_file_and_its_copies_are_shown(local):
     wait_until(lambda: has("/first") == both)
     content = asked(local, "file", "/first")["content"]
     assert (content["state"], content["len"], content["writer"]) == ("complete", 3000, None)
-    # Pieces are on the disks under the number that is shown; those of large contents have files.
+    # Replicas are on the disks under the shown number; large objects have files.
     put(address, "/large", bytes(1 << 20), source)
     wait_until(lambda: has("/large") == both)
     body = asked(local, "file", "/large")["content"]["object"]
     for disk in ("disk1", "disk2"):
         assert len(list((local.dir / disk / "store").glob(f"**/objects/**/{body}.*"))) >= 1, (disk, body)
-    # A disk server is gone: what is made now is owed to it, and what it has is lost as long as it is.
+    # A disk server is gone: new files lack its replica, and files that only it has are unreadable meanwhile.
     local.done("kill", "disk2")
     wait_until(lambda: asked(local, "status")["stores"].get("online") == 1)
     wait_until(lambda: {copy["state"] for copy in asked(local, "file", "/first")["content"]["copies"]} == {"online", "lost"})
@@ -384,7 +384,8 @@ def test_a_file_being_written_and_one_that_is_owed_a_copy(local):
         assert [copy["has"] for copy in content["copies"]] == ["primary", "in-sync"]
         second = content["copies"][1]["location"].split("/")[2]
         local.done("kill", second)
-        # The primary finds out with the next bytes (those above may all have been written before), goes on alone, and the other is owed.
+        # The primary notices at the next bytes (all those above may have been written before), and continues alone; the other replica is
+        # missing.
         writer.stdin.write(bytes(20_000_000))
         writer.stdin.flush()
         wait_until(lambda: [copy["has"] for copy in asked(local, "file", "/growing")["content"]["copies"]] == ["primary", "later"])

@@ -1,4 +1,4 @@
-"""What a node tells of itself: /metrics read by Prometheus' own parser, `weir top`, the log as JSON, the configuration read again."""
+"""The metrics of a node: /metrics read by Prometheus' own parser, `weir top`, the log as JSON, a reload of the configuration."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def samples(server) -> dict[tuple, float]:
 
 
 def named(found: dict[tuple, float], name: str, **labels: str) -> float:
-    """All samples with this name and at least these labels, together."""
+    """The sum of all samples with this name and at least these labels."""
     return sum(value for key, value in found.items() if key[0] == name and set(labels.items()) <= set(key[1:]))
 
 
@@ -120,7 +120,7 @@ def test_the_documents_list_every_metric(server, tmp_path):
 
 
 def test_the_number_of_time_series_is_bounded(server):
-    """Whatever clients send: kinds and errors are the protocol's own."""
+    """Whatever clients send: labels of kinds and errors come from the protocol."""
     with Raw(server.port) as me:
         for code in [*range(2900, 3100), 0, 65535]:
             if code not in (raw.BIND, raw.SIGVER, raw.AUTH, raw.ENDSESS, raw.READ, raw.WRITE, raw.PGWRITE, raw.WRITEV, raw.CHKPOINT):
@@ -138,7 +138,7 @@ def test_other_requests_are_told_so(server, request_text, status):
 
 
 def test_slow_visitors_hold_nobody_up(server):
-    """Some say nothing, some half a request, some take nothing: others are answered at once, and these are cut off."""
+    """Some send nothing, some half a request, some read nothing. Others are answered at once, and these are cut off."""
     port = metrics_port(server)
     stuck = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(40)]
     for number, me in enumerate(stuck):
@@ -241,20 +241,20 @@ def test_the_configuration_is_read_again(own_node, tmp_path):
         config.write_text('log = "debug"\nindex.cache = "33MiB"\nlimits.writers_memory = "1MiB"\n[times]\nrequest = "1s"\n')
         reload(server)
         until_logged(server, "taken over: `log`, `limits.writers_memory`, `times.request`; `index.cache` at the next start only")
-        # The log says more now: logins are told at the level debug.
+        # The log says more now: logins are logged at the level debug.
         with Raw(server.port) as me:
             until_logged(server, "logged in")
-            # The memory of writers is less: two of unknown size would be 768 KiB.
+            # The memory of writers is less: two of unknown size would need 768 KiB.
             opened = [me.request(raw.OPEN, struct.pack(">HH12x", 0o644, raw.OPEN_NEW | raw.OPEN_UPDATE), b"/%d" % n) for n in range(2)]
             assert [answer.status for answer in opened] == [raw.OK, 4005], opened
-        # Half a request is waited for no longer than the new time.
+        # The server waits for half a request no longer than the new time.
         with Raw(server.port) as me:
             me.socket.sendall(me.frame(raw.STAT, data=b"/")[:10])
             begin = time.monotonic()
             assert me.socket.recv(100) == b"" and 0.5 < time.monotonic() - begin < 5
         assert before.stat("/").status == raw.OK, "who was there goes on"
 
-        # A file that is wrong changes nothing.
+        # A wrong file changes nothing.
         config.write_text('log = "debug"\nlimits.writers_memory = "1PB"\n')
         reload(server)
         until_logged(server, "nothing was changed")

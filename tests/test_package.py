@@ -1,4 +1,4 @@
-"""The Debian package: what is in it runs, systemd takes its unit, and installing, upgrading and purging it does what it says."""
+"""The Debian package: its programs run, systemd accepts its unit, and installing, upgrading and purging work as described."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ def test_what_is_in_it(package, tmp_path):
 
     assert said == f"weir {field('Version')}\n"
     assert "libc6" in field("Depends")
-    # The settings that it brings are settings.
+    # Its configuration file is valid.
     refused = weir("serve", "--config", str(tmp_path / "etc/weir/weir.toml"), "--existing", "--data", str(tmp_path / "nothing"))
     assert refused.returncode == 3 and "not a weir data directory" in refused.stderr
     again = subprocess.run([ROOT / "scripts/deb.sh", WEIR_BIN], cwd=ROOT, check=True, capture_output=True, text=True, timeout=300)
@@ -84,7 +84,7 @@ def test_installed_upgraded_and_purged(package, tmp_path):
         if inside("which", "systemd-analyze").returncode == 0:
             checked = inside("systemd-analyze", "verify", "/lib/systemd/system/weir.service")
             assert checked.returncode == 0 and "weir" not in checked.stderr, checked.stderr
-        # An upgrade keeps what somebody has set, and does not make a data directory that is gone: it is not mounted, perhaps.
+        # An upgrade keeps changed settings, and does not make a missing data directory: it may just not be mounted.
         (root / "etc/weir/weir.toml").write_text('data = "/elsewhere"\n')
         marker.parent.rename(root / "var/lib/weir/away")
         assert inside("dpkg", "--no-triggers", "-i", "/tmp/weir.deb").returncode == 0
@@ -97,7 +97,7 @@ def test_installed_upgraded_and_purged(package, tmp_path):
 
 @pytest.fixture(scope="module")
 def system(package, tmp_path_factory):
-    """A system with the package on it; its data directory's folder is a mount that root has made."""
+    """A system with the package; its data directory's folder is a mount that root has made."""
     place = tmp_path_factory.mktemp("booted")
     (place / "held").mkdir()
     machine = Booted(place / "base", place / "held", "/var/lib/weir")
@@ -114,13 +114,13 @@ def system(package, tmp_path_factory):
 
 
 def said(system: Booted, *more: str) -> str:
-    """What the journal has of the unit."""
+    """The journal's entries of the unit."""
     system.ok("journalctl", "--sync")
     return system.ok("journalctl", "--no-pager", "-o", "cat", "-u", "weir", *more)
 
 
 def warned(system: Booted) -> str:
-    """What was a warning, or worse."""
+    """The warnings, and anything worse."""
     return said(system, "-p", "warning").replace("-- No entries --", "")
 
 
@@ -145,7 +145,7 @@ def test_systemd_runs_it_and_confines_it(system, tmp_path):
     facts = dict(line.split(":\t", 1) for line in status if ":\t" in line)
     assert (facts["NoNewPrivs"], facts["Seccomp"], int(facts["CapBnd"], 16), int(facts["CapEff"], 16)) == ("1", "2", 0, 0)
     assert facts["Uid"].split() == [system.ok("id", "-u", "weir")] * 4
-    # Everything that it does works in its confinement: small and large files, copies to itself, what talks to its control socket.
+    # All its functions work in its confinement: small and large files, copies to itself, commands on its control socket.
     for name, size in (("small", 3000), ("large", 20_000_000)):
         system.path(f"/tmp/{name}").write_bytes(os.urandom(size))
         system.ok("xrdcp", "-p", f"/tmp/{name}", f"root://127.0.0.1//run/{name}")
@@ -173,7 +173,7 @@ def test_systemd_reloads_kills_and_stops_it(system):
     system.ok("kill", "-9", pid)
     until("a new start after a kill", lambda: shown(system, "NRestarts") == "1" and shown(system, "ActiveState") == "active")
     assert system.ok("xrdfs", "127.0.0.1", "cat", "/kept") == "kept"
-    # A client that says nothing more holds nobody up.
+    # A client that stays silent delays nobody.
     begin = time.monotonic()
     stop = "exec 3<>/dev/tcp/127.0.0.1/1094; systemctl stop weir"
     system.ok("bash", "-c", stop)
@@ -183,7 +183,7 @@ def test_systemd_reloads_kills_and_stops_it(system):
 
 
 def test_systemd_checks_before_a_reload_what_the_node_was_started_with(system):
-    """Not what the package's unit says: a drop-in can say something else."""
+    """Not the command in the package's unit, which a drop-in can replace."""
     drop_in, other = system.path("/etc/systemd/system/weir.service.d"), system.path("/etc/weir/other.toml")
     settings = system.path("/etc/weir/weir.toml").read_text()
     other.write_text(settings)
@@ -207,7 +207,7 @@ def test_systemd_checks_before_a_reload_what_the_node_was_started_with(system):
 
 
 def test_systemd_leaves_what_waits_for_a_person(system):
-    """A disk that is not mounted: the reason is in the journal, and it is not started over and over."""
+    """A disk that is not mounted: the reason is in the journal, and systemd does not restart it over and over."""
     held = system.path("/var/lib/weir")
     (held / "data").rename(held / "away")
     assert system("systemctl", "restart", "weir").returncode != 0
@@ -221,7 +221,7 @@ def test_systemd_leaves_what_waits_for_a_person(system):
 
 
 def test_systemd_and_the_package(system):
-    """It is started again by an upgrade, stopped by a removal."""
+    """An upgrade restarts it, a removal stops it."""
     system.ok("install", "-d", "-o", "weir", "-g", "weir", "/var/lib/weir")
     system.ok("setpriv", "--reuid", "weir", "--regid", "weir", "--clear-groups", "weir", "init", "--data", "/var/lib/weir/data")
     system.ok("systemctl", "start", "weir")

@@ -1,7 +1,5 @@
-"""
-A copy survives a cut connection, and a server that is killed and comes back: it ends byte-exact, or with an error, and never as a
-false success.
-"""
+"""A copy survives a cut connection, and a killed server that comes back: it ends byte-exact or with an error, never with a false
+success."""
 
 import re
 import signal
@@ -17,14 +15,14 @@ from proxy import DOWN, UP, Proxy
 from recorder import acknowledged, start_writer
 
 SIZE = 48 * MIB + 12345
-# What XrdCl 5.5 does wrong by itself when its connection ends while it writes; none of it can come from the server.
+# Faults of XrdCl 5.5 itself when its connection ends during a write; none of them can come from the server.
 # - It sends the rest of a half-sent page write behind a fresh header, so that all its page checksums are wrong.
 # - It takes a reset while it writes for a fatal error.
 # - It crashes. Some 6 of 100 cut uploads of 5.5.3 end with SIGSEGV on its poller's thread, in XrdCl::AsyncMsgWriter::Write under
-#   AsyncSocketHandler::OnWrite, or with a jump into freed memory: its send has met EAGAIN, another thread closes the socket and takes the
-#   message away, and the poller goes on writing it. Exit by a signal, nothing printed.
-# - The same race met a moment earlier: it goes on with a socket that it has closed. Its log says "Unable to flash the socket: bad file
-#   descriptor"; a connection made meanwhile then fails with "Poller error", "Initialization error" or "Invalid operation", about 1 in 60.
+#   AsyncSocketHandler::OnWrite, or with a jump into freed memory. Its send has met EAGAIN, another thread closes the socket and takes the
+#   message away, and the poller continues to write it. It exits by a signal and prints nothing.
+# - The same race a moment earlier: it continues with a socket that it has closed. Its log says "Unable to flash the socket: bad file
+#   descriptor". A connection made meanwhile then fails with "Poller error", "Initialization error" or "Invalid operation", about 1 in 60.
 CLIENT_BUG = re.compile(
     "broken pipe|checksum errors|wrong checksum|resource temporarily unavailable"
     r"|\] (poller error|initialization error|invalid operation|socket opt error|internal error: bad file descriptor)",
@@ -57,18 +55,18 @@ def stumbled(code: int, out: str) -> bool:
 
 
 def recovered(attempt: Callable[[], tuple[int, str]]) -> None:
-    """The copy that `attempt` disturbs succeeds; where XrdCl stumbles over itself, one of a few attempts does."""
+    """The copy that `attempt` disturbs succeeds. If XrdCl itself stumbles, one of a few attempts must succeed."""
     for _ in range(ATTEMPTS):
         code, out = attempt()
         if code == 0:
             return
         assert stumbled(code, out), f"exit {code}\n{out}"
-        time.sleep(4)  # what the failed copy left is kept for it for its grace period: until then another process is refused
+        time.sleep(4)  # the server keeps the rest of the failed copy for the grace period; until then another process is refused
     raise AssertionError(f"{ATTEMPTS} copies in a row failed: {out}")
 
 
 def settled(fs: Xrdfs, path: str, size: int) -> None:
-    """Waits out the grace period: a client whose close found a broken connection has reported success; the server completes the file."""
+    """Waits out the grace period. A client whose close met a broken connection has reported success; the server completes the file."""
     end = time.monotonic() + 15
     while time.monotonic() < end:
         shown = fs("query", "checksum", path)
@@ -84,7 +82,7 @@ def same_on(server, path: str, source, tmp_path) -> bool:
     return (tmp_path / "check").read_bytes() == source.read_bytes()
 
 
-# A stock xrootd fails this: "already opened by 1 writer; open denied", as it has not yet noticed that the old connection is gone.
+# A stock xrootd fails this: "already opened by 1 writer; open denied", because it has not noticed yet that the old connection is gone.
 @pytest.mark.parametrize(
     "cuts", [[1 * MIB], [20 * MIB], [8 * MIB, 24 * MIB, 40 * MIB], [SIZE]], ids=lambda cuts: f"cuts={len(cuts)}@{cuts[0] >> 20}M"
 )
@@ -116,7 +114,7 @@ def test_a_download_outlives_cut_connections(server, proxy, tmp_path, cuts):
 
 @pytest.mark.parametrize("cut_at", [1 * MIB, 20 * MIB, SIZE])
 def test_an_overwrite_never_mixes_with_the_old_file(server, proxy, tmp_path, cut_at):
-    """The client re-opens the same path for update; that must reach its own upload, never the old file."""
+    """The client reopens the same path for update; that must reach its own upload, never the old file."""
     old = write(tmp_path / "old", "the old", SIZE + 999)
     new = write(tmp_path / "new", "the new", SIZE)
     xrdcp(old, f"{server.url}/file").ok()
@@ -124,7 +122,7 @@ def test_an_overwrite_never_mixes_with_the_old_file(server, proxy, tmp_path, cut
 
     def look_and_cut() -> None:
         xrdcp("-f", f"{server.url}/file", tmp_path / "meanwhile")  # nothing is forwarded while this lasts
-        # A copy that XrdCl has given up, with all its bytes sent, is completed by the server when its time is over.
+        # If XrdCl gives up a copy after sending all bytes, the server completes it after the grace period.
         whole = [old.read_bytes()] if not seen else [old.read_bytes(), new.read_bytes()]
         seen.append((tmp_path / "meanwhile").read_bytes() in whole)
         proxy.cut()
@@ -159,7 +157,7 @@ def test_an_upload_when_the_server_is_killed(server, proxy, tmp_path, kill_at, o
 
     proxy.at(UP, kill_at, kill_and_restart)
     code, out = finish(start_xrdcp("-f", source, f"{proxy.url}/file"))
-    # A client that stumbles gives up at once, and may have ended before the server is back.
+    # A client that stumbles gives up at once, and may end before the server is back.
     assert is_back.wait(30), "the kill came too late"
     if code == 0:
         assert same_on(server, "/file", source, tmp_path), "success was reported, and the file is not what was sent"
@@ -204,10 +202,8 @@ def test_a_stalled_network_delays_and_does_no_harm(server, proxy, tmp_path):
 
 @pytest.mark.parametrize("cut", ["connection", "server"])
 def test_a_close_that_never_arrived(server, proxy, tmp_path, cut):
-    """
-    XrdCl's close on a broken connection reports success without having sent anything. All announced bytes had been acknowledged,
-    so the server completes the file when the grace period ends, and the success was true.
-    """
+    """XrdCl's close on a broken connection reports success without having sent anything. All announced bytes had been acknowledged, so the
+    server completes the file when the grace period ends, and the success was true."""
     data = content("no close", 3 * MIB)
     writer = start_writer(f"{proxy.url}/file?oss.asize={len(data)}", "no close", MIB, 3)
     acknowledged(writer, len(data))
@@ -227,7 +223,8 @@ def test_a_close_that_never_arrived(server, proxy, tmp_path, cut):
 
 
 def test_an_older_close_never_undoes_a_newer_one(server, proxy, tmp_path):
-    """A detached complete overwrite, and a later one that was closed in time: at the end of the first one's grace the second stands."""
+    """A detached complete overwrite, and a later one that was closed in time: the second one stands at the end of the first one's grace
+    period."""
     second = content("second", MIB)
     detached = start_writer(f"{server.url}/file?oss.asize={2 * MIB}", "first", MIB, 2, "DELETE")
     acknowledged(detached, 2 * MIB)
@@ -235,7 +232,7 @@ def test_an_older_close_never_undoes_a_newer_one(server, proxy, tmp_path):
     detached.wait()
     (tmp_path / "second").write_bytes(second)
     end = time.monotonic() + 15
-    while xrdcp("-f", tmp_path / "second", f"{server.url}/file").code != 0:  # it may be made to wait until the first has ended
+    while xrdcp("-f", tmp_path / "second", f"{server.url}/file").code != 0:  # it may have to wait until the first has ended
         assert time.monotonic() < end
         time.sleep(0.2)
     time.sleep(6)
@@ -266,7 +263,7 @@ def test_eight_uploads_and_three_kills(server, proxy, tmp_path):
     one_at_a_time = threading.Lock()
 
     def kill_and_restart() -> None:
-        with one_at_a_time:  # what was on its way when the server died can reach the next place before it is back
+        with one_at_a_time:  # bytes in flight when the server died can reach the next place before it is back
             server.kill()
             server.start()
 

@@ -1,4 +1,4 @@
-"""A disk server that never comes back: `weir repair` has its copies made on the others, at the rate that was configured."""
+"""A disk server never comes back: `weir repair` makes its replicas on the others, at the configured rate."""
 
 import time
 
@@ -22,7 +22,7 @@ class Repaired(Cluster):
         return weir("repair", "--store", self.lost, *flags, "--data", self.data)
 
     def lose(self, disk) -> None:
-        """Its node is killed for good, and given up once it is known to be away."""
+        """Kills its node for good, and removes it as lost once it is away."""
         self.lost = self.store_of(disk)
         refused = self.give_up(disk)
         assert refused.returncode != 0 and "is not lost: its node is Online" in refused.stderr, refused.stderr
@@ -124,7 +124,7 @@ def test_a_damaged_copy_keeps_no_good_one_from_being_copied(make, tmp_path):
     lost = cluster.disks[3]
     on_it = [path for path in files if cluster.store_of(lost) in cluster.whole_on(path)]
     assert on_it
-    # One of the two that are left of each has a page that is not what was written, found when it is read.
+    # One of the two remaining replicas of each has a damaged page, which is found by reading.
     for path in on_it:
         disk = next(disk for disk in cluster.disks[:3] if cluster.store_of(disk) in cluster.whole_on(path))
         (there,) = (there for there in disk.objects() if there.read_bytes() == files[path])

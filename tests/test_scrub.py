@@ -1,4 +1,5 @@
-"""The scrub of a running node: it finds what rots, once, goes on after a restart, holds its rate, and cries no wolf while files change."""
+"""The scrub of a running node: it reports each damage once, continues after a restart, keeps its rate, and gives no false alarm while files
+change."""
 
 import json
 import os
@@ -24,7 +25,7 @@ def scrub(server: Weir, *flags: str) -> dict:
 
 
 def ended(server: Weir, *flags: str, patience_seconds: float = 60) -> dict:
-    """Begins a pass and gives the status when it has come to its end."""
+    """Starts a pass; returns the status at its end."""
     number = scrub(server)["pass"] + 1
     scrub(server, "--now", *flags)
     end = time.monotonic() + patience_seconds
@@ -37,7 +38,7 @@ def ended(server: Weir, *flags: str, patience_seconds: float = 60) -> dict:
 
 
 def settled(server: Weir) -> None:
-    """Small files lie in the log for a moment, where the scrub has nothing to compare with the disk."""
+    """Small files stay in the journal for a moment, where the scrub has nothing to compare with the disk."""
     time.sleep(3)
 
 
@@ -72,7 +73,7 @@ def test_damage_is_found_under_load_and_said_once(own_node, tmp_path):
     time.sleep(2)
     assert ended(server, "--rate", "4GiB")["last"]["damaged"] == 1
     fs("query", "checksum", "/large").ok()
-    # Mended by whatever means, it is not called damaged any more.
+    # However it was repaired, the file is no longer reported as damaged.
     (place,) = places_of(server.data / "store", small[PAGE : 2 * PAGE])
     flip(place[0], place[1] + PAGE + 100)
     assert ended(server, "--rate", "4GiB")["last"]["damaged"] == 0
@@ -142,7 +143,7 @@ def test_the_rate_is_held_and_a_restart_goes_on_in_the_middle(own_node, tmp_path
     while scrub(server)["current"]["bytes"] < 12 * MIB:
         time.sleep(0.05)
     server.stop()
-    # Behind what was looked at before the stop.
+    # Behind the part that was checked before the stop.
     (place,) = places_of(server.data / "store", contents[6][MIB : MIB + PAGE])
     flip(place[0], place[1])
     server.start()
@@ -184,7 +185,7 @@ def test_a_pass_by_hand_where_none_is_begun_by_itself(own_node, tmp_path):
     refused = weir("scrub", "--data", str(server.data), "--now")
     assert refused.returncode != 0 and "--rate" in refused.stderr, "nobody said how fast"
     assert not scrub(server)["running"]
-    # Ended and begun again at once, many times: each is a pass of its own, from the beginning, and one alone comes to its end.
+    # Stopped and restarted at once, many times: each is a new pass from the beginning, and only one comes to its end.
     for number in range(20):
         assert scrub(server, "--rate", "1MiB")["running"]
         scrub(server, "--stop")
@@ -194,7 +195,7 @@ def test_a_pass_by_hand_where_none_is_begun_by_itself(own_node, tmp_path):
     assert ended(server, "--rate", "1GiB")["last"]["damaged"] == 1
     time.sleep(0.5)
     assert scrub(server)["pass"] == 21, "no other was begun"
-    # Asked for again while it is under way, it is the same one.
+    # A second request during the pass continues the same one.
     flip(place[0], place[1])
     scrub(server, "--rate", "1MiB")
     scrub(server, "--rate", "1GiB")
@@ -227,5 +228,5 @@ def test_the_page_cache_is_left_as_it_is(own_node, tmp_path):
     before = cached_pages(warm)
     assert before > 900
     assert ended(server, "--rate", "1GiB")["last"]["whole"] == 2
-    # The kernel may take some pages of its own accord where memory is short; a scrub that drops what it read leaves none.
+    # The kernel may keep some pages if memory is short; a scrub that drops what it reads leaves none.
     assert cached_pages(cold) == 0 and cached_pages(warm) > before * 3 // 4

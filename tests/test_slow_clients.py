@@ -1,4 +1,4 @@
-"""Clients that are too slow, too many, or too greedy: cut off with a reason, or served in their turn; memory stays bounded."""
+"""Clients that are too slow, too many, or too greedy: cut off with a reason, or served in order; memory stays bounded."""
 
 import struct
 import sys
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.alone
 
 @pytest.fixture
 def hasty(own_node, tmp_path):
-    """Two seconds for everything that usually has half a minute."""
+    """Two seconds for every time limit that is usually half a minute."""
     config = tmp_path / "hasty.toml"
     config.write_text('[times]\nrequest = "2s"\nanswer = "2s"\nlogin = "2s"\n')
     return own_node("--config", str(config))
 
 
 def ends(me: Raw, patience: float = 15) -> float:
-    """How long it takes until the server ends the connection."""
+    """The time until the server ends the connection."""
     begin = time.monotonic()
     me.socket.settimeout(patience)
     try:
@@ -81,7 +81,7 @@ def test_who_sends_too_slowly_is_cut_off_and_the_log_says_why(hasty, begin, drip
 
         thread = threading.Thread(target=drops)
         thread.start()
-        # Half a path is whole after its hundred drops, 20 s: not in time.
+        # After a hundred drops, 20 s, only half a path is complete: too late.
         took = ends(me)
         stop.set()
         thread.join()
@@ -129,14 +129,14 @@ def test_who_takes_answers_slowly_but_steadily_is_served(hasty):
 
 @pytest.mark.parametrize("crowd,most", [(crowds.idle, 64 * MIB), (crowds.writers, 512 * MIB), (crowds.slow_readers, 512 * MIB)])
 def test_crowds_in_little_memory(own_node, crowd, most):
-    """1,000 idle connections; 200 that write large files at once; 200 that take a large file slowly."""
+    """1,000 idle connections; 200 that write large files at once; 200 that read a large file slowly."""
     took = crowd(own_node())
     print(f"{crowd.__name__}: {took / MIB:.1f} MiB")
     assert took < most
 
 
 def test_a_million_pipelined_requests(own_node):
-    """Sent without a look at the answers: the server stops reading until they are taken, and then answers every one."""
+    """Sent without reading the answers: the server stops reading until the client does, and then answers every one."""
     server = own_node()
     before = crowds.high_water(server)
     with Raw(server.port, timeout=120) as me:
@@ -163,18 +163,18 @@ def test_a_million_pipelined_requests(own_node):
 
 @pytest.mark.parametrize("what", ["read", "write"])
 def test_one_stream_beside_many_of_another_user(own_node, what):
-    """It gets a share of its own, not that of one in a hundred."""
+    """It gets its own share, not one hundredth."""
     crowds.allow_descriptors()
     server = own_node()
     result = fairness.measure(server.port, what, streams=100, seconds=3)
     print(result)
-    # Served in the order of coming it would get one part in a hundred. (The bench measures the rest: here others use the machine too.)
+    # In order of arrival it would get one part in a hundred. (The bench measures the rest, because other programs use this machine too.)
     assert result["beside_mb_per_second"] > 0.1 * result["crowd_mb_per_second"], result
     assert server.alive()
 
 
 def test_a_flooded_node_still_lets_others_in(own_node):
-    """While a user moves data on many connections, another one's small requests are answered."""
+    """While a user moves data on many connections, the server answers another user's small requests."""
     server = own_node()
     fairness.prepare(server.port)
     many = fairness.Crowd(server.port, "crowd", 50, "read")

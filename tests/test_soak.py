@@ -1,7 +1,4 @@
-"""
-The soak itself, in a minute: that it passes a node that keeps its promises, and notices one that does not. And what the bench makes of the
-figures that it has measured.
-"""
+"""The soak itself, in a minute: it passes a good node, and notices a bad one. Also tests the bench's conclusions from measured figures."""
 
 import argparse
 import os
@@ -33,7 +30,7 @@ DESCRIPTORS = next(metric for metric in METRICS if metric.name == "descriptors")
 
 
 def scattered(seed: int, at: float, change: float, scatter: float) -> list[float]:
-    """Around `at`, and `change` of it more at the end."""
+    """Values scattered around `at`, and higher by the share `change` at the end."""
     pick = random.Random(seed)
     return [at * (1 + change * number / (len(TIMES) - 1)) * (1 + pick.gauss(0, scatter)) for number in range(len(TIMES))]
 
@@ -96,7 +93,7 @@ def test_growth_within_one_life_is_drift_although_each_kill_ends_it():
 
 
 def test_what_was_due_while_the_node_stood_still_counts():
-    """Open loop: one operation that takes long delays those after it, and each of them is told."""
+    """Open loop: a long operation delays later ones, and each of these is reported."""
     gate, journal, delays = Gate(), Journal(), [0, 0, 3]
 
     def work() -> str:
@@ -176,8 +173,8 @@ def test_the_ledger_tells_a_loss_from_what_may_be():
 
 @pytest.mark.timeout(520)
 def test_a_short_soak_passes_but_for_what_is_planted(base):
-    """Two rounds with everything in them; after the first the soak takes files for what they are not, after the second one that was
-    acknowledged is removed behind its back."""
+    """Two rounds with everything in them. After the first the soak gets wrong expectations of files; after the second an acknowledged file
+    is removed behind its back."""
     home = base / "soak"
     command = [sys.executable, "-m", "soak", "--minutes", "0.4", "--rounds", "2", "--home", str(home)]
     command += ["--plant", "error", "--plant", "loss"]
@@ -185,7 +182,7 @@ def test_a_short_soak_passes_but_for_what_is_planted(base):
     said = done.stdout + done.stderr
     problems = re.findall(r"PROBLEM (.*)", said)
     total = f"{len(problems)} problems"
-    # Whether the machine was too slow for a while is what an hour's soak asks; here it is what else the machine does.
+    # Only an hour's soak judges whether the node was too slow for a while; here other load on the machine decides that.
     problems = [problem for problem in problems if not problem.endswith("and the machine did not stand still")]
     lost = [problem for problem in problems if re.fullmatch(r"LOST /\S+: gone; \d+ bytes were acknowledged", problem)]
     wrong = [problem for problem in problems if re.fullmatch(r"/still/\d+ reads as something else", problem)]
@@ -226,7 +223,7 @@ def test_a_share_of_a_sink_that_was_held_up_does_not_count(share, fio, why):
 
 
 def test_each_of_the_streams_begins_alike(tmp_path, monkeypatch):
-    """The node, the sink, the sink's writes, fio: before each, what the one before has left is removed and the disk has come to rest."""
+    """The node, the sink, the sink's writes, fio: before each, the remains of the previous one are removed and the disk is at rest."""
     events: list[str] = []
     monkeypatch.setattr(streams, "made_even", lambda folder, server: events.append("even") or folder)
     monkeypatch.setattr(streams.measure, "build_example", lambda *_: Path("sink"))

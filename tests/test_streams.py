@@ -1,4 +1,4 @@
-"""Several connections of one session (bind): xrdcp --streams, and down to the bytes."""
+"""Several connections of one session (bind): xrdcp --streams, and on the level of bytes."""
 
 import struct
 
@@ -30,7 +30,7 @@ def test_a_copy_outlives_the_loss_of_its_connections(node, place, tmp_path):
         proxy.at(DOWN, 20 * MIB, proxy.cut)
         done = xrdcp("--streams", "4", f"{proxy.url}{place}/file", tmp_path / "back")
         assert proxy.cuts >= 1
-    # XrdCl 5.5 may give the copy up, or crash; what it calls a success must be one
+    # XrdCl 5.5 may give the copy up, or crash; a reported success must be one
     assert done.code != 0 or (tmp_path / "back").read_bytes() == source.read_bytes()
     xrdcp("-f", f"{node.url}{place}/file", tmp_path / "back").ok()
 
@@ -84,7 +84,7 @@ def test_answers_come_on_the_stream_that_was_named(node, session, data):
     stream = session.send(raw.READV, b"\0" * 15 + b"\1", vector)
     answer = whole_answer(bound[0][0], stream)
     assert answer[16:116] == data[5:105] and answer[132:232] == data[50_000:50_100]
-    # a refusal goes there as well
+    # an error goes there as well
     session.handle = b"\7\7\7\7"
     stream = read_on(session, 3, 0, 10)
     assert bound[2][0].receive().error == raw.FILE_NOT_OPEN

@@ -1,4 +1,4 @@
-"""Files that are dealt out over disk servers, as stock clients meet them: one file at the manager, its units on the disks."""
+"""Striped files as stock clients meet them: one file at the manager, its units on the disks."""
 
 import json
 import os
@@ -47,13 +47,13 @@ def opened(url: str, flags: OpenFlags = OpenFlags.READ) -> client.File:
 
 
 def unit_of(data: bytes, unit: int) -> bytes:
-    """What lies in a unit of a file."""
+    """The bytes in one unit of a file."""
     chunks = range(unit * CHUNK, max(len(data), 1), WIDTH * CHUNK)
     return b"".join(data[start : start + CHUNK] for start in chunks)
 
 
 def objects(cluster: Cluster) -> dict[str, list[tuple[Node, bytes]]]:
-    """Large contents on the disks, and who has each."""
+    """Large objects on the disks, and the servers of each."""
     found: dict[str, list[tuple[Node, bytes]]] = {}
     for disk in cluster.disks:
         if disk.alive():
@@ -160,7 +160,7 @@ def test_what_is_written_out_of_order_with_gaps_and_cut_is_one_file(cluster, fs,
     assert fs.size(path) == len(expected)
     xrdcp("-f", cluster.url + path, tmp_path / "back").ok()
     assert (tmp_path / "back").read_bytes() == bytes(expected)
-    # Nobody knows the checksum of what was written twice and cut: it is read for it.
+    # Nobody knows the checksum after rewriting and truncation, so the file is read for it.
     assert fs("query", "checksum", path).ok().out.split()[1] == adler32(bytes(expected))
 
 
@@ -169,7 +169,7 @@ def test_a_file_in_the_making_is_shown_as_far_as_it_is_whole(cluster):
     writer = opened(cluster.url + path, OpenFlags.NEW)
     data = os.urandom(4 * CHUNK)
     good(writer.write(data[: 2 * CHUNK], 0))
-    # Behind a gap: nobody is shown it yet.
+    # Behind a gap: it is not visible yet.
     good(writer.write(data[3 * CHUNK :], 3 * CHUNK))
     good(writer.sync())
     reader = opened(cluster.url + path)
@@ -191,7 +191,7 @@ def test_what_is_closed_can_be_replaced_and_not_changed(cluster, tmp_path):
 
 
 def test_what_is_closed_and_empty_can_be_written(cluster, fs, tmp_path):
-    """As uproot does it: it makes a file, closes it, and opens that to write it. Until then it is there and empty."""
+    """As uproot does: it makes a file, closes it, and reopens it for writing. Until then the file is empty."""
     path = "/striped/filled"
     (tmp_path / "source").write_bytes(b"")
     xrdcp(tmp_path / "source", cluster.url + path).ok()
@@ -209,13 +209,13 @@ def test_what_is_closed_and_empty_can_be_written(cluster, fs, tmp_path):
     assert (tmp_path / "back").read_bytes() == data
     assert cluster.file(path)["ino"] == before
     assert json.loads(weir("stat", "--json", cluster.url + path).stdout)["info"]["mode"] & 0o777 == 0o640
-    # From then on it is as any other.
+    # From then on it is like any other.
     status, _ = client.File().open(cluster.url + path, OpenFlags.UPDATE)
     assert not status.ok and "cannot be changed in place" in status.message, status.message
 
 
 def test_a_writer_that_was_guessed_is_none(cluster):
-    """Of a writer all but its secret is known or can be found out by whoever may read."""
+    """A reader knows or can find out everything about a writer except its secret."""
     path = "/striped/guessed"
     with raw.Raw(cluster.manager.port) as there:
         port, host, permission = there.ask_open(path, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect
@@ -234,7 +234,7 @@ def test_a_writer_that_was_guessed_is_none(cluster):
 
 
 def test_one_client_writes_through_two_handles(cluster):
-    """As XrdCl does when it has recovered."""
+    """As XrdCl does after a recovery."""
     path, data = "/striped/two-handles", content("two handles", 6 * CHUNK)
     with raw.Raw(cluster.manager.port) as there:
         port, host, permission = there.ask_open(path, raw.OPEN_NEW | raw.OPEN_UPDATE).redirect

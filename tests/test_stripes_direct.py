@@ -1,4 +1,4 @@
-"""`weir cp` and striped files: the bytes go straight between the client and the servers of the units, and no server hands them on."""
+"""`weir cp` and striped files: the bytes go directly between the client and the units' servers, and no server forwards them."""
 
 import json
 import os
@@ -45,13 +45,13 @@ def cluster(shared):
 
 
 def moved(cluster: Cluster) -> tuple[int, int]:
-    """Bytes that the disk servers have taken from clients and given to clients, other servers that put files together among them."""
+    """Bytes that the disk servers got from clients and sent to clients, including other servers that combine files."""
     found = [samples(disk) for disk in cluster.disks]
     return tuple(sum(int(named(one, name)) for one in found) for name in ("weir_written_bytes_total", "weir_read_bytes_total"))
 
 
 def opens(cluster: Cluster) -> int:
-    """How often the manager was asked to open something."""
+    """How many opens the manager got."""
     return int(named(samples(cluster.manager), "weir_request_seconds_count", request="open"))
 
 
@@ -66,7 +66,7 @@ def state(cluster: Cluster, path: str) -> str:
 
 
 class Fed:
-    """A `weir cp` that gets its bytes slowly, and so can be disturbed in the middle."""
+    """A `weir cp` that gets its bytes slowly, so that a test can disturb it in the middle."""
 
     def __init__(self, cluster: Cluster, path: str, data: bytes, *flags: str):
         self.cluster = cluster
@@ -123,9 +123,9 @@ def test_no_server_hands_bytes_on(cluster, tmp_path):
     cp(f"{cluster.url}/one/direct", tmp_path / "back")
     written, read = (now - then for now, then in zip(moved(cluster), before, strict=True))
     assert (tmp_path / "back").read_bytes() == (tmp_path / "source").read_bytes()
-    # Each byte once, and what is around them.
+    # Each byte once, and some overhead.
     assert size <= written < 1.02 * size and size <= read < 1.02 * size, (written / size, read / size)
-    # That this would be seen: for a stock client one of them hands all on.
+    # Checks that this would show: for a stock client one of them forwards everything.
     before = moved(cluster)
     xrdcp(tmp_path / "source", f"{cluster.url}/one/relayed").ok()
     xrdcp("-f", f"{cluster.url}/one/relayed", tmp_path / "back").ok()
@@ -212,7 +212,7 @@ def test_a_client_that_is_killed_leaves_it_interrupted_soon(cluster):
     until(lambda: state(cluster, path) == "interrupted", 3 * GRACE_SECONDS + 20)
     assert time.monotonic() - gone < GRACE_SECONDS + 6, "one grace period, and what two looks take"
     fed.feeder.join()
-    # Nothing stands in the way of another attempt.
+    # Nothing blocks another attempt.
     cp("-f", WEIR_BIN, cluster.url + path)
     assert state(cluster, path) == "complete"
 
@@ -248,7 +248,7 @@ def test_what_was_interrupted_is_gone_on_with(cluster, tmp_path):
     until(lambda: state(cluster, path) == "interrupted", 40)
     kept = Xrdfs(cluster.url).size(path)
     assert 0 < kept < len(data)
-    # Something else is not taken for its beginning, and nothing is changed then.
+    # A different file is not taken for its beginning, and nothing changes then.
     (tmp_path / "other").write_bytes(bytes(len(data)))
     assert weir("cp", "--resume", str(tmp_path / "other"), cluster.url + path).returncode != 0
     assert state(cluster, path) == "interrupted"
@@ -274,7 +274,7 @@ def test_who_goes_on_has_time_to_open_the_units(cluster):
     until(lambda: state(cluster, path) == "interrupted", 40)
     with raw.Raw(cluster.manager.port) as there:
         assert there.ask_open(f"{path}?weir.resume=1&weir.direct=1", raw.OPEN_UPDATE).redirect
-        # None of its units is written yet, and not all are complete; the manager looks every two seconds.
+        # None of its units is written yet, and not all are complete; the manager checks every two seconds.
         time.sleep(3.5)
         assert state(cluster, path) == "writing"
     until(lambda: state(cluster, path) == "interrupted", 40)
@@ -313,7 +313,7 @@ def test_one_answer_says_what_it_is_and_where_to_read_its_units(cluster, folder,
         cp("-f", tmp_path / "source", cluster.url + path)
         before = opens(cluster)
         assert subprocess.run([WEIR_BIN, "cat", cluster.url + path], capture_output=True).stdout == data
-        # A reader of all units asks for those that have nothing of the file, too.
+        # A reader of all units also asks for those that hold none of the file.
         in_use = min(WIDTH, -(-size // CHUNK))
         assert opens(cluster) - before in (1, 1 + WIDTH - in_use), size
         before = opens(cluster)

@@ -1,4 +1,4 @@
-"""Striped files while disk servers are killed: what was acknowledged is there, and no file is shown as whole of which a unit is not."""
+"""Striped files while disk servers are killed: acknowledged bytes stay, and a file with an incomplete unit never looks whole."""
 
 import random
 import time
@@ -21,7 +21,7 @@ BIG = 16 * MIB
 
 @pytest.fixture(scope="module")
 def shaken(base):
-    """Each test leaves it as it found it: all there."""
+    """Each test leaves all nodes running."""
     with Cluster(base / "shaken-stripes", 4, ("--grace-seconds", "5")) as cluster:
         cluster.policy("/one", f"stripe({WIDTH}, 256KiB)")
         cluster.policy("/two", f"stripe({WIDTH}, 256KiB) replica(2)")
@@ -39,12 +39,12 @@ def cluster(shaken):
 
 
 def entry_of(process, cluster: Cluster) -> Node:
-    """The disk server that puts the file together for it."""
+    """The disk server that combines the file for it."""
     return until(lambda: connected_to(process, cluster), 20)[0]
 
 
 def has_unit(cluster: Cluster, before: set, but: Node) -> Node:
-    """Another disk server, which has something of what was made since."""
+    """Another disk server, which has a part of a newer file."""
     found = {disk.home.name for disk in cluster.disks for path in disk.objects() if path.name not in before}
     return next(disk for disk in cluster.disks if disk is not but and disk.home.name in found)
 
@@ -133,7 +133,7 @@ def test_a_write_that_loses_a_unit_never_looks_whole_and_what_was_acknowledged_c
     writer.kill()
     for line in writer.stdout:
         written = int(line) if line.strip().isdigit() else written
-    # Longer than all graces: its server knows alone what was acknowledged of the unit, and so nothing is decided without it.
+    # Longer than all grace periods: only its server knows the acknowledged bytes of the unit, so nothing is decided without it.
     time.sleep(16)
     xrdcp("-f", cluster.url + path, tmp_path / "refused", patience={**STUBBORN, "XRD_REQUESTTIMEOUT": "5"}, timeout=200)
     assert state(cluster, path) != "complete"
@@ -157,7 +157,7 @@ def test_a_client_that_is_killed_leaves_what_was_acknowledged(cluster, tmp_path)
 
 
 def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, tmp_path):
-    # What is striped and complete is not changed in place.
+    # A complete striped file is not changed in place.
     with Users(cluster, SEED, tmp_path, ["one", "two", "two"], changes=False) as users:
         faults = kill_at_random(cluster, random.Random(f"stripes {SEED}"), SECONDS, frozen=0)
     in_session(cluster)
@@ -165,7 +165,7 @@ def test_kills_at_random_under_load_lose_nothing_that_was_acknowledged(cluster, 
     print(f"seed {SEED}: {faults}, acknowledged {users.done}, {len(users.refused)} refused: {users.refused[:5]}")
     assert users.done.total() >= 5
     assert amiss(cluster, users.may_be, tmp_path) == {}
-    # That this notices a loss: one copy of one unit is zeroed on its disk.
+    # Checks that this notices a loss: one replica of one unit is zeroed on its disk.
     path = "/two/loop/spoiled"
     may_be = with_more(cluster, users.may_be, [path], tmp_path)
     body = cluster.file(path)["content"]["units"][1]["object"]

@@ -1,4 +1,4 @@
-"""Who moves the bytes of a striped file waits for other servers, and for its own: none of the turns at the disk is held meanwhile."""
+"""A server that moves the bytes of a striped file waits for other servers, and for itself. It holds no transfer slot meanwhile."""
 
 import raw
 from clients import xrdcp

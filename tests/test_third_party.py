@@ -72,7 +72,7 @@ def same(url, path, tmp_path) -> bool:
 
 
 def fetched(server, target: str) -> bool:
-    """Has the target's node fetched this very file? One that has streamed through the client leaves no such line."""
+    """Whether the target's node has fetched this file itself. A copy that streamed through the client leaves no such line."""
     path = re.escape("/" + target.removeprefix(server.url).lstrip("/"))
     return re.search(rf"pull: fetched path={path} ", server.log_text()) is not None
 
@@ -154,13 +154,13 @@ def test_from_nowhere_and_from_what_is_not_there(node, other, source, tmp_path):
 
 @pytest.fixture
 def silent():
-    """The address of a source that takes connections and says nothing."""
+    """The address of a source that accepts connections and stays silent."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def begin_copy(me: Raw, path: str, source: str) -> Answer:
-    """Opens a target that is to be fetched from `source`, and starts it: the answer to that, with the handle before it."""
+    """Opens a target for a copy from `source`, and starts the copy. Returns the target's handle and the answer to the start."""
     opaque = f"?tpc.src={source}&tpc.key=key{path[1:]}&tpc.lfn=/there&tpc.stage=copy"
     answer = me.request(OPEN, struct.pack(">HH12x", 0o644, OPEN_NEW | OPEN_UPDATE), (path + opaque).encode())
     assert answer.status == OK, answer
@@ -169,7 +169,7 @@ def begin_copy(me: Raw, path: str, source: str) -> Answer:
 
 
 def end_of_copy(me: Raw, patience: float) -> str:
-    """Why it has failed."""
+    """The reason why it failed."""
     me.socket.settimeout(patience)
     answer = me.request(SYNC, me.handle)
     # It had already.
@@ -195,7 +195,7 @@ def test_from_where_nobody_listens_and_from_who_says_nothing(node, silent, tmp_p
 
 
 def test_copies_from_who_says_nothing_leave_room_for_others(other, source, silent, tmp_path):
-    """Another machine begins as many as it gets, and they stand still; this one's copy is done meanwhile."""
+    """Another machine starts as many copies as it may, and they stall; this machine's copy completes meanwhile."""
     url, path = source
     with ExitStack() as stack:
         begun = []
@@ -233,7 +233,7 @@ def test_a_stolen_key_opens_nothing(node, source):
     with Raw(node.port) as thief:
         thief.socket.settimeout(40)
         end = time.monotonic() + 10
-        # The server sees that the client has gone a moment after it went.
+        # The server notices a moment later that the client has gone.
         while (answer := opened(thief, f"{path}?tpc.key=secretkey2&tpc.org=raw.4242@localhost&tpc.stage=copy")).status == OK:
             assert time.monotonic() < end, "the grant has gone with the client"
         assert answer.error == NOT_AUTHORIZED and "no client" in answer.text, answer
@@ -262,7 +262,7 @@ def test_a_cut_client_leaves_nothing_visible(node, other, tmp_path):
         assert half.wait(60) and pulls(other) > 0 and copy.poll() is None, "it is in the middle"
         copy.kill()
         copy.wait()
-        # the source says nothing more: the end of the client alone has to be noticed
+        # the source stays silent: only the end of the client can end the copy
         until(lambda: pulls(other) == 0, "the copy has been given up")
         assert 0 < proxy.count[DOWN] < 250 * MIB
     assert weir("stat", target).returncode == 11
@@ -283,7 +283,7 @@ def test_the_source_dies_in_the_middle(other, tmp_path, base):
             copy = subprocess.Popen(["xrdcp", "-s", "--tpc", "only", through(proxy, dying, url), target], stderr=subprocess.PIPE, text=True)
             assert killed.wait(60) and copy.poll() is None and proxy.count[DOWN] < 250 * MIB, "it is in the middle"
             dying.start()
-            # the key has gone with the connection that it was given on: it is refused, not hung, and nothing is visible
+            # the key is gone with its connection: the copy is refused, does not hang, and nothing is visible
             said = copy.communicate(timeout=120)[1]
             assert copy.returncode != 0, said
         assert weir("stat", target).returncode == 11, said
@@ -291,7 +291,7 @@ def test_the_source_dies_in_the_middle(other, tmp_path, base):
 
 
 def slow_source(seconds_each: float = 0.2):
-    """Takes part in a third-party copy, and gives a byte now and then where megabytes are asked for."""
+    """Takes part in a third-party copy, but sends only a byte now and then."""
 
     def answers(peer, code, stream, *_):
         if code == READ:
@@ -411,7 +411,7 @@ def test_only_named_sources_are_fetched_from(own_node, base, node, source, tmp_p
         done = subprocess.run([*command, elsewhere, f"{picky.url}/bad"], capture_output=True, text=True, timeout=60)
         assert done.returncode not in (0, 2) and "from some hosts only" in done.stderr, done
     assert weir("stat", f"{picky.url}/bad").returncode == 11
-    # nor from where an allowed one sends us: the client is let in, the other server is sent on
+    # nor from a server to which an allowed one redirects: the client is accepted, the redirected fetch is not
     def answers(peer, code, stream, _parameters, data):
         if code == OPEN and b"tpc.org" in data:
             peer.answer(stream, struct.pack(">i", node.port) + b"localhost", REDIRECT)

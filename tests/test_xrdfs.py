@@ -1,4 +1,4 @@
-"""xrdfs: each subcommand that works on one node, and what it says when it cannot."""
+"""xrdfs: each subcommand that works on one node, and its errors."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ from XRootD.client.flags import DirListFlags, OpenFlags
 pytestmark = pytest.mark.peer_ok
 
 NOT_FOUND, NOT_AUTHORIZED, IS_DIRECTORY, EXISTS, UNSUPPORTED = 3011, 3010, 3016, 3018, 3013
-# What the peer calls a plain file system error, and weir by its right name.
+# The peer reports a plain file system error; weir reports the specific one.
 FS_ERROR, NOT_FILE, TOO_LONG, INVALID, ITEM_CONFLICT = 3005, 3015, 3002, 3000, 3032
 
 
@@ -102,7 +102,7 @@ def test_rm_and_rmdir(node, fs, place, put):
     fs("rmdir", f"{place}/file").refused(FS_ERROR, NOT_FILE, INVALID)
     fs("rm", f"{place}/dir").refused(FS_ERROR, IS_DIRECTORY)
     fs("rm", f"{place}/missing").refused(NOT_FOUND)
-    if node.kind == "weir":  # the peer calls it done
+    if node.kind == "weir":  # the peer reports success
         fs("rmdir", f"{place}/missing").refused(NOT_FOUND)
     assert fs.names(place) == ["dir", "file"]
     fs("rm", f"{place}/file").ok()
@@ -299,7 +299,7 @@ ODD = [
 
 @pytest.mark.parametrize("name", ODD, ids=lambda name: name[:12].encode("unicode_escape").decode())
 def test_odd_names(node, place, name):
-    """Through the bindings, since shells and xrdfs's own parsing would come between."""
+    """Through the bindings, because shells and xrdfs parse names themselves."""
     remote = client.FileSystem(node.url)
     if node.kind == "xrootd" and len(name.encode()) > 253:
         pytest.skip("the peer's listing cuts the last byte off")

@@ -1,7 +1,5 @@
-"""
-A writer for tests to kill, as a process of its own: `writer.py URL SEED CHUNK COUNT [FLAG [OFFSET]]`.
-Writes COUNT chunks one after the other, prints after each how many bytes are acknowledged; waits for a line on stdin; closes.
-"""
+"""A writer for tests to kill, as a separate process: `writer.py URL SEED CHUNK COUNT [FLAG [OFFSET]]`. It writes COUNT chunks in order, and
+prints after each how many bytes are acknowledged. Then it waits for a line on stdin, and closes."""
 
 import os
 import sys
@@ -13,7 +11,7 @@ from XRootD.client.flags import AccessMode, OpenFlags
 
 def main() -> None:
     url, seed, chunk, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    # As xrdcp opens: for update, so that XrdCl can open it again after a lost connection.
+    # Open for update, as xrdcp does, so that XrdCl can reopen the file after a lost connection.
     flag = getattr(OpenFlags, sys.argv[5] if len(sys.argv) > 5 else "NEW") | OpenFlags.UPDATE
     start = int(sys.argv[6]) if len(sys.argv) > 6 else 0
     data = content(seed, chunk * count)

@@ -1,5 +1,5 @@
-// What of the stock client library no stock command and no binding reaches: vector writes and checkpoints of XrdCl::File.
-// Commands come on standard input, one a line; each is answered with one line, `ok` or `error NUMBER TEXT`.
+// Functions of the stock client library that no stock command or binding offers: vector writes and checkpoints of XrdCl::File.
+// Reads commands from standard input, one a line. Answers each with one line, `ok` or `error NUMBER TEXT`.
 //   open URL | write OFFSET COUNT CHARACTER | writev OFFSET:COUNT:CHARACTER... | truncate LENGTH | sync | close
 //   begin | commit | rollback | ckpwrite OFFSET COUNT CHARACTER | ckpwritev OFFSET COUNT:CHARACTER...
 #include <sys/uio.h>
@@ -15,7 +15,7 @@
 #include <XrdCl/XrdClFile.hh>
 #include <XrdCl/XrdClXRootDResponses.hh>
 
-// XrdCl::File lets these classes of its declarative interface, whose headers are not installed, call what is wanted here.
+// XrdCl::File lets these classes of its declarative interface call the functions used here. Their headers are not installed.
 namespace XrdCl {
 template <bool> class CheckpointImpl {
   public:
@@ -37,7 +37,7 @@ template <bool> class ChkptWrtVImpl {
 
 using namespace XrdCl;
 
-// Keeps the one answer that comes, on a thread of the library.
+// Keeps the single answer, which arrives on a thread of the library.
 class Answer : public ResponseHandler {
   public:
     void HandleResponse(XRootDStatus *status, AnyObject *response) override {

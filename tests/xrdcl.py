@@ -1,4 +1,4 @@
-"""The stock client library where no command and no binding reaches: `xrdcl.cc`, built once in a run."""
+"""The stock client library, for functions that no command or binding offers: `xrdcl.cc`, built once per run."""
 
 import subprocess
 from pathlib import Path

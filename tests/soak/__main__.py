@@ -1,10 +1,8 @@
-"""
-The soak. For SOAK_MINUTES (60) a node serves ordinary clients, with clients that are slow or stuck, a full disk and kill -9 mixed in, round
-after round. Each round: a while undisturbed, in which rates, latencies, memory, descriptors and threads are measured; slow clients; a full
-disk; kill -9 and a new start; and then every file that was ever acknowledged is read and compared. In the middle part nothing is killed, so
-that what grows in one life of the node is seen. It ends with 1 if anything acknowledged was lost, an operation failed that nothing
-explains, or a figure is worse at the end than at the start (see `drift.py`).
-"""
+"""The soak. For SOAK_MINUTES (60) a node serves ordinary clients, in rounds with slow or stuck clients, a full disk and kill -9. Each round
+has these parts: an undisturbed time in which rates, latencies, memory, descriptors and threads are measured; slow clients; a full disk;
+kill -9 and a restart; a comparison of every file that was ever acknowledged. In the middle rounds nothing is killed, so that growth within
+one life of the node shows. The soak ends with 1 if anything acknowledged was lost, if an operation failed without an explanation, or if a
+figure is worse at the end than at the start (see `drift.py`)."""
 
 import argparse
 import os
@@ -32,7 +30,7 @@ from soak.watch import MIB, Watch, folder_bytes
 from soak.yardstick import Yardstick
 
 DISK_BYTES = 3 << 30
-# In a folder that a soak has made, and may empty.
+# Marks a folder that a soak made and may empty.
 MARK = "made-by-soak"
 ROUND_SECONDS = 240
 GRACE_SECONDS = 2
@@ -40,13 +38,13 @@ SEGMENT = "8MiB"
 CHECKERS = 4
 # Parts of a round.
 PACED, BURSTS, SLOW, FULL = 0.42, 0.15, 0.15, 0.08
-# What is planted to see that the soak notices it.
+# Deliberate damage, to check that the soak notices it.
 PLANTS = ("loss", "leak", "error")
 
 
 @dataclass
 class Plan:
-    """How long, how many rounds, and after which of them nothing is killed."""
+    """The duration, the number of rounds, and the rounds without a kill."""
 
     minutes: float
     rounds: int
@@ -73,7 +71,7 @@ class Plan:
 
     @property
     def patience_seconds(self) -> int:
-        """What the node gives its slow clients."""
+        """The time that the node gives its slow clients."""
         return max(1, min(10, int(self.round_seconds * SLOW / 3)))
 
 
@@ -90,7 +88,7 @@ class Soak:
         self.load.journal.problem(text)
 
     def play(self, number: int) -> None:
-        """One round."""
+        """Plays one round."""
         seconds = self.plan.round_seconds
         end = time.monotonic() + seconds
         figures = {"round": number, "minute": (time.monotonic() - self.begin) / 60, "age": self.age}
@@ -100,7 +98,7 @@ class Soak:
         watch.start()
         time.sleep(seconds * PACED)
         figures |= watch.end()
-        self.load.gate.close()  # and then: what is still waited for counts, too
+        self.load.gate.close()  # operations still in progress count too
         figures |= latencies(self.load.journal.take())
         figures |= self.bursts.measure(seconds * BURSTS)
         self.load.gate.open()
@@ -114,7 +112,7 @@ class Soak:
         self.plant_something(number)
         self.load.gate.close()
         self.load.journal.judge_stalls()
-        time.sleep(GRACE_SECONDS + 1)  # whatever was cut off is complete, interrupted or dropped by now
+        time.sleep(GRACE_SECONDS + 1)  # by now every detached file is complete, interrupted or dropped
         self.check()
         figures["data directory"] = folder_bytes(self.server.data) / MIB
         self.rounds.add(figures)
@@ -168,13 +166,13 @@ class Soak:
         begin = time.monotonic()
         self.server.start()
         figures["restart seconds"] = time.monotonic() - begin
-        # Clients come back, and what they had under way fails or is done.
+        # Clients reconnect, and their operations fail or complete.
         self.load.gate.close()
         journal.excuses -= {"kill"}
         self.load.gate.open()
 
     def check(self) -> None:
-        """Reads every file that was acknowledged, and compares."""
+        """Reads every acknowledged file and compares it."""
         promises = sorted(self.load.ledger.copy().items())
         found: list[str] = []
 
@@ -203,17 +201,17 @@ class Soak:
             client = Client(self.server.port)
             client.remove(self.load.ledger.standing()[-1])
             client.close()
-        if "error" in self.plants and number == 0:  # in many, as each is seldom read; from the next round on
+        if "error" in self.plants and number == 0:  # in many files, as each is seldom read; from the next round on
             self.load.still |= dict.fromkeys(list(self.load.still)[::10], self.load.still["/still/large"])
         if "leak" in self.plants:
-            for _ in range(40):  # each is a thread, a descriptor and some memory that the node never gets back
+            for _ in range(40):  # each costs a thread, a descriptor and some memory that the node never gets back
                 client = Client(self.server.port)
                 client.stat("/")
                 self.leaked.append(client)
 
 
 def data_place(home: Path, stack: ExitStack) -> tuple[Path, Path | None]:
-    """Where the node's data goes, and the file system of its own that may be filled."""
+    """The folder for the node's data, and the separate file system that may be filled."""
     reason = why_not()
     if reason:
         say(f"MISSING: the full disk is left out: {reason}")
@@ -223,7 +221,7 @@ def data_place(home: Path, stack: ExitStack) -> tuple[Path, Path | None]:
 
 
 def configuration(home: Path, plan: Plan) -> tuple[str, ...]:
-    """Little patience, and a log in small segments, so that in each round it is trimmed and checkpoints are made, as else in hours."""
+    """Short time limits, and small journal segments, so that each round trims the journal and makes checkpoints, as hours do otherwise."""
     path = home / "weir.toml"
     patience = f'"{plan.patience_seconds}s"'
     path.write_text(
@@ -260,7 +258,7 @@ def run(plan: Plan, home: Path, seed: int, plants: list[str]) -> int:
 
 
 def report(soak: Soak, home: Path) -> int:
-    """The end: the node is killed once more and its data directory checked; the table; the exit code."""
+    """The end: kills the node once more and checks its data directory; prints the table; returns the exit code."""
     soak.load.end()
     if soak.server.alive():
         soak.server.kill()
@@ -289,7 +287,7 @@ def report(soak: Soak, home: Path) -> int:
 
 
 def verdict_line(problems: int, no_full_disk: str) -> str:
-    """The last line; `no_full_disk`: why there was none, which nobody should have to look for further up."""
+    """The last line; `no_full_disk`: why there was no full disk, so that the reader need not search for it."""
     verdict = f"{problems} problems" if problems else "nothing lost, no drift"
     return f"{verdict}; NOT TRIED: a full disk ({no_full_disk})" if no_full_disk else verdict
 
@@ -313,8 +311,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # The end by a signal cleans up, too: mounts, processes.
+    # An end by a signal also removes mounts and processes.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    # Their times are measured: none may wait long for another's turn in this interpreter.
+    # Their times are measured, so no thread may wait long for the interpreter's lock.
     sys.setswitchinterval(0.001)
     sys.exit(main())

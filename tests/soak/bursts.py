@@ -1,7 +1,5 @@
-"""
-How fast the node is when it is asked for all that it can: short slices of each kind of work in turn, each beside a slice of the
-yardstick, so that what counts (the median of the slices' ratios) does not depend on what else the machine does.
-"""
+"""Measures the node's full speed: short slices of each kind of work in turn, each beside a slice of the yardstick. The result is the median
+of the slices' ratios, which does not depend on other load of the machine."""
 
 import struct
 import time
@@ -25,7 +23,7 @@ SLICE_SECONDS = 0.4
 
 
 def written_bytes(server: Server) -> int:
-    """What it has sent to the disk."""
+    """Bytes that the process has sent to the disk."""
     text = Path(f"/proc/{server.pid}/io").read_text()
     return int(text.split("write_bytes: ")[1].split()[0])
 
@@ -36,7 +34,7 @@ class Bursts:
         self.number = 0
 
     def measure(self, seconds: float) -> dict[str, float]:
-        """Operations a second, the same as multiples of the yardstick's, and what each has cost the server."""
+        """Operations a second, the same as multiples of the yardstick's, and the server's cost of each."""
         self.reader, self.echo = Raw(self.server.port, timeout=60), self.yardstick.connect()
         self.writers = [Raw(self.server.port, timeout=60) for _ in range(WRITERS)]
         self.handle = self.reader.open("/still/large")
@@ -80,7 +78,7 @@ class Bursts:
 
     @staticmethod
     def slice(work: Callable[[], int]) -> tuple[int, float]:
-        """Operations, and operations a second."""
+        """The operations of one slice, and operations a second."""
         begin, count = time.monotonic(), 0
         while (took := time.monotonic() - begin) < SLICE_SECONDS:
             count += work()
@@ -115,7 +113,7 @@ class Bursts:
         return BATCH
 
     def creates(self) -> int:
-        """Each of the writers replaces a file of 4 KiB; they go in step, so that the log's syncs are shared as among real ones."""
+        """Each of the writers replaces a file of 4 KiB. They work in step, so that they share the journal's syncs as real ones do."""
         self.number += 1
         data = struct.pack(">Q", self.number) * (FILE_BYTES // 8)
         names = [f"/burst/{number}-{self.number % FILES_EACH}" for number in range(WRITERS)]

@@ -1,4 +1,4 @@
-"""One connection that comes back: small operations of a client, request by request."""
+"""One connection that reconnects: small operations of a client, request by request."""
 
 import struct
 import time
@@ -15,19 +15,19 @@ STEP = 1 << 20
 
 
 class Refused(Exception):
-    """The server has answered that it will not."""
+    """The server has refused."""
 
     def __init__(self, answer: Answer):
         super().__init__(f"error {answer.error}: {answer.text}")
         self.number = answer.error
 
 
-# The connection or the server has gone, or no answer comes.
+# The connection or the server is gone, or no answer comes.
 LOST = (Closed, OSError)
 
 
 class Client:
-    """Connects when it has to. After a lost connection the next operation begins with a new one."""
+    """Connects when necessary. After a lost connection the next operation begins with a new one."""
 
     def __init__(self, port: int, timeout: float = 30):
         self.port, self.timeout = port, timeout
@@ -39,7 +39,7 @@ class Client:
         self.connection = None
 
     def ask(self, code: int, parameters: bytes = b"", data: bytes = b"") -> bytes:
-        """The answer's body. Does what it is told when it is told to wait."""
+        """The body of the answer. Waits when the server says so."""
         try:
             if self.connection is None:
                 self.connection = Raw(self.port, timeout=self.timeout)
@@ -62,7 +62,7 @@ class Client:
         return self.ask(raw.STAT, b"", path.encode())
 
     def put(self, path: str, data: bytes) -> None:
-        """A new file, or a new content of an old one."""
+        """Writes a new file, or a new content of an old one."""
         handle = self.open(f"{path}?oss.asize={len(data)}", raw.OPEN_DELETE | raw.OPEN_UPDATE | MKPATH)
         try:
             for at in range(0, len(data), STEP):
@@ -92,11 +92,11 @@ class Client:
         return data
 
     def names(self, path: str) -> int:
-        """The number of entries of a directory, listed with what stat says of each."""
+        """The number of entries of a directory, listed with the attributes of each."""
         return len(self.ask(raw.DIRLIST, bytes(15) + b"\2", path.encode()).split(b"\n")) // 2 - 1
 
     def content(self, path: str) -> Content | None | str:
-        """Of a whole file; None if there is none; the reason if it cannot be read."""
+        """The content of a whole file; None if there is none; the reason if it cannot be read."""
         try:
             handle = self.open(path)
         except Refused as refused:

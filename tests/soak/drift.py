@@ -1,28 +1,26 @@
-"""
-Whether a figure is at the end what it was at the start. It is worse if the median of the last third of the rounds is worse than that of
-the first third by more than the tolerance, and there is a trend (the 95 % interval of the Theil-Sen slope, from Kendall's statistic,
-leaves out zero). The first alone would blame a busy while of the machine, the second alone a trend that harms nobody.
+"""Compares a figure at the end with the start. It is worse under two conditions. The median of the last third of the rounds is worse than
+that of the first third by more than the tolerance. And there is a trend: the 95 % interval of the Theil-Sen slope, from Kendall's
+statistic, excludes zero. The first alone would blame a busy time of the machine, the second alone a harmless trend.
 
-A step is no trend: within each of its levels nothing changes, and a late one leaves most slopes at zero. So it is worse as well if the
-last rounds are beyond the tolerance one and all and nothing is coming back, or in the middle beyond twice the tolerance.
-"""
+A step is no trend: nothing changes within its levels, and a late step leaves most slopes at zero. So a figure is also worse if all of the
+last rounds exceed the tolerance and none recovers, or if their median exceeds twice the tolerance."""
 
 from dataclasses import dataclass
 from itertools import combinations
 from math import sqrt
 from statistics import median
 
-# Fewer rounds give no interval that means anything.
+# With fewer rounds the interval means nothing.
 ROUNDS_MIN = 5
-# A step has lasted for so many rounds at least: one bad round at the end is none.
+# A step lasts for at least this many rounds: a single bad round at the end is none.
 STEP_ROUNDS = 3
-# The tolerance of a step that came back a little, or of which a round is not worse, is so many times the usual one.
+# The factor on the usual tolerance for a step that recovered a little, or that has a round that is not worse.
 STEP_TIMES = 2
 
 
 @dataclass(frozen=True)
 class Metric:
-    """`worse`: +1 if more is worse, -1 if less is, 0 if it is only told. Tolerances: of the start's value, and in its unit."""
+    """`worse`: +1 if more is worse, -1 if less is, 0 if it is only reported. Tolerances: relative to the start's value, and in its unit."""
 
     name: str
     unit: str
@@ -37,7 +35,7 @@ class Verdict:
     values: list[float]
     start: float
     end: float
-    # Over the whole time, from the slope: what it has changed by, and the interval.
+    # The change over the whole time, from the slope, and its interval.
     trend: float = 0.0
     least: float = 0.0
     most: float = 0.0
@@ -62,7 +60,7 @@ def theil_sen(times: list[float], values: list[float]) -> tuple[float, float, fl
 
 
 def stepped(metric: Metric, values: list[float]) -> bool:
-    """Whether it is worse since some round, all at once."""
+    """Whether it has been worse since some round, in a step."""
     third = max(1, len(values) // 3)
     start, last = median(values[:third]), values[-max(STEP_ROUNDS, third) :]
     allowed = metric.relative * abs(start) + metric.absolute

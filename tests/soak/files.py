@@ -1,9 +1,7 @@
-"""
-Many processes write many small files each into one directory of a cluster of four disk servers; then all of them are listed, counted as the
-manager has them, read back and compared, by as many processes. The default is 100 processes of 20,000 files, two million in all; how large
-each is follows from the space that there is. It ends with 1 if a file is missing, is another than what was written, was never written, or
-if an operation failed.
-"""
+"""Many processes write many small files each into one directory of a cluster of four disk servers. Then as many processes list all files,
+count them as the manager has them, and read and compare them. The default is 100 processes of 20,000 files, two million in all; the free
+space determines their size. It ends with 1 if a file is missing, differs from the written one or was never written, or if an operation
+failed."""
 
 import argparse
 import json
@@ -24,14 +22,14 @@ from XRootD.client.flags import OpenFlags
 
 DISKS = 4
 FOLDER = "/many"
-# Largest size that is chosen; beyond that it is bytes that are measured, and not files.
+# Largest size to choose; beyond it the test would measure bytes instead of files.
 SIZE_MAX = 16 * KIB
-# Of the free space, what may be used: contents take whole records, and the namespace and its checkpoints come on top.
+# The usable share of the free space: objects occupy whole records, and the namespace and its checkpoints need space too.
 SHARE = 4
-# In a folder that was made for this, and may be removed.
+# Marks a folder that this made and may remove.
 MARK = "made-by-soak-files"
 SHOWN = 20
-# So many files a process does before it says how far it is, and so often this is told [s].
+# A process reports its progress after this many files, and the test prints it this often [s].
 AT_A_TIME = 100
 TOLD_EVERY = 30
 
@@ -42,7 +40,7 @@ def name_of(process: int, number: int) -> str:
 
 @dataclass
 class Work:
-    """So many processes with so many files of so many bytes."""
+    """The number of processes, of files for each, and of bytes for each file."""
 
     url: str
     processes: int
@@ -59,7 +57,7 @@ class Work:
 
 @dataclass
 class Outcome:
-    """What was done, and what was not as it has to be."""
+    """What was done, and the problems."""
 
     done: int = 0
     seconds: float = 0
@@ -67,7 +65,7 @@ class Outcome:
 
 
 def write_one(url: str, name: str, size: int) -> str | None:
-    """Why not, if it is not written."""
+    """Writes a file; returns the reason if that fails."""
     file = client.File()
     status, _ = file.open(f"{url}{FOLDER}/{name}", OpenFlags.NEW | OpenFlags.MAKEPATH)
     if status.ok and size:
@@ -78,12 +76,12 @@ def write_one(url: str, name: str, size: int) -> str | None:
 
 
 def read_one(url: str, name: str, size: int) -> str | None:
-    """Why it is not what was written."""
+    """Reads a file; returns the reason if it differs."""
     file = client.File()
     status, _ = file.open(f"{url}{FOLDER}/{name}", OpenFlags.READ)
     data = b""
     if status.ok:
-        # One byte more, so that a longer one is noticed.
+        # One byte more, to notice a longer file.
         status, data = file.read(0, size + 1)
         file.close()
     if not status.ok:
@@ -92,7 +90,7 @@ def read_one(url: str, name: str, size: int) -> str | None:
 
 
 def worker(action: str, url: str, process: int, files: int, size: int) -> None:
-    """One process: a line for each problem, now and then how many files it has done, and at the end."""
+    """One process: prints a line for each problem, the number of files now and then, and at the end."""
     one = {"write": write_one, "read": read_one}[action]
     done = 0
     for number in range(files):
@@ -107,7 +105,7 @@ def worker(action: str, url: str, process: int, files: int, size: int) -> None:
 
 
 def all_processes(work: Work, action: str) -> Outcome:
-    """Each of them does its part; they begin together, as far as that can be."""
+    """Runs the part of each process; they begin together, as far as possible."""
 
     begin = time.monotonic()
     so_far = [0] * work.processes
@@ -146,7 +144,7 @@ def all_processes(work: Work, action: str) -> Outcome:
 
 
 def listed(work: Work) -> Outcome:
-    """The directory has these names and no others."""
+    """Checks that the directory has these names and no others."""
     begin = time.monotonic()
     missing = work.expected()
     outcome = Outcome()
@@ -166,7 +164,7 @@ def listed(work: Work) -> Outcome:
 
 
 def counted(work: Work, data: str) -> Outcome:
-    """So many files and bytes by what the manager knows of each, and none that it takes for lost, short of a copy or being written."""
+    """Checks the numbers of files and bytes that the manager reports, and that none is lost, under-replicated or being written."""
     begin = time.monotonic()
     sums = json.loads(asked("du", "--json", work.url + FOLDER))
     outcome = Outcome(done=sums["files"])
@@ -186,7 +184,7 @@ def asked(*arguments: str) -> str:
 
 
 def size_for(count: int, free: int) -> int:
-    """So that all copies fit."""
+    """The largest size for which all replicas fit."""
     return max(64, min(SIZE_MAX, free // (SHARE * count)))
 
 

@@ -1,4 +1,4 @@
-"""A full disk: first as full as the node lets its clients make it, then filled by others to the last byte."""
+"""A full disk: first as full as the node lets its clients make it, then filled by other programs to the last byte."""
 
 import errno
 import os
@@ -25,7 +25,7 @@ class FullDisk:
         self.refused = 0
 
     def _take(self, size: int) -> None:
-        """A file of others, without writing it."""
+        """Allocates a file without writing it."""
         path = self.folder / f"filler-{len(self.fillers)}"
         self.fillers.append(path)
         with open(path, "wb") as file:
@@ -33,7 +33,7 @@ class FullDisk:
                 os.posix_fallocate(file.fileno(), 0, size)
 
     def to_the_floor(self) -> None:
-        """Others take most of it, then a client writes until it is refused; reading and removing go on."""
+        """Other programs take most of the disk, then a client writes until it is refused. Reading and removing continue."""
         state = os.statvfs(self.folder)
         floor = state.f_blocks * state.f_frsize // FLOOR_SHARE
         self._take(free_bytes(self.folder) - floor - LEFT)
@@ -77,7 +77,7 @@ class FullDisk:
         self.fillers = []
 
     def clean(self) -> None:
-        """Everything that was written to fill it is removed; soon new data is taken again."""
+        """Removes all files that filled it; soon the node accepts new data again."""
         client, end = Client(self.load.server.port), time.monotonic() + BACK_SECONDS
         while time.monotonic() < end:
             try:
@@ -92,7 +92,7 @@ class FullDisk:
                 try:
                     self.load.remove(client, name)
                 except Refused as refused:
-                    if refused.number == 3011:  # what was refused never came to be
+                    if refused.number == 3011:  # a refused file never existed
                         self.load.ledger.done(name)
                     else:
                         self.load.journal.problem(f"{name} cannot be removed: {refused}")

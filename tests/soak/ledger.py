@@ -1,4 +1,4 @@
-"""What clients were promised, by name, and whether the server keeps it."""
+"""The promises to clients, by name, and whether the server keeps them."""
 
 import hashlib
 import threading
@@ -9,7 +9,7 @@ from clients import INTERRUPTED
 
 @dataclass(frozen=True)
 class Content:
-    """Of one version of a file: enough to recognise it, too little to fill our memory in hours."""
+    """One version of a file: enough to recognise it, little enough to keep for hours."""
 
     size: int
     digest: bytes
@@ -21,7 +21,7 @@ class Content:
 
 @dataclass
 class Promise:
-    """Of one name: the last acknowledged state, and the attempts since whose outcome nobody was told."""
+    """One name: the last acknowledged state, and later attempts with unknown outcome."""
 
     stands: Content | None = None  # None: there is no such file
     acknowledged: bool = False
@@ -29,7 +29,7 @@ class Promise:
 
 
 class Ledger:
-    """Each name has one writer at a time, which says what it is about to do before it does it."""
+    """Each name has one writer at a time, which announces each action."""
 
     def __init__(self) -> None:
         self.promises: dict[str, Promise] = {}
@@ -37,12 +37,12 @@ class Ledger:
         self.lock = threading.Lock()
 
     def about_to(self, name: str, content: Content | None) -> None:
-        """To write this, or to remove it. Until it is acknowledged it may or may not have happened."""
+        """Announces writing this, or removing it. Until the acknowledgement it may or may not have happened."""
         with self.lock:
             self.promises.setdefault(name, Promise()).perhaps.append(content)
 
     def done(self, name: str) -> None:
-        """The last attempt was acknowledged."""
+        """Records that the last attempt was acknowledged."""
         with self.lock:
             promise = self.promises[name]
             promise.stands, promise.acknowledged, promise.perhaps = promise.perhaps[-1], True, []
@@ -53,16 +53,16 @@ class Ledger:
             return {name: Promise(p.stands, p.acknowledged, list(p.perhaps)) for name, p in self.promises.items()}
 
     def standing(self) -> list[str]:
-        """Names that are certainly there."""
+        """Names that certainly exist."""
         with self.lock:
             return [name for name, p in self.promises.items() if p.stands and not p.perhaps]
 
 
 def broken(name: str, promise: Promise, found: Content | None | str) -> str | None:
-    """How the promise is broken, in words. `found`: what the server has: a content, nothing, or the reason why it cannot be read."""
+    """Describes a broken promise. `found`: a content, nothing, or the reason why it cannot be read."""
     allowed = [promise.stands, *promise.perhaps]
     if isinstance(found, str):
-        # Only a name that never stood for a whole file may be left in the making.
+        # Only a name that never stood for a whole file may stay unfinished.
         if promise.stands is None and promise.perhaps and INTERRUPTED.search(found):
             return None
         return f"{name}: cannot be read: {found}"

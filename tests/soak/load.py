@@ -1,7 +1,5 @@
-"""
-What ordinary clients do all the time: small operations at fixed times (open loop: each has its time, whether the one before is done or not,
-and what counts is when it was due), and whole files copied by stock clients, by `weir cp`, and from server to server.
-"""
+"""The load of ordinary clients. Small operations have fixed times (open loop): each is due at its time whether or not the previous one is
+done, and its latency counts from then. Whole files are copied by stock clients, by `weir cp`, and from server to server."""
 
 import random
 import subprocess
@@ -22,18 +20,18 @@ from soak.ledger import Content, Ledger
 from soak.report import say
 from soak.yardstick import Yardstick
 
-NAMES = 400  # small files that are written again and again
+NAMES = 400  # small files that are rewritten again and again
 STILL, STILL_BYTES = 200, 16 * KIB  # files that never change
 LARGE_BYTES = 64 * MIB
 SIZES = [0, 1, 100, 4 * KIB, 4 * KIB, 5000, 16 * KIB, 60 * KIB, 70_000, 256 * KIB]
 POOL_SIZES = [300 * KIB, MIB, 3 * MIB, 8 * MIB + 1, 16 * MIB]
 BIG_NAMES = 12
-# Who is so late begins anew. What was due by then counts as having waited until now.
+# A worker that is this late starts over. Operations that were due by then count as having waited until now.
 LATE_SECONDS = 1.0
-# So long no operation may take, and so long while the disk is full. While the node is killed nothing is asked of it.
+# Longest time of an operation, and longest time while the disk is full. Nothing is asked of a killed node.
 STALL_SECONDS = 10.0
 ENOUGH_SECONDS = 30.0
-# What of the yardstick explains a stall of the node: it stood still for this share of it, at the same time.
+# The yardstick explains a stall of the node if it stood still for this share of it, at the same time.
 YARD_SHARE = 0.5
 WRITERS = ("write", "write large", "remove")
 PROBLEMS_SHOWN = 100
@@ -41,7 +39,7 @@ COPY_SECONDS = 150
 
 
 class Gate:
-    """Workers pass it before each piece of work; while it is closed they wait there."""
+    """Workers pass it before each piece of work, and wait there while it is closed."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -51,7 +49,7 @@ class Gate:
         self.workers = self.waiting = 0
 
     def passed(self) -> bool:
-        """Waits while it is closed. False: it is time to end."""
+        """Waits while it is closed. False: the run must end."""
         with self.changed:
             self.waiting += 1
             self.changed.notify_all()
@@ -66,7 +64,7 @@ class Gate:
             self.changed.notify_all()
 
     def close(self, patience: float = 180) -> None:
-        """And waits until everybody has finished what is under way."""
+        """Closes it, and waits until all workers have finished their operation."""
         with self.changed:
             self.closed = True
             if not self.changed.wait_for(lambda: self.waiting >= self.workers, patience):
@@ -80,7 +78,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Stall:
-    """An operation that took very long, or a yardstick that did."""
+    """A very slow operation, or a very slow yardstick."""
 
     kind: str
     begin: float
@@ -91,13 +89,13 @@ class Stall:
         return self.end - self.begin
 
     def explains(self, other: "Stall") -> bool:
-        """The machine stood still, or its disk did and the other was to write."""
+        """Whether the machine stood still, or its disk did during a write."""
         fits = self.kind == "echo" or other.kind in WRITERS
         return fits and min(self.end, other.end) - max(self.begin, other.begin) >= YARD_SHARE * other.seconds
 
 
 class Journal:
-    """What went wrong while nothing was done to the node that explains it; and how long operations took."""
+    """Failures without an explanation, and the durations of operations."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -115,7 +113,7 @@ class Journal:
             say(f"PROBLEM {text}")
 
     def failed(self, kind: str, error: Exception | str) -> None:
-        """Of an operation. It is excused while the node is killed, or while its disk is full and that is the reason."""
+        """Records a failed operation. It is excused while the node is killed, or if its disk is full and that is the reason."""
         no_space = getattr(error, "number", None) == NO_SPACE or "space" in str(error).lower()
         if no_space and self.excuses & {"full", "kill"}:
             self.refused_for_space += 1
@@ -125,13 +123,13 @@ class Journal:
             self.problem(f"{kind} failed: {error!r}")
 
     def patience(self) -> float:
-        """What an operation may take now."""
+        """The time that an operation may take now."""
         if "kill" in self.excuses:
             return inf
         return ENOUGH_SECONDS if "full" in self.excuses else STALL_SECONDS
 
     def took(self, kind: str, seconds: float, patience: float = 0) -> None:
-        """`patience`: what it was allowed when it began."""
+        """`patience`: the limit when it began."""
         now = time.monotonic()
         with self.lock:
             self.samples[kind].append(seconds)
@@ -142,12 +140,12 @@ class Journal:
                 self.stalls.append(Stall(kind, now - seconds, now))
 
     def waited(self, kind: str, seconds: float) -> None:
-        """One that was due so long ago, and was not begun because the one before had not ended."""
+        """Records an overdue operation that never started, because the previous one had not ended."""
         with self.lock:
             self.samples[kind].append(seconds)
 
     def judge_stalls(self) -> None:
-        """Called when nothing is under way: the yardstick has said how long it took, too."""
+        """Called when nothing is in progress, so that the yardstick has also reported its times."""
         with self.lock:
             stalls, yard, self.stalls, self.yard = self.stalls, self.yard, [], []
         for stall in stalls:
@@ -162,7 +160,7 @@ class Journal:
 
 
 class Worker(threading.Thread):
-    """Does `work` at fixed times until the gate ends. `work` says what it was, or None if that is not to be counted."""
+    """Does `work` at fixed times until the gate ends. `work` returns its kind, or None if it does not count."""
 
     def __init__(self, kind: str, per_second: float, work: Callable[[], str | None], gate: Gate, journal: Journal):
         super().__init__(daemon=True, name=kind)
@@ -177,7 +175,7 @@ class Worker(threading.Thread):
             if now < due:
                 time.sleep(min(due - now, 0.5))
                 if due - now > 0.5:
-                    continue  # so that the gate is not kept waiting
+                    continue  # so that the gate need not wait
             patience = self.journal.patience()
             try:
                 kind = self.work()
@@ -185,7 +183,7 @@ class Worker(threading.Thread):
                 if kind:
                     self.journal.took(kind, ended - due, patience)
                 due += self.interval
-                # Without these a node that stands still would be asked least while it does, and look well.
+                # Without these, a stalled node would get the fewest requests during the stall, and look good.
                 while ended - due > LATE_SECONDS:
                     if kind:
                         self.journal.waited(kind, ended - due)
@@ -196,7 +194,7 @@ class Worker(threading.Thread):
                 else:
                     self.journal.problem(f"{self.kind}: {trouble!r}")
                 time.sleep(0.1)
-                # It has been told of, or is excused.
+                # It is reported already, or excused.
                 due = max(due + self.interval, time.monotonic() - LATE_SECONDS)
 
 
@@ -207,7 +205,7 @@ class Source:
 
 
 class Load:
-    """All of it, on one node; `other` is the node that files are copied from and to."""
+    """The whole load on one node; `other` is the node that files are copied from and to."""
 
     def __init__(self, server: Server, other: Server, home: Path, yardstick: Yardstick, pick: random.Random, transfer_seconds: float):
         self.server, self.other, self.home, self.pick = server, other, home, pick
@@ -230,7 +228,7 @@ class Load:
         ]
 
     def populate(self) -> None:
-        """What is there from the beginning."""
+        """Makes the initial files."""
         client, make = Client(self.server.port), random.Random(f"soak {self.pick.random()}").randbytes
         for name in [f"/still/{number}" for number in range(STILL)] + ["/still/large"]:
             self.put(client, name, make(LARGE_BYTES if name.endswith("large") else STILL_BYTES))
@@ -305,7 +303,7 @@ class Load:
     # Whole files.
 
     def transfer(self) -> None:
-        """One copy; they take turns. The node's own name of a file is held by this worker alone."""
+        """One copy; the kinds take turns. Only this worker uses its name on the node."""
         self.transfer_number += 1
         kinds = [self.upload, self.download, self.copy_in, self.upload, self.download, self.copy_out]
         kinds[self.transfer_number % len(kinds)](self.transfer_number // len(kinds) % 2 == 0)
@@ -324,7 +322,7 @@ class Load:
             raise OSError(f"{Path(command[0]).name} ended with {self.copier.returncode}: {said.strip()[-300:]}")
 
     def end(self) -> None:
-        """Nobody begins anything any more, and the copy under way is cut off."""
+        """Stops all new work, and cuts off the copy in progress."""
         self.journal.excuses |= {"kill"}
         self.gate.end()
         if self.copier and self.copier.poll() is None:

@@ -1,4 +1,4 @@
-"""What the soak says: lines while it runs, a CSV with a line for each round, and a table at the end."""
+"""The output of the soak: lines while it runs, a CSV with a line for each round, and a table at the end."""
 
 import csv
 import time
@@ -8,8 +8,8 @@ from soak.drift import ROUNDS_MIN, Metric, Verdict, judge
 
 MIB = 1 << 20
 
-# Tolerances. Rates, CPU and latencies are compared as multiples of the yardstick's: on a machine that others use, the same work has been
-# seen to cost twice the CPU. That leaves a tenth or two of scatter; a p99 stands on a few samples a round.
+# Tolerances. Rates, CPU and latencies are compared as multiples of the yardstick's, because the same work can cost twice the CPU on a
+# shared machine. A scatter of a tenth or two remains; a p99 rests on a few samples a round.
 METRICS = [
     Metric("memory", "MiB", +1, relative=0.10, absolute=8),
     Metric("descriptors", "", +1, absolute=16),
@@ -54,7 +54,7 @@ METRICS = [
     Metric("sync rate", "/s", 0),
     Metric("stat p99 beside slow clients ms", "ms", 0),
 ]
-# Within one life of the node, of which the first round fills the caches.
+# Within one life of the node, whose first round fills the caches.
 LIFE = {
     "memory": Metric("memory in one life", "MiB", +1, relative=0.10, absolute=8),
     "descriptors": Metric("descriptors in one life", "", +1, absolute=16),
@@ -67,7 +67,7 @@ def percentile(samples: list[float], part: float) -> float:
 
 
 def latencies(samples: dict[str, list[float]]) -> dict[str, float]:
-    """p50 and p99 of each kind: in ms, and as multiples of the yardstick's; and the most, in ms."""
+    """p50 and p99 of each kind: in ms, and as multiples of the yardstick's; and the maximum, in ms."""
     figures = {}
     for kind, yard in {"stat": "echo", "read": "echo", "write": "sync", "list": "echo", "readv": "echo", "echo": "", "sync": ""}.items():
         for name, part in (("p50", 0.5), ("p99", 0.99)):
@@ -99,11 +99,11 @@ class Rounds:
             writer.writerows({name: f"{value:.6g}" for name, value in row.items()} for row in self.rows)
 
     def verdicts(self, life: list[int]) -> list[Verdict]:
-        """`life`: the rounds of the long life. The first round of all warms up, if there are enough others."""
+        """`life`: the rounds of the long life. The first round of all is a warm-up, if there are enough others."""
         found = []
         counted = self.rows[1:] if len(self.rows) > ROUNDS_MIN else self.rows
         for metric in METRICS:
-            # Memory grows with the age of a life while its caches fill: over all rounds, those of the same age are compared.
+            # Memory grows with the age of a life while its caches fill, so compare rounds of the same age.
             young = metric.name in LIFE
             rows = [row for row in counted if metric.name in row and not (young and row["age"] > 0)]
             if rows:

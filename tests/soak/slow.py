@@ -1,4 +1,4 @@
-"""Clients that stop reading, send a byte a second, half a frame, or never end what they began."""
+"""Clients that stop reading, send a byte a second or half a frame, or never finish."""
 
 import select
 import socket
@@ -19,7 +19,7 @@ FLOOD = 50_000
 
 
 class SlowClients:
-    """`cut` are those that the server must end; `kept` those that it may not."""
+    """The server must end those in `cut`, and must keep those in `kept`."""
 
     def __init__(self, load: Load):
         self.load = load
@@ -57,7 +57,7 @@ class SlowClients:
         elif what == "half a path":
             me.socket.sendall(me.frame(raw.STAT, data=b"/abc", length=100))
         elif what == "half a write":
-            # What it has written is never whole: afterwards there may be nothing, or a file that is marked interrupted.
+            # The file is never whole: afterwards it may be missing, or marked interrupted.
             handle = me.open(f"/slow/{number}", raw.OPEN_DELETE | raw.OPEN_UPDATE | 0x100)
             me.socket.sendall(me.frame(raw.WRITE, handle + struct.pack(">q4x", 0), bytes(100 * KIB), length=MIB))
         elif what == "floods":
@@ -66,7 +66,7 @@ class SlowClients:
                 me.socket.send(me.frame(raw.DIRLIST, data=b"/still") * FLOOD)
 
     def checkpoint(self, number: int) -> None:
-        """Changes that are never committed: the file stays what it was."""
+        """Changes that are never committed: the file must stay the same."""
         name = f"/checkpoint/{number}"
         me = self.keep()
         if name not in self.load.ledger.promises:
@@ -81,7 +81,7 @@ class SlowClients:
             assert answer.status == raw.OK, answer
 
     def linger(self, seconds: float) -> None:
-        """The drops and the sips, until the time is over."""
+        """Sends and reads single bytes until the time is over."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for what, peer in self.cut:
@@ -94,10 +94,10 @@ class SlowClients:
             time.sleep(0.5)
 
     def check_cut(self, patience: float) -> list[str]:
-        """Those that the server has not ended, in words."""
+        """Describes the connections that the server has not ended."""
         left = []
         end = time.monotonic() + patience
-        # Those that must not be drained first: the others' end is there to be found at any time.
+        # First those that must not be drained; the end of the others can be found at any time.
         for what, peer in sorted(self.cut, key=lambda one: one[0] != "floods"):
             if is_reset(peer, end) if what == "floods" else is_ended(peer, end):
                 self.ended += 1
@@ -116,14 +116,14 @@ class SlowClients:
 
 
 def is_reset(peer: socket.socket, end: float) -> bool:
-    """Whether the server has ended this connection, with requests that it had not read. Nothing is taken: that would let it go on."""
+    """Whether the server has ended this connection without reading all requests. Reads nothing, because that would let the server go on."""
     look = select.poll()
-    look.register(peer, select.POLLRDHUP)  # errors and a reset are always told
+    look.register(peer, select.POLLRDHUP)  # errors and a reset are always reported
     return bool(look.poll(max(0.01, end - time.monotonic()) * 1000))
 
 
 def is_ended(peer: socket.socket, end: float) -> bool:
-    """Whether the server has ended this connection: after what is still in the buffers comes the end."""
+    """Whether the server has ended this connection: the end follows the buffered bytes."""
     peer.setblocking(True)
     with suppress(OSError):
         while time.monotonic() < end:

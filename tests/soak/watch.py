@@ -1,4 +1,4 @@
-"""What the node's process holds, looked at once a second."""
+"""Samples the resources of the node's process once a second."""
 
 import os
 import threading
@@ -23,10 +23,10 @@ class Watch(threading.Thread):
             try:
                 self.seen.append((self.server.rss_bytes(), len(os.listdir(folder / "fd")), len(os.listdir(folder / "task"))))
             except (OSError, AssertionError):
-                return  # it has ended: others notice, too
+                return  # it has ended; other checks notice that too
 
     def end(self) -> dict[str, float]:
-        """Memory in the middle of the time; the least descriptors and threads: what comes and goes is no leak."""
+        """The median of memory, and the minimum of descriptors and threads: temporary use is no leak."""
         self.done.set()
         self.join()
         later = self.seen[len(self.seen) // 2 :]
@@ -38,7 +38,7 @@ class Watch(threading.Thread):
 
 
 def folder_bytes(folder: Path) -> int:
-    """What its files take up."""
+    """The bytes of its files."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:

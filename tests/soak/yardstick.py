@@ -1,10 +1,8 @@
-"""
-What the machine itself gives at this moment: round trips over loopback to a process that only answers, and syncs of a small file on the
-node's file system. The node's figures are compared with these, so that what else runs on the machine is not taken for drift.
+"""The present speed of the machine itself: round trips over loopback to a process that only answers, and syncs of a small file on the
+node's file system. Comparing the node's figures with these keeps other load of the machine from looking like drift.
 
-Questions and answers are frames as the node's, each question with the length of its answer, and the client takes the answers one by one
-just as it does the node's: what it costs the client, and how the two processes share the processors, is in both figures alike.
-"""
+Questions and answers are frames like the node's. Each question has the length of its answer, and the client reads the answers one by one as
+it reads the node's. So both figures contain the same costs of the client and of two processes that share the processors."""
 
 import os
 import socket
@@ -22,7 +20,7 @@ ANSWER, ANSWER_MAX = 40, 1 << 20  # bytes of an answer's body, about those of a 
 
 
 def answer_for_ever() -> None:
-    """The process."""
+    """The answering process."""
 
     def serve(peer: socket.socket) -> None:
         asked = b""
@@ -60,7 +58,7 @@ class Yardstick:
         os.close(self.file)
 
     def cpu_seconds(self) -> float:
-        """What the answering process has used: how much work a second of this machine's processors is at the moment."""
+        """CPU time of the answering process: it shows how much work this machine's processors do in a second at present."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -22,7 +22,7 @@ pub enum PageError {
     Unreachable {
         /// The address.
         target: String,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
     /// Something other than weir answers there.

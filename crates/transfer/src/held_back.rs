@@ -1,8 +1,8 @@
 //! Holds back the end of a copy between servers until the source is known to be whole.
 //!
-//! If a client told a server the length of a file, the server takes the file for complete once it has that many bytes and nobody returns to
-//! close it: stock clients leave files so. The copy may find only after the last byte that the source is damaged or still being written. It
-//! could not take the target back if it then lost the connection or died. A file without its end is never complete.
+//! A client may tell a server the length of a file. The server then takes the file for complete once it has that many bytes and nobody
+//! returns to close it: stock clients leave files so. The copy may find only after the last byte that the source is damaged or still being
+//! written. It could not take the target back if it then lost the connection or died. A file without its end is never complete.
 
 use client::Chunk;
 use disk::AlignedBuf;

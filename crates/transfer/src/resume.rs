@@ -207,8 +207,8 @@ impl Bulk<'_> {
         Ok(same.then_some((there, beginning)))
     }
 
-    /// Whether the local part of an earlier copy, `len` bytes, is the beginning of the source, as far as the copy must know before it
-    /// continues. `algorithm`: the checksum that is compared with the source's server at the end, if any.
+    /// Whether the local part of an earlier copy, `len` bytes, is the beginning of the source. Compares as much as the copy must know
+    /// before it continues. `algorithm`: the checksum that is compared with the source's server at the end, if any.
     pub(super) fn is_beginning(
         &self,
         client: &mut Client,

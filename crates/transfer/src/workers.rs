@@ -40,7 +40,7 @@ enum Before {
     /// Its connection broke during a request, so we may have made the file: this one, with its attributes at that time. `None`: the server
     /// reported no file, so nobody knows.
     Begun(Option<StatReply>),
-    /// It was in progress in a batch, which does not report what it makes. In a cluster an empty file may exist that was opened for us.
+    /// It was in progress in a batch, which does not report what it makes. In a cluster an empty file that was opened for us may exist.
     Opened,
 }
 

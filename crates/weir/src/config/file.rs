@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 use super::keys::{Given, KEYS, STORE_KEYS};
 use super::{Config, StoreTable};
 
-/// What is wrong with a configuration file.
+/// Errors of a configuration file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// It cannot be read.
@@ -16,7 +16,7 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// It is not TOML.
@@ -26,7 +26,7 @@ pub enum ConfigError {
         path: PathBuf,
         /// Where in the file.
         place: Position,
-        /// What the parser said.
+        /// The error of the parser.
         reason: String,
     },
     /// There is no such key.

@@ -1,4 +1,4 @@
-//! A command's side of the socket.
+//! A command's side of the control socket.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use super::{Ask, LINE_MAX, SOCKET, server};
 
-/// How long the node may be silent: some answers need the disk first.
+/// How long the node may be silent; some answers need the disk first.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Longest answer that follows a line.
+/// Longest answer behind the first line.
 const LONG_MAX: u64 = 1 << 30;
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody listens.
+    /// No node is running.
     #[error("no node is running on {data}")]
     NotRunning {
         /// The data directory.
         data: PathBuf,
     },
-    /// The node did not do it.
+    /// The node refused the request.
     #[error("the node refused: {0}")]
     Refused(String),
-    /// The node did not do it: what it is about is not there.
+    /// The object of the request does not exist.
     #[error("{0}")]
     Absent(String),
     /// The connection failed.
@@ -32,12 +32,12 @@ pub enum AskError {
     Io {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// Asks the node that serves `data`. Gives the answer, and what follows it.
+/// Sends a request to the node that serves `data`. Returns the answer and a reader of the bytes that follow it.
 pub fn ask(data: &Path, ask: &Ask) -> Result<(serde_json::Value, BufReader<UnixStream>), AskError> {
     let failed = |source| AskError::Io { path: data.join(SOCKET), source };
     let mut stream = match server::connect(data) {
@@ -62,7 +62,7 @@ pub fn ask(data: &Path, ask: &Ask) -> Result<(serde_json::Value, BufReader<UnixS
     }
 }
 
-/// The same for what is answered at length ([`super::Reply::long`]).
+/// Like [`ask`], for answers that may be longer than a line ([`super::Reply::long`]).
 pub fn ask_long<T: serde::de::DeserializeOwned>(data: &Path, what: &Ask) -> Result<T, AskError> {
     let (_, following) = ask(data, what)?;
     serde_json::from_reader(following.take(LONG_MAX))

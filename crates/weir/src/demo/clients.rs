@@ -1,4 +1,4 @@
-//! Clients that copy whole files: the stock XRootD client where it is installed, and weir's own.
+//! Clients that copy whole files: the stock XRootD client if it is installed, and weir's own.
 
 use std::io;
 use std::path::Path;
@@ -9,20 +9,20 @@ use types::Adler32;
 
 use super::child::{self, Outcome, Stop};
 
-/// No single copy of the demo may take longer.
+/// Longest time of a single copy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What copies.
+/// A client that copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Client {
-    /// `xrdcp`, as it is installed.
+    /// The installed `xrdcp`.
     Stock,
     /// `weir cp`.
     Ours,
 }
 
 impl Client {
-    /// How it is called.
+    /// Its name for display.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,14 +54,14 @@ impl Client {
     }
 }
 
-/// What the stock client calls itself; `None`: it is not installed, or does not work.
+/// The version of the stock client; `None`: it is not installed, or does not work.
 pub fn stock_version(stop: &Stop) -> Option<String> {
     let outcome = child::run(stock("xrdcp").arg("--version"), PATIENCE, stop).ok()?;
     let text = format!("{}{}", String::from_utf8_lossy(&outcome.stdout), outcome.stderr);
     outcome.status.success().then(|| text.trim().to_owned())
 }
 
-/// The adler32 that stock clients are told of a file, or what they are told instead.
+/// The adler32 that a stock client gets for a file, or the error.
 pub fn stock_checksum(base: &str, path: &str, stop: &Stop) -> io::Result<Result<Adler32, String>> {
     let host = base.trim_end_matches('/');
     let outcome = child::run(stock("xrdfs").arg(host).args(["query", "checksum", path]), PATIENCE, stop)?;
@@ -74,7 +74,7 @@ pub fn stock_checksum(base: &str, path: &str, stop: &Stop) -> io::Result<Result<
     Ok(sum.map(Adler32).ok_or_else(|| outcome.last_words()))
 }
 
-/// A stock client without the settings of whoever runs the demo.
+/// A stock client without the settings of the demo's user.
 fn stock(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
