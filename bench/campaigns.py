@@ -40,8 +40,8 @@ ON_DISK_ALONE, ON_LOOPBACK = {"generator"}, {"flows"}
 HEAD = """# Campaigns
 
 What `make bench` measured: campaigns of `weir bench` (`bench/campaigns`) on systems that `weir bench testbed` started, all on one
-machine. Figures are medians of six repeats if nothing else is said; `docs/how-to/bench.md` explains the letters. Each has the day and the commit
-it was measured at.
+machine. Figures are medians of six repeats if nothing else is said; `docs/how-to/bench.md` explains the letters. Each has the
+day and the commit it was measured at.
 """
 
 

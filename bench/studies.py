@@ -6,8 +6,8 @@ bench/reports/cluster-study-*.
     bench/studies.py            all five
     bench/studies.py d e        some
 
-Study D has the scenarios of placement of docs/how-to/policies.md, each a directory with its policy: disk1 and disk3 are at the reliable site,
-disk2 and disk4 at the client's.
+Study D has the scenarios of placement of docs/how-to/policies.md, each a directory with its policy: disk1 and disk3 are at the
+reliable site, disk2 and disk4 at the client's.
 """
 
 import argparse
