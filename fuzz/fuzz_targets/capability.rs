@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use types::capability::{Capability, CapabilityKey, CapabilityKeys, LAYOUT_BYTES_MAX, PathMark, Rights, Wanted};
-use types::{ObjectId, NodeId, NsPath, PrincipalId, SessionId, Timestamp};
+use types::{NodeId, NsPath, ObjectId, PrincipalId, SessionId, Timestamp};
 
 fuzz_target!(|bytes: &[u8]| {
     let keys = CapabilityKeys::new(CapabilityKey::new(1, b"a key that the fuzzer cannot see"));

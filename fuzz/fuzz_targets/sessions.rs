@@ -18,10 +18,10 @@ use journal::{Journal, JournalConfig, StreamId};
 use kv::{Embedded, EmbeddedConfig, IndexConfig, LoggedIndex, MemoryEngine};
 use libfuzzer_sys::fuzz_target;
 use namespace::{Namespace, NamespaceConfig};
-use xrootd::{Server, ServerConfig};
 use store::{Store, StoreConfig};
 use tempfile::TempDir;
 use types::{BootId, Timestamp};
+use xrootd::{Server, ServerConfig};
 
 /// Of one input.
 const SESSION: Duration = Duration::from_secs(2);
