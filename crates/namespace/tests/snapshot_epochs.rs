@@ -48,7 +48,7 @@ fn record_has_the_epoch_of_its_last_change() {
     let file = world.in_epoch(0, open.clone());
     let content = ns::Committed { len: 10, sums: None, mtime: None };
     let close = ns::Commit { writer: file.writer, content, completion: ns::Completion::ByClient };
-    world.in_epoch(0, close.clone());
+    world.in_epoch(0, close);
     assert_eq!(world.epochs(["/", "/d", "/d/e", "/d/f", "/d/l"]), [0; 5]);
     assert_eq!(world.findings(), Vec::<String>::new());
 
