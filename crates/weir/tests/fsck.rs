@@ -291,7 +291,7 @@ fn an_unreferenced_object_and_its_removal() {
         writer.complete().unwrap();
         synced(foundation);
     });
-    let unreferenced = [(ProblemKind::Unreferenced, "content 0000010000000000".to_owned())];
+    let unreferenced = [(ProblemKind::Unreferenced, "object 0000010000000000".to_owned())];
     assert_eq!(world.findings(), unreferenced);
     // A plain repair leaves the object: it could be the only replica of a file whose name is lost.
     let args = FsckOptions { repair: true, ..FsckOptions::default() };

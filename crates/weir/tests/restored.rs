@@ -83,7 +83,7 @@ fn a_lost_journal_is_no_first_start() {
         assert!(files_below(&data.join("namespace")) == before);
     }
     let refusal = node::refusal(&["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
-    assert!(refusal.0 == 5 && refusal.1.contains("not mounted"), "{refusal:?}");
+    assert!(refusal.0 == 5 && refusal.1.contains("is the disk mounted?"), "{refusal:?}");
     fs::remove_dir_all(data.join("journal")).unwrap();
     fs::rename(temp.path().join("journal"), data.join("journal")).unwrap();
     served(&data, |session| session.put("/kept/file", b"x"));
