@@ -447,8 +447,8 @@ def test_a_permission_ends_with_its_file(cluster, fs, secret):
 
 
 def expires_at(permission: str) -> float:
-    """The expiry time: it follows the key, the server, the object, the path, the epoch and the session."""
-    return int.from_bytes(opened_up(permission)[1][56:64], "little") / 1e9
+    """The expiry time: it follows the key, the server, the object, the principal, the path, the epoch and the session."""
+    return int.from_bytes(opened_up(permission)[1][60:68], "little") / 1e9
 
 
 def test_an_expired_permission_opens_nothing_more_and_what_it_has_opened_goes_on(cluster, secret, tmp_path):

@@ -30,7 +30,7 @@ class Several(Cluster):
             config = node.home / "weir.toml"
             for name, place, kind, reserve in stores:
                 with config.open("a") as text:
-                    text.write(f'[[store]]\ndir = "{home}/{name}"\nplace = "{place}"\nclass = "{kind}"\n')
+                    text.write(f'[[store]]\ndir = "{home}/{name}"\nlocation = "{place}"\nclass = "{kind}"\n')
                     text.write(f'reserve = "{reserve}"\n' if reserve else "")
             node.flags = ("--config", str(config))
             self.disks.append(node)

@@ -283,8 +283,8 @@ def test_a_copy_of_a_whole_node(made, manager):
 def test_several_stores_with_their_own_places(made, manager):
     disk = made("disk")
     config = disk.home / "weir.toml"
-    stores = "".join(f'[[store]]\ndir = "{disk.home}/s{n}"\nplace = "cern/r{n}/d1"\nclass = "t{n}"\n' for n in (1, 2, 3))
-    config.write_text(f'role = "disk"\nplace = "cern/r0/d1"\n{stores}')
+    stores = "".join(f'[[store]]\ndir = "{disk.home}/s{n}"\nlocation = "cern/r{n}/d1"\nclass = "t{n}"\n' for n in (1, 2, 3))
+    config.write_text(f'role = "disk"\nlocation = "cern/r0/d1"\n{stores}')
     disk.start("--config", config, "--join", manager.token())
     manager.wait_for("stores=3")
     assert not (disk.data / "store").exists()

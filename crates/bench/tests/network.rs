@@ -168,7 +168,7 @@ fn a_wrong_token_is_reported_on_both_sides() {
     assert!(matches!(refused, NetworkError::Hello(HelloError::Refused { .. })), "{refused}");
     assert!(server.has_told("has another token"));
     let refused = server.remote(Token::open()).greet().unwrap_err().to_string();
-    assert!(refused.contains("has a token, and this server has none"), "{refused}");
+    assert!(refused.contains("has a token, and this side has none"), "{refused}");
     server.remote(token(1)).greet().unwrap();
 }
 

@@ -438,15 +438,15 @@ mod tests {
         let wrong = |system: &str, work: &str| with(system, work).unwrap_err().to_string();
         assert!(wrong("", "").contains("no system has a network-test server"));
         assert!(wrong("iperf3 = \"h:1\"", "").contains("`iperf3` and no peer"));
-        assert!(wrong("peer = \"h:1\"\niperf3 = \"h\"", "").contains("`h` is no HOST:PORT"));
-        assert!(wrong("peer = \"h:1\"\niperf3 = \"--logfile=x:1\"", "").contains("no HOST:PORT"));
-        assert!(wrong("peer = \"-R:1\"", "").contains("`-R:5201` is no HOST:PORT"));
+        assert!(wrong("peer = \"h:1\"\niperf3 = \"h\"", "").contains("`h` is not the HOST:PORT"));
+        assert!(wrong("peer = \"h:1\"\niperf3 = \"--logfile=x:1\"", "").contains("not the HOST:PORT"));
+        assert!(wrong("peer = \"-R:1\"", "").contains("`-R:5201` is not the HOST:PORT"));
         let peer = "peer = \"h:1\"";
-        assert!(wrong(peer, "processes = [\"one\", \"each\"]").contains("iperf3 does not do `processes"));
+        assert!(wrong(peer, "processes = [\"one\", \"each\"]").contains("iperf3 does not support `processes"));
         assert!(wrong(peer, "flows = 129").contains("more than 128 flows"));
         assert!(wrong(peer, "block = \"2MiB\"").contains("blocks above 1048576 bytes"));
         let twice = format!("{peer}\n[[system]]\nname = \"b\"\nplace = \"/b\"\n{peer}");
-        assert!(wrong(&twice, "at_once = [false, true]").contains("iperf3 does not do `at_once"));
+        assert!(wrong(&twice, "at_once = [false, true]").contains("iperf3 does not support `at_once"));
     }
 
     #[test]
@@ -470,7 +470,7 @@ mod tests {
         let with = |from: &str, to: &str| Campaign::parse(&CAMPAIGN.replace(from, to)).unwrap_err().to_string();
         assert!(with("block =", "blok =").contains("blok"));
         assert!(with("\"1MiB\"", "\"1\"").contains("64MiB"), "{}", with("\"1MiB\"", "\"1\""));
-        assert!(with("\"b\"", "\"a\"").contains("two systems are called `a`"));
+        assert!(with("\"b\"", "\"a\"").contains("two systems have the name `a`"));
         assert!(with("root://b//data", "gopher://b").contains("gopher"));
         assert!(with("repeats = 3", "repeats = 0").contains("repeats"));
         assert!(with("repeats = 3", "repeats = 9000").contains("360000 trials"));

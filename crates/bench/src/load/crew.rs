@@ -321,7 +321,7 @@ mod tests {
             if left > 0 { thread::Builder::new().spawn(working) } else { Err(io::ErrorKind::WouldBlock.into()) }
         };
         let error = Crew::hire_by(&[("", 0..8)], work, spawn).unwrap_err();
-        assert!(error.started == 2 && error.to_string().contains("no more than 2 workers"), "{error}");
+        assert!(error.started == 2 && error.to_string().contains("cannot start more than 2 workers"), "{error}");
         // They have ended, and none has begun to work.
         assert!(Arc::strong_count(&worked) == 1 && !worked.load(Ordering::Relaxed));
     }

@@ -238,7 +238,7 @@ mod tests {
     fn tcp_bytes_that_did_not_arrive_are_a_failure() {
         let (near, far) = (vec![end(0, true, 1000, 1.0)], vec![end(0, false, 900, 1.0)]);
         let outcome = Outcome::of("s", "h:1", (Side::default(), near), (Side::default(), far));
-        assert_eq!(outcome.failures().collect::<Vec<_>>(), ["flow 0: 1000 bytes were sent, and 900 came"]);
+        assert_eq!(outcome.failures().collect::<Vec<_>>(), ["flow 0: 1000 bytes were sent, and 900 arrived"]);
     }
 
     #[test]

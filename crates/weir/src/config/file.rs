@@ -322,7 +322,7 @@ mod tests {
             ("[[store]]\ndirr = \"/d\"\n", "weir.toml:2:1: unknown key `store.dirr`; did you mean `store.dir`?"),
             (
                 "[[store]]\ndir = \"/d\"\nlocation = \"cern\"\n",
-                "weir.toml:3:9: `store.location` is wrong: `cern` is not a location",
+                "weir.toml:3:12: `store.location` is wrong: `cern` is not a location",
             ),
             ("[[store]]\ndir = \"/d\"\nreserve = 5\n", "takes a size with its unit"),
             ("class = \"a b\"\n", "`class` is no name of a class"),

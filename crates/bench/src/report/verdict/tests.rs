@@ -90,15 +90,15 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::NetworkStage, "95 %", Evidence { ceilings: vec![ceiling(Stage::Network, 0.95)], ..nothing() }),
         (
             Bound::NotKnown,
-            "50 % of what the network",
+            "50 % of the rate of the network",
             Evidence { ceilings: vec![ceiling(Stage::Network, 0.5)], ..nothing() },
         ),
         (Bound::DiskStage, "93 %", Evidence { ceilings: vec![ceiling(Stage::Disk, 0.93)], ..nothing() }),
-        (Bound::NotKnown, "80 % of what the disk", Evidence { ceilings: vec![ceiling(Stage::Disk, 0.8)], ..nothing() }),
+        (Bound::NotKnown, "80 % of the rate of the disk", Evidence { ceilings: vec![ceiling(Stage::Disk, 0.8)], ..nothing() }),
         // A rate above the ceiling comes from a cache, so that ceiling does not count.
         (
             Bound::NotKnown,
-            "170 % of what the disk",
+            "170 % of the rate of the disk",
             Evidence { ceilings: vec![ceiling(Stage::Disk, 1.7)], ..nothing() },
         ),
         (Bound::ClientCpu, "95 % of the time; the bench itself used 1.0 processors", with_client(|m| m.cpu = 0.95)),

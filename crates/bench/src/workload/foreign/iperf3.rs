@@ -328,7 +328,7 @@ mod tests {
             err: "iperf3: parameter error\n".to_owned(),
         };
         let why = read(&refused, Direction::To).unwrap_err();
-        assert_eq!(why, "it tells no figures (exit status: 1): iperf3: parameter error");
+        assert_eq!(why, "it reports no figures (exit status: 1): iperf3: parameter error");
         assert!(read(&said(&"x".repeat(9999)), Direction::To).unwrap_err().len() < 300);
     }
 
