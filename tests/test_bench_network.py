@@ -148,7 +148,7 @@ def test_a_wrong_token_is_told_on_both_sides_before_anything_is_measured(tmp_pat
     subprocess.run([WEIR_BIN, "bench", "token", other], check=True, capture_output=True)
     with FarSide(tmp_path / "log", token=token) as far:
         refused = run(tmp_path, campaign(tmp_path, far.address, "seconds = 1", other), code=13)
-        assert "the server of the network test of `there`" in refused.stderr and "same token file" in refused.stderr
+        assert "the network server of `there`" in refused.stderr and "same token file" in refused.stderr
         assert "has a token" in run(tmp_path, campaign(tmp_path, far.address, "seconds = 1"), code=13).stderr
         token.chmod(0o644)
         assert "chmod 600" in run(tmp_path, campaign(tmp_path, far.address, "seconds = 1", token), code=13).stderr

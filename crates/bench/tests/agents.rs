@@ -178,7 +178,7 @@ fn another_version_and_another_token_are_refused() {
     let kind = Kind::Watcher { system: "tape".to_owned(), processes: Vec::new() };
     let lost = agent::Setting { kind, ..setting(&coordinator, "lost", token(1)) };
     let refused = start(lost).join().unwrap().unwrap_err().to_string();
-    assert!(refused.contains("no system `tape`") && refused.contains("there is disk"), "{refused}");
+    assert!(refused.contains("no system `tape`") && refused.contains("its systems are disk"), "{refused}");
     std::thread::sleep(Duration::from_millis(300));
     let words = words.lock().unwrap().join("\n");
     assert_eq!(words.matches("Refused").count(), 3, "{words}");

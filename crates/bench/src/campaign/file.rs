@@ -484,7 +484,7 @@ mod tests {
         assert!(with("place = \"/a\"", "place = \"/a\"\ndisk = \"c\"").contains("`c`"));
         assert!(with("files = 200", "files = 200\nphases = [\"read-back\"]").contains("fill"));
         assert!(with("jobs = [1, 4]", "jobs = 4\nsizes = [\"4KiB\", \"1KiB\"]").contains("smallest first"));
-        assert!(with("streams = [1, 6, 8]", "targets = [1, 2]").contains("2 places"));
+        assert!(with("streams = [1, 6, 8]", "targets = [1, 2]").contains("uses 2 directories"));
         let failure =
             "[[failure]]\nname = \"f\"\nfile = \"1MB\"\nblock = \"64KiB\"\nseconds = 9\nfail_at = 3\n[[client]]";
         assert!(with("[[client]]", failure).contains("no command that breaks"));

@@ -113,7 +113,7 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::ClientCore, "7.60 processors", Evidence { bench_cores: 7.6, ..nothing() }),
         (Bound::NotKnown, "", Evidence { bench_cores: 7.6, is_foreign: true, ..nothing() }),
         (Bound::ServerCore, "server a", with_server(|m| m.core = 0.99)),
-        (Bound::Link, "eth1 of this client moved 120 MB/s of the 125", with_client(|m| m.link = link(120e6))),
+        (Bound::Link, "eth1 of this client moved 120 of at most 125 MB/s", with_client(|m| m.link = link(120e6))),
         // A local disk does not use the network.
         (Bound::NotKnown, "eth1", Evidence { is_networked: false, ..with_client(|m| m.link = link(120e6)) }),
         (Bound::NotKnown, "", Evidence { is_networked: false, ..with_client(|m| m.retransmitted = 0.03) }),
@@ -131,7 +131,7 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::Memory, "for memory 20 %", with_client(|m| m.pressure = pressure(0.2, 0.5))),
         (Bound::OneDirectory, "3.00 times", Evidence { own_directories: Some(3.0), ..small(nothing()) }),
         (Bound::Answers, "8 workers", Evidence { own_directories: Some(1.1), ..small(nothing()) }),
-        (Bound::Locks, "8 workers did 1.02 times what 2", Evidence { servers: vec![idle("server a")], ..grown(1.02) }),
+        (Bound::Locks, "8 workers did 1.02 times the work of 2", Evidence { servers: vec![idle("server a")], ..grown(1.02) }),
         (Bound::Locks, "0.70", Evidence { way: Way::Path, is_networked: false, ..small(grown(0.7)) }),
         // The server was not watched.
         (Bound::NotKnown, "no server was watched", grown(1.02)),
