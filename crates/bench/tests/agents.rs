@@ -171,7 +171,9 @@ fn another_version_and_another_token_are_refused() {
     let mut old = stranger(&coordinator, "weir 0.0.1");
     let Ask::Leave { why } = old.receive().unwrap() else { panic!("it was let in") };
     assert!(
-        why.contains("its version is weir 0.0.1") && why.contains(PROGRAM) && why.contains("the same version on all machines")
+        why.contains("its version is weir 0.0.1")
+            && why.contains(PROGRAM)
+            && why.contains("the same version on all machines")
     );
     let wrong = start(setting(&coordinator, "wrong", token(2))).join().unwrap().unwrap_err();
     assert!(matches!(&wrong, AgentError::Hello(error) if error.to_string().contains("another")), "{wrong}");

@@ -94,7 +94,11 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
             Evidence { ceilings: vec![ceiling(Stage::Network, 0.5)], ..nothing() },
         ),
         (Bound::DiskStage, "93 %", Evidence { ceilings: vec![ceiling(Stage::Disk, 0.93)], ..nothing() }),
-        (Bound::NotKnown, "80 % of the rate of the disk", Evidence { ceilings: vec![ceiling(Stage::Disk, 0.8)], ..nothing() }),
+        (
+            Bound::NotKnown,
+            "80 % of the rate of the disk",
+            Evidence { ceilings: vec![ceiling(Stage::Disk, 0.8)], ..nothing() },
+        ),
         // A rate above the ceiling comes from a cache, so that ceiling does not count.
         (
             Bound::NotKnown,
@@ -131,7 +135,11 @@ fn cases() -> Vec<(Bound, &'static str, Evidence)> {
         (Bound::Memory, "for memory 20 %", with_client(|m| m.pressure = pressure(0.2, 0.5))),
         (Bound::OneDirectory, "3.00 times", Evidence { own_directories: Some(3.0), ..small(nothing()) }),
         (Bound::Answers, "8 workers", Evidence { own_directories: Some(1.1), ..small(nothing()) }),
-        (Bound::Locks, "8 workers did 1.02 times the work of 2", Evidence { servers: vec![idle("server a")], ..grown(1.02) }),
+        (
+            Bound::Locks,
+            "8 workers did 1.02 times the work of 2",
+            Evidence { servers: vec![idle("server a")], ..grown(1.02) },
+        ),
         (Bound::Locks, "0.70", Evidence { way: Way::Path, is_networked: false, ..small(grown(0.7)) }),
         // The server was not watched.
         (Bound::NotKnown, "no server was watched", grown(1.02)),
