@@ -49,7 +49,7 @@ part crates cargo scripts/test_crates.py
 unset RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
 part build one cargo build --release --locked -p weir
 # Most tests wait nearly all of their time, so they run in parallel; a file's tests share servers and stay together.
-part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-5}" --dist loadfile --durations=10
+part clients pytest .venv/bin/python -m pytest tests -q -m 'not alone' -n "${TEST_WORKERS:-4}" --dist loadfile --durations=10
 part clients-alone pytest .venv/bin/python -m pytest tests -q -m alone --durations=10
 
 echo
