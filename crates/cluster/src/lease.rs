@@ -108,11 +108,11 @@ impl Lease {
     /// the request was sent.
     pub fn granted_in_new_session(&mut self, number: u64) -> Option<Time> {
         self.until = None;
-        self.verified(number)
+        self.granted(number)
     }
 
     /// Request `number` was granted. Returns when it was sent. An answer that nobody waits for changes nothing.
-    pub fn verified(&mut self, number: u64) -> Option<Time> {
+    pub fn granted(&mut self, number: u64) -> Option<Time> {
         let location = self.asked.iter().position(|(asked, _)| *asked == number)?;
         let (_, sent) = self.asked[location];
         // Answers may come in another order, or twice.
@@ -156,14 +156,14 @@ mod tests {
         assert!(!lease.is_valid(at(0)));
         let first = lease.ask(at(1000));
         let second = lease.ask(at(2000));
-        lease.verified(second);
+        lease.granted(second);
         assert!(lease.is_valid(at(11_999)) && !lease.is_valid(at(12_000)));
         // A late answer to an older request neither shortens nor extends the lease.
-        lease.verified(first);
+        lease.granted(first);
         assert_eq!(lease.until().map(|until| until.0.as_millis()), Some(11_999));
         let third = lease.ask(at(3000));
         lease.end();
-        lease.verified(third);
+        lease.granted(third);
         assert!(!lease.is_valid(at(3001)));
     }
 

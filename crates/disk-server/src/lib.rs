@@ -405,7 +405,7 @@ impl DiskServer {
     /// Ends an open write whose client does not return. May wait for the disk.
     fn end_writer(self: &Arc<Self>, end: &EndWriter) {
         let Ok(path) = NsPath::parse(&end.path) else { return };
-        match self.verified(end.capability.as_bytes(), &path, None) {
+        match self.verify(end.capability.as_bytes(), &path, None) {
             Ok(VerifiedCapability::Write(grant)) => {
                 let (this, expected_len) = (Arc::clone(self), end.expected_len);
                 grant.attach_to_end(&end.path, expected_len, move |placed| match placed {

@@ -89,7 +89,7 @@ impl DiskServer {
     ///
     /// # Errors
     /// If the capability is not valid here, or not any more. The error sends the client to the manager if that helps.
-    pub fn verified(
+    pub fn verify(
         self: &Arc<Self>,
         capability: &[u8],
         path: &NsPath,
@@ -345,7 +345,7 @@ mod tests {
 
         fn is_shown(&self, capability: &Capability, with: &str) -> Result<(), PlacedError> {
             let text = capability.seal(&CapabilityKey::new(1, &SECRET)).unwrap();
-            self.server.verified(text.as_bytes(), &path(with), Some(PRINCIPAL)).map(drop)
+            self.server.verify(text.as_bytes(), &path(with), Some(PRINCIPAL)).map(drop)
         }
     }
 
@@ -412,7 +412,7 @@ mod tests {
         let story = Story::begin();
         story.in_session(SESSION, WALL);
         let text = until(WALL.plus(seconds(60))).seal(&CapabilityKey::new(1, &SECRET)).unwrap();
-        let shown_by = |principal| story.server.verified(text.as_bytes(), &path("/a/file"), principal).map(drop);
+        let shown_by = |principal| story.server.verify(text.as_bytes(), &path("/a/file"), principal).map(drop);
         for other in [PrincipalId(0), PrincipalId(PRINCIPAL.0 + 1)] {
             let refused = shown_by(Some(other)).unwrap_err();
             assert_eq!(refused.code(), ErrorCode::Denied, "{refused}");

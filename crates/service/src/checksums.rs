@@ -80,7 +80,7 @@ enum Work {
     /// A file of this node's namespace.
     Named(Question, Unsummed),
     /// A file that the manager has requested.
-    VerifiedCapability { number: u64, path: NsPath, verified: VerifiedCapability },
+    ForManager { number: u64, path: NsPath, verified: VerifiedCapability },
 }
 
 impl Checksums {
@@ -150,7 +150,7 @@ impl Shared {
         let has_room = !state.stopping && state.for_manager.len() < WAITING_MAX;
         let verified = match NsPath::parse(&path) {
             Ok(path) if has_room => {
-                let verified = disk.verified(capability.as_bytes(), &path, None);
+                let verified = disk.verify(capability.as_bytes(), &path, None);
                 verified.map(|verified| (path, verified))
             }
             Ok(_) => Err(PlacedError::Wait { seconds: 1, why: "it reads too many files at the moment" }),
@@ -159,7 +159,7 @@ impl Shared {
         match verified {
             Ok((path, verified)) => {
                 state.for_manager.insert(number, Instant::now());
-                state.order.push_back(Work::VerifiedCapability { number, path, verified });
+                state.order.push_back(Work::ForManager { number, path, verified });
                 drop(state);
                 self.work.notify_one();
             }
@@ -201,7 +201,7 @@ fn run(node: &Arc<Readers>, shared: &Arc<Shared>) {
         };
         match work {
             Work::Named(question, file) => read_named(node, shared, question, file),
-            Work::VerifiedCapability { number, path, verified } => {
+            Work::ForManager { number, path, verified } => {
                 let progress = || shared.is_wanted_by_manager(number);
                 let found = guarded(&path, || read_granted(node, &path, verified, &progress)).unwrap_or_else(|| {
                     Err(NotSummed { code: ErrorCode::Unavailable, text: "an error of the server".to_owned() })
@@ -229,13 +229,13 @@ fn read_named(node: &Arc<Readers>, shared: &Arc<Shared>, question: Question, fil
         return answer(node, shared, question, Err(Error::busy()));
     }
     if let Role::Manager(manager) = &node.role {
-        let (open_request, told) = (Arc::clone(shared), (Arc::clone(node), Arc::clone(shared)));
+        let (waiting, told) = (Arc::clone(shared), (Arc::clone(node), Arc::clone(shared)));
         let path = file.path.clone();
         let then = move |found: Result<ObjectDigest, SumError>| {
             let found = found.map_err(|error| Error::of_sum(&path, &error));
             answer(&told.0, &told.1, question, found);
         };
-        return manager.sum(file, move || open_request.is_wanted(&question), then);
+        return manager.sum(file, move || waiting.is_wanted(&question), then);
     }
     let replica = ReplicaId::first(question.object);
     let mut wanted = |_| shared.is_wanted(&question);

@@ -54,7 +54,7 @@ impl Class {
 #[derive(Clone, Copy)]
 struct Busy {
     /// Grants that have not ended.
-    verified: usize,
+    granted: usize,
     waiting: usize,
     /// The times when the last grant began, and when the last one ended.
     began: Option<Instant>,
@@ -66,19 +66,19 @@ struct Busy {
 }
 
 impl Busy {
-    const IDLE: Self = Self { verified: 0, waiting: 0, began: None, ended: None, breath: BREATH, breath_min: BREATH };
+    const IDLE: Self = Self { granted: 0, waiting: 0, began: None, ended: None, breath: BREATH, breath_min: BREATH };
     /// A class does not stay busy between grants: otherwise one client that sends a packet now and then would hold
     /// back all others.
     const CLASS: Self = Self { breath: Duration::ZERO, breath_min: Duration::ZERO, ..Self::IDLE };
 
     fn begin(&mut self, now: Instant) {
         self.waiting = self.waiting.saturating_sub(1);
-        self.verified += 1;
+        self.granted += 1;
         self.began = Some(now);
     }
 
     fn end(&mut self, now: Instant) {
-        self.verified = self.verified.saturating_sub(1);
+        self.granted = self.granted.saturating_sub(1);
         self.ended = Some(now);
         let took = self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
         // A long grant (to the disk) often follows several short ones (from the socket).
@@ -88,7 +88,7 @@ impl Busy {
     /// The number of grants that others compare with; `None`: it is not busy.
     fn uses(&self, now: Instant) -> Option<usize> {
         let just_ended = self.ended.is_some_and(|ended| now.saturating_duration_since(ended) < self.breath);
-        (self.verified > 0 || self.waiting > 0 || just_ended).then(|| self.verified.max(1))
+        (self.granted > 0 || self.waiting > 0 || just_ended).then(|| self.granted.max(1))
     }
 }
 
@@ -229,7 +229,7 @@ impl<U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<U, C, T> {
     fn classes_that_may(&self, now: Instant) -> [bool; CLASSES] {
         let mut before: Option<usize> = None;
         self.classes.map(|class| {
-            let may = before.is_none_or(|before| class.verified < before);
+            let may = before.is_none_or(|before| class.granted < before);
             if let Some(uses) = class.uses(now) {
                 before = Some(before.unwrap_or(0) + uses);
             }
@@ -251,7 +251,7 @@ impl<U: Clone + Eq + Hash, C: Copy + Eq + Hash, T> Fair<U, C, T> {
         }
         let may = |user: &User<C, T>| {
             let other = if user.busy.uses(now) == most[0] { most[1] } else { most[0] };
-            other.is_none_or(|other| user.busy.verified < other + LEAD)
+            other.is_none_or(|other| user.busy.granted < other + LEAD)
         };
         let classes = self.classes_that_may(now);
         self.ready.iter().find_map(|(key, user)| {
@@ -376,10 +376,9 @@ mod tests {
             (first..first + many).for_each(|user| fair.ask(&user, of(class, user), (class, user)));
         }
         let grants = |fair: &mut Fair<usize, usize, (Class, usize)>, now| {
-            let mut verified: Vec<_> = std::iter::from_fn(|| fair.next(now)).collect();
-            verified.sort();
-            [Class::Record, Class::Read, Class::Move]
-                .map(|class| verified.iter().filter(|(of, _)| *of == class).count())
+            let mut granted: Vec<_> = std::iter::from_fn(|| fair.next(now)).collect();
+            granted.sort();
+            [Class::Record, Class::Read, Class::Move].map(|class| granted.iter().filter(|(of, _)| *of == class).count())
         };
         assert_eq!(grants(&mut fair, start), [3, 3, 6], "as many as those before them");
         // One reader and one mover end. The writers continue, so one of each may follow.
@@ -446,7 +445,7 @@ mod tests {
     fn connections_of_a_user_get_equal_bytes() {
         let now = Instant::now();
         let mut fair = Fair::new();
-        let mut verified = [0u64; 2];
+        let mut granted = [0u64; 2];
         let sizes = [100, 900];
         for (connection, bytes) in sizes.into_iter().enumerate() {
             fair.ask(&"me", piece(connection, bytes), connection);
@@ -454,26 +453,26 @@ mod tests {
         for _ in 0..10_000 {
             let connection = fair.next(now).unwrap();
             fair.end(&"me", piece(connection, 0), now);
-            verified[connection] += sizes[connection];
+            granted[connection] += sizes[connection];
             fair.ask(&"me", piece(connection, sizes[connection]), connection);
         }
-        assert!(verified[0].abs_diff(verified[1]) <= 1000, "{verified:?}");
+        assert!(granted[0].abs_diff(granted[1]) <= 1000, "{granted:?}");
     }
 
     #[test]
     fn users_take_turns_by_bytes() {
         let now = Instant::now();
         let mut fair = Fair::new();
-        let mut verified = [0u64; 2];
+        let mut granted = [0u64; 2];
         let sizes = [100, 900];
         (0..2).for_each(|user| fair.ask(&user, piece(user, sizes[user]), user));
         for _ in 0..10_000 {
             let user = fair.next(now).unwrap();
             fair.end(&user, piece(user, 0), now);
-            verified[user] += sizes[user];
+            granted[user] += sizes[user];
             fair.ask(&user, piece(user, sizes[user]), user);
         }
-        assert!(verified[0].abs_diff(verified[1]) <= 1000, "{verified:?}");
+        assert!(granted[0].abs_diff(granted[1]) <= 1000, "{granted:?}");
     }
 
     #[test]

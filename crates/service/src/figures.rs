@@ -108,7 +108,7 @@ impl Service {
 
     /// The figures that a disk server reports to its manager. It accesses no disk, so it can be called often.
     #[must_use]
-    pub fn door(&self) -> FrontEndFigures {
+    pub fn front_end(&self) -> FrontEndFigures {
         let figures = self.figures();
         let load =
             (figures.transfers.now + figures.transfers_waiting).saturating_mul(1000) / figures.transfers.most.max(1);

@@ -128,7 +128,7 @@ impl Service {
         capability: Option<&[u8]>,
     ) -> Result<WriteGrant, Error> {
         let Some(capability) = capability else { return Err(to_manager(disk)) };
-        match disk.verified(capability, path, Some(caller.principal)) {
+        match disk.verify(capability, path, Some(caller.principal)) {
             Ok(VerifiedCapability::Write(grant)) if grant.is_new() => Ok(grant),
             Ok(VerifiedCapability::Striped(_)) => Err(Error::unsupported("To make a striped file in a batch")),
             Ok(_) => {

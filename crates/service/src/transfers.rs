@@ -40,7 +40,7 @@ pub struct Transfers {
 /// A waiting transfer.
 struct Ticket {
     thread: Thread,
-    verified: AtomicBool,
+    granted: AtomicBool,
 }
 
 fn running(state: u64) -> usize {
@@ -99,13 +99,13 @@ impl Transfers {
 
     /// Waits in the queue for a slot.
     fn take(&self, user: &UserKey, piece: Piece<u64>) {
-        let ticket = Arc::new(Ticket { thread: std::thread::current(), verified: AtomicBool::new(false) });
+        let ticket = Arc::new(Ticket { thread: std::thread::current(), granted: AtomicBool::new(false) });
         let mut line = self.line.lock();
         line.ask(user, piece, Arc::clone(&ticket));
         self.state.fetch_add(ONE_WAITS, Ordering::AcqRel);
         self.grant(&mut line);
         drop(line);
-        while !ticket.verified.load(Ordering::Acquire) {
+        while !ticket.granted.load(Ordering::Acquire) {
             std::thread::park();
         }
     }
@@ -136,7 +136,7 @@ impl Transfers {
             let Some(ticket) = line.next(Instant::now()) else { return };
             // Nobody else takes a slot while a transfer waits.
             state = self.state.fetch_sub(ONE_WAITS - 1, Ordering::AcqRel) - (ONE_WAITS - 1);
-            ticket.verified.store(true, Ordering::Release);
+            ticket.granted.store(true, Ordering::Release);
             ticket.thread.unpark();
         }
     }

@@ -397,7 +397,7 @@ impl Client {
             }
             Err(code) => {
                 let file = writing.file;
-                env.counts.removed_as_lost += 1;
+                env.counts.abandoned += 1;
                 model.give_up(file, &format!("{code:?}"));
                 self.rest(env);
             }

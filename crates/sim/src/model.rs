@@ -41,7 +41,7 @@ pub(crate) enum FileStage {
     /// Its client vanished during the write.
     Vanished,
     /// Its client was told that bytes may be lost, or cannot continue.
-    RemovedAsLost,
+    Abandoned,
 }
 
 /// A file.
@@ -200,9 +200,9 @@ impl Model {
     pub(crate) fn give_up(&mut self, file: usize, why: &str) {
         let losses = self.losses;
         let given = &mut self.files[file];
-        given.stage = FileStage::RemovedAsLost;
+        given.stage = FileStage::Abandoned;
         if losses == given.losses_before {
-            let what = format!("{} was given up ({why}), and no machine had begun anew since its opening", given.path);
+            let what = format!("{} was abandoned ({why}), and no machine had restarted since its opening", given.path);
             self.complain(&what);
         }
     }
@@ -221,10 +221,10 @@ impl Model {
     /// Compares the bytes read with those that may be seen. Returns `false` if there was nothing to compare.
     pub(crate) fn compare(&mut self, glimpse: &Glimpse, read: &[u8]) -> bool {
         let file = &self.files[glimpse.file];
-        let is_removed_as_lost = file.stage == FileStage::RemovedAsLost || glimpse.was == FileStage::RemovedAsLost;
+        let is_abandoned = file.stage == FileStage::Abandoned || glimpse.was == FileStage::Abandoned;
         // A power failure takes unsynced bytes from an open file. All stores with a file that is removed as lost may be gone.
-        if is_removed_as_lost || glimpse.was == FileStage::Making && self.losses != file.losses_before {
-            let synced = if is_removed_as_lost { &(Vec::new(), 0) } else { &glimpse.synced };
+        if is_abandoned || glimpse.was == FileStage::Making && self.losses != file.losses_before {
+            let synced = if is_abandoned { &(Vec::new(), 0) } else { &glimpse.synced };
             if let Err(what) = file.is_of_it(read, synced) {
                 self.complain(&format!("({:?}, after a loss) {what}", glimpse.was));
             }

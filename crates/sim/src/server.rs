@@ -217,7 +217,7 @@ impl Server {
             (FromManager::End(end), _) => {
                 if let Ok(path) = NsPath::parse(&end.path)
                     && let Ok(VerifiedCapability::Write(grant)) =
-                        self.shell.verified(end.capability.as_bytes(), &path, None)
+                        self.shell.verify(end.capability.as_bytes(), &path, None)
                 {
                     self.writers.insert(grant.replica(), (grant.writer(), env.now));
                 }

@@ -302,7 +302,7 @@ pub struct Counts {
     /// Times that a store was left out of an open write.
     pub left_out: u64,
     /// Files that were removed as lost because machines had restarted.
-    pub removed_as_lost: u64,
+    pub abandoned: u64,
     /// Ends of processes.
     pub kills: u64,
     /// Ends of machines.
@@ -345,7 +345,7 @@ impl Counts {
             reopened: self.reopened + other.reopened,
             taken_over: self.taken_over + other.taken_over,
             left_out: self.left_out + other.left_out,
-            removed_as_lost: self.removed_as_lost + other.removed_as_lost,
+            abandoned: self.abandoned + other.abandoned,
             kills: self.kills + other.kills,
             power_failures: self.power_failures + other.power_failures,
             booted: self.booted + other.booted,
@@ -366,15 +366,15 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counts { events, delivered, lost, closed, writes, reads, reopened, taken_over, left_out, .. } = self;
-        let Counts { removed_as_lost, kills, power_failures, partitions, disk_errors, differing, copied, .. } = self;
+        let Counts { abandoned, kills, power_failures, partitions, disk_errors, differing, copied, .. } = self;
         let Counts { removed, deleted, vanished, interrupted, drained, lost_stores, .. } = self;
         write!(
             f,
             "{events} events, {delivered} messages and {lost} lost; {closed} files closed, {writes} writes, {reads} reads compared; {reopened} \
-             reopened, {taken_over} taken over, {left_out} stores left out, {removed_as_lost} files given up, {removed} removed, {deleted} pieces deleted, \
+             reopened, {taken_over} taken over, {left_out} stores left out, {abandoned} files abandoned, {removed} removed, {deleted} replicas deleted, \
              {vanished} clients gone, {interrupted} writings ended for them; {kills} kills, {power_failures} power \
              failures, {partitions} partitions, {disk_errors} disk errors; {differing} copies differed, {copied} made later; {drained} \
-             times a store was emptied, {lost_stores} given up"
+             times a store was drained, {lost_stores} removed as lost"
         )
     }
 }

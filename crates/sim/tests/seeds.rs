@@ -47,7 +47,7 @@ fn without_faults_no_client_returns_and_no_replica_is_missing() {
         let settings = Settings::new(Scenario::Quiet, seed);
         let counts = run(&settings).unwrap_or_else(|violation| panic!("{violation}"));
         closed += counts.closed;
-        let nothing = [counts.reopened, counts.taken_over, counts.left_out, counts.removed_as_lost, counts.lost];
+        let nothing = [counts.reopened, counts.taken_over, counts.left_out, counts.abandoned, counts.lost];
         assert_eq!(nothing, [0; 5], "{counts}");
         // The bytes kept for a vanished client are at first on its primary alone.
         assert!(counts.copied <= counts.interrupted, "{counts}");

@@ -21,7 +21,7 @@ impl Pool {
         Self { free: Mutex::new(free), returned: Condvar::new(), stopped: AtomicBool::new(false) }
     }
 
-    /// Takes a buffer, and waits for one; `None`: the copy was given up.
+    /// Takes a buffer, and waits for one; `None`: the copy was cancelled.
     pub fn take(&self) -> Option<AlignedBuf> {
         let mut free = self.free.lock();
         loop {
@@ -35,7 +35,7 @@ impl Pool {
         }
     }
 
-    /// Takes a buffer if one is free and the copy was not given up.
+    /// Takes a buffer if one is free and the copy was not cancelled.
     pub fn try_take(&self) -> Option<AlignedBuf> {
         let mut free = self.free.lock();
         if self.stopped.load(Ordering::Relaxed) { None } else { free.pop() }

@@ -69,7 +69,7 @@ pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(Started, Arc<DiskServ
     server_config.service.striper = Some(service::PutsTogether(Arc::new(PuttingTogether::new())));
     let server = Server::start(server_config, role).map_err(not_served)?;
     let watch = server.watch();
-    node.server().set_front_end(Some(Box::new(move || watch.door())));
+    node.server().set_front_end(Some(Box::new(move || watch.front_end())));
     let (receiver, disk_server) = (node.receiver(), Arc::clone(node.server()));
     let stop_node = Box::new(move || {
         // Each of the two needs a reference to the other.

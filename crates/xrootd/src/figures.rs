@@ -90,7 +90,7 @@ impl Watch {
 
     /// The figures that a disk server reports to its manager. It accesses no disk, so it can be called often.
     #[must_use]
-    pub fn door(&self) -> FrontEndFigures {
-        self.front.service.door()
+    pub fn front_end(&self) -> FrontEndFigures {
+        self.front.service.front_end()
     }
 }

@@ -78,7 +78,7 @@ impl Member {
             self.lease.set_terms(terms);
         }
         if self.session == Some(registered.session) {
-            let sent = self.lease.verified(registered.number);
+            let sent = self.lease.granted(registered.number);
             self.manager_says(wall, sent);
             return false;
         }
@@ -91,7 +91,7 @@ impl Member {
     /// The manager extends a session, and sends its time of day.
     pub fn renewed(&mut self, session: SessionId, number: u64, wall: Timestamp) {
         if self.session == Some(session) {
-            let sent = self.lease.verified(number);
+            let sent = self.lease.granted(number);
             self.manager_says(wall, sent);
         }
     }

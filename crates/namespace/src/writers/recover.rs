@@ -45,18 +45,18 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     let key = keys::writer_key(&request.client, path.as_bytes());
     let ended = EndedWriter::get(txn, key)?.filter(|ended| ended.until > ctx.now && ended.is_of(&request.client, path));
     let at = match resolve(txn, &ctx.actor, path, Last::Follow) {
-        Err(NsError::NotFound(..)) if ended.is_some() => return Err(removed_as_lost(path)),
+        Err(NsError::NotFound(..)) if ended.is_some() => return Err(write_ended(path)),
         other => other?,
     };
     let located = match at.entry {
-        None if ended.is_some() => return Err(removed_as_lost(path)),
+        None if ended.is_some() => return Err(write_ended(path)),
         None => return Err(NsError::NotFound(path.to_string(), "file")),
         Some(Dentry::Directory(_)) => return Err(NsError::IsDirectory(path.to_string())),
         Some(entry) => locate_entry(txn, at.parent.ino, &at.name, entry)?,
     };
     let object = located.inode.content().map(|content| content.object);
     if ended.is_some_and(|ended| Some(ended.object) != object) {
-        return Err(removed_as_lost(path));
+        return Err(write_ended(path));
     }
     begin_update(txn, ctx, request, located, request.resume == Some(Resume::Visible))
 }
@@ -74,7 +74,7 @@ fn go_on_with_unit(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) -> Res
     begin_update(txn, ctx, request, located, true)
 }
 
-fn removed_as_lost(path: &NsPath) -> NsError {
+fn write_ended(path: &NsPath) -> NsError {
     NsError::Stale {
         what: path.to_string(),
         why: "this client's open write has ended or was replaced meanwhile; open the file again",

@@ -300,10 +300,10 @@ impl Service {
         if let Some(template) = &template {
             self.put_off_template(&mut answer, template);
         }
-        let (verified, backfill) = match template {
+        let (filler, filling) = match template {
             Some(template) => {
-                let (verified, backfill) = sync_channel(1);
-                (Some(verified), Some((template, backfill)))
+                let (filler, filling) = sync_channel(1);
+                (Some(filler), Some((template, filling)))
             }
             None => (None, None),
         };
@@ -316,7 +316,7 @@ impl Service {
             room,
             fetched,
             mtime: open.mtime,
-            verified,
+            filler,
         };
         if how == How::Update && self.writes.has_old_boots() {
             self.workers.on_worker(answer, move |answer| opening.after_a_boot(answer));
@@ -329,8 +329,8 @@ impl Service {
             opening.submit(answer);
         }
         // Without an opened file the open was refused.
-        if let Some((template, backfill)) = backfill
-            && let Ok((opened, answer)) = backfill.recv()
+        if let Some((template, opened_file)) = filling
+            && let Ok((opened, answer)) = opened_file.recv()
         {
             self.fill_from(session, template, opened, answer);
         }

@@ -60,7 +60,7 @@ impl Service {
             return self.fetch_of_granted(session, caller, open, (&key, origin), answer);
         }
         let capability = open.hints.capability.take().unwrap_or_default();
-        let verified = match disk.verified(&capability, &open.path, Some(caller.principal)) {
+        let verified = match disk.verify(&capability, &open.path, Some(caller.principal)) {
             Ok(verified) => verified,
             Err(error) => return answer.give(Err(Error::of_placed(&format_args!("open {}", open.path), &error))),
         };
@@ -157,7 +157,7 @@ impl Service {
         answer: impl Answer<()>,
     ) {
         let Some(capability) = &hints.capability else { return answer.give(Err(to_manager(disk))) };
-        let writing = match disk.verified(capability, &path, Some(session.caller().principal)) {
+        let writing = match disk.verify(capability, &path, Some(session.caller().principal)) {
             Ok(VerifiedCapability::Write(writing)) => writing,
             Ok(verified) if verified.is_to_write() => {
                 return answer.give(Err(Error::unsupported("To cut a striped file by its name")));

@@ -38,7 +38,7 @@ pub(super) struct Opening<A> {
     /// The modification time that the client wants.
     pub(super) mtime: Option<Timestamp>,
     /// With a template: the thread that fills the file before the client gets the handle.
-    pub(super) verified: Option<SyncSender<(Opened, A)>>,
+    pub(super) filler: Option<SyncSender<(Opened, A)>>,
 }
 
 impl<A: Answer<Opened>> Opening<A> {
@@ -176,7 +176,7 @@ impl<A: Answer<Opened>> Opening<A> {
     fn announced(&self) -> Option<u64> {
         match &self.fetched {
             Some(source) => source.expected_len,
-            None if self.verified.is_some() => None,
+            None if self.filler.is_some() => None,
             None => self.op.expected_len,
         }
     }
@@ -245,7 +245,7 @@ impl<A: Answer<Opened>> Opening<A> {
             Ok(inode) if !lease.fresh => Stat { len, ..self.service.show(&self.caller, inode) },
             _ => Stat::bare(ino, len, mode, wall_clock()),
         });
-        if self.verified.is_some() {
+        if self.filler.is_some() {
             // Until the copy is done, nobody can close the file as complete.
             lease.missing.lock().refused(0, u64::MAX, ErrorCode::InProgress);
         }
@@ -261,9 +261,9 @@ impl<A: Answer<Opened>> Opening<A> {
         match inserted {
             Ok(handle) => {
                 let opened = Opened { handle, stat };
-                match self.verified {
+                match self.filler {
                     // The channel has room for this one message.
-                    Some(verified) => drop(verified.send((opened, answer))),
+                    Some(filler) => drop(filler.send((opened, answer))),
                     None => answer.give(Ok(opened)),
                 }
             }

@@ -84,7 +84,7 @@ impl Server {
 
     fn attach(&mut self, client: usize, number: Number, capability: &Capability, env: &Env<'_>) {
         let done = self.done(client, number);
-        let grant = match self.shell.verified(capability.sealed.as_bytes(), &capability.path, None) {
+        let grant = match self.shell.verify(capability.sealed.as_bytes(), &capability.path, None) {
             Ok(VerifiedCapability::Write(grant)) => grant,
             Ok(_) => return done(Err(PlacedError::Refused(ErrorCode::Stale))),
             Err(error) => return done(Err(error)),
@@ -102,7 +102,7 @@ impl Server {
         let held = match held {
             Some(held) => held,
             None => {
-                let grant = match self.shell.verified(capability.sealed.as_bytes(), &capability.path, None)? {
+                let grant = match self.shell.verify(capability.sealed.as_bytes(), &capability.path, None)? {
                     VerifiedCapability::Read(grant) => grant,
                     _ => return Err(PlacedError::Refused(ErrorCode::Stale)),
                 };

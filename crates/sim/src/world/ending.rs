@@ -49,7 +49,7 @@ impl World {
     /// Checks the bytes kept of files whose clients vanished, or were told that bytes may be lost.
     fn vanished(&self) -> Vec<Result<(), String>> {
         let is_vanished = |file: &usize| {
-            matches!(self.model.files[*file].stage, model::FileStage::Vanished | model::FileStage::RemovedAsLost)
+            matches!(self.model.files[*file].stage, model::FileStage::Vanished | model::FileStage::Abandoned)
         };
         (0..self.model.files.len()).filter(is_vanished).map(|file| self.is_kept(file)).collect()
     }

@@ -275,9 +275,7 @@ impl World {
         // If bytes were lost, the older version may be what is left.
         let is_good = |stale: &Stale| {
             let file = &model.files[stale.file];
-            stale.grant.session >= session
-                && file.losses_before == model.losses
-                && file.stage != FileStage::RemovedAsLost
+            stale.grant.session >= session && file.losses_before == model.losses && file.stage != FileStage::Abandoned
         };
         self.watched.stale[server].retain(is_good);
         for Stale { file, replica, grant } in &self.watched.stale[server] {

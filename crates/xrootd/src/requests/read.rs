@@ -189,8 +189,8 @@ impl Connection {
             answer.clear();
             turn.let_others();
         }
-        let replica = answer.step.max(len) as u64;
-        turn.take(|| replica);
+        let block = answer.step.max(len) as u64;
+        turn.take(|| block);
         if SEGMENT_HEADER + len > answer.step && !self.front.service.buffers().may_grow(answer) {
             let text = "Too many long reads are under way at the moment".into();
             return Ok(Err(Refusal::Wait { seconds: 1, text }));
