@@ -301,7 +301,7 @@ pub struct Counts {
     pub taken_over: u64,
     /// Times that a store was left out of an open write.
     pub left_out: u64,
-    /// Files that were removed as lost because machines had restarted.
+    /// Files that their clients abandoned because machines had restarted.
     pub abandoned: u64,
     /// Ends of processes.
     pub kills: u64,
