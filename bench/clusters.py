@@ -48,8 +48,8 @@ def forget_most(pid: int) -> None:
 class LocalCluster:
     """A manager and disk servers of `weir local`; places over two sites."""
 
-    def __init__(self, home: Path, settings: str = ""):
-        self.home, self.settings = home, settings
+    def __init__(self, home: Path, settings: str = "", binary: str = str(WEIR_BIN)):
+        self.home, self.settings, self.binary = home, settings, binary
 
     def __enter__(self) -> "LocalCluster":
         shutil.rmtree(self.home, ignore_errors=True)
@@ -67,7 +67,7 @@ class LocalCluster:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def local(self, verb: str, *words: str) -> str:
-        return run([str(WEIR_BIN), "local", verb, *words, "--dir", str(self.home)])
+        return run([self.binary, "local", verb, *words, "--dir", str(self.home)])
 
     @property
     def nodes(self) -> dict[str, dict]:
@@ -99,11 +99,11 @@ class LocalCluster:
         return {node["clients"]: node["location"].partition("/")[0] for node in self.nodes.values() if node.get("location")}
 
     def asked(self, *words: str):
-        return json.loads(run([str(WEIR_BIN), *words, "--json", "--data", str(self.home / "manager")]))
+        return json.loads(run([self.binary, *words, "--json", "--data", str(self.home / "manager")]))
 
     def directory(self, path: str, policy: str) -> None:
-        run([str(WEIR_BIN), "mkdir", self.url + path])
-        run([str(WEIR_BIN), "policy", "set", path, policy, "--data", str(self.home / "manager")])
+        run([self.binary, "mkdir", self.url + path])
+        run([self.binary, "policy", "set", path, policy, "--data", str(self.home / "manager")])
 
     def at(self, address: str) -> str:
         """The node that clients reach there."""
