@@ -3,8 +3,8 @@
 use crate::PrincipalId;
 
 /// A client as a writer: the principal that the server knows it to be, and what a stock client says of itself. Two
-/// connections of one client process are equal; this is how a server recognises a writer that lost its connection
-/// (`design`: a file's life). What the client says proves nothing and grants nothing, so the principal comes first: a
+/// connections of one client process are equal; this is how a server recognises a writer that lost its connection.
+/// What the client says proves nothing and grants nothing, so the principal comes first: a
 /// client that repeats the words of another principal is another client.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct ClientIdentity {

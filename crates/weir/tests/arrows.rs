@@ -176,7 +176,7 @@ fn no_async_runtime_in_synchronous_crates() {
         for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
             for dependency in dependencies(&manifest, kind) {
                 let runtime = RUNTIMES.iter().any(|r| dependency == *r || dependency.starts_with(&format!("{r}-")));
-                assert!(!runtime, "{name} uses {dependency}: ARCHITECTURE.md says when tokio comes");
+                assert!(!runtime, "{name} uses {dependency}: weir has no async runtime; ARCHITECTURE.md says why");
             }
         }
     }
