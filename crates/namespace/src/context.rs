@@ -129,7 +129,7 @@ pub enum OpTag {
     CommitStriped = 49,
     EndStriped = 50,
     Abandon = 51,
-    ForgiveMissingReplica = 52,
+    DropMissingReplicas = 52,
 }
 
 impl OpTag {
