@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from harness import WEIR_BIN
-from test_bench_network import FarSide
+from test_bench_network import NetworkServer
 
 pytestmark = pytest.mark.alone
 
@@ -467,7 +467,7 @@ def test_files_and_tools_of_an_agent_are_used_where_it_allows_them(tmp_path, dis
 
 def test_flows_go_from_each_agent_to_each_server(tmp_path, disk, token):
     campaign = tmp_path / "campaign.toml"
-    with FarSide(tmp_path / "one", token=token) as one, FarSide(tmp_path / "two", token=token) as two:
+    with NetworkServer(tmp_path / "one", token=token) as one, NetworkServer(tmp_path / "two", token=token) as two:
         campaign.write_text(FLOWS.format(disk=disk, token=token, one=one.address, two=two.address))
         run = Run(campaign, token, agents=3)
         with agents(run, token, "a", "b", "c"):

@@ -180,7 +180,7 @@ def test_resume(place, tmp_path):
     (tmp_path / ".back.weir-part").write_bytes(data[: 5 * MIB] + b"#" + data[5 * MIB + 1 : 11 * MIB])
     wrong = weir("cp", "--resume", f"{place}/file", str(back))
     assert wrong.returncode == 16 and not back.exists(), wrong.stderr
-    assert not (tmp_path / ".back.weir-part").exists(), "the next one begins anew"
+    assert not (tmp_path / ".back.weir-part").exists(), "the next one starts from the beginning"
 
 
 class Middle:

@@ -15,20 +15,20 @@ class Repaired(Cluster):
     def __init__(self, home, rate: str, disks: int):
         super().__init__(home, disks)
         config = home / "weir.toml"
-        config.write_text(f'copies.rate = "{rate}"\n')
+        config.write_text(f'repair.rate = "{rate}"\n')
         self.manager.flags = ("--config", str(config))
 
-    def give_up(self, disk, *flags: str):
+    def remove_lost(self, disk, *flags: str):
         return weir("repair", "--store", self.lost, *flags, "--data", self.data)
 
     def lose(self, disk) -> None:
         """Kills its node for good, and removes it as lost once it is away."""
         self.lost = self.store_of(disk)
-        refused = self.give_up(disk)
+        refused = self.remove_lost(disk)
         assert refused.returncode != 0 and "is not lost: its node is Online" in refused.stderr, refused.stderr
         disk.kill()
         end = time.monotonic() + 40
-        while (done := self.give_up(disk)).returncode != 0:
+        while (done := self.remove_lost(disk)).returncode != 0:
             assert "is not lost" in done.stderr and time.monotonic() < end, done.stderr
             time.sleep(0.5)
 

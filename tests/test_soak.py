@@ -192,7 +192,7 @@ def test_a_short_soak_passes_but_for_what_is_planted(base):
     assert not os.path.ismount(home / "disk/mounted")
 
 
-def test_a_row_that_is_measured_anew_counts_again(tmp_path):
+def test_a_row_that_is_measured_again_replaces_the_old_one(tmp_path):
     saved, earlier, now = tmp_path / "saved.json", rows.Figures(), rows.Figures()
     for row in ("streams-share", "stream-share", "put-wall"):
         earlier.add(row, "weir", 0.5)

@@ -11,7 +11,7 @@ use wire::request::{Close, Query, QueryKind, Stat, StatOptions, Sync, Target};
 use wire::response::StatReply;
 use wire::{Request, Response};
 
-use crate::pace::Waits;
+use crate::pace::WaitLimit;
 use crate::settings::Stop;
 use crate::{ClientError, RemoteFile};
 
@@ -76,7 +76,7 @@ impl RemoteFile {
         let end = Request::Sync(Sync { handle: self.handle });
         let look = Request::Stat(Stat { options: StatOptions::NONE, target: Target::Handle(self.handle) });
         let mut sync = self.session.queue(&end)?;
-        let (mut waits, mut looked) = (Waits::default(), None);
+        let (mut waits, mut looked) = (WaitLimit::default(), None);
         let mut progress = Progress::new(Instant::now());
         let mut next_look = Instant::now() + LOOK;
         loop {

@@ -14,7 +14,7 @@ use wire::response::{
 };
 use wire::{ErrorNumber, FileHandle, Opaque, PathArg, Request};
 
-use crate::pace::Waits;
+use crate::pace::WaitLimit;
 use crate::session::Answer;
 use crate::{BatchLimits, ClientError, Endpoint, Entry, Kind, ListingParser, RemoteFile, Session, Settings, Url};
 
@@ -158,19 +158,19 @@ impl Client {
                     at = follow(&at, &redirect)?;
                 }
                 // Entries that `each` has got cannot be taken back, and a second listing may have another order.
-                Err(Unlisted::Client(failed)) if failed.is_connection() && !given => {
+                Err(ListingEnd::Client(failed)) if failed.is_connection() && !given => {
                     if !kept {
                         attempts.next(failed, true, &self.settings)?;
                     }
                     (at, redirects) = (url.clone(), 0);
                 }
-                Err(Unlisted::Client(failed)) => {
+                Err(ListingEnd::Client(failed)) => {
                     if matches!(failed, ClientError::Refused { .. }) {
                         self.give_back(session, &at);
                     }
                     return Err(failed.into());
                 }
-                Err(Unlisted::Each(error)) => return Err(error),
+                Err(ListingEnd::Each(error)) => return Err(error),
             }
         }
     }
@@ -587,13 +587,13 @@ impl Attempts {
 }
 
 /// Why a listing has ended early.
-enum Unlisted<E> {
+enum ListingEnd<E> {
     Client(ClientError),
     /// The receiver of the entries has returned an error.
     Each(E),
 }
 
-impl<E> From<ClientError> for Unlisted<E> {
+impl<E> From<ClientError> for ListingEnd<E> {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
     }
@@ -605,8 +605,8 @@ fn list_once<E>(
     what: &str,
     request: &Request,
     each: &mut dyn FnMut(Entry) -> Result<(), E>,
-) -> Result<Option<Redirect>, Unlisted<E>> {
-    let (mut parser, mut waits) = (ListingParser::default(), Waits::default());
+) -> Result<Option<Redirect>, ListingEnd<E>> {
+    let (mut parser, mut waits) = (ListingParser::default(), WaitLimit::default());
     session.queue(request)?;
     loop {
         let (_, response) = session.response()?;
@@ -623,7 +623,7 @@ fn list_once<E>(
             other => return Err(session.refused(what, other).into()),
         };
         for entry in parser.push(&part, last, session)? {
-            each(entry).map_err(Unlisted::Each)?;
+            each(entry).map_err(ListingEnd::Each)?;
         }
         if last {
             return Ok(None);

@@ -45,12 +45,12 @@ impl Pace {
 
 /// A request that the server may defer (kXR_wait) repeatedly, but not for ever.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Waits {
+pub(crate) struct WaitLimit {
     waited: Duration,
     until: Option<Instant>,
 }
 
-impl Waits {
+impl WaitLimit {
     /// The server defers the request by `seconds`. Returns `false` if the total would exceed `most`.
     pub(crate) fn put_off(&mut self, seconds: u32, now: Instant, most: Duration) -> bool {
         let pause = Duration::from_secs(u64::from(seconds)).max(PAUSE_MIN);
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_request_is_deferred_for_a_bounded_time_in_all() {
         let start = Instant::now();
-        let mut waits = Waits::default();
+        let mut waits = WaitLimit::default();
         for turn in 0..6 {
             assert!(waits.put_off(10, start, PATIENCE), "{turn}");
             assert!(!waits.is_due(start) && waits.is_due(start + Duration::from_secs(10)));
@@ -107,8 +107,8 @@ mod tests {
         assert!(!waits.put_off(10, start, PATIENCE));
         assert_eq!(waits.until(), None);
         // If a server defers by zero seconds, the client still pauses, and not for ever.
-        let mut none = Waits::default();
+        let mut none = WaitLimit::default();
         assert_eq!((0..10_000).filter(|_| none.put_off(0, start, PATIENCE)).count(), 600);
-        assert!(!Waits::default().put_off(u32::MAX, start, PATIENCE));
+        assert!(!WaitLimit::default().put_off(u32::MAX, start, PATIENCE));
     }
 }

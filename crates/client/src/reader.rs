@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use wire::request::Read;
 use wire::{Request, Response, ResponseStatus, StreamId};
 
-use crate::pace::{Pace, Waits};
+use crate::pace::{Pace, WaitLimit};
 use crate::{ClientError, Incoming, RemoteFile, Session};
 
 /// How long an abandoned reader goes on receiving answers from a server.
@@ -42,7 +42,7 @@ struct Pending<B> {
     want: usize,
     got: usize,
     buffer: B,
-    waits: Waits,
+    waits: WaitLimit,
     /// The replica of one server is damaged. Another server is asked for this part.
     damaged: bool,
 }
@@ -86,7 +86,7 @@ impl<B: DerefMut<Target = [u8]>> Reader<B> {
         if self.pending.is_empty() {
             self.pace = Pace::new(Instant::now());
         }
-        let (stream, waits) = (StreamId::default(), Waits::default());
+        let (stream, waits) = (StreamId::default(), WaitLimit::default());
         self.pending.push(Pending { stream, offset, want, got: 0, buffer, waits, damaged: false });
         let last = self.pending.len() - 1;
         match self.send(last).and_then(|()| self.file.session.flush()) {

@@ -10,7 +10,7 @@
 
 use std::time::Instant;
 
-use types::capability::CONTENT_KEY;
+use types::capability::OBJECT_KEY;
 use wire::Request;
 use wire::request::{Access, Endsess, Open, OpenOptions};
 use wire::response::{OpenReply, Redirect, StatReply};
@@ -84,7 +84,7 @@ impl RemoteFile {
     /// grown meanwhile.
     fn must_be_the_same(&self, url: &Url, found: Option<&StatReply>) -> Result<(), ClientError> {
         let (before, Some(found)) = (self.stat(), found) else { return Ok(()) };
-        let same = match (self.url.word(CONTENT_KEY), url.word(CONTENT_KEY)) {
+        let same = match (self.url.word(OBJECT_KEY), url.word(OBJECT_KEY)) {
             (Some(before), Some(found)) => before == found,
             _ => self.is_writer() || (before.size, before.mtime) == (found.size, found.mtime),
         };

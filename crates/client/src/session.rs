@@ -14,7 +14,7 @@ use wire::{
     ResponseHeader, ResponseStatus, SessionId, StreamId,
 };
 
-use crate::pace::{Pace, Waits};
+use crate::pace::{Pace, WaitLimit};
 use crate::settings::{Stop, TICK};
 use crate::{ClientError, Endpoint, Settings};
 
@@ -443,7 +443,7 @@ impl Session {
 
     /// The same with data behind the request.
     pub(crate) fn call_with(&mut self, what: &str, request: &Request, data: &[&[u8]]) -> Result<Answer, ClientError> {
-        let mut waits = Waits::default();
+        let mut waits = WaitLimit::default();
         loop {
             let stream = self.send(request, data)?;
             match self.gather(what, stream)? {
@@ -454,14 +454,26 @@ impl Session {
     }
 
     /// Waits because the server has asked for it. No other request is under way.
-    pub(crate) fn wait_for(&self, waits: &mut Waits, what: &str, seconds: u32, text: &[u8]) -> Result<(), ClientError> {
+    pub(crate) fn wait_for(
+        &self,
+        waits: &mut WaitLimit,
+        what: &str,
+        seconds: u32,
+        text: &[u8],
+    ) -> Result<(), ClientError> {
         self.put_off(waits, what, seconds, text)?;
         let until = waits.until().map(|until| until.saturating_duration_since(Instant::now()));
         self.stop.sleep(until.unwrap_or_default())
     }
 
     /// Notes that the server defers a request.
-    pub(crate) fn put_off(&self, waits: &mut Waits, what: &str, seconds: u32, text: &[u8]) -> Result<(), ClientError> {
+    pub(crate) fn put_off(
+        &self,
+        waits: &mut WaitLimit,
+        what: &str,
+        seconds: u32,
+        text: &[u8],
+    ) -> Result<(), ClientError> {
         tracing::info!(server = %self.server, seconds, "{what}: the server asks to wait: {}", text.escape_ascii());
         if waits.put_off(seconds, Instant::now(), self.wait_max) { Ok(()) } else { Err(self.waited(what, text)) }
     }

@@ -35,9 +35,9 @@ pub struct Settings {
     /// Ends whatever is under way, with [`ClientError::Stopped`].
     pub stop: Stop,
     /// The servers that the client may connect to, also after redirects.
-    pub reach: Reach,
+    pub reach: AllowedServers,
     /// The servers that any client with these settings has reached.
-    pub met: Met,
+    pub met: ReachedServers,
 }
 
 impl Default for Settings {
@@ -52,8 +52,8 @@ impl Default for Settings {
             application: "weir".to_owned(),
             user: std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default(),
             stop: Stop::default(),
-            reach: Reach::default(),
-            met: Met::default(),
+            reach: AllowedServers::default(),
+            met: ReachedServers::default(),
         }
     }
 }
@@ -61,9 +61,9 @@ impl Default for Settings {
 /// Servers that a client has reached. If such a server cannot be reached later, all clients that share this set
 /// wait for it. They do not wait for a server that was never reached.
 #[derive(Clone, Default, Debug)]
-pub struct Met(Arc<Mutex<HashSet<Endpoint>>>);
+pub struct ReachedServers(Arc<Mutex<HashSet<Endpoint>>>);
 
-impl Met {
+impl ReachedServers {
     pub(crate) fn add(&self, server: &Endpoint) {
         let mut met = self.0.lock();
         if !met.contains(server) {
@@ -125,11 +125,11 @@ impl fmt::Debug for Stop {
 
 /// The servers that the client may connect to; by default all.
 #[derive(Clone, Default)]
-pub struct Reach(Option<Arc<Allowed>>);
+pub struct AllowedServers(Option<Arc<Allowed>>);
 
 type Allowed = dyn Fn(&Endpoint) -> bool + Send + Sync;
 
-impl Reach {
+impl AllowedServers {
     /// Allows only servers for which `allowed` returns `true`.
     #[must_use]
     pub fn only(allowed: impl Fn(&Endpoint) -> bool + Send + Sync + 'static) -> Self {
@@ -144,7 +144,7 @@ impl Reach {
     }
 }
 
-impl fmt::Debug for Reach {
+impl fmt::Debug for AllowedServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "Reach(some)" } else { "Reach(all)" })
     }

@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn words_are_found_by_their_keys() {
-        let url = Url::parse("root://host//file?weir.cap=a=b&weir.content=0000000000000007&x").unwrap();
-        assert_eq!((url.word("weir.content"), url.word("weir.cap")), (Some("0000000000000007"), Some("a=b")));
+        let url = Url::parse("root://host//file?weir.cap=a=b&weir.object=0000000000000007&x").unwrap();
+        assert_eq!((url.word("weir.object"), url.word("weir.cap")), (Some("0000000000000007"), Some("a=b")));
         assert_eq!((url.word("weir"), url.word("x")), (None, None));
         assert_eq!(Url::parse("root://host//file").unwrap().word("x"), None);
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use wire::request::Write;
 use wire::{Request, Response, StreamId};
 
-use crate::pace::Waits;
+use crate::pace::WaitLimit;
 use crate::{Chunk, ClientError, RemoteFile, Session};
 
 /// Writes parts of a file with several requests under way. It keeps each buffer until the server has acknowledged
@@ -22,7 +22,7 @@ pub struct Writer<B> {
 struct Pending<B> {
     stream: StreamId,
     chunk: Chunk<B>,
-    waits: Waits,
+    waits: WaitLimit,
 }
 
 /// The result of [`Writer::put`]: an acknowledged part, if there is one.
@@ -57,7 +57,7 @@ impl<B: Deref<Target = [u8]>> Writer<B> {
     /// # Errors
     /// The server refuses, or the connection fails and cannot be restored.
     pub fn put(&mut self, chunk: Chunk<B>) -> Result<Sent<B>, ClientError> {
-        self.pending.push_back(Pending { stream: StreamId::default(), chunk, waits: Waits::default() });
+        self.pending.push_back(Pending { stream: StreamId::default(), chunk, waits: WaitLimit::default() });
         let last = self.pending.len() - 1;
         if let Err(lost) = self.send(last) {
             self.resend_all(lost)?;

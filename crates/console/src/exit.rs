@@ -89,7 +89,7 @@ impl Exit {
             Exit::NotFound => "no such file or directory",
             Exit::Exists => "the target is there already; --force replaces it",
             Exit::Denied => "not allowed",
-            Exit::NoSpace => "no room left",
+            Exit::NoSpace => "no space left",
             Exit::Unreachable => "the server cannot be reached, or went away for too long",
             Exit::Checksum => "a checksum does not match: the bytes are damaged somewhere",
         }

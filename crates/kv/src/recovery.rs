@@ -17,13 +17,13 @@ use crate::{KvError, batch};
 pub enum Rebuilt {
     /// It was empty (lost, set aside because it did not open, or a new server).
     Empty,
-    /// Its position is ahead of the journal. Only if [`IndexConfig::follow_shorter_log`] allows it.
-    AheadOfLog,
-    /// It was filled from another journal: from this one before a repair cut it, or [`IndexConfig::follow_shorter_log`]
+    /// Its position is ahead of the journal. Only if [`IndexConfig::follow_shorter_journal`] allows it.
+    AheadOfJournal,
+    /// It was filled from another journal: from this one before a repair cut it, or [`IndexConfig::follow_shorter_journal`]
     /// allows it.
-    OtherLog,
+    OtherJournal,
     /// Only the checkpoint has the records between the engine and the first retained record.
-    BehindLog,
+    BehindJournal,
     /// It could not be read or written while it was brought up.
     Broken,
     /// It starts with the records that the journal still has, because [`IndexConfig::begin_empty`] is set.
@@ -64,8 +64,8 @@ pub(crate) fn recover(
     journal.sync_to(last).map_err(from_journal)?;
     let incarnation = journal.incarnation();
     let mut set = CheckpointSet::open(disk, dir, stream, incarnation, config)?;
-    let ended = config.log_ended_at.unwrap_or(last);
-    let log = Log { journal, stream, first: journal.oldest(), last, ended, config };
+    let ended = config.journal_ended_at.unwrap_or(last);
+    let log = JournalView { journal, stream, first: journal.oldest(), last, ended, config };
     let found = engine.applied();
     let mut recovery = Recovery::new(last, found.seq);
     recovery.damaged_checkpoints.clone_from(&set.damaged);
@@ -83,26 +83,26 @@ pub(crate) fn recover(
         return Ok((set, recovery));
     }
     let mut why = distrust(engine, &log)?;
-    if why == Some(Rebuilt::AheadOfLog) && !config.follow_shorter_log {
+    if why == Some(Rebuilt::AheadOfJournal) && !config.follow_shorter_journal {
         return Err(ahead(found.seq, ended, journal));
     }
-    if why == Some(Rebuilt::OtherLog) && !config.follow_shorter_log && !log.continues(found.incarnation) {
+    if why == Some(Rebuilt::OtherJournal) && !config.follow_shorter_journal && !log.continues(found.incarnation) {
         return Err(belongs_to_another_journal(found, journal));
     }
     if why.is_none() {
         match bring_up(engine, &mut set, &log, &mut recovery) {
             Ok(()) => {}
             // An error of the disk is not the engine's fault, and would hit the next engine as well.
-            Err(Trouble::Engine(KvError::NoSpace)) => return Err(KvError::NoSpace),
-            Err(Trouble::Engine(KvError::Io(what))) => {
+            Err(RecoveryFailure::Engine(KvError::NoSpace)) => return Err(KvError::NoSpace),
+            Err(RecoveryFailure::Engine(KvError::Io(what))) => {
                 return Err(KvError::Io(format!(
                     "{what}; if this stays so, move the folder of that index away: it is built again from checkpoint \
                      and journal"
                 )));
             }
             // The journal and its checkpoints are authoritative; a failing engine is set aside.
-            Err(Trouble::Engine(_)) => why = Some(Rebuilt::Broken),
-            Err(Trouble::Rest(error)) => return Err(error),
+            Err(RecoveryFailure::Engine(_)) => why = Some(Rebuilt::Broken),
+            Err(RecoveryFailure::Rest(error)) => return Err(error),
         }
     }
     if let Some(why) = why {
@@ -128,7 +128,8 @@ impl Shared {
         // Everything up to the last step; later changes are in the overlay.
         let last = alone.missing.unwrap_or_else(|| self.engine.applied().seq);
         let first = self.journal.oldest();
-        let log = Log { journal: &self.journal, stream: self.stream, first, last, ended: last, config: &self.config };
+        let log =
+            JournalView { journal: &self.journal, stream: self.stream, first, last, ended: last, config: &self.config };
         let mut recovery = Recovery::new(last, last);
         alone.missing = Some(last);
         rebuild(&*self.engine, &mut set, &log, &mut recovery, Rebuilt::Broken)?;
@@ -156,7 +157,7 @@ impl Recovery {
     }
 }
 
-struct Log<'a> {
+struct JournalView<'a> {
     journal: &'a Journal,
     stream: StreamId,
     first: Seq,
@@ -166,7 +167,7 @@ struct Log<'a> {
     config: &'a IndexConfig,
 }
 
-impl Log<'_> {
+impl JournalView<'_> {
     /// Whether a repair cut the journal with that incarnation and continued it as this one.
     fn continues(&self, incarnation: u64) -> bool {
         self.journal.segments().iter().any(|segment| segment.incarnation == incarnation)
@@ -200,12 +201,12 @@ fn belongs_to_another_journal(applied: Applied, journal: &Journal) -> KvError {
 }
 
 /// The failing part: the engine, which can be replaced, or its replacement.
-enum Trouble {
+enum RecoveryFailure {
     Engine(KvError),
     Rest(KvError),
 }
 
-fn distrust(engine: &dyn Engine, log: &Log<'_>) -> Result<Option<Rebuilt>, KvError> {
+fn distrust(engine: &dyn Engine, log: &JournalView<'_>) -> Result<Option<Rebuilt>, KvError> {
     let applied = engine.applied();
     Ok(if applied.seq == Seq::ZERO && log.last == Seq::ZERO && engine.is_empty()? {
         // A new server.
@@ -214,11 +215,11 @@ fn distrust(engine: &dyn Engine, log: &Log<'_>) -> Result<Option<Rebuilt>, KvErr
         // Perhaps entries without a position: an interrupted rebuild.
         Some(Rebuilt::Empty)
     } else if applied.incarnation != log.journal.incarnation() {
-        Some(Rebuilt::OtherLog)
+        Some(Rebuilt::OtherJournal)
     } else if applied.seq > log.ended {
-        Some(Rebuilt::AheadOfLog)
+        Some(Rebuilt::AheadOfJournal)
     } else if !log.follows(applied.seq) {
-        Some(Rebuilt::BehindLog)
+        Some(Rebuilt::BehindJournal)
     } else {
         None
     })
@@ -227,9 +228,9 @@ fn distrust(engine: &dyn Engine, log: &Log<'_>) -> Result<Option<Rebuilt>, KvErr
 fn bring_up(
     engine: &dyn Engine,
     set: &mut CheckpointSet,
-    log: &Log<'_>,
+    log: &JournalView<'_>,
     recovery: &mut Recovery,
-) -> Result<(), Trouble> {
+) -> Result<(), RecoveryFailure> {
     if !log.follows(set.upto()) {
         // The engine alone still has the records that the checkpoint lost. Make a second copy before anything else.
         tracing::error!(
@@ -237,7 +238,7 @@ fn bring_up(
             "checkpoint files are missing or damaged; making a new one from the index, which is whole"
         );
         let applied = engine.applied().seq;
-        set.renew_from(&*engine.snapshot(), applied).map_err(Trouble::Rest)?;
+        set.renew_from(&*engine.snapshot(), applied).map_err(RecoveryFailure::Rest)?;
         recovery.checkpoint_renewed = true;
     }
     replay(engine, engine.applied().seq, log, recovery)
@@ -246,7 +247,7 @@ fn bring_up(
 fn rebuild(
     engine: &dyn Engine,
     set: &mut CheckpointSet,
-    log: &Log<'_>,
+    log: &JournalView<'_>,
     recovery: &mut Recovery,
     why: Rebuilt,
 ) -> Result<(), KvError> {
@@ -283,7 +284,7 @@ fn rebuild(
         set.content().and_then(|mut content| engine.load(&mut content, applied))?;
     }
     replay(engine, set.upto(), log, recovery).map_err(|trouble| match trouble {
-        Trouble::Engine(error) | Trouble::Rest(error) => error,
+        RecoveryFailure::Engine(error) | RecoveryFailure::Rest(error) => error,
     })?;
     match engine.flush() {
         Ok(()) => engine.rebuilt(),
@@ -297,7 +298,7 @@ fn rebuild(
 fn begin_empty(
     engine: &dyn Engine,
     set: &mut CheckpointSet,
-    log: &Log<'_>,
+    log: &JournalView<'_>,
     recovery: &mut Recovery,
 ) -> Result<(), KvError> {
     tracing::warn!(stream = log.stream.0, "the index begins with what the journal has from record {} on", log.first);
@@ -307,7 +308,7 @@ fn begin_empty(
     engine.reset("it begins empty")?;
     let before = Seq(log.first.0.saturating_sub(1));
     replay(engine, before, log, recovery).map_err(|trouble| match trouble {
-        Trouble::Engine(error) | Trouble::Rest(error) => error,
+        RecoveryFailure::Engine(error) | RecoveryFailure::Rest(error) => error,
     })?;
     engine.flush()?;
     let applied = engine.applied().seq;
@@ -315,7 +316,12 @@ fn begin_empty(
 }
 
 /// Passes the records after `after` to the engine in steps of bounded size. A step has the newest value of each key.
-fn replay(engine: &dyn Engine, after: Seq, log: &Log<'_>, recovery: &mut Recovery) -> Result<(), Trouble> {
+fn replay(
+    engine: &dyn Engine,
+    after: Seq,
+    log: &JournalView<'_>,
+    recovery: &mut Recovery,
+) -> Result<(), RecoveryFailure> {
     let incarnation = log.journal.incarnation();
     let mut step = Step::default();
     let mut trouble = None;
@@ -324,7 +330,7 @@ fn replay(engine: &dyn Engine, after: Seq, log: &Log<'_>, recovery: &mut Recover
             return ControlFlow::Break(());
         }
         recovery.replayed += 1;
-        let taken = step.take(payload).map_err(Trouble::Rest).and_then(|()| {
+        let taken = step.take(payload).map_err(RecoveryFailure::Rest).and_then(|()| {
             if step.weight < log.config.generation_bytes {
                 return Ok(());
             }
@@ -341,7 +347,7 @@ fn replay(engine: &dyn Engine, after: Seq, log: &Log<'_>, recovery: &mut Recover
     if let Some(trouble) = trouble {
         return Err(trouble);
     }
-    replayed.map_err(|error| Trouble::Rest(from_journal(error)))?;
+    replayed.map_err(|error| RecoveryFailure::Rest(from_journal(error)))?;
     if engine.applied().seq < log.last {
         // Even if there was nothing to replay: the next records of this stream follow the journal's last record.
         step.apply(engine, Applied { seq: log.last, incarnation })?;
@@ -365,10 +371,10 @@ impl Step {
         Ok(())
     }
 
-    fn apply(&mut self, engine: &dyn Engine, applied: Applied) -> Result<(), Trouble> {
+    fn apply(&mut self, engine: &dyn Engine, applied: Applied) -> Result<(), RecoveryFailure> {
         let changes = std::mem::take(self).changes;
         let mut source = MapSource { changes: changes.into_iter(), entry: None };
-        engine.apply(&mut source, applied).map_err(Trouble::Engine)
+        engine.apply(&mut source, applied).map_err(RecoveryFailure::Engine)
     }
 }
 

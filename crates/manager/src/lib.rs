@@ -48,8 +48,8 @@ pub use jobs::{DrainError, FailedCopyView, LeaverView, RepairError, RepairView, 
 pub use manager_node::{ManagerError, ManagerNode};
 pub use open::{OpenRequest, OpeningError, Redirect};
 pub use views::{
-    ActivityView, ContentState, ContentView, CopyState, CopyView, Counted, FileView, MissingAfter, MissingFile,
-    MissingPage, NodeView, Shortage, StatusView, StoreView, TopView, WriterView,
+    ActivityView, Counted, FileView, MissingAfter, MissingPage, NodeView, ObjectState, ObjectView, ReplicaState,
+    ReplicaView, ReplicationState, StatusView, StoreView, TopView, UnderReplicatedFile, WriterView,
 };
 
 /// What a manager needs from outside: clocks, randomness, and connections to its servers. No method may wait.

@@ -152,7 +152,7 @@ op_tags! {
     CommitStriped = 49,
     EndStriped = 50,
     Abandon = 51,
-    ForgiveMissingReplica = 52,
+    DropMissingReplicas = 52,
 }
 
 /// An answer that can be remembered.

@@ -38,14 +38,14 @@ pub enum FromDisk {
         /// The number of the request.
         number: u64,
         /// The checksums, or why the object was not read.
-        found: Result<ObjectDigest, NotSummed>,
+        found: Result<ObjectDigest, ChecksumFailure>,
     },
 }
 
 /// Why an object was not read through.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{text}")]
-pub struct NotSummed {
+pub struct ChecksumFailure {
     /// The code. [`ErrorCode::Overloaded`] means that the request may succeed later.
     pub code: ErrorCode,
     /// The reason, for people.

@@ -16,7 +16,7 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(60);
 pub type Sign = dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send;
 
 /// A certificate to renew, and how.
-pub struct Renewing {
+pub struct CertificateRenewal {
     /// The node's identity.
     pub identity: Identity,
     /// The file of the identity.
@@ -31,13 +31,13 @@ pub struct Renewing {
     pub sign: Box<Sign>,
 }
 
-impl std::fmt::Debug for Renewing {
+impl std::fmt::Debug for CertificateRenewal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Renewing({:?})", self.identity)
     }
 }
 
-impl Renewing {
+impl CertificateRenewal {
     /// Renews the certificate if it is due. Returns whether it did. A new certificate is on disk before it is used.
     ///
     /// # Errors

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use disk_server::{DiskServer, PlacedError, VerifiedCapability};
 use manager::{SumError, Unsummed};
-use namespace::{CONTENT_OF, DAMAGED_MARK, Durability, FileState, Inode, KeepSums, Sums};
-use node::{NotSummed, ObjectDigest, SumRequest};
+use namespace::{DAMAGED_MARK, Durability, FileState, Inode, KeepSums, OBJECT_SEPARATOR, Sums};
+use node::{ChecksumFailure, ObjectDigest, SumRequest};
 use parking_lot::{Condvar, Mutex};
 use types::{Adler32, Crc32c, ErrorCode, Ino, NsPath, ObjectId, ReplicaId};
 
@@ -204,7 +204,7 @@ fn run(node: &Arc<Readers>, shared: &Arc<Shared>) {
             Work::ForManager { number, path, verified } => {
                 let progress = || shared.is_wanted_by_manager(number);
                 let found = guarded(&path, || read_granted(node, &path, verified, &progress)).unwrap_or_else(|| {
-                    Err(NotSummed { code: ErrorCode::Unavailable, text: "an error of the server".to_owned() })
+                    Err(ChecksumFailure { code: ErrorCode::Unavailable, text: "an error of the server".to_owned() })
                 });
                 shared.state.lock().for_manager.remove(&number);
                 if let Role::Disk(disk) = &node.role {
@@ -369,7 +369,7 @@ impl Service {
             Ok(mark) => String::from_utf8_lossy(&mark?).into_owned(),
             Err(error) => return Some(Error::of_namespace(&"checksum", &error)),
         };
-        let (what, of) = mark.rsplit_once(CONTENT_OF).unwrap_or((&mark, ""));
+        let (what, of) = mark.rsplit_once(OBJECT_SEPARATOR).unwrap_or((&mark, ""));
         if !of.is_empty() && of != object.to_string() {
             return None;
         }

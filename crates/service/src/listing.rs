@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use namespace::{NsError, Want};
+use namespace::{AccessKind, NsError};
 use types::{ErrorCode, FileName, Ino, NsPath};
 
 use crate::attributes::Stat;
@@ -49,7 +49,7 @@ impl Service {
             if !directory.is_dir() {
                 return Err(NsError::NotDirectory(path.to_string()));
             }
-            namespace::permit(&actor, &directory.access, Want::Read, &|| path.to_string())?;
+            namespace::permit(&actor, &directory.access, AccessKind::Read, &|| path.to_string())?;
             Ok(directory.ino)
         });
         let directory = looked_up.map_err(|error| Error::of_namespace(&"list", &error))?;

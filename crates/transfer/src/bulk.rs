@@ -9,18 +9,18 @@ use wire::request::{OpenOptions, QueryKind};
 use wire::response::StatReply;
 
 use crate::context::Context;
-use crate::ends::{CHUNK, Opened, Sink, Source, Summed, read_local, read_remote};
+use crate::ends::{CHUNK, Opened, PartSum, Sink, Source, read_local, read_remote};
 use crate::error::TransferError;
 use crate::held_back::HeldBack;
-use crate::local::{Kept, LocalSink, LocalSource, mode_of};
-use crate::place::Place;
-use crate::plan::How;
+use crate::local::{KeptAttributes, LocalSink, LocalSource, mode_of};
+use crate::place::CopyPath;
+use crate::plan::CopyAction;
 use crate::pool::Pool;
 use crate::resume::sum_part;
 use crate::stream::{StreamSink, read_standard};
-use crate::sums::SumOfParts;
+use crate::sums::PartChecksums;
 use crate::times;
-use crate::units::{Parts, Pieces, UnitParts, UnitsSource, buffers_of};
+use crate::units::{Parts, UnitParts, UnitRequests, UnitsSource, buffers_of};
 
 /// Buffers between reading and writing, besides those at the servers.
 const BETWEEN: usize = 1;
@@ -45,11 +45,11 @@ pub struct Bulk<'a> {
     /// Settings, progress, and facts about servers.
     pub context: &'a Context,
     /// The source.
-    pub from: &'a Place,
+    pub from: &'a CopyPath,
     /// The target file itself.
-    pub to: &'a Place,
+    pub to: &'a CopyPath,
     /// What to do if the target exists.
-    pub how: How,
+    pub how: CopyAction,
     /// The file that an interrupted attempt made at a server where nothing existed, with its attributes at that time.
     pub made: Option<StatReply>,
     /// An unfinished file is known to exist there; the copy begins it again.
@@ -66,15 +66,15 @@ pub fn told(client: &mut Client, url: &Url, algorithm: Algorithm) -> Result<Opti
     }
 }
 
-type Work<'w> = Box<dyn FnOnce(SyncSender<Summed>) -> Result<(), TransferError> + Send + 'w>;
+type Work<'w> = Box<dyn FnOnce(SyncSender<PartSum>) -> Result<(), TransferError> + Send + 'w>;
 
 impl Bulk<'_> {
     /// Copies it.
     pub fn copy(&mut self, client: &mut Client) -> Result<Copied, TransferError> {
         let algorithm = self.algorithm(client)?;
         let Opened { mut source, len, mode, mtime } = self.open_source(client)?;
-        let kept = mtime.filter(|_| self.context.options.preserve).map(|mtime| Kept { mtime, mode });
-        if (self.context.options.resume || self.how == How::Compare)
+        let kept = mtime.filter(|_| self.context.options.preserve).map(|mtime| KeptAttributes { mtime, mode });
+        if (self.context.options.resume || self.how == CopyAction::Compare)
             && let Some(len) = len
             && let Some(done) = self.is_there(client, len, algorithm)?
         {
@@ -92,7 +92,7 @@ impl Bulk<'_> {
             }
         };
         self.made = sink.made().or(self.made.take());
-        let mut sums = algorithm.map(SumOfParts::new);
+        let mut sums = algorithm.map(PartChecksums::new);
         if from > 0
             && let Sink::Local(part) = &mut sink
             && !self.is_beginning(client, part, from, algorithm)?
@@ -112,7 +112,7 @@ impl Bulk<'_> {
                 }
             }
             if let Source::Local(_) = &source
-                && let Place::Local(path) = self.from
+                && let CopyPath::Local(path) = self.from
             {
                 source = Source::Local(LocalSource::open(path, from, self.context.options.direct)?);
             }
@@ -136,7 +136,7 @@ impl Bulk<'_> {
         let len = from + moved;
         let sum = sums.and_then(|sums| sums.whole(len));
         let mut verified = false;
-        if let (Place::Remote(url), Some(sum)) = (self.from, sum) {
+        if let (CopyPath::Remote(url), Some(sum)) = (self.from, sum) {
             match told(client, url, sum.algorithm) {
                 Ok(Some(text)) if !sum.is(&text) => {
                     self.give_up(client, sink, false);
@@ -155,7 +155,7 @@ impl Bulk<'_> {
             return Err(error);
         }
         self.finish(client, sink, len, kept)?;
-        if let (Place::Remote(url), Some(sum)) = (self.to, sum)
+        if let (CopyPath::Remote(url), Some(sum)) = (self.to, sum)
             && let Some(text) = told(client, url, sum.algorithm)?
         {
             self.compare(sum, text)?;
@@ -170,7 +170,7 @@ impl Bulk<'_> {
     /// Whether only the last byte may show that the source is damaged or incomplete, while the target's server could take the target for
     /// complete.
     fn may_be_no_file(&self, sink: &Sink) -> bool {
-        matches!(self.from, Place::Remote(_)) && matches!(sink, Sink::Remote { .. } | Sink::Units { .. })
+        matches!(self.from, CopyPath::Remote(_)) && matches!(sink, Sink::Remote { .. } | Sink::Units { .. })
     }
 
     /// The checksum to compare: one that the target's server keeps, else one that the source's server keeps. An option can name it.
@@ -179,7 +179,7 @@ impl Bulk<'_> {
             return Ok(None);
         }
         for place in [self.to, self.from] {
-            if let Place::Remote(url) = place
+            if let CopyPath::Remote(url) = place
                 && let Some(offered) = self.context.offered(client, url)?
             {
                 return Ok(Some(offered));
@@ -190,12 +190,12 @@ impl Bulk<'_> {
 
     pub(super) fn open_source(&self, client: &mut Client) -> Result<Opened, TransferError> {
         match self.from {
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let source = LocalSource::open(path, 0, self.context.options.direct)?;
                 let (len, mtime) = (Some(source.len()), Some(source.mtime()));
                 Ok(Opened { source: Source::Local(source), len, mode: mode_of(path)?, mtime })
             }
-            Place::Remote(url) => {
+            CopyPath::Remote(url) => {
                 // For a stream, the server combines a striped file's units in order.
                 let opened = match self.to.is_stream() {
                     true => client::Opened::File(client.open(url, OpenOptions::READ, 0)?),
@@ -222,7 +222,7 @@ impl Bulk<'_> {
                 }
                 Ok(Opened { source: Source::Remote(readers), len: Some(len), mode: mode & 0o777, mtime })
             }
-            Place::Standard => Ok(Opened { source: Source::Standard, len: None, mode: 0o644, mtime: None }),
+            CopyPath::Standard => Ok(Opened { source: Source::Standard, len: None, mode: 0o644, mtime: None }),
         }
     }
 
@@ -233,16 +233,16 @@ impl Bulk<'_> {
         client: &mut Client,
         (len, algorithm): (Option<u64>, Option<Algorithm>),
         mode: u16,
-        kept: Option<Kept>,
+        kept: Option<KeptAttributes>,
     ) -> Result<(Sink, u64, Option<Sum>), TransferError> {
         let options = &self.context.options;
-        let force = options.force || self.how != How::New;
+        let force = options.force || self.how != CopyAction::New;
         match self.to {
-            Place::Standard => Ok((Sink::Stream(StreamSink::standard(self.context.stop_flag())), 0, None)),
-            Place::Local(path) if self.to.is_stream() => {
+            CopyPath::Standard => Ok((Sink::Stream(StreamSink::standard(self.context.stop_flag())), 0, None)),
+            CopyPath::Local(path) if self.to.is_stream() => {
                 Ok((Sink::Stream(StreamSink::open(path, self.context.stop_flag())?), 0, None))
             }
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let resume = options.resume && len.is_some();
                 let mut sink = LocalSink::create(path, len, mode, force, resume, options.direct)?;
                 // The last block of an earlier copy may be incomplete.
@@ -251,7 +251,7 @@ impl Bulk<'_> {
                 sink.cut(have)?;
                 Ok((Sink::Local(sink), have, None))
             }
-            Place::Remote(url) => {
+            CopyPath::Remote(url) => {
                 let mut target = url.clone();
                 // An empty file has no end to hold back; its close alone makes it complete.
                 if let Some(len) = len.filter(|len| *len > 0) {
@@ -303,17 +303,17 @@ impl Bulk<'_> {
     }
 
     /// Sets the time and mode of a file that existed already.
-    fn keep_time(&self, client: &mut Client, kept: Kept) -> Result<(), TransferError> {
+    fn keep_time(&self, client: &mut Client, kept: KeptAttributes) -> Result<(), TransferError> {
         match self.to {
-            Place::Local(path) => std::fs::File::open(path)
+            CopyPath::Local(path) => std::fs::File::open(path)
                 .and_then(|file| kept.put(&file))
                 .map_err(TransferError::local("set the time and mode of", path)),
-            Place::Remote(url) if self.context.keeps_times(client, url)? => {
+            CopyPath::Remote(url) if self.context.keeps_times(client, url)? => {
                 let args = format!("{}?weir.op=touch&{}", url.path, times::words(kept.mtime)).into_bytes();
                 client.query(url, "set the time of", QueryKind::OpaqueFile, args)?;
                 Ok(())
             }
-            Place::Remote(_) | Place::Standard => Ok(()),
+            CopyPath::Remote(_) | CopyPath::Standard => Ok(()),
         }
     }
 
@@ -325,17 +325,17 @@ impl Bulk<'_> {
         source: Source,
         (sink, held): (&mut Sink, &mut HeldBack),
         (from, len): (u64, Option<u64>),
-        sums: Option<&mut SumOfParts>,
+        sums: Option<&mut PartChecksums>,
     ) -> Result<u64, TransferError> {
         let algorithm = sums.as_ref().map(|sums| sums.algorithm());
         let window = self.context.settings.window.max(1);
         let pieces = match &source {
-            Source::Units(units) => Pieces::of(units.stripe, window),
+            Source::Units(units) => UnitRequests::of(units.stripe, window),
             Source::Remote(readers) => {
                 let of_each = readers.iter().map(|reader| reader.file().window_for(CHUNK));
-                Pieces { len: CHUNK, window: of_each.max().unwrap_or(1) }
+                UnitRequests { len: CHUNK, window: of_each.max().unwrap_or(1) }
             }
-            Source::Local(_) | Source::Standard => Pieces { len: CHUNK, window: 1 },
+            Source::Local(_) | Source::Standard => UnitRequests { len: CHUNK, window: 1 },
         };
         let reading = match &source {
             Source::Remote(readers) | Source::Units(UnitsSource { readers, .. }) => readers.len() * pieces.window,
@@ -348,7 +348,7 @@ impl Bulk<'_> {
         let wanted = wanted + if matches!(source, Source::Units(_)) { reading } else { 0 };
         let pool = Pool::new(count.min(wanted.max(1)), pieces.len);
         let claims = AtomicU64::new(from);
-        let (sender, receiver) = sync_channel::<Summed>(count);
+        let (sender, receiver) = sync_channel::<PartSum>(count);
         let spare = Mutex::new(Vec::new());
         let mut moved = 0;
         let result = std::thread::scope(|scope| {
@@ -406,7 +406,7 @@ impl Bulk<'_> {
             }
             failed.map_or(Ok(()), Err)
         });
-        if let Place::Remote(url) = self.from {
+        if let CopyPath::Remote(url) = self.from {
             spare.into_inner().into_iter().for_each(|session| client.give_back(session, url));
         }
         result.map(|()| moved)
@@ -414,10 +414,10 @@ impl Bulk<'_> {
 
     fn write_all(
         &self,
-        receiver: Receiver<Summed>,
+        receiver: Receiver<PartSum>,
         (sink, held): (&mut Sink, &mut HeldBack),
         pool: &Pool,
-        mut sums: Option<&mut SumOfParts>,
+        mut sums: Option<&mut PartChecksums>,
         moved: &mut u64,
     ) -> Result<(), TransferError> {
         for (mut chunk, sum) in receiver {
@@ -439,7 +439,13 @@ impl Bulk<'_> {
         Ok(())
     }
 
-    fn finish(&self, client: &mut Client, sink: Sink, len: u64, kept: Option<Kept>) -> Result<(), TransferError> {
+    fn finish(
+        &self,
+        client: &mut Client,
+        sink: Sink,
+        len: u64,
+        kept: Option<KeptAttributes>,
+    ) -> Result<(), TransferError> {
         let made = sink.made();
         match sink {
             Sink::Local(local) => local.finish(len, kept, self.context.options.sync, self.context.options.resume),

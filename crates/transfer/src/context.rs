@@ -9,7 +9,7 @@ use client::{Algorithm, BatchLimits, Client, ClientError, Endpoint, Settings, St
 use parking_lot::Mutex;
 
 use crate::local::Direct;
-use crate::place::Place;
+use crate::place::CopyPath;
 use crate::progress::Progress;
 
 /// The options of a copy.
@@ -114,12 +114,12 @@ impl Context {
     }
 
     /// Notes that a copy between these places could not be compared, because one of the servers keeps no checksum for it.
-    pub fn not_compared(&self, places: [&Place; 2]) {
+    pub fn not_compared(&self, places: [&CopyPath; 2]) {
         let servers: BTreeSet<_> = places
             .into_iter()
             .filter_map(|place| match place {
-                Place::Remote(url) => Some(url.server.to_string()),
-                Place::Local(_) | Place::Standard => None,
+                CopyPath::Remote(url) => Some(url.server.to_string()),
+                CopyPath::Local(_) | CopyPath::Standard => None,
             })
             .collect();
         if self.options.verify && !servers.is_empty() {

@@ -12,8 +12,8 @@ use crate::context::{Context, Options};
 use crate::error::TransferError;
 use crate::options::CopyOptions;
 use crate::outcome::Outcome;
-use crate::place::Place;
-use crate::plan::{self, Finds, Item, Queue};
+use crate::place::CopyPath;
+use crate::plan::{self, Item, Queue, SearchSink};
 use crate::progress;
 use crate::workers::{self, Reports};
 
@@ -25,12 +25,12 @@ pub fn copy(options: &CopyOptions) -> Result<Exit, TransferError> {
     let Some((to, from)) = options.paths.split_last().filter(|(_, from)| !from.is_empty()) else {
         return Err(TransferError::NoSource);
     };
-    let from = from.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
-    let target = Place::parse(to)?;
-    if from.iter().filter(|place| **place == Place::Standard).count() > 1 {
+    let from = from.iter().map(|text| CopyPath::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let target = CopyPath::parse(to)?;
+    if from.iter().filter(|place| **place == CopyPath::Standard).count() > 1 {
         return Err(TransferError::StandardInputTwice);
     }
-    let remote = |place: &Place| matches!(place, Place::Remote(_));
+    let remote = |place: &CopyPath| matches!(place, CopyPath::Remote(_));
     if options.third_party && !(remote(&target) && from.iter().all(remote)) {
         return Err(TransferError::ThirdPartyHere);
     }
@@ -42,7 +42,7 @@ pub fn copy(options: &CopyOptions) -> Result<Exit, TransferError> {
     };
     let context = Context::new(how, options.how.client.clone());
     let mut outcome = Outcome::of("cp", options.how.json, options.how.quiet);
-    if let Place::Local(path) = &target
+    if let CopyPath::Local(path) = &target
         && to.ends_with('/')
     {
         std::fs::create_dir_all(path).map_err(TransferError::local("make", path))?;
@@ -54,9 +54,9 @@ pub fn copy(options: &CopyOptions) -> Result<Exit, TransferError> {
 }
 
 /// Refuses to copy something onto or into itself.
-pub(crate) fn apart(from: &Place, to: &Place) -> Result<(), TransferError> {
+pub(crate) fn apart(from: &CopyPath, to: &CopyPath) -> Result<(), TransferError> {
     let inside = match (from, to) {
-        (Place::Local(from), Place::Local(to)) => {
+        (CopyPath::Local(from), CopyPath::Local(to)) => {
             // The target may not exist, but its parent must.
             let real = |path: &std::path::Path| {
                 let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -70,7 +70,7 @@ pub(crate) fn apart(from: &Place, to: &Place) -> Result<(), TransferError> {
                 _ => false,
             }
         }
-        (Place::Remote(from), Place::Remote(to)) if from.server == to.server => {
+        (CopyPath::Remote(from), CopyPath::Remote(to)) if from.server == to.server => {
             let (from, to) = (from.path.trim_end_matches('/'), to.path.trim_end_matches('/'));
             to.strip_prefix(from).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         }
@@ -82,31 +82,31 @@ pub(crate) fn apart(from: &Place, to: &Place) -> Result<(), TransferError> {
 /// Whether the target is a directory, so that a source keeps its name in it.
 fn goes_into(
     client: &mut Client,
-    target: &Place,
+    target: &CopyPath,
     text: &str,
-    from: &[Place],
+    from: &[CopyPath],
     recursive: bool,
 ) -> Result<bool, TransferError> {
     let is_directory = match target {
-        Place::Local(path) => path.is_dir(),
-        Place::Remote(url) => match client.look(url) {
+        CopyPath::Local(path) => path.is_dir(),
+        CopyPath::Remote(url) => match client.look(url) {
             Ok(found) => found.is_some_and(|stat| stat.flags.has(StatFlags::IS_DIR)),
             Err(error) => return Err(TransferError::Client(error)),
         },
-        Place::Standard => false,
+        CopyPath::Standard => false,
     };
     let into = is_directory || (text.ends_with('/') && !recursive);
-    if from.len() > 1 && !into && *target != Place::Standard && !text.ends_with('/') {
+    if from.len() > 1 && !into && *target != CopyPath::Standard && !text.ends_with('/') {
         return Err(TransferError::SeveralIntoOne { target: target.to_string() });
     }
-    Ok(into || from.len() > 1 && *target != Place::Standard)
+    Ok(into || from.len() > 1 && *target != CopyPath::Standard)
 }
 
 fn copy_all(
     context: &Context,
     mut client: Client,
-    from: &[Place],
-    target: &Place,
+    from: &[CopyPath],
+    target: &CopyPath,
     into: bool,
     options: &CopyOptions,
     outcome: &mut Outcome,
@@ -181,7 +181,7 @@ struct Finding<'a, 'b> {
     client: Client,
 }
 
-impl Finds for Finding<'_, '_> {
+impl SearchSink for Finding<'_, '_> {
     fn file(&mut self, item: Item) {
         if !self.context.stopping() {
             self.context.progress.found(item.size.unwrap_or(0));
@@ -189,25 +189,25 @@ impl Finds for Finding<'_, '_> {
         }
     }
 
-    fn directory(&mut self, to: &Place) -> Result<(), TransferError> {
+    fn directory(&mut self, to: &CopyPath) -> Result<(), TransferError> {
         match to {
-            Place::Local(path) => std::fs::create_dir_all(path).map_err(TransferError::local("make", path)),
-            Place::Remote(_) | Place::Standard => Ok(()),
+            CopyPath::Local(path) => std::fs::create_dir_all(path).map_err(TransferError::local("make", path)),
+            CopyPath::Remote(_) | CopyPath::Standard => Ok(()),
         }
     }
 
-    fn empty_directory(&mut self, to: &Place) -> Result<(), TransferError> {
+    fn empty_directory(&mut self, to: &CopyPath) -> Result<(), TransferError> {
         match to {
-            Place::Remote(url) => Ok(self.client.mkdir(url, 0o755, true)?),
-            Place::Local(_) | Place::Standard => Ok(()),
+            CopyPath::Remote(url) => Ok(self.client.mkdir(url, 0o755, true)?),
+            CopyPath::Local(_) | CopyPath::Standard => Ok(()),
         }
     }
 
-    fn problem(&mut self, from: &Place, error: TransferError) {
+    fn problem(&mut self, from: &CopyPath, error: TransferError) {
         self.outcome.lock().failed(from, None, &error);
     }
 
-    fn left_out(&mut self, from: &Place, why: &'static str) {
+    fn left_out(&mut self, from: &CopyPath, why: &'static str) {
         self.outcome.lock().say(&format!("left out: {from}: {why}"));
     }
 

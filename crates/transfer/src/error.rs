@@ -51,7 +51,7 @@ pub enum TransferError {
     )]
     Around { path: String },
     #[error(
-        "{path} is in the way: a directory is to be there, and it is none (or a link to one); remove or rename it first"
+        "{path} is in the way: the copy needs a directory there, and it is no directory (or a link to one); remove or rename it first"
     )]
     InTheWay { path: String },
     #[error("{to} is {from} itself, or in it")]
@@ -65,7 +65,7 @@ pub enum TransferError {
     #[error("`{name}` is no checksum that can be computed here; crc32c and adler32 are")]
     NoSuchChecksum { name: String },
     #[error(transparent)]
-    Place(#[from] UrlError),
+    CopyPath(#[from] UrlError),
     #[error("give at least one source, and the target last")]
     NoSource,
     #[error("standard input can be read once only")]
@@ -126,7 +126,7 @@ impl TransferError {
             | Self::InTheWay { .. } => Exit::Exists,
             Self::Differs { .. } | Self::Damaged { .. } => Exit::Checksum,
             Self::NoSuchChecksum { .. }
-            | Self::Place(_)
+            | Self::CopyPath(_)
             | Self::NoSource
             | Self::StandardInputTwice
             | Self::ThirdPartyHere

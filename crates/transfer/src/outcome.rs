@@ -10,7 +10,7 @@ use types::units::show_size;
 use crate::bulk::Copied;
 use crate::context::Context;
 use crate::error::TransferError;
-use crate::place::Place;
+use crate::place::CopyPath;
 use crate::plan::Item;
 
 /// The outcome so far.
@@ -69,7 +69,7 @@ impl Outcome {
     }
 
     /// Prints an action of a dry run.
-    pub(crate) fn would(&self, what: &str, place: &Place) {
+    pub(crate) fn would(&self, what: &str, place: &CopyPath) {
         if self.json {
             Self::print(&json!({ "would": what, "to": place.to_string() }));
         } else {
@@ -77,7 +77,7 @@ impl Outcome {
         }
     }
 
-    pub(crate) fn removed(&mut self, place: &Place) {
+    pub(crate) fn removed(&mut self, place: &CopyPath) {
         self.removed += 1;
         if self.json {
             Self::print(&json!({ "to": place.to_string(), "state": "removed" }));
@@ -102,13 +102,13 @@ impl Outcome {
         }
     }
 
-    pub(crate) fn failed(&mut self, from: &Place, to: Option<&Place>, error: &TransferError) {
+    pub(crate) fn failed(&mut self, from: &CopyPath, to: Option<&CopyPath>, error: &TransferError) {
         self.failed += 1;
         let exit = error.exit();
         // Several kinds of failure share no specific code.
         self.exit = Some(self.exit.map_or(exit, |before| if before == exit { exit } else { Exit::Failed }));
         if self.json {
-            let to = to.map(Place::to_string);
+            let to = to.map(CopyPath::to_string);
             let (state, text) = ("failed", error.to_string());
             Self::print(&json!({ "from": from.to_string(), "to": to, "state": state, "error": text }));
         }

@@ -7,7 +7,7 @@ use client::{Url, UrlError};
 
 /// A local path, a place on a server, or this process's own input or output.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum CopyPath {
     /// On this machine.
     Local(PathBuf),
     /// On a server.
@@ -16,7 +16,7 @@ pub enum Place {
     Standard,
 }
 
-impl Place {
+impl CopyPath {
     /// Parses an argument of the command line.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ fn real_name(path: &Path) -> String {
     real.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for CopyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(path) => write!(f, "{}", path.display()),
@@ -90,13 +90,13 @@ mod tests {
 
     #[test]
     fn paths_and_addresses_are_told_apart() {
-        assert_eq!(Place::parse("-").unwrap(), Place::Standard);
-        assert_eq!(Place::parse("a/b").unwrap(), Place::Local("a/b".into()));
-        assert_eq!(Place::parse("file:///a/b").unwrap(), Place::Local("/a/b".into()));
-        assert!(matches!(Place::parse("root://h//a").unwrap(), Place::Remote(_)));
-        assert!(Place::parse("root://").is_err());
-        assert!(Place::parse("roots://h//a").is_err());
-        assert_eq!(Place::parse("/a/b/").unwrap().name(), "b");
-        assert_eq!(Place::parse("root://h//a/b").unwrap().join("c").to_string(), "root://h:1094//a/b/c");
+        assert_eq!(CopyPath::parse("-").unwrap(), CopyPath::Standard);
+        assert_eq!(CopyPath::parse("a/b").unwrap(), CopyPath::Local("a/b".into()));
+        assert_eq!(CopyPath::parse("file:///a/b").unwrap(), CopyPath::Local("/a/b".into()));
+        assert!(matches!(CopyPath::parse("root://h//a").unwrap(), CopyPath::Remote(_)));
+        assert!(CopyPath::parse("root://").is_err());
+        assert!(CopyPath::parse("roots://h//a").is_err());
+        assert_eq!(CopyPath::parse("/a/b/").unwrap().name(), "b");
+        assert_eq!(CopyPath::parse("root://h//a/b").unwrap().join("c").to_string(), "root://h:1094//a/b/c");
     }
 }

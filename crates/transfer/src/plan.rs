@@ -13,7 +13,7 @@ use wire::response::{StatFlags, StatReply};
 
 use crate::error::TransferError;
 use crate::filter::Filter;
-use crate::place::Place;
+use crate::place::CopyPath;
 use crate::times;
 
 /// Longest list of waiting items.
@@ -25,20 +25,20 @@ const DEPTH_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Item {
     /// The source.
-    pub from: Place,
+    pub from: CopyPath,
     /// The target, including its own name.
-    pub to: Place,
+    pub to: CopyPath,
     /// Its length when it was found, if known.
     pub size: Option<u64>,
     /// Its modification time when it was found, if known.
     pub mtime: Option<Timestamp>,
     /// What to do if the target exists.
-    pub how: How,
+    pub how: CopyAction,
 }
 
 /// What to do with a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum How {
+pub enum CopyAction {
     /// Copy it according to the options.
     #[default]
     New,
@@ -104,36 +104,43 @@ impl Queue {
 }
 
 /// Receives what the search finds.
-pub trait Finds {
+pub trait SearchSink {
     /// A file.
     fn file(&mut self, item: Item);
     /// A directory, before its contents.
-    fn directory(&mut self, to: &Place) -> Result<(), TransferError>;
+    fn directory(&mut self, to: &CopyPath) -> Result<(), TransferError>;
     /// An empty directory, which no file's copy would create.
-    fn empty_directory(&mut self, to: &Place) -> Result<(), TransferError>;
+    fn empty_directory(&mut self, to: &CopyPath) -> Result<(), TransferError>;
     /// Something that cannot be copied.
-    fn problem(&mut self, from: &Place, error: TransferError);
+    fn problem(&mut self, from: &CopyPath, error: TransferError);
     /// Something that the search skips, and why.
-    fn left_out(&mut self, from: &Place, why: &'static str);
+    fn left_out(&mut self, from: &CopyPath, why: &'static str);
     /// Whether the search must end.
     fn stopping(&self) -> bool;
 }
 
 /// Finds the contents of `from`, for the target `to`. With `recursive` it enters directories and skips what `filter` rejects in them. It
 /// follows symbolic links, but not back to a directory that they are in.
-pub fn walk(client: &mut Client, from: &Place, to: &Place, recursive: bool, filter: &Filter, finds: &mut dyn Finds) {
-    let file = |size, mtime| Ok(Some(Item { from: from.clone(), to: to.clone(), size, mtime, how: How::New }));
+pub fn walk(
+    client: &mut Client,
+    from: &CopyPath,
+    to: &CopyPath,
+    recursive: bool,
+    filter: &Filter,
+    finds: &mut dyn SearchSink,
+) {
+    let file = |size, mtime| Ok(Some(Item { from: from.clone(), to: to.clone(), size, mtime, how: CopyAction::New }));
     let mut walk = Walk { client, filter, finds, above: Vec::new() };
     let found = match from {
-        Place::Standard => file(None, None),
-        Place::Local(path) => match path.metadata() {
+        CopyPath::Standard => file(None, None),
+        CopyPath::Local(path) => match path.metadata() {
             Ok(found) if found.is_dir() && recursive => walk.local(path, to, "", Id::of_local(&found)).map(|()| None),
             Ok(found) if found.is_dir() => Err(TransferError::IsDirectory { path: from.to_string() }),
             Ok(found) if !found.is_file() => Err(TransferError::NotAFile { path: from.to_string() }),
             Ok(found) => file(Some(found.len()), Some(times::of_local(&found))),
             Err(error) => Err(TransferError::local("find", path)(error)),
         },
-        Place::Remote(url) => match walk.client.stat(url) {
+        CopyPath::Remote(url) => match walk.client.stat(url) {
             Ok(stat) if stat.flags.has(StatFlags::IS_DIR) && recursive => {
                 walk.remote(from, to, "", Id::of_server(&stat)).map(|()| None)
             }
@@ -168,7 +175,7 @@ impl Id {
 struct Walk<'a> {
     client: &'a mut Client,
     filter: &'a Filter,
-    finds: &'a mut dyn Finds,
+    finds: &'a mut dyn SearchSink,
     /// The chain of directories from the top to the present one.
     above: Vec<Id>,
 }
@@ -184,7 +191,7 @@ impl Walk<'_> {
     /// Enters a directory with `list`, unless that is one of its own parents.
     fn into(
         &mut self,
-        from: &Place,
+        from: &CopyPath,
         id: Id,
         list: impl FnOnce(&mut Self) -> Result<(), TransferError>,
     ) -> Result<(), TransferError> {
@@ -202,10 +209,10 @@ impl Walk<'_> {
     }
 
     /// Handles an entry that is no directory; for a directory, returns how to enter it.
-    fn entry(&mut self, from: Place, to: Place, found: Found) -> Option<(Place, Place, Id)> {
+    fn entry(&mut self, from: CopyPath, to: CopyPath, found: Found) -> Option<(CopyPath, CopyPath, Id)> {
         match found {
             Found::File { size, mtime } => {
-                self.finds.file(Item { from, to, size: Some(size), mtime: Some(mtime), how: How::New });
+                self.finds.file(Item { from, to, size: Some(size), mtime: Some(mtime), how: CopyAction::New });
             }
             Found::Directory(id) => return Some((from, to, id)),
             Found::Other => self.finds.left_out(&from, "neither a file nor a directory"),
@@ -213,8 +220,8 @@ impl Walk<'_> {
         None
     }
 
-    fn local(&mut self, path: &Path, to: &Place, below: &str, id: Id) -> Result<(), TransferError> {
-        self.into(&Place::Local(path.to_owned()), id, |walk| {
+    fn local(&mut self, path: &Path, to: &CopyPath, below: &str, id: Id) -> Result<(), TransferError> {
+        self.into(&CopyPath::Local(path.to_owned()), id, |walk| {
             let entries = fs::read_dir(path).map_err(TransferError::local("list", path))?;
             walk.finds.directory(to)?;
             let mut empty = true;
@@ -224,7 +231,7 @@ impl Walk<'_> {
                 }
                 let entry = entry.map_err(TransferError::local("list", path))?;
                 let (name, path) = (entry.file_name(), entry.path());
-                let from = Place::Local(path.clone());
+                let from = CopyPath::Local(path.clone());
                 let Some(name) = name.to_str() else {
                     empty = false;
                     walk.finds.left_out(&from, "its name is not UTF-8");
@@ -256,8 +263,8 @@ impl Walk<'_> {
         })
     }
 
-    fn remote(&mut self, from: &Place, to: &Place, below: &str, id: Id) -> Result<(), TransferError> {
-        let Place::Remote(url) = from else { return Ok(()) };
+    fn remote(&mut self, from: &CopyPath, to: &CopyPath, below: &str, id: Id) -> Result<(), TransferError> {
+        let CopyPath::Remote(url) = from else { return Ok(()) };
         self.into(from, id, |walk| {
             walk.finds.directory(to)?;
             let (mut directories, mut entries) = (Vec::new(), Vec::new());
@@ -325,21 +332,21 @@ mod tests {
     #[derive(Default)]
     struct Found(Vec<String>, Option<usize>);
 
-    impl Finds for Found {
+    impl SearchSink for Found {
         fn file(&mut self, item: Item) {
             self.0.push(format!("{} {}", item.to, item.size.unwrap()));
         }
-        fn directory(&mut self, _: &Place) -> Result<(), TransferError> {
+        fn directory(&mut self, _: &CopyPath) -> Result<(), TransferError> {
             Ok(())
         }
-        fn empty_directory(&mut self, to: &Place) -> Result<(), TransferError> {
+        fn empty_directory(&mut self, to: &CopyPath) -> Result<(), TransferError> {
             self.0.push(format!("{to}/"));
             Ok(())
         }
-        fn problem(&mut self, from: &Place, _: TransferError) {
+        fn problem(&mut self, from: &CopyPath, _: TransferError) {
             self.0.push(format!("! {}", from.name()));
         }
-        fn left_out(&mut self, from: &Place, _: &'static str) {
+        fn left_out(&mut self, from: &CopyPath, _: &'static str) {
             self.0.push(format!("- {}", from.name()));
         }
         fn stopping(&self) -> bool {
@@ -349,8 +356,8 @@ mod tests {
 
     fn found(from: &Path, recursive: bool, filter: &Filter) -> Vec<String> {
         let mut found = Found::default();
-        let from = Place::Local(from.to_owned());
-        walk(&mut Client::default(), &from, &Place::Local("/t".into()), recursive, filter, &mut found);
+        let from = CopyPath::Local(from.to_owned());
+        walk(&mut Client::default(), &from, &CopyPath::Local("/t".into()), recursive, filter, &mut found);
         found.0.sort();
         found.0
     }
@@ -363,7 +370,7 @@ mod tests {
             fs::write(temp.path().join(format!("d{number}/f")), "").unwrap();
         }
         let mut found = Found(Vec::new(), Some(5));
-        let (from, to) = (Place::Local(temp.path().to_owned()), Place::Local("/t".into()));
+        let (from, to) = (CopyPath::Local(temp.path().to_owned()), CopyPath::Local("/t".into()));
         walk(&mut Client::default(), &from, &to, true, &Filter::default(), &mut found);
         assert_eq!(found.0.len(), 5, "{:?}", found.0);
     }

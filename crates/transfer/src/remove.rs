@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
 use crate::error::TransferError;
-use crate::place::Place;
+use crate::place::CopyPath;
 use crate::tree::{Kind, Tree};
 
 /// Deepest directory that is followed; a deeper one is probably a loop.
@@ -26,7 +26,7 @@ pub fn remove(
 ) -> Exit {
     let mut removal = Removal { tree, recursive, force, exit: None, say };
     for text in places {
-        match Place::parse(text).map_err(|error| TransferError::Client(ClientError::from(error))) {
+        match CopyPath::parse(text).map_err(|error| TransferError::Client(ClientError::from(error))) {
             Ok(at) => {
                 removal.remove(&at);
             }
@@ -60,11 +60,11 @@ impl Removal<'_> {
     }
 
     /// Removes a name without following links. If the name can be removed by itself, does not look below it. Returns whether it is gone.
-    fn remove(&mut self, at: &Place) -> bool {
+    fn remove(&mut self, at: &CopyPath) -> bool {
         if let Err(error) = may_go(at) {
             return self.went(Err(error));
         }
-        if let Place::Local(path) = at {
+        if let CopyPath::Local(path) = at {
             // A slash at the end would follow a link.
             let path: std::path::PathBuf = path.components().collect();
             return self.local(&path);
@@ -82,7 +82,7 @@ impl Removal<'_> {
     }
 
     /// Removes a directory at a server, and everything below it.
-    fn directory(&mut self, at: &Place, depth: usize) -> bool {
+    fn directory(&mut self, at: &CopyPath, depth: usize) -> bool {
         let mut entries = Vec::new();
         let listed = self.tree.list(at, false, &mut |entry| {
             entries.push((entry.name, entry.info.kind));
@@ -167,11 +167,11 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 
 /// Refuses what nobody means to remove: the root, the targets of `.` and `..` (`.*` matches them in some shells), and the working directory
 /// with its parents.
-fn may_go(at: &Place) -> Result<(), TransferError> {
+fn may_go(at: &CopyPath) -> Result<(), TransferError> {
     let text = match at {
-        Place::Local(path) => path.as_os_str().as_encoded_bytes(),
-        Place::Remote(url) => url.path.as_bytes(),
-        Place::Standard => return Ok(()),
+        CopyPath::Local(path) => path.as_os_str().as_encoded_bytes(),
+        CopyPath::Remote(url) => url.path.as_bytes(),
+        CopyPath::Standard => return Ok(()),
     };
     // Uses the original text, because splitting a path drops a `.` at its end.
     let last = text.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
@@ -180,7 +180,7 @@ fn may_go(at: &Place) -> Result<(), TransferError> {
         Some(b"." | b"..") => return Err(TransferError::Dots { path: at.to_string() }),
         Some(_) => {}
     }
-    if let Place::Local(path) = at
+    if let CopyPath::Local(path) = at
         && let Some(name) = path.file_name()
     {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_root_and_the_working_directory_are_refused() {
-        let may = |text: &str| may_go(&Place::parse(text).unwrap());
+        let may = |text: &str| may_go(&CopyPath::parse(text).unwrap());
         for text in ["/", "//", "root://h//", "root://h///"] {
             assert!(matches!(may(text), Err(TransferError::Root { .. })), "{text}");
         }

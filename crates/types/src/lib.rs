@@ -4,6 +4,7 @@
 //! This crate has only plain data and pure functions: no I/O, no clock, no protocol. Every id is a newtype, so that
 //! nobody can pass an inode number where an object number is expected.
 
+pub mod absent_replicas;
 pub mod capability;
 pub mod checksum;
 mod client;
@@ -17,7 +18,6 @@ mod location;
 mod location_ranges;
 mod name;
 mod policy;
-pub mod stale_replicas;
 pub mod striping;
 mod time;
 pub mod units;

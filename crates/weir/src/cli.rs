@@ -65,12 +65,12 @@ pub enum Command {
     /// Remove a store as lost, so that other stores replace it; without --store, show the progress.
     ///
     /// Use it when a store is gone for good. Repair makes the missing replicas in the background, at the rate that
-    /// `copies.rate` sets.
+    /// `repair.rate` sets.
     Repair(RepairArgs),
     /// Drain a store, so that its disk can be taken away; without a store, show the progress.
     ///
     /// Other stores take its place in its groups and copy what it has, in the background, at the rate that
-    /// `copies.rate` sets. Then its replicas are deleted. Files stay readable all the time.
+    /// `repair.rate` sets. Then its replicas are deleted. Files stay readable all the time.
     Drain(DrainArgs),
     /// Make a store read-only, put it back online, or remove it.
     Store(StoreArgs),
@@ -249,7 +249,7 @@ pub struct TokenRevokeArgs {
     /// The token's id as `weir token list` shows it, or the beginning of the id.
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -304,8 +304,8 @@ pub struct FsckArgs {
     #[arg(long)]
     pub repair: bool,
     /// Remove objects that no name, writer, upload or deletion refers to. After `--repair-journal`, `--rebuild-store`
-    /// or `--begin-new-log` look at them first, in a run of their own: they may be files whose names were lost.
-    #[arg(long, conflicts_with_all = ["repair_journal", "rebuild_store", "begin_new_log"])]
+    /// or `--reset-journal` look at them first, in a run of their own: they may be files whose names were lost.
+    #[arg(long, conflicts_with_all = ["repair_journal", "rebuild_store", "reset_journal"])]
     pub remove_unreferenced: bool,
     /// Do not read the files' bytes: compare only names, records and lengths.
     #[arg(long)]
@@ -318,13 +318,13 @@ pub struct FsckArgs {
     /// nothing if they are not. Objects that were removed recently may come back; they are listed as without a name.
     #[arg(long, conflicts_with = "repair_journal")]
     pub rebuild_store: bool,
-    /// Begin a new journal with what the indexes hold, if the folder `journal` is lost for good. Lost are all changes
-    /// that were acknowledged after the indexes were last written to the disk (about the last minute before the node
-    /// ended), the bytes of small files that were still in the journal, and open writes. Nothing is removed; the rest
-    /// of the old journal is moved aside. If any copy of the journal exists, put it back instead: this flag is
-    /// refused if the journal is there.
+    /// Start an empty journal, if the folder `journal` is lost for good. The node continues with what the indexes
+    /// hold. You lose all changes that were acknowledged after the indexes were last written to the disk (about the
+    /// last minute before the node ended), the bytes of small files that were still in the journal, and open writes.
+    /// Nothing is removed; the rest of the old journal is moved aside. If you have any copy of the journal, put it
+    /// back instead. Refused if the journal exists.
     #[arg(long, conflicts_with_all = ["repair_journal", "rebuild_store"])]
-    pub begin_new_log: bool,
+    pub reset_journal: bool,
     /// Print the result as JSON on stdout.
     #[arg(long)]
     pub json: bool,

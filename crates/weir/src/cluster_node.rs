@@ -170,7 +170,7 @@ pub(crate) fn wait(
 }
 
 /// A running role.
-pub(crate) struct Started {
+pub(crate) struct RunningRole {
     /// Receives the messages of other nodes.
     pub(crate) receiver: Arc<dyn Receiver>,
     /// Its front end.
@@ -179,7 +179,7 @@ pub(crate) struct Started {
     pub(crate) stop_node: Box<dyn FnOnce()>,
 }
 
-impl Started {
+impl RunningRole {
     /// Stops the role, before its stores and indexes close.
     pub(crate) fn stop(self) {
         let left = self.server.stop(Instant::now() + SERVER_STOP);
@@ -196,7 +196,7 @@ impl Started {
 }
 
 /// Prints the ready line, the only line on stdout.
-pub(crate) fn say_ready(started: &Started) -> Result<(), Failure> {
+pub(crate) fn say_ready(started: &RunningRole) -> Result<(), Failure> {
     serve::say_ready(&format!("root://{}/", started.server.address()))
 }
 

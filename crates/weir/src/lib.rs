@@ -7,7 +7,6 @@
 
 mod admin_api;
 mod bench;
-mod care;
 pub mod cli;
 mod cluster_node;
 mod cluster_role;
@@ -25,6 +24,7 @@ pub mod logging;
 mod maintain;
 mod managers_file;
 pub mod metrics;
+mod node_services;
 pub mod reload;
 mod scrub;
 pub mod serve;

@@ -11,11 +11,11 @@ use foundation::{DataDir, DataDirError, DirRole, FORMAT_VERSION, Foundation, IfN
 use types::{BootId, Timestamp};
 
 use crate::Failure;
-use crate::care::Care;
 use crate::cli::ServeArgs;
 use crate::config::{ClusterRole, Config};
 use crate::exit::Exit;
-use crate::metrics::{LogSource, Metrics, Sources};
+use crate::metrics::{JournalSource, Metrics, Sources};
+use crate::node_services::NodeServices;
 use crate::reload::Reload;
 use crate::signals::Asked;
 use crate::space_watch::SpaceWatch;
@@ -123,7 +123,7 @@ pub fn serve_on(
         store: Arc::clone(&foundation.objects.store),
     };
     let server = xrootd::Server::start(server_config, role).map_err(not_served)?;
-    let care = Care::start(foundation, config)?;
+    let node_services = NodeServices::start(foundation, config)?;
     let metrics = metrics_on.map(|listener| Metrics::start(listener, sources(foundation, &server))).transpose()?;
     say_ready(&format!("root://{}/", server.address()))?;
     supervisor::tell("READY=1");
@@ -131,13 +131,13 @@ pub fn serve_on(
     let why = wait(asked, reload, foundation, &server, &mut space);
     // From here on the clock runs: whatever hangs, the process ends in time.
     let late = match why {
-        Why::Asked => Exit::Unclean,
-        Why::DiskFailed(_) => Exit::DiskFailed,
-        Why::Broken(_) => Exit::Broken,
+        StopReason::Asked => Exit::Unclean,
+        StopReason::DiskFailed(_) => Exit::DiskFailed,
+        StopReason::Broken(_) => Exit::Broken,
     };
     clock.start(late);
     supervisor::tell("STOPPING=1");
-    care.stop();
+    node_services.stop();
     drop(metrics);
     let left = server.stop(Instant::now() + SERVER_STOP);
     if left.connections_cut > 0 {
@@ -147,7 +147,7 @@ pub fn serve_on(
         tracing::info!("open writes: {}; their writers can come back after the next start", left.writers_left);
     }
     match why {
-        Why::Asked => {
+        StopReason::Asked => {
             foundation.close().map_err(|error| {
                 Failure::new(Exit::Unclean, error)
                     .while_doing("the clean stop did not work; nothing acknowledged is lost, the next start recovers")
@@ -155,14 +155,14 @@ pub fn serve_on(
             tracing::info!("stopped cleanly");
             Ok(Exit::Done)
         }
-        Why::DiskFailed(reason) => Err(Failure::message(
+        StopReason::DiskFailed(reason) => Err(Failure::message(
             Exit::DiskFailed,
             format!(
                 "stopped, because the disk under {} failed: {reason}. What was acknowledged as durable is there; look at the disk, then start again",
                 config.data.as_deref().unwrap_or(std::path::Path::new("the node")).display()
             ),
         )),
-        Why::Broken(what) => Err(Failure::message(
+        StopReason::Broken(what) => Err(Failure::message(
             Exit::Broken,
             format!(
                 "stopped, because {what}: a bug of weir, please report it with the log. What was acknowledged as durable is there; start again"
@@ -176,7 +176,7 @@ fn sources(foundation: &Foundation, server: &xrootd::Server) -> Sources {
         vec![("namespace", Arc::clone(&foundation.names.index)), ("store", Arc::clone(&foundation.objects.index))];
     Sources {
         server: server.watch(),
-        logs: vec![LogSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
+        logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: None,
     }
@@ -248,7 +248,7 @@ pub(crate) fn open_cluster_dir(path: Option<&PathBuf>, role: DirRole, if_new: If
     Ok(data)
 }
 
-enum Why {
+enum StopReason {
     Asked,
     DiskFailed(String),
     Broken(String),
@@ -260,24 +260,28 @@ fn wait(
     foundation: &Foundation,
     server: &xrootd::Server,
     space: &mut SpaceWatch<'_>,
-) -> Why {
+) -> StopReason {
     loop {
         match asked.recv_timeout(WATCH) {
             Ok(Asked::Reload) => reload(server),
             Ok(Asked::Stop(signal)) => {
                 tracing::info!("{signal}: stopping; once more to stop at once");
-                return Why::Asked;
+                return StopReason::Asked;
             }
-            Err(RecvTimeoutError::Disconnected) => return Why::Asked,
+            Err(RecvTimeoutError::Disconnected) => return StopReason::Asked,
             Err(RecvTimeoutError::Timeout) => {}
         }
         if let Some(reason) = foundation.journal.poisoned() {
             tracing::error!("the journal has stopped: {reason}");
-            return if reason == journal::WRITER_DIED { Why::Broken(reason) } else { Why::DiskFailed(reason) };
+            return if reason == journal::WRITER_DIED {
+                StopReason::Broken(reason)
+            } else {
+                StopReason::DiskFailed(reason)
+            };
         }
         let died = server.broken().map(|name| format!("the {name} has died by a panic"));
         if let Some(what) = foundation.names.embedded.broken().or(died) {
-            return Why::Broken(what);
+            return StopReason::Broken(what);
         }
         space.look();
     }

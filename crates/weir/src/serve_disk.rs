@@ -11,23 +11,23 @@ use disk_server::DiskServer;
 use foundation::startup_report::say_all;
 use foundation::{DataDir, DataDirError, DirRole, IfNew, StoreFoundation};
 use link::{
-    Arriving, Credentials, FileError, Fingerprint, Identity, IdentityError, JoinError, JoinToken, LinkError, LocalNode,
-    NewKey, PeerIdentity, Role, Roles, Settings, VALIDITY,
+    Credentials, FileError, Fingerprint, Identity, IdentityError, IncomingHeader, JoinError, JoinToken, LinkError,
+    LocalNode, NewKey, PeerIdentity, Role, Roles, Settings, VALIDITY,
 };
 use node::links::{Buffer, Links, Peer, Received, Receiver};
 use node::registration::{self, Registration, RegistrationError, StoreClaim};
-use node::renewal::{LOOK_EVERY, Renewal, Renewing};
+use node::renewal::{CertificateRenewal, LOOK_EVERY, Renewal};
 use parking_lot::Mutex;
 use types::{BootId, ClusterId, Location, NodeId};
 
 use crate::cli::ServeArgs;
-use crate::cluster_node::{End, LINKS_STOP, NodesAddress, Started, host_name, now, say_ready, wait};
+use crate::cluster_node::{End, LINKS_STOP, NodesAddress, RunningRole, host_name, now, say_ready, wait};
 use crate::config::{Config, StoreTable};
-use crate::control::{Ask, Control, Reply};
+use crate::control::{Control, ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::logging::Logging;
 use crate::managers_file;
-use crate::metrics::{ClusterSource, LogSource, Metrics, Sources};
+use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir};
 use crate::space_watch::SpaceWatch;
@@ -128,7 +128,8 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         cluster_role::start_disk(&DiskParts { config, data: &data, stores: &stores, links: &links, boot, listen })?;
     let clients = config.advertise.clone().unwrap_or_else(|| started.server.address().to_string());
     let registrar = Registrar::start(&links, registration(&stores, &told, clients))?;
-    let receiver = Arc::new(AlsoRegisters { role: Arc::clone(&started.receiver), arrived: registrar.arrived.clone() });
+    let receiver =
+        Arc::new(RegisteringReceiver { role: Arc::clone(&started.receiver), arrived: registrar.arrived.clone() });
     links
         .start(&listener, None, None, receiver)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot take connections of nodes"))?;
@@ -177,8 +178,8 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
 }
 
 /// Only the manager answers questions about the cluster, so this tells the user where it is.
-fn refer(disk: &DiskServer, ask: &Ask) -> Reply {
-    if matches!(ask, Ask::ScrubStatus | Ask::ScrubNow { .. } | Ask::ScrubStop) {
+fn refer(disk: &DiskServer, ask: &ControlRequest) -> Reply {
+    if matches!(ask, ControlRequest::ScrubStatus | ControlRequest::ScrubNow { .. } | ControlRequest::ScrubStop) {
         return Reply::Refused("this is a disk server of a cluster, whose objects are not scrubbed yet".into());
     }
     let at = disk.manager().map(|(host, port)| format!(", which clients reach at {host}:{port}")).unwrap_or_default();
@@ -187,8 +188,8 @@ fn refer(disk: &DiskServer, ask: &Ask) -> Reply {
     ))
 }
 
-fn sources(stores: &[ServedStore], started: &Started, disk_server: Arc<DiskServer>) -> Sources {
-    let log = |store: &ServedStore| LogSource {
+fn sources(stores: &[ServedStore], started: &RunningRole, disk_server: Arc<DiskServer>) -> Sources {
+    let log = |store: &ServedStore| JournalSource {
         store: Some(store.foundation.objects.id),
         journal: Arc::clone(&store.foundation.journal),
         indexes: vec![("store", Arc::clone(&store.foundation.objects.index))],
@@ -406,7 +407,7 @@ fn renew(
         Err(why)
     };
     let path = data.join(IDENTITY_FILE);
-    Renewing { identity, path, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
+    CertificateRenewal { identity, path, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
         .start(LOOK_EVERY)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
@@ -460,13 +461,13 @@ fn register_all(
 }
 
 /// The role's receiver, which also tells the registrar about managers.
-struct AlsoRegisters {
+struct RegisteringReceiver {
     role: Arc<dyn Receiver>,
     arrived: Sender<NodeId>,
 }
 
-impl Receiver for AlsoRegisters {
-    fn buffer(&self, from: NodeId, arriving: &Arriving<'_>) -> Option<Buffer> {
+impl Receiver for RegisteringReceiver {
+    fn buffer(&self, from: NodeId, arriving: &IncomingHeader<'_>) -> Option<Buffer> {
         self.role.buffer(from, arriving)
     }
 

@@ -6,23 +6,23 @@ use std::sync::Arc;
 use disk::{Disk, DiskError};
 use foundation::startup_report::say_all;
 use foundation::{DataDir, DirRole, IfNew, ManagerFoundation};
-use link::{Authority, Credentials, Door, Identity, Listener, LocalNode, Roles, Settings, VALIDITY};
+use link::{Authority, Credentials, Identity, JoinService, Listener, LocalNode, Roles, Settings, VALIDITY};
 use manager::Manager;
 use manager::registration::ManagerRegistration;
 use manager::tokens::{RevokeTokenError, Tokens};
 use namespace::{Actor, Durability, FIRST_NODE, FoundCluster};
 use node::links::Links;
-use node::renewal::{LOOK_EVERY, Renewal, Renewing};
+use node::renewal::{CertificateRenewal, LOOK_EVERY, Renewal};
 use store::Space;
 use types::{BootId, ClusterId, ErrorCode};
 
 use crate::cli::ServeArgs;
-use crate::cluster_node::{End, LINKS_STOP, NodesAddress, Started, host_name, now, say_ready, wait};
+use crate::cluster_node::{End, LINKS_STOP, NodesAddress, RunningRole, host_name, now, say_ready, wait};
 use crate::config::{ClusterRole, Config};
-use crate::control::{Ask, Control, Reply};
+use crate::control::{Control, ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::logging::Logging;
-use crate::metrics::{ClusterSource, LogSource, Metrics, Sources};
+use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir};
 use crate::space_watch::SpaceWatch;
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let mut reload = Reload::new(args.clone(), config.clone(), logging);
     let reload = || {
         if let Some(config) = reload.again(&started.server) {
-            manager.adjust(config.grace, config.copies_rate);
+            manager.adjust(config.grace, config.repair_rate);
             manager.set_client_locations(config.client_locations.clone());
         }
     };
@@ -200,12 +200,12 @@ fn space_of(disk: &dyn Disk, floor: Option<u64>) -> Result<Space, DiskError> {
     Ok(Space { total: space.total, free: space.free, floor, floor_reached: false })
 }
 
-fn sources(foundation: &ManagerFoundation, config: &Config, started: &Started, manager: &Arc<Manager>) -> Sources {
+fn sources(foundation: &ManagerFoundation, config: &Config, started: &RunningRole, manager: &Arc<Manager>) -> Sources {
     let (disk, floor) = (Arc::clone(&foundation.disk), config.floor);
     let indexes = vec![("namespace", Arc::clone(&foundation.names.index))];
     Sources {
         server: started.server.watch(),
-        logs: vec![LogSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
+        logs: vec![JournalSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: Some(ClusterSource::Manager {
             manager: Arc::clone(manager),
@@ -220,9 +220,9 @@ fn open_door(
     authority: &Arc<Authority>,
     tokens: &Tokens,
     foundation: &ManagerFoundation,
-    started: &Started,
+    started: &RunningRole,
 ) -> Result<(), Failure> {
-    let door = Door { authority: Arc::clone(authority), tokens: Arc::new(tokens.clone()), validity: VALIDITY };
+    let door = JoinService { authority: Arc::clone(authority), tokens: Arc::new(tokens.clone()), validity: VALIDITY };
     let namespace = Arc::clone(&foundation.names.namespace);
     let registration = ManagerRegistration::new(namespace, Arc::clone(authority), VALIDITY, Box::new(now));
     links
@@ -241,7 +241,7 @@ fn renew(
     let sign =
         move |request: &[u8]| authority.renew(&name, request, now(), VALIDITY).map_err(|error| error.to_string());
     let path = data.join(IDENTITY_FILE);
-    Renewing { identity, path, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
+    CertificateRenewal { identity, path, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
         .start(LOOK_EVERY)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }
@@ -262,9 +262,9 @@ impl AdminApi {
         }
     }
 
-    fn answer(&self, ask: &Ask) -> Reply {
+    fn answer(&self, ask: &ControlRequest) -> Reply {
         match ask {
-            Ask::MakeToken { role, valid_millis } => {
+            ControlRequest::MakeToken { role, valid_millis } => {
                 let roles = match role {
                     // Its holder could impersonate the manager at every disk server, and the token would have no other use.
                     ClusterRole::Manager => return Reply::Refused(NO_SECOND_MANAGER.into()),
@@ -280,8 +280,8 @@ impl AdminApi {
                     Err(error) => Reply::Refused(error.to_string()),
                 }
             }
-            Ask::Tokens => self.listed(),
-            Ask::RevokeToken { id } => match self.tokens.revoke(id, now()) {
+            ControlRequest::Tokens => self.listed(),
+            ControlRequest::RevokeToken { id } => match self.tokens.revoke(id, now()) {
                 Ok(()) => {
                     tracing::info!(id, "a token was revoked");
                     self.listed()

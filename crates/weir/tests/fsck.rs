@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use foundation::{DataDir, Foundation, IfNew, Purpose};
 use kv::{Batch, ScanOrder};
 use maintenance::fsck::FsckOptions;
-use maintenance::fsck::check::{Counts, How, Progress, check};
+use maintenance::fsck::check::{CheckOptions, Counts, Progress, check};
 use maintenance::fsck::finding::ProblemKind;
 use maintenance::fsck::report::Report;
 use namespace::{Actor, Content};
@@ -375,12 +375,12 @@ fn an_open_killed_before_the_first_byte_is_no_damage() {
         session.create("/run/newer");
     });
     let (counts, report) = world.look(&FsckOptions::default());
-    assert_eq!((counts.in_making, report.listed()), (4, &[][..]));
+    assert_eq!((counts.being_written, report.listed()), (4, &[][..]));
     // If the journal has lost something, nobody knows that so little was cut off.
     world.opened(|foundation| {
         let read = kv::Kv::snapshot(&*foundation.names.embedded);
         let found = |was_repaired| {
-            let (how, mut found) = (How { quick: true, was_repaired }, 0);
+            let (how, mut found) = (CheckOptions { quick: true, was_repaired }, 0);
             check(&*read, &foundation.objects.store, how, &mut Silent, &mut |_| found += 1).unwrap();
             found
         };

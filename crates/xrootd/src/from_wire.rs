@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use service::{FileSums, GoOn, Handle, Hints, How, Intent, Open, OpenFile, Process, UnitHint};
-use types::capability::{CONTENT_KEY, OPAQUE_KEY};
+use service::{FileSums, GoOn, Handle, Hints, Intent, Open, OpenFile, Process, UnitHint, WriteMode};
+use types::absent_replicas::{ABSENT_REPLICAS_KEY, AbsentReplica};
+use types::capability::{OBJECT_KEY, OPAQUE_KEY};
 use types::direct::DIRECT_KEY;
-use types::stale_replicas::{STALE_REPLICAS_KEY, StaleReplica};
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, parse_writer};
 use types::{LocationPrefix, NsPath, ObjectId, Timestamp, UploadId};
 use wire::request::{self, Login, OpenOptions};
@@ -68,14 +68,14 @@ pub(crate) fn hints_of(target: &PathArg) -> Hints {
     let list = |key: &[u8]| text(key).into_iter().flat_map(|list| list.split(',')).filter(|one| !one.is_empty());
     let tried: Vec<String> = list(b"tried").map(str::to_owned).collect();
     Hints {
-        location: text(b"weir.place").and_then(|place| place.parse::<LocationPrefix>().ok()),
+        location: text(b"weir.location").and_then(|location| location.parse::<LocationPrefix>().ok()),
         announced: text(b"oss.asize").and_then(|len| len.parse().ok()),
         // XrdCl adds a reason for each host that has answered.
         all_refused: !tried.is_empty() && list(b"triedrc").count() >= tried.len(),
         comes_again: target.get(b"tried").is_some_and(|hosts| !hosts.is_empty())
-            || target.get(CONTENT_KEY.as_bytes()).is_some(),
+            || target.get(OBJECT_KEY.as_bytes()).is_some(),
         tried,
-        stale_replicas: text(STALE_REPLICAS_KEY.as_bytes()).map(StaleReplica::parse_all).unwrap_or_default(),
+        absent_replicas: text(ABSENT_REPLICAS_KEY.as_bytes()).map(AbsentReplica::parse_all).unwrap_or_default(),
         is_direct: text(DIRECT_KEY.as_bytes()) == Some("1"),
         capability: capability_of(target).map(<[u8]>::to_vec),
         unit: unit_of(target),
@@ -97,11 +97,11 @@ fn unit_of(target: &PathArg) -> Option<UnitHint> {
 pub(crate) fn intent_of(options: OpenOptions) -> Intent {
     let has = |option| options.has(option);
     if has(OpenOptions::DELETE) {
-        Intent::Write(How::Replace)
+        Intent::Write(WriteMode::Replace)
     } else if has(OpenOptions::NEW) {
-        Intent::Write(How::NewOnly)
+        Intent::Write(WriteMode::NewOnly)
     } else if has(OpenOptions::UPDATE) || has(OpenOptions::APPEND) || has(OpenOptions::WRITE_ONLY) {
-        Intent::Write(How::Update)
+        Intent::Write(WriteMode::Update)
     } else if has(OpenOptions::READ) {
         Intent::Read
     } else {

@@ -10,8 +10,8 @@ use client::{
 };
 
 use super::{
-    Done, Durability, Entry, Made, Manner, NewFile, OpenFile, Purpose, RelName, Room, Session, Span, Target,
-    TargetError, Trips,
+    CreatedFile, Done, Durability, Entry, IoOptions, NewFile, OpenFile, Purpose, RelName, RoundTrips, Session, Span,
+    SystemSpace, Target, TargetError,
 };
 use crate::memory::Memory;
 
@@ -81,7 +81,12 @@ impl Session for RootSession {
         Ok(self.client().rmdir(&home)?)
     }
 
-    fn open(&mut self, name: &RelName, purpose: Purpose, manner: Manner) -> Result<Box<dyn OpenFile>, TargetError> {
+    fn open(
+        &mut self,
+        name: &RelName,
+        purpose: Purpose,
+        io_options: IoOptions,
+    ) -> Result<Box<dyn OpenFile>, TargetError> {
         let options = match purpose {
             Purpose::Create { .. } => OpenOptions::NEW | OpenOptions::UPDATE,
             Purpose::Read => OpenOptions::READ,
@@ -91,10 +96,10 @@ impl Session for RootSession {
         let at = self.at(name);
         let file = self.client().open(&at, options, FILE_MODE)?;
         let server = file.url().server.to_string();
-        let durability = if purpose == Purpose::Read { Durability::None } else { manner.durability };
+        let durability = if purpose == Purpose::Read { Durability::None } else { io_options.durability };
         let way = match purpose {
             Purpose::Create { .. } | Purpose::Replace { .. } => {
-                OpenMode::Write(Writer::new(file.with_window(manner.window.clamp(1, WINDOW_MAX) + 1)))
+                OpenMode::Write(Writer::new(file.with_window(io_options.window.clamp(1, WINDOW_MAX) + 1)))
             }
             Purpose::Read => OpenMode::Read(Reader::growing(file)),
             Purpose::Update => OpenMode::Update(Box::new(file)),
@@ -106,7 +111,7 @@ impl Session for RootSession {
     fn make_in_batches(
         &mut self,
         next: &mut dyn FnMut() -> Option<NewFile>,
-        made: &mut dyn FnMut(Made),
+        made: &mut dyn FnMut(CreatedFile),
     ) -> Result<(), TargetError> {
         let home = self.home.clone();
         let Some(limits) = self.client().batch_limits(&home)? else {
@@ -122,7 +127,7 @@ impl Session for RootSession {
             }
             let Some(written) = writer.wait()? else { break };
             let (number, since) = written.file.tag;
-            made(Made { number, took: since.elapsed(), result: written.result.map_err(TargetError::from) });
+            made(CreatedFile { number, took: since.elapsed(), result: written.result.map_err(TargetError::from) });
         }
         self.client().give_back(writer.into_session(), &home);
         Ok(())
@@ -158,10 +163,10 @@ impl Session for RootSession {
         Ok(self.client().rmdir(&at)?)
     }
 
-    fn room(&mut self) -> Result<Option<Room>, TargetError> {
+    fn room(&mut self) -> Result<Option<SystemSpace>, TargetError> {
         let place = self.home.parent().unwrap_or_else(|| self.home.clone());
         let space = self.client().space(&place)?;
-        Ok(Some(Room { free: space.free, total: space.total }))
+        Ok(Some(SystemSpace { free: space.free, total: space.total }))
     }
 }
 
@@ -275,7 +280,7 @@ impl OpenFile for RootFile {
         Some(self.server.clone())
     }
 
-    fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<Trips, TargetError> {
+    fn read_spans(&mut self, spans: &[Span], into: &mut [u8]) -> Result<RoundTrips, TargetError> {
         let file = match &mut self.way {
             OpenMode::Read(reader) => reader.file_mut(),
             OpenMode::Update(file) => Some(&mut **file),

@@ -9,7 +9,7 @@ use wire::response::{ChecksumReply, OpenReply, ResultKind, Status, StatusInfo};
 use wire::{FileHandle, PathArg, Request, Response, ResponseStatus, StreamId, page};
 
 use super::take_due;
-use crate::pace::Waits;
+use crate::pace::WaitLimit;
 use crate::{Algorithm, ClientError, Kind, Session};
 
 /// The length of the longest file that is read in this way, in bytes.
@@ -52,7 +52,7 @@ struct Reading<T> {
     data: Vec<u8>,
     /// All bytes are here, and the checksum has been requested.
     asked: bool,
-    waits: Waits,
+    waits: WaitLimit,
 }
 
 impl<T> ManyReader<T> {
@@ -74,7 +74,7 @@ impl<T> ManyReader<T> {
     /// # Errors
     /// The connection fails. Then the file is among [`ManyReader::unfinished`].
     pub fn ask(&mut self, path: String, len: usize, tag: T) -> Result<(), ClientError> {
-        let (handle, data, waits) = (None, Vec::new(), Waits::default());
+        let (handle, data, waits) = (None, Vec::new(), WaitLimit::default());
         self.next_request(Reading { tag, path, len, mode: None, mtime: None, handle, data, asked: false, waits })
     }
 

@@ -14,7 +14,7 @@ use crate::{ClientError, Session};
 
 /// A small file with its result.
 #[derive(Debug)]
-pub struct Written<T> {
+pub struct SmallFileResult<T> {
     /// The file.
     pub file: SmallFile<T>,
     /// Whether the complete file exists at the server.
@@ -57,7 +57,7 @@ impl<T> ManyWriter<T> {
     ///
     /// # Errors
     /// The connection fails, and can no longer be used.
-    pub fn wait(&mut self) -> Result<Option<Written<T>>, ClientError> {
+    pub fn wait(&mut self) -> Result<Option<SmallFileResult<T>>, ClientError> {
         while self.under_way() > 0 {
             if !self.send_due_requests()? {
                 continue;
@@ -114,7 +114,7 @@ impl<T> ManyWriter<T> {
         stream: StreamId,
         mut upload: Box<Upload<T>>,
         response: Response,
-    ) -> Result<Option<Written<T>>, ClientError> {
+    ) -> Result<Option<SmallFileResult<T>>, ClientError> {
         match upload.answered(self.session.server(), response) {
             Ok(Next::Await) => {
                 self.files.insert(stream, upload);
@@ -130,11 +130,11 @@ impl<T> ManyWriter<T> {
                     }
                     Err(waited) => {
                         let result = Err(upload.given_up(waited));
-                        Ok(Some(Written { file: upload.file, result }))
+                        Ok(Some(SmallFileResult { file: upload.file, result }))
                     }
                 }
             }
-            Ok(Next::Done(result)) => Ok(Some(Written { file: upload.file, result })),
+            Ok(Next::Done(result)) => Ok(Some(SmallFileResult { file: upload.file, result })),
             Err(error) => {
                 self.files.insert(stream, upload);
                 Err(error)

@@ -6,13 +6,13 @@ use types::{ErrorCode, ReplicaId, StoreId, Timestamp};
 
 use super::{Grant, Work, WorkPurpose, WorkResult};
 use crate::message::{BetweenStores, ClosedBy, FromStore, ToStore};
-use crate::replication::{Epoch, ObjectDigest, Patience, Planted};
+use crate::replication::{Epoch, ObjectDigest, Planted, ReplicaTimeouts};
 
 /// The limits of a store's machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartTerms {
     /// How long a primary waits for others.
-    pub patience: Patience,
+    pub patience: ReplicaTimeouts,
     /// The bytes of one part of a copy.
     pub fetch: u32,
     /// A copy is abandoned if a part does not come in this time.
@@ -27,7 +27,7 @@ pub struct PartTerms {
 impl Default for PartTerms {
     fn default() -> Self {
         Self {
-            patience: Patience::default(),
+            patience: ReplicaTimeouts::default(),
             fetch: 4 << 20,
             fetch_patience: Duration::from_secs(8),
             kept: Duration::from_secs(120),

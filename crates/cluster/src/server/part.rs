@@ -352,7 +352,7 @@ impl<C: std::marker::Copy, B: Clone> StorePart<C, B> {
 
     pub(super) fn new_primary(
         &self,
-        takes: crate::replication::Takes,
+        takes: crate::replication::Promotion,
         at: &StepContext<'_, C, B>,
     ) -> Result<(Primary, Vec<crate::replication::PrimaryEffect>), ErrorCode> {
         let mut out = Vec::new();

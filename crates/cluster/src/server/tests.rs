@@ -223,9 +223,9 @@ fn a_replica_in_use_is_deleted_on_request() {
     // The manager did not get the message, and asks again. If the disk fails, nothing is said.
     assert_eq!(story.manager(delete.clone()), [work(WorkPurpose::Delete, Work::Delete)]);
     assert_eq!(story.did(WorkPurpose::Delete, WorkResult::Deleted(Err(ErrorCode::Io))), []);
-    let mut begun_anew = Story::new();
-    assert_eq!(begun_anew.manager(delete), [work(WorkPurpose::Delete, Work::Delete)]);
-    assert_eq!(begun_anew.did(WorkPurpose::Delete, WorkResult::Deleted(Ok(()))), deleted);
+    let mut restarted = Story::new();
+    assert_eq!(restarted.manager(delete), [work(WorkPurpose::Delete, Work::Delete)]);
+    assert_eq!(restarted.did(WorkPurpose::Delete, WorkResult::Deleted(Ok(()))), deleted);
 }
 
 fn order(copy: u64) -> ToStore {

@@ -14,16 +14,16 @@ pub(super) struct LsmSnapshot {
     inner: Arc<Inner>,
     /// Readers see versions below this number.
     below: u64,
-    look_up: Option<LookUp>,
+    look_up: Option<ValueLookup>,
 }
 
 /// Finds the value of a key as of a version, in the memory and the tables of one moment.
-type LookUp = Box<dyn Fn(&[u8], u64) -> lsm_tree::Result<Option<Slice>> + Send + Sync>;
+type ValueLookup = Box<dyn Fn(&[u8], u64) -> lsm_tree::Result<Option<Slice>> + Send + Sync>;
 
 /// Returns a lookup that finds the same as the tree, without the tree's lock. A flush or a compaction holds that lock
 /// while it syncs the list of tables, and all commits would wait for it. `None` if some memory could not be flushed
 /// yet: only the tree itself can reach it.
-fn look_up(tree: &AnyTree) -> Option<LookUp> {
+fn look_up(tree: &AnyTree) -> Option<ValueLookup> {
     if tree.sealed_memtable_count() > 0 {
         return None;
     }

@@ -8,7 +8,7 @@ mod lsm;
 mod model;
 mod real;
 mod verify;
-mod without_log;
+mod without_journal;
 mod world;
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Fences, Presence, Sessions, Standing, Time};
+use cluster::{Fences, Presence, Sessions, StoreStatus, Time};
 use types::{InSyncReplica, LocationRanges, NodeId, StoreId};
 
 use crate::coordinator::servers::Servers;
@@ -38,7 +38,7 @@ impl ClusterView {
     }
 
     /// A store's state. `None` if the store is unknown or will not come back.
-    pub(crate) fn standing(&self, now: Time, store: StoreId) -> Option<Standing> {
+    pub(crate) fn standing(&self, now: Time, store: StoreId) -> Option<StoreStatus> {
         let node = self.node_of(store)?;
         let presence = match self.sessions.presence(now, node) {
             // A node may be online without one of its disks.
@@ -52,7 +52,7 @@ impl ClusterView {
         if presence == Presence::Away && is_removed_as_lost {
             return None;
         }
-        Some(Standing { presence, boot_generation: self.sessions.boot_generation(node)?, is_removed_as_lost })
+        Some(StoreStatus { presence, boot_generation: self.sessions.boot_generation(node)?, is_removed_as_lost })
     }
 
     pub(crate) fn is_online(&self, now: Time, store: StoreId) -> bool {

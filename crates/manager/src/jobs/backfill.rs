@@ -121,7 +121,7 @@ impl Manager {
     ///
     /// # Errors
     /// If its node is online, unless `force` is set; if the store is unknown, or the change cannot be recorded.
-    pub fn give_up_store(&self, store: StoreId, force: bool) -> Result<(), RepairError> {
+    pub fn remove_lost_store(&self, store: StoreId, force: bool) -> Result<(), RepairError> {
         self.wanted_state(store)?;
         let now = self.world.now();
         let (presence, shown) = {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cluster::message::{Original, ToStore};
 use cluster::replication::{Epoch, ObjectDigest};
 use cluster::{CopyEffect, CopyId, CopyRate, Copying, MissingReplica, MissingReplicaPage, Time};
-use namespace::{AtRest, CopyDone, Durability, ForgiveMissingReplica, NsError, Sums};
+use namespace::{AtRest, CopyDone, DropMissingReplicas, Durability, NsError, Sums};
 use types::{GroupId, NodeId, ObjectId, ReplicaId, SessionId, StoreId};
 
 use crate::Manager;
@@ -220,7 +220,7 @@ impl Manager {
             }
         }
         for (group, objects) in left {
-            self.change(Durability::Written, ForgiveMissingReplica { group, objects }, move |result| {
+            self.change(Durability::Written, DropMissingReplicas { group, objects }, move |result| {
                 if let Err(error) = result {
                     tracing::error!(%group, %error, "missing replicas of stores that have left cannot be removed from the list");
                 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use cluster::server::GrantRights;
 use cluster::{Presence, Time};
 use namespace::{
-    Durability, How, Interrupt, InterruptPlaced, NsError, OpenWrite, UnitsWritten, WriterKey, WriterKind, WriterRecord,
-    WriterToken, WritersPage,
+    Durability, Interrupt, InterruptPlaced, NsError, OpenWrite, UnitsWritten, WriteMode, WriterKey, WriterKind,
+    WriterRecord, WriterToken, WritersPage,
 };
-use types::capability::PathMark;
+use types::capability::PathHash;
 use types::{GroupId, NodeId, NsPath, ObjectId, StoreId};
 
 use crate::open::Permitted;
@@ -173,7 +173,7 @@ impl Manager {
             mode: 0,
             expected_len: writer.expected_len,
             only: Some(writer.token()),
-            ..OpenWrite::new(path.clone(), How::Update, writer.client.clone(), writer.boot)
+            ..OpenWrite::new(path.clone(), WriteMode::Update, writer.client.clone(), writer.boot)
         };
         let (this, expected_len, writer) = (Arc::clone(self), writer.expected_len, writer.clone());
         self.open_write(open_request, op, move |result| match result {
@@ -208,7 +208,7 @@ impl Manager {
         let may_make = writer.kind != WriterKind::Update;
         let rights = GrantRights::Write { writer: writer.token(), in_sync: there, may_make };
         let (mtime, group, epoch) = (self.world.wall(), writer.placement.group, u64::from(writer.epoch));
-        let (replica, ino, shown_with) = (writer.replica(), writer.ino, PathMark::of(path));
+        let (replica, ino, shown_with) = (writer.replica(), writer.ino, PathHash::of(path));
         let principal = writer.client.principal;
         let to = Permitted { principal, path: shown_with, replica, ino, mode: 0, mtime, group, epoch, rights };
         match self.permit(now, one.store, to) {

@@ -9,7 +9,7 @@ use cluster::replication::ObjectDigest;
 use types::{ErrorCode, NodeId, NsPath, ObjectId};
 
 use crate::{Manager, OpenRequest, OpeningError};
-use node::{FromManager, NotSummed, SumRequest};
+use node::{ChecksumFailure, FromManager, SumRequest};
 
 /// The most characters shown of a disk server's message.
 const TEXT_MAX: usize = 512;
@@ -39,7 +39,7 @@ pub enum SumError {
         /// The disk server's host.
         host: String,
         /// Its reason.
-        why: NotSummed,
+        why: ChecksumFailure,
     },
 }
 
@@ -126,9 +126,9 @@ impl Manager {
     }
 
     /// A disk server reports the checksums, or why it has none.
-    pub(crate) fn summed(&self, node: NodeId, number: u64, found: Result<ObjectDigest, NotSummed>) {
+    pub(crate) fn summed(&self, node: NodeId, number: u64, found: Result<ObjectDigest, ChecksumFailure>) {
         // The text goes to a client and into the log.
-        let found = found.map_err(|why| NotSummed { text: shown(&why.text), ..why });
+        let found = found.map_err(|why| ChecksumFailure { text: shown(&why.text), ..why });
         let asked = {
             let mut summing = self.summing.lock();
             // Ignore answers of nodes that were not asked.

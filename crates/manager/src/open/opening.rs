@@ -9,10 +9,10 @@ use cluster::replication::Epoch;
 use cluster::server::{Grant, GrantRights};
 use cluster::{Reopening, Time, reopening};
 use namespace::{
-    Content, Durability, FileState, How, NsError, OpenKind, OpenWrite, OpenedWrite, SetInSyncReplicas, WriterKind,
-    WriterRecord, WriterToken,
+    Content, Durability, FileState, NsError, OpenKind, OpenWrite, OpenedWrite, SetInSyncReplicas, WriteMode,
+    WriterKind, WriterRecord, WriterToken,
 };
-use types::capability::{Capability, PathMark, Rights};
+use types::capability::{Capability, PathHash, Rights};
 use types::{
     BootId, GroupId, InSyncReplica, Ino, Location, ObjectId, Placement, Policy, PrincipalId, ReplicaId, StoreId,
     Timestamp,
@@ -65,7 +65,7 @@ impl Manager {
         if let Err(denied) = namespace::permit_client(&opening.open_request.actor, &opening.op.client, &what) {
             return opening.refuse(denied);
         }
-        if opening.op.how != How::Update {
+        if opening.op.how != WriteMode::Update {
             return self.open_new(opening);
         }
         let own = self.names.read(|read| namespace::find_writer(read, &opening.op.client, &opening.op.path));
@@ -180,7 +180,7 @@ impl Manager {
         opening.op.placement = Placement { group, in_sync };
         // A new file that is lost in a power failure simply does not exist, and its client learns that. A replacement must be durable: otherwise the
         // client would find the old file and take it for its own.
-        let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
+        let is_new = opening.op.how == WriteMode::NewOnly && !opening.op.restarted;
         let durability = if is_new { Durability::Written } else { Durability::Synced };
         self.open(opening, durability, None);
     }
@@ -264,7 +264,7 @@ impl Manager {
         let is_empty = content.group == GroupId::STRIPED && content.state == FileState::Complete && content.len == 0;
         if is_empty && opening.op.resume.is_none() {
             // The file is empty. Clients make a file, close it, and open it again to write it.
-            (opening.op.how, opening.op.mode) = (How::Replace, mode);
+            (opening.op.how, opening.op.mode) = (WriteMode::Replace, mode);
             return self.open_new(opening);
         }
         let goes_on = opening.op.resume.is_some() && matches!(content.state, FileState::Interrupted(_));
@@ -340,7 +340,7 @@ impl Manager {
         let this = Arc::clone(self);
         let Opening { open_request, op, answer } = opening;
         // A client that repeats its request must not learn that the file exists.
-        let takes_back = op.how != How::Update && !op.restarted;
+        let takes_back = op.how != WriteMode::Update && !op.restarted;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
         self.change_as(&actor, durability, op, move |result| {
             let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
@@ -409,7 +409,7 @@ impl Manager {
             }
         };
         let rights = GrantRights::Write { writer: opened.writer, in_sync: opened.in_sync.clone(), may_make };
-        let (epoch, mtime, path) = (u64::from(opened.writer.epoch), open_request.now, PathMark::of(&open_request.path));
+        let (epoch, mtime, path) = (u64::from(opened.writer.epoch), open_request.now, PathHash::of(&open_request.path));
         let (replica, ino, group) = (opened.replica, opened.ino, opened.group);
         let to = Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights };
         self.permit(self.world.now(), primary.store, to)
@@ -464,7 +464,7 @@ impl Manager {
 pub(crate) struct Sealed {
     /// The identity that it is given to.
     pub(crate) principal: PrincipalId,
-    pub(crate) path: PathMark,
+    pub(crate) path: PathHash,
     pub(crate) object: ObjectId,
     pub(crate) rights: Rights,
     pub(crate) epoch: u64,
@@ -502,7 +502,7 @@ pub(crate) struct Permitted {
     /// The identity that they are given to.
     pub(crate) principal: PrincipalId,
     /// The path that the client must show with them.
-    pub(crate) path: PathMark,
+    pub(crate) path: PathHash,
     pub(crate) replica: ReplicaId,
     pub(crate) ino: Ino,
     pub(crate) mode: u16,

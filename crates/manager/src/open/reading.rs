@@ -7,8 +7,8 @@ use cluster::replication::{Epoch, ObjectDigest};
 use cluster::server::GrantRights;
 use cluster::{Presence, Time};
 use namespace::{Content, FileState, Inode, NsError, WriterRecord};
-use types::capability::PathMark;
-use types::stale_replicas::StaleReplica;
+use types::absent_replicas::AbsentReplica;
+use types::capability::PathHash;
 use types::{GroupId, InSyncReplica, Location, NsPath, ObjectId, ReplicaId, StoreId};
 
 use super::open_request::{OpenRequest, OpeningError, Redirect};
@@ -120,7 +120,7 @@ impl Manager {
         }
         let (group, ino, epoch) = (found.content.group, found.inode.ino, u64::from(found.epoch));
         let (mode, mtime) = (found.inode.access.mode, found.inode.mtime);
-        let (principal, path) = (open_request.actor.principal, PathMark::of(&open_request.path));
+        let (principal, path) = (open_request.actor.principal, PathHash::of(&open_request.path));
         let permitted = |rights| Permitted { principal, path, replica, ino, mode, mtime, group, epoch, rights };
         if let FileState::Open(_) | FileState::Updating(_) = found.content.state {
             let primary = found.primary().ok_or(OpeningError::Lost)?;
@@ -133,17 +133,17 @@ impl Manager {
             let to = self.permit_by(view, now, primary.store, permitted(GrantRights::Follow))?;
             return Ok(Decided { to, at: Some((replica, primary.store)) });
         }
-        let lacks = |store: &StoreId| {
-            open_request.stale_replicas.contains(&StaleReplica { object: replica.object, epoch, store: *store })
+        let is_absent = |store: &StoreId| {
+            open_request.absent_replicas.contains(&AbsentReplica { object: replica.object, epoch, store: *store })
         };
-        let (lost, holders): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(lacks);
+        let (lost, holders): (Vec<_>, Vec<_>) = found.holders.iter().copied().partition(is_absent);
         let store = match self.nearest(view, now, &holders, (at.as_ref(), &open_request.tried)) {
             Some(Nearest { was_tried: true, .. }) if open_request.all_refused => {
                 return Err(OpeningError::AllRefused(Self::shown(view, &found.holders)));
             }
             Some(Nearest { store, .. }) => store,
             None if holders.is_empty() && !lost.is_empty() => {
-                return Err(OpeningError::StaleReplica(Self::shown(view, &lost)));
+                return Err(OpeningError::AbsentReplica(Self::shown(view, &lost)));
             }
             None => return Err(Self::no_copy(view, now, &holders)),
         };

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use cluster::Time;
 use namespace::{
-    Content, Durability, EndStriped, FileState, How, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, Resume,
-    WriterRecord,
+    Content, Durability, EndStriped, FileState, Inode, NewStripe, NsError, OpenWrite, OpenedWrite, Read, Resume,
+    WriteMode, WriterRecord,
 };
-use types::capability::{PathMark, Rights};
-use types::direct::{DirectRights, StripedFile, UnitAt};
+use types::capability::{PathHash, Rights};
+use types::direct::{DirectRights, StripedFile, UnitAddress};
 use types::striping::{StripedOpenWrite, WriteSecret};
 use types::{GroupId, NsPath, ObjectId, Placement, Policy, PrincipalId, ReplicaIndex, StoreId, Stripe, WriterToken};
 
@@ -82,7 +82,7 @@ impl Manager {
         let secret = WriteSecret(secret.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte)));
         opening.op.placement = Placement { group: GroupId::STRIPED, in_sync: Vec::new() };
         opening.op.stripe = Some(NewStripe { stripe, units, secret });
-        let is_new = opening.op.how == How::NewOnly && !opening.op.restarted;
+        let is_new = opening.op.how == WriteMode::NewOnly && !opening.op.restarted;
         self.open_file(opening, if is_new { Durability::Written } else { Durability::Synced }, false);
     }
 
@@ -150,7 +150,7 @@ impl Manager {
     }
 
     /// Where to read the units that have data. Empty if one of them cannot be read: a client that asks for that unit learns why.
-    fn units_to_read(&self, to: &Redirect, open_request: &OpenRequest) -> Vec<UnitAt> {
+    fn units_to_read(&self, to: &Redirect, open_request: &OpenRequest) -> Vec<UnitAddress> {
         let Some(StripedFile { stripe, rights: DirectRights::Read { object, len, is_partial }, .. }) = to.striped
         else {
             return Vec::new();
@@ -158,9 +158,9 @@ impl Manager {
         let unit = |unit| {
             let Redirect { host, port, capability, object, .. } =
                 self.open_read(open_request, &open_request.path, is_partial, Some((unit, object)))?;
-            Ok(UnitAt { host, port, capability, object })
+            Ok(UnitAddress { host, port, capability, object })
         };
-        let units: Result<Vec<UnitAt>, OpeningError> = (0..stripe.units_in(len)).map(unit).collect();
+        let units: Result<Vec<UnitAddress>, OpeningError> = (0..stripe.units_in(len)).map(unit).collect();
         units.unwrap_or_default()
     }
 
@@ -169,13 +169,13 @@ impl Manager {
     fn all_units_are_there(&self, object: ObjectId) -> Result<(), OpeningError> {
         let units = self.names.read(|read| stores_of_units(read, &namespace::units_of(read, object)?.1))?;
         let (view, now) = (self.view(), self.world.now());
-        let mut stale_replicas =
+        let mut unavailable =
             units.iter().enumerate().filter(|(_, stores)| !self.can_any_show(&view, now, stores)).peekable();
-        if stale_replicas.peek().is_none() {
+        if unavailable.peek().is_none() {
             return Ok(());
         }
         let (mut may_return, mut shown) = (true, Vec::new());
-        for (number, stores) in stale_replicas {
+        for (number, stores) in unavailable {
             may_return &= Self::may_return(&view, now, stores, PATIENCE_MAX);
             shown.push(format!("stripe unit {number} is on {}", Self::shown(&view, stores)));
         }
@@ -228,7 +228,7 @@ impl Manager {
         let Layout { ino, mode, mtime, .. } = layout;
         let direct = rights_of_units.map(|rights| StripedFile { stripe, ino, mode, mtime, rights });
         let until = self.capabilities_time(now).plus(process_epoch);
-        let (path, epoch) = (PathMark::of(&open_request.path), u64::from(epoch));
+        let (path, epoch) = (PathHash::of(&open_request.path), u64::from(epoch));
         let to = seal(&view, now, store, Sealed { principal, path, object, rights, epoch, layout, until })?;
         Ok(Redirect { striped: direct.filter(|_| open_request.is_direct), ..to })
     }
@@ -262,7 +262,7 @@ impl Manager {
             unit_of: Some(of),
             ..OpenWrite::new(
                 path,
-                How::Update,
+                WriteMode::Update,
                 namespace::unit_writer(file.client.principal, of.object, unit),
                 ANY_BOOT,
             )

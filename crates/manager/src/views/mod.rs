@@ -7,7 +7,7 @@ mod overview;
 
 pub(crate) use activity::Activities;
 pub use activity::ActivityView;
-pub use files::{ContentState, ContentView, CopyState, CopyView, FileView, StoreView, WriterView};
-pub use missing::{MissingAfter, MissingFile, MissingPage, Shortage};
+pub use files::{FileView, ObjectState, ObjectView, ReplicaState, ReplicaView, StoreView, WriterView};
+pub use missing::{MissingAfter, MissingPage, ReplicationState, UnderReplicatedFile};
 pub(crate) use overview::COUNT_MAX;
 pub use overview::{Counted, NodeView, StatusView, TopView};

@@ -45,7 +45,7 @@ pub struct NodeView {
     pub capacity: u64,
     /// Free bytes of its stores, without the reserve.
     #[serde(default)]
-    pub room: u64,
+    pub available: u64,
     /// The load of its busiest store, in thousandths.
     #[serde(default)]
     pub load_permille: u16,
@@ -73,7 +73,7 @@ pub struct StatusView {
     /// Total bytes of the usable stores.
     pub capacity: u64,
     /// Free bytes of the usable stores, without the reserve.
-    pub room: u64,
+    pub available: u64,
     /// Files being written.
     pub writers: Counted,
     /// Missing replicas.
@@ -85,7 +85,7 @@ pub struct StatusView {
     pub groups_under_replicated: u64,
     /// Groups of these without any online store. Objects that only they have cannot be read.
     #[serde(default)]
-    pub groups_without: u64,
+    pub groups_unavailable: u64,
     /// Objects that nobody needs and that are still on a store.
     pub deletions: Counted,
     /// Since the manager started, a disk server has reported objects that are newer than the namespace: the namespace was restored from an old
@@ -106,9 +106,9 @@ pub struct TopView {
     /// Files that they have open there.
     pub open_files: u64,
     /// Missing replicas that were copied since the manager started.
-    pub copies_made: u64,
+    pub repaired_replicas: u64,
     /// Bytes of those copies.
-    pub copied_bytes: u64,
+    pub repaired_bytes: u64,
     /// The state of the cluster.
     #[serde(flatten)]
     pub status: StatusView,
@@ -138,15 +138,15 @@ impl Manager {
             written_bytes_per_second: sum(|said| said.written_bytes_per_second.unwrap_or(0)),
             sessions: sum(|said| said.sessions),
             open_files: sum(|said| said.open_files),
-            copies_made: copied.copies,
-            copied_bytes: copied.bytes,
+            repaired_replicas: copied.copies,
+            repaired_bytes: copied.bytes,
             status,
         })
     }
 
     fn status_counted(&self, count_max: u64) -> Result<StatusView, NsError> {
         let members = self.names.read(namespace::members)?;
-        let (nodes, map, copying, (groups_under_replicated, groups_without), is_older_than_stores) = {
+        let (nodes, map, copying, (groups_under_replicated, groups_unavailable), is_older_than_stores) = {
             let cluster = self.view();
             let mut of_nodes: BTreeMap<NodeId, Vec<&StoreInfo>> = BTreeMap::new();
             for info in cluster.servers.map().stores() {
@@ -157,33 +157,33 @@ impl Manager {
                 self.node_view(&cluster, member, stores)
             };
             let nodes: Vec<NodeView> = members.into_iter().map(view).collect();
-            let stale_replicas = self.under_replicated_groups(&cluster, self.world.now());
+            let under_replicated = self.under_replicated_groups(&cluster, self.world.now());
             (
                 nodes,
                 Arc::clone(cluster.servers.map()),
                 self.copies_under_way(),
-                stale_replicas,
+                under_replicated,
                 self.coordinator.is_older(),
             )
         };
-        let (mut stores, mut capacity, mut room) = (BTreeMap::<StoreState, u64>::new(), 0_u64, 0_u64);
+        let (mut stores, mut capacity, mut available) = (BTreeMap::<StoreState, u64>::new(), 0_u64, 0_u64);
         for info in map.stores() {
             *stores.entry(info.state).or_insert(0) += 1;
             if info.state == StoreState::Online {
                 capacity = capacity.saturating_add(info.capacity);
-                room = room.saturating_add(info.room());
+                available = available.saturating_add(info.room());
             }
         }
         Ok(StatusView {
             nodes,
             stores,
             capacity,
-            room,
+            available,
             writers: self.count_writers(count_max)?,
             missing: self.count_missing(count_max)?,
             copying: copying as u64,
             groups_under_replicated,
-            groups_without,
+            groups_unavailable,
             deletions: self.count_deletions(count_max)?,
             is_older_than_stores,
         })
@@ -215,7 +215,7 @@ impl Manager {
                 .into_iter()
                 .collect(),
             capacity: stores.iter().map(|info| info.capacity).fold(0, u64::saturating_add),
-            room: stores.iter().map(|info| info.room()).fold(0, u64::saturating_add),
+            available: stores.iter().map(|info| info.room()).fold(0, u64::saturating_add),
             load_permille: stores.iter().map(|info| info.load.permille()).max().unwrap_or(0),
             activity: self.activities.view(now, node),
         }

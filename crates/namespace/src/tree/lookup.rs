@@ -6,7 +6,7 @@ use types::{Ino, NsPath};
 use crate::tree::node::{Dentry, locate, locate_entry};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::trees::totals::with_latest_change;
-use crate::{Actor, FileState, Inode, Kind, NsError, Want, permit};
+use crate::{AccessKind, Actor, FileState, Inode, Kind, NsError, permit};
 
 fn find(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Inode, NsError> {
     let (parent, name, entry) = resolve_existing(read, actor, path, last)?;
@@ -48,7 +48,7 @@ pub fn open_read(read: &dyn Read, actor: &Actor, path: &NsPath, partial: bool) -
         Kind::Directory(_) => return Err(NsError::IsDirectory(path.to_string())),
         Kind::Symlink(_) => return Err(NsError::Loop(path.to_string())),
         Kind::File(content) => {
-            permit(actor, &inode.access, Want::Read, &|| path.to_string())?;
+            permit(actor, &inode.access, AccessKind::Read, &|| path.to_string())?;
             if matches!(content.state, FileState::Interrupted(_)) && !partial {
                 return Err(NsError::Interrupted { path: path.to_string(), kept: content.len });
             }

@@ -4,10 +4,10 @@ use kv::Txn;
 use types::{Ino, NsPath, ObjectId};
 
 use crate::groups::deletion::drop_inode;
-use crate::tree::node::{Dentry, Dir, Located, Place, get_record};
+use crate::tree::node::{Dentry, Dir, Located, RecordLocation, get_record};
 use crate::tree::walk::{Last, resolve_existing};
 use crate::trees::totals::{Touch, adjust, difference};
-use crate::{Context, Inode, NsError, OpTag, Operation, Want, keys, permit};
+use crate::{AccessKind, Context, Inode, NsError, OpTag, Operation, keys, permit};
 
 /// The removed inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ pub(crate) fn permit_removal(
     entry_owner: types::PrincipalId,
     path: &NsPath,
 ) -> Result<(), NsError> {
-    permit(&ctx.actor, &dir.access, Want::Write, &|| path.to_string())?;
+    permit(&ctx.actor, &dir.access, AccessKind::Write, &|| path.to_string())?;
     crate::tree::permission::permit_unlink(&ctx.actor, &dir.access, entry_owner, &|| path.to_string())
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn unlink(txn: &mut dyn Txn, ctx: &Context, dir: Ino, name: &[u8]) ->
     inode.ctime = ctx.now;
     let ino = inode.ino;
     if inode.nlink > 0 || inode.holders > 0 {
-        Located { inode, place: Place::Own }.store(txn, ctx);
+        Located { inode, place: RecordLocation::Own }.store(txn, ctx);
         return Ok(Removed { ino, object: None });
     }
     let object = drop_inode(txn, ctx, &inode)?;

@@ -4,7 +4,7 @@ use kv::Read;
 use types::{Ino, NAME_MAX, NameError, NsPath, PATH_MAX, PrincipalId};
 
 use crate::tree::node::{Dentry, Dir, get_dentry, get_directory, get_record};
-use crate::{Actor, Inode, Kind, NsError, Want, permit};
+use crate::{AccessKind, Actor, Inode, Kind, NsError, permit};
 
 /// The most symbolic links on one path.
 const LINKS_MAX: u32 = 40;
@@ -28,7 +28,7 @@ pub(crate) enum Last {
 }
 
 /// A walk that ended early: this name is missing in this directory, and `rest` follows.
-pub(crate) struct Missing {
+pub(crate) struct MissingName {
     pub dir: Dir,
     pub name: Vec<u8>,
     pub rest: Vec<Vec<u8>>,
@@ -37,7 +37,7 @@ pub(crate) struct Missing {
 pub(crate) enum Walk {
     Resolved(Resolved),
     /// A directory on the way is missing.
-    Missing(Missing),
+    MissingName(MissingName),
 }
 
 pub(crate) fn root(read: &dyn Read) -> Result<Dir, NsError> {
@@ -73,13 +73,13 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
         let is_last = from_links.is_empty() && from_path.peek().is_none();
         if name == b".." {
             // Only the target of a link can contain `..`.
-            permit(actor, &dir.access, Want::Pass, &|| shown(path))?;
+            permit(actor, &dir.access, AccessKind::Pass, &|| shown(path))?;
             let (_, record) = get_directory(read, dir.ino)?;
             let (inode, parent) = get_directory(read, record.parent)?;
             dir = Dir { ino: inode.ino, access: inode.access, tree: parent.tree };
             continue;
         }
-        permit(actor, &dir.access, Want::Pass, &|| shown(path))?;
+        permit(actor, &dir.access, AccessKind::Pass, &|| shown(path))?;
         let entry = get_dentry(read, dir.ino, name)?;
         let link = match &entry {
             Some(Dentry::Directory(next)) if !is_last => {
@@ -90,7 +90,7 @@ pub(crate) fn walk(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) ->
                 let name = name.to_vec();
                 let mut rest: Vec<Vec<u8>> = from_links.into_iter().rev().collect();
                 rest.extend(from_path.map(<[u8]>::to_vec));
-                return Ok(Walk::Missing(Missing { dir, name, rest }));
+                return Ok(Walk::MissingName(MissingName { dir, name, rest }));
             }
             None | Some(Dentry::Directory(_)) => None,
             Some(_) if is_last && last == Last::Keep => None,
@@ -147,7 +147,7 @@ fn push_target(names: &mut Vec<Vec<u8>>, target: &[u8]) -> Result<(), NsError> {
 pub(crate) fn resolve(read: &dyn Read, actor: &Actor, path: &NsPath, last: Last) -> Result<Resolved, NsError> {
     match walk(read, actor, path, last)? {
         Walk::Resolved(resolved) => Ok(resolved),
-        Walk::Missing(missing) => {
+        Walk::MissingName(missing) => {
             Err(NsError::NotFound(format!("{path}: {}", missing.name.escape_ascii()), "directory on the way"))
         }
     }

@@ -11,8 +11,8 @@ use crate::writers::begin::{begin_writer, busy, opened};
 use crate::writers::interrupt::interrupt;
 use crate::writers::uploads::permit_own;
 use crate::{
-    Context, EndedWriter, FileState, Interrupt, Kind, NsError, OpenKind, OpenWrite, OpenedWrite, Read, Resume,
-    UploadRecord, UploadState, Want, WriterKind, WriterRecord, find_writer, holders, keys, object_record, permit,
+    AccessKind, Context, EndedWriter, FileState, Interrupt, Kind, NsError, OpenKind, OpenWrite, OpenedWrite, Read,
+    Resume, UploadRecord, UploadState, WriterKind, WriterRecord, find_writer, holders, keys, object_record, permit,
     permit_client,
 };
 
@@ -107,7 +107,7 @@ fn reopen(
             let content = located.as_ref().and_then(|located| located.inode.content().copied());
             match (located, content) {
                 (Some(located), Some(content)) if content.object == writer.object => {
-                    permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
+                    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
                     content.len
                 }
                 _ => {
@@ -118,15 +118,15 @@ fn reopen(
         }
     };
     if writer.boot != request.boot {
-        let vouched = request.vouched.filter(|vouched| vouched.object == writer.object);
-        if let Some(vouched) = vouched.filter(|vouched| !vouched.all_there) {
-            interrupt(txn, ctx, &Interrupt { writer: writer.token(), kept_len: vouched.kept_len })?;
+        let recovered = request.recovered.filter(|recovered| recovered.object == writer.object);
+        if let Some(recovered) = recovered.filter(|recovered| !recovered.all_there) {
+            interrupt(txn, ctx, &Interrupt { writer: writer.token(), kept_len: recovered.kept_len })?;
         }
-        if vouched.is_none_or(|vouched| !vouched.all_there) {
+        if recovered.is_none_or(|recovered| !recovered.all_there) {
             return Err(NsError::LostBytes {
                 path: path.to_string(),
                 object: writer.object,
-                marked: vouched.is_some(),
+                marked: recovered.is_some(),
             });
         }
     }
@@ -180,7 +180,7 @@ pub(crate) fn begin_update(
     if content.state == FileState::Complete {
         must_not_be_striped(path, content.group)?;
     }
-    permit(&ctx.actor, &located.inode.access, Want::Write, &|| path.to_string())?;
+    permit(&ctx.actor, &located.inode.access, AccessKind::Write, &|| path.to_string())?;
     let key = keys::writer_key(&request.client, path.as_bytes());
     let (kind, open_kind) = match content.state {
         FileState::Open(by) | FileState::Updating(by) => return Err(busy(txn, path, by, content.object)),
@@ -228,7 +228,7 @@ fn resume_upload(
     };
     permit_own(ctx, &record)?;
     must_not_be_striped(path, record.placed)?;
-    if record.state == UploadState::InMaking {
+    if record.state == UploadState::BeingWritten {
         return Err(busy(txn, path, record.writer, record.object));
     }
     let key = keys::writer_key(&request.client, path.as_bytes());
@@ -240,7 +240,7 @@ fn resume_upload(
     let placement = take_part(txn, request, record.placed, record.object)?;
     let begun = begin_writer(ctx, request, key, WriterKind::Upload(upload), ino, record.object);
     let writer = WriterRecord { epoch: record.epoch.saturating_add(1), placement, ..begun };
-    record.state = UploadState::InMaking;
+    record.state = UploadState::BeingWritten;
     record.deadline = None;
     record.writer = key;
     record.client = request.client.clone();

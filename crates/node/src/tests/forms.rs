@@ -13,7 +13,7 @@ use types::{
 
 use crate::grant::{Layout, Striped, StripedRights, To};
 use crate::message::{
-    Activity, ChangeHead, EndWriter, FromDisk, FromManager, Hello, Keys, Message, NotSummed, PeerMessage,
+    Activity, ChangeHead, ChecksumFailure, EndWriter, FromDisk, FromManager, Hello, Keys, Message, PeerMessage,
     ReplicaOrigin, StoreAddress, StoreAddressPage, StoreReport, SumRequest,
 };
 
@@ -182,7 +182,10 @@ fn from_disks() -> Vec<FromDisk> {
             writers_memory_max: 8,
         }),
         FromDisk::Summed { number: 9, found: Ok(WHOLE) },
-        FromDisk::Summed { number: 9, found: Err(NotSummed { code: ErrorCode::Overloaded, text: "busy".into() }) },
+        FromDisk::Summed {
+            number: 9,
+            found: Err(ChecksumFailure { code: ErrorCode::Overloaded, text: "busy".into() }),
+        },
     ]
 }
 

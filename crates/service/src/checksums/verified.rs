@@ -2,7 +2,7 @@
 
 use disk_server::{PlacedError, StripedGrant, VerifiedCapability};
 use node::ObjectDigest;
-use node::{NotSummed, StripedRights};
+use node::{ChecksumFailure, StripedRights};
 use types::{Adler32, Crc32c, ErrorCode, NsPath};
 
 use super::Readers;
@@ -18,8 +18,8 @@ pub(super) fn read_granted(
     path: &NsPath,
     verified: VerifiedCapability,
     is_wanted: &dyn Fn() -> bool,
-) -> Result<ObjectDigest, NotSummed> {
-    let refused = |code, text: &str| Err(NotSummed { code, text: text.to_owned() });
+) -> Result<ObjectDigest, ChecksumFailure> {
+    let refused = |code, text: &str| Err(ChecksumFailure { code, text: text.to_owned() });
     match verified {
         _ if !is_wanted() => refused(ErrorCode::Overloaded, "no client waits for it any more"),
         VerifiedCapability::Read(reading) => {
@@ -40,8 +40,8 @@ fn read_striped(
     path: &NsPath,
     grant: StripedGrant,
     is_wanted: &dyn Fn() -> bool,
-) -> Result<ObjectDigest, NotSummed> {
-    let failed = |code, text: String| NotSummed { code, text };
+) -> Result<ObjectDigest, ChecksumFailure> {
+    let failed = |code, text: String| ChecksumFailure { code, text };
     let manager = match &node.role {
         Role::Disk(disk) => disk.manager(),
         Role::Alone { .. } | Role::Manager(_) => None,
@@ -71,11 +71,11 @@ fn read_striped(
     }
 }
 
-pub(super) fn not_summed(error: &PlacedError) -> NotSummed {
+pub(super) fn not_summed(error: &PlacedError) -> ChecksumFailure {
     let code = match error {
         // The manager decides again when the client repeats the request.
         PlacedError::Moved { .. } | PlacedError::Wait { .. } | PlacedError::Permission(_) => ErrorCode::Overloaded,
         error => error.code(),
     };
-    NotSummed { code, text: error.to_string() }
+    ChecksumFailure { code, text: error.to_string() }
 }

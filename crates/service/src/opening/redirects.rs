@@ -24,7 +24,7 @@ impl Hints {
             announced: self.announced,
             all_refused: self.all_refused,
             tried: self.tried.clone(),
-            stale_replicas: self.stale_replicas.clone(),
+            absent_replicas: self.absent_replicas.clone(),
             is_direct: self.is_direct,
             ..OpenRequest::new(wall_clock(), path.clone(), from, caller.actor())
         }

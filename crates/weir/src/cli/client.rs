@@ -18,17 +18,17 @@ pub struct CpArgs {
     /// Replace existing targets. A server shows the old file until the new one is complete.
     #[arg(short, long)]
     pub force: bool,
-    /// Continue an interrupted copy, and skip files that are there with the same length and checksum. The part that
-    /// is there is first compared with the source: only both its ends if a server has a checksum of the whole file,
-    /// which is compared at the end, and otherwise all of it. If the part is of another file, the copy fails at a
-    /// server (use --force to begin again), and begins again on this machine.
+    /// Continue an interrupted copy, and skip files that exist with the same length and checksum. The existing part
+    /// is first compared with the source: only its two ends if a server has a checksum of the whole file, which is
+    /// compared after the copy; otherwise all of it. If it belongs to another file, a copy to a server fails (use
+    /// --force to start again), and a copy to this machine starts again.
     #[arg(long)]
     pub resume: bool,
     /// Let the target's server fetch from the source's (third-party copy), so that the bytes do not pass through this
     /// machine. Both ends must be servers.
     #[arg(long, conflicts_with_all = ["resume"])]
     pub tpc: bool,
-    /// How.
+    /// The options of the transfer.
     #[command(flatten)]
     pub how: TransferArgs,
     /// What to log: error, warn, info, debug.
@@ -36,13 +36,13 @@ pub struct CpArgs {
     pub log: String,
 }
 
-/// How `weir cp` and `weir sync` transfer.
+/// Options of `weir cp` and `weir sync`.
 #[derive(Args, Debug, Clone)]
 pub struct TransferArgs {
     /// Keep the times of files and, on this machine, their permission bits.
     #[arg(short, long)]
     pub preserve: bool,
-    /// Which names in trees.
+    /// The names to copy.
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Do not compare checksums.
@@ -60,7 +60,7 @@ pub struct TransferArgs {
     /// The most requests of 4 MiB under way on one connection. A distant server needs more than a near one.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub window: u16,
-    /// Bypass the page cache on this machine: if it pays, always for large files, or never.
+    /// When to bypass the page cache on this machine.
     #[arg(long, value_enum, default_value = "auto")]
     pub direct: DirectArg,
     /// Give up on a server that sends nothing for this long, or less than 32 KiB in this time while more is due.
@@ -80,12 +80,12 @@ pub struct TransferArgs {
     pub quiet: bool,
 }
 
-/// Whether to go past the page cache.
+/// When to bypass the page cache.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DirectArg {
-    /// Where it pays: large files; for reading, those that are not in the page cache already.
+    /// For large files, but not to read those that are in the page cache already.
     Auto,
-    /// For all files that are large enough to be worth it.
+    /// For all large files.
     Always,
     /// Never.
     Never,
@@ -142,7 +142,7 @@ pub struct SyncArgs {
     /// Print what would be done, and do nothing.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// How.
+    /// The options of the transfer.
     #[command(flatten)]
     pub how: TransferArgs,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Whom to ask, and how to answer.
+/// The manager to ask, and the form of the answer.
 #[derive(Args, Debug, Clone)]
 pub struct ManagerArgs {
     /// The data directory of the running manager.
@@ -21,7 +21,7 @@ pub struct MissingArgs {
     /// List only files that nobody can read at this moment.
     #[arg(long)]
     pub unreadable: bool,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -60,7 +60,7 @@ pub struct PolicySetArgs {
     /// spread=site|rack|host, near=client, prefer=LOCATION and class=NAME:REPLICAS.
     #[arg(value_name = "WORD", required = true)]
     pub words: Vec<String>,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -71,7 +71,7 @@ pub struct PolicyPathArgs {
     /// The directory.
     #[arg(value_name = "PATH")]
     pub path: String,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -82,7 +82,7 @@ pub struct FileArgs {
     /// The file.
     #[arg(value_name = "PATH")]
     pub path: String,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -98,11 +98,11 @@ pub struct StoreArgs {
 /// Commands on stores.
 #[derive(Subcommand, Debug, Clone)]
 pub enum StoreCommand {
-    /// Put no new objects on the store; its existing ones are read, and changed in place.
+    /// Put no new objects on the store. Clients can still read its objects and change them in place.
     ReadOnly(OneStoreArgs),
     /// Use the store for new objects again.
     Online(OneStoreArgs),
-    /// Remove the store from the cluster. Refused while a group counts on it: run `weir drain` or `weir repair`
+    /// Remove the store from the cluster. Refused while a group depends on it: run `weir drain` or `weir repair`
     /// first.
     Remove(OneStoreArgs),
 }
@@ -114,7 +114,7 @@ pub struct OneStoreArgs {
     /// store has it (`disk2`).
     #[arg(value_name = "STORE")]
     pub store: String,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -131,7 +131,7 @@ pub struct NodeArgs {
 #[derive(Subcommand, Debug, Clone)]
 pub enum NodeCommand {
     /// Remove the node from the cluster: it cannot connect any more. Refused while it is online. Its stores stay in
-    /// the cluster, and another node may bring them.
+    /// the cluster, and another node may take them over.
     Remove(OneNodeArgs),
 }
 
@@ -141,7 +141,7 @@ pub struct OneNodeArgs {
     /// The node's name or number, as `weir status` shows it.
     #[arg(value_name = "NODE")]
     pub name: String,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -152,13 +152,13 @@ pub struct DrainArgs {
     /// The store's number or location, as `weir stores` shows them.
     #[arg(value_name = "STORE")]
     pub store: Option<String>,
-    /// Stop draining the store: it is used again. What has moved elsewhere stays there.
+    /// Stop draining the store and use it again. Replicas that have moved to other stores stay there.
     #[arg(long, requires = "store", conflicts_with = "wait")]
     pub stop: bool,
     /// Wait until nothing is left on the store.
     #[arg(long, requires = "store")]
     pub wait: bool,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }
@@ -169,10 +169,10 @@ pub struct RepairArgs {
     /// The store that is gone for good: its number or location, as `weir stores` shows them.
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// Remove the store as lost although its node is online. What only this store has is lost.
+    /// Remove the store as lost although its node is online. Files that only this store has are lost.
     #[arg(long, requires = "store")]
     pub force: bool,
-    /// Whom.
+    /// The manager to ask.
     #[command(flatten)]
     pub manager: ManagerArgs,
 }

@@ -10,7 +10,7 @@ use super::repair::{failed, under_way};
 use super::{asked, counted, show, store_meant};
 use crate::Failure;
 use crate::cli::DrainArgs;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::exit::Exit;
 
 /// How often the command asks for the progress.
@@ -22,12 +22,12 @@ pub(crate) fn run(args: &DrainArgs) -> Result<Exit, Failure> {
     if let Some(store) = store.filter(|_| args.wait) {
         wait(args, store)?;
     }
-    show(&args.manager, &Ask::Drain { store: store.map(|store| store.0), stop: args.stop }, in_words)
+    show(&args.manager, &ControlRequest::Drain { store: store.map(|store| store.0), stop: args.stop }, in_words)
 }
 
 /// Waits until the store is empty. Prints each change of the progress on stderr.
 fn wait(args: &DrainArgs, store: StoreId) -> Result<(), Failure> {
-    let mut view: RepairView = asked(&args.manager.data, &Ask::Drain { store: Some(store.0), stop: false })?;
+    let mut view: RepairView = asked(&args.manager.data, &ControlRequest::Drain { store: Some(store.0), stop: false })?;
     let mut told = String::new();
     loop {
         let Some(leaver) = view.draining.iter().find(|leaver| leaver.store == store.to_string()) else {
@@ -47,7 +47,7 @@ fn wait(args: &DrainArgs, store: StoreId) -> Result<(), Failure> {
             told = line;
         }
         std::thread::sleep(LOOK);
-        view = asked(&args.manager.data, &Ask::Drain { store: None, stop: false })?;
+        view = asked(&args.manager.data, &ControlRequest::Drain { store: None, stop: false })?;
     }
 }
 
@@ -74,7 +74,7 @@ fn standing(leaver: &LeaverView) -> String {
 }
 
 fn counted_groups(groups: u64) -> String {
-    format!("{} still {}", counted(groups, "group"), if groups == 1 { "counts" } else { "count" })
+    format!("{} still {}", counted(groups, "group"), if groups == 1 { "depends" } else { "depend" })
 }
 
 fn stuck(view: &RepairView, leaver: &LeaverView) -> Vec<String> {
@@ -109,8 +109,8 @@ mod tests {
         assert_eq!(
             in_words(&with(leaver(2, false))),
             [
-                "store 7 at s/r/h is draining: 2 groups still count on it",
-                "1 group in backfill; missing replicas: more than 3, 2 being made",
+                "store 7 at s/r/h is draining: 2 groups still depend on it",
+                "1 group in backfill; missing replicas: more than 3, 2 being copied",
                 "group 4 still needs store 7: no room",
             ]
         );

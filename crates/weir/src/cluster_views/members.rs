@@ -5,7 +5,7 @@ use manager::{StatusView, StoreView};
 use super::{counted, show, store_meant};
 use crate::Failure;
 use crate::cli::{NodeArgs, NodeCommand, StoreArgs, StoreCommand};
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::exit::Exit;
 
 /// Runs `weir store`.
@@ -13,9 +13,9 @@ pub(crate) fn store(args: &StoreArgs) -> Result<Exit, Failure> {
     let (StoreCommand::ReadOnly(one) | StoreCommand::Online(one) | StoreCommand::Remove(one)) = &args.command;
     let store = store_meant(&one.manager.data, &one.store)?;
     let ask = match &args.command {
-        StoreCommand::ReadOnly(_) => Ask::StoreReadOnly { store: store.0, read_only: true },
-        StoreCommand::Online(_) => Ask::StoreReadOnly { store: store.0, read_only: false },
-        StoreCommand::Remove(_) => Ask::StoreRemove { store: store.0 },
+        StoreCommand::ReadOnly(_) => ControlRequest::StoreReadOnly { store: store.0, read_only: true },
+        StoreCommand::Online(_) => ControlRequest::StoreReadOnly { store: store.0, read_only: false },
+        StoreCommand::Remove(_) => ControlRequest::StoreRemove { store: store.0 },
     };
     show(&one.manager, &ask, |stores: &Vec<StoreView>| {
         let found = stores.iter().find(|view| view.store == store);
@@ -29,7 +29,7 @@ pub(crate) fn store(args: &StoreArgs) -> Result<Exit, Failure> {
 /// Runs `weir node`.
 pub(crate) fn node(args: &NodeArgs) -> Result<Exit, Failure> {
     let NodeCommand::Remove(args) = &args.command;
-    show(&args.manager, &Ask::NodeRemove { name: args.name.clone() }, |status: &StatusView| {
+    show(&args.manager, &ControlRequest::NodeRemove { name: args.name.clone() }, |status: &StatusView| {
         vec![format!("node {} is removed; {} left", args.name, counted(status.nodes.len() as u64, "node"))]
     })
 }

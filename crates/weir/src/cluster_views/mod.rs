@@ -19,7 +19,7 @@ use types::StoreId;
 
 use crate::Failure;
 use crate::cli::ManagerArgs;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::control::client::{AskError, ask_long};
 use crate::exit::Exit;
 
@@ -35,7 +35,7 @@ pub(crate) use stores::run as stores;
 /// Asks the manager and prints its answer: as JSON, or as `shown` formats it.
 pub(crate) fn show<T: Serialize + DeserializeOwned>(
     args: &ManagerArgs,
-    what: &Ask,
+    what: &ControlRequest,
     shown: impl FnOnce(&T) -> Vec<String>,
 ) -> Result<Exit, Failure> {
     let answer: T = asked(&args.data, what)?;
@@ -54,7 +54,7 @@ pub(crate) fn show<T: Serialize + DeserializeOwned>(
 }
 
 /// The answer of the manager that runs on `data`.
-pub(crate) fn asked<T: DeserializeOwned>(data: &Path, what: &Ask) -> Result<T, Failure> {
+pub(crate) fn asked<T: DeserializeOwned>(data: &Path, what: &ControlRequest) -> Result<T, Failure> {
     ask_long(data, what).map_err(|error| {
         let (exit, not_running) = match &error {
             AskError::Absent(_) => (Exit::NotFound, false),
@@ -70,7 +70,7 @@ fn store_meant(data: &Path, said: &str) -> Result<StoreId, Failure> {
     if let Ok(number) = said.parse() {
         return Ok(StoreId(number));
     }
-    let stores: Vec<StoreView> = asked(data, &Ask::Stores)?;
+    let stores: Vec<StoreView> = asked(data, &ControlRequest::Stores)?;
     the_store(&stores, said).map_err(|why| Failure::message(Exit::NotFound, why))
 }
 

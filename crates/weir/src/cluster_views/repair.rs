@@ -5,13 +5,17 @@ use manager::{FailedCopyView, RepairView, StuckView};
 use super::{counted, show, store_meant};
 use crate::Failure;
 use crate::cli::RepairArgs;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::exit::Exit;
 
 /// Runs the command.
 pub(crate) fn run(args: &RepairArgs) -> Result<Exit, Failure> {
     let store = args.store.as_ref().map(|said| store_meant(&args.manager.data, said)).transpose()?;
-    show(&args.manager, &Ask::Repair { give_up: store.map(|store| store.0), force: args.force }, in_words)
+    show(
+        &args.manager,
+        &ControlRequest::Repair { remove_lost: store.map(|store| store.0), force: args.force },
+        in_words,
+    )
 }
 
 fn in_words(view: &RepairView) -> Vec<String> {
@@ -22,9 +26,9 @@ fn in_words(view: &RepairView) -> Vec<String> {
         .lost
         .iter()
         .map(|lost| match lost.groups {
-            0 => format!("store {} at {} is replaced: no group counts on it any more", lost.store, lost.location),
+            0 => format!("store {} at {} is replaced: no group depends on it any more", lost.store, lost.location),
             groups => {
-                format!("store {} at {} is lost; {} count on it", lost.store, lost.location, counted(groups, "group"))
+                format!("store {} at {} is lost; {} depend on it", lost.store, lost.location, counted(groups, "group"))
             }
         })
         .collect();
@@ -41,7 +45,7 @@ fn in_words(view: &RepairView) -> Vec<String> {
 pub(super) fn under_way(view: &RepairView) -> String {
     let more = if view.missing.and_more { "more than " } else { "" };
     let groups = counted(view.backfill, "group");
-    format!("{groups} in backfill; missing replicas: {more}{}, {} being made", view.missing.count, view.copying)
+    format!("{groups} in backfill; missing replicas: {more}{}, {} being copied", view.missing.count, view.copying)
 }
 
 /// The copies that failed, in words, if any.
@@ -77,8 +81,8 @@ mod tests {
         assert_eq!(
             in_words(&view),
             [
-                "store 7 at s/r/h is lost; 2 groups count on it",
-                "1 group in backfill; missing replicas: 3, 2 being made"
+                "store 7 at s/r/h is lost; 2 groups depend on it",
+                "1 group in backfill; missing replicas: 3, 2 being copied"
             ]
         );
         let last_failed = FailedCopyView { path: Some("/f".into()), from: "store 1".into(), to: "store 2".into() };
@@ -89,7 +93,7 @@ mod tests {
         );
         let stuck = vec![StuckView { group: 4, store: "7".into(), why: "no room".into() }];
         let lines = in_words(&RepairView { lost: vec![lost(0)], stuck, ..view.clone() });
-        assert_eq!(lines[0], "store 7 at s/r/h is replaced: no group counts on it any more");
+        assert_eq!(lines[0], "store 7 at s/r/h is replaced: no group depends on it any more");
         assert_eq!(lines[2], "group 4 stays without store 7: no room");
         assert_eq!(in_words(&RepairView { lost: Vec::new(), ..view }), ["no store is removed as lost"]);
     }

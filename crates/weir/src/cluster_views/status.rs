@@ -7,13 +7,13 @@ use super::{counted, show};
 use crate::Failure;
 use crate::cli::ManagerArgs;
 use crate::config::units::show_size;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::exit::Exit;
 use crate::table::table_lines;
 
 /// Runs the command.
 pub(crate) fn run(args: &ManagerArgs) -> Result<Exit, Failure> {
-    show(args, &Ask::ClusterStatus, in_words)
+    show(args, &ControlRequest::ClusterStatus, in_words)
 }
 
 fn in_words(status: &StatusView) -> Vec<String> {
@@ -26,13 +26,17 @@ fn in_words(status: &StatusView) -> Vec<String> {
         0 => "no stores".into(),
         _ => format!("{}: {}", counted(all, "store"), states.join(", ")),
     });
-    lines.push(format!("{} free of {} on stores that take files", show_size(status.room), show_size(status.capacity)));
+    lines.push(format!(
+        "{} free of {} on stores that take files",
+        show_size(status.available),
+        show_size(status.capacity)
+    ));
     lines.push(format!("{} being written", how_many(status.writers, "file")));
-    let copying = if status.copying > 0 { format!(", {} being made", status.copying) } else { String::new() };
+    let copying = if status.copying > 0 { format!(", {} being copied", status.copying) } else { String::new() };
     lines.push(format!("{}{copying}", how_many(status.missing, "missing replica")));
     if status.groups_under_replicated > 0 {
         let all = counted(status.groups_under_replicated, "group");
-        let without = match status.groups_without {
+        let without = match status.groups_unavailable {
             0 => String::new(),
             count => format!(", {count} of them with none online: what only they have cannot be read"),
         };

@@ -285,10 +285,10 @@ pub const KEYS: &[Key] = &[
         live: false,
     },
     Key {
-        name: "copies.rate",
+        name: "repair.rate",
         default: Some(Given::Text("100MiB")),
-        set: |c, v| size(v, 1 << 10, 1 << 40).map(|v| c.copies_rate = v),
-        same: |a, b| a.copies_rate == b.copies_rate,
+        set: |c, v| size(v, 1 << 10, 1 << 40).map(|v| c.repair_rate = v),
+        same: |a, b| a.repair_rate == b.repair_rate,
         live: true,
     },
     Key {
@@ -306,6 +306,14 @@ pub const STORE_KEYS: &[StoreKey] = &[
     StoreKey { name: "store.location", set: |s, v| location(v).map(|v| s.location = Some(v)) },
     StoreKey { name: "store.class", set: |s, v| class(v).map(|v| s.class = Some(v)) },
     StoreKey { name: "store.reserve", set: |s, v| size(v, 0, 1 << 50).map(|v| s.reserve = Some(v)) },
+];
+
+/// Keys of earlier versions, with their present names.
+pub const RENAMED_KEYS: &[(&str, &str)] = &[
+    ("place", "location"),
+    ("clients.places", "clients.locations"),
+    ("store.place", "store.location"),
+    ("copies.rate", "repair.rate"),
 ];
 
 /// One key of a `[[store]]`.

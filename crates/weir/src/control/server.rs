@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Answerer, Ask, LINE_MAX, Reply, SOCKET};
+use super::{Answerer, ControlRequest, LINE_MAX, Reply, SOCKET};
 
 /// Simultaneous connections; a further one is told to try again.
 const CONNECTIONS_MAX: usize = 8;
@@ -128,7 +128,7 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
             }
         };
         let busy = shared.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX;
-        let taken = Taken(Arc::clone(shared));
+        let taken = ConnectionGuard(Arc::clone(shared));
         if busy {
             let _ = say(&stream, &Reply::Refused("too many commands at a time; try again in a moment".into()));
             continue;
@@ -145,9 +145,9 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
 }
 
 /// Counts as a connection while it lives.
-struct Taken(Arc<Shared>);
+struct ConnectionGuard(Arc<Shared>);
 
-impl Drop for Taken {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::SeqCst);
     }
@@ -158,7 +158,7 @@ fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
     stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
     let mut line = Vec::new();
     BufReader::new(&stream).take(LINE_MAX).read_until(b'\n', &mut line)?;
-    let reply = match serde_json::from_slice::<Ask>(&line) {
+    let reply = match serde_json::from_slice::<ControlRequest>(&line) {
         Ok(ask) => (shared.answer)(ask),
         Err(error) => {
             let version = env!("CARGO_PKG_VERSION");
@@ -192,8 +192,8 @@ mod tests {
 
     fn answering() -> Box<Answerer> {
         Box::new(|ask| match ask {
-            Ask::ScrubStatus => Reply::Done(serde_json::json!({ "rate": 7 })),
-            Ask::ScrubStop => Reply::Refused("not now".into()),
+            ControlRequest::ScrubStatus => Reply::Done(serde_json::json!({ "rate": 7 })),
+            ControlRequest::ScrubStop => Reply::Refused("not now".into()),
             _ => Reply::Stream(serde_json::json!(null), Box::new(|out| out.write_all(b"and more"))),
         })
     }
@@ -227,14 +227,14 @@ mod tests {
         // Longer than the path of a socket may be.
         let data = temp.path().join("d".repeat(200));
         fs::create_dir(&data).unwrap();
-        assert!(matches!(client::ask(&data, &Ask::ScrubStatus), Err(client::AskError::NotRunning { .. })));
+        assert!(matches!(client::ask(&data, &ControlRequest::ScrubStatus), Err(client::AskError::NotRunning { .. })));
         let mut control = Control::start(&data, answering()).unwrap();
         assert_eq!(fs::metadata(data.join(SOCKET)).unwrap().permissions().mode() & 0o777, 0o600);
-        let (value, _) = client::ask(&data, &Ask::ScrubStatus).unwrap();
+        let (value, _) = client::ask(&data, &ControlRequest::ScrubStatus).unwrap();
         assert_eq!(value["rate"], 7);
-        let refused = client::ask(&data, &Ask::ScrubStop).err().unwrap();
+        let refused = client::ask(&data, &ControlRequest::ScrubStop).err().unwrap();
         assert!(refused.to_string().contains("not now"), "{refused}");
-        let (_, mut rest) = client::ask(&data, &Ask::Backup { since: None }).unwrap();
+        let (_, mut rest) = client::ask(&data, &ControlRequest::Backup { since: None }).unwrap();
         let mut more = String::new();
         rest.read_to_string(&mut more).unwrap();
         assert_eq!(more, "and more");
@@ -257,6 +257,6 @@ mod tests {
         drop(again);
         fs::write(&left, "of a version before").unwrap();
         let _again = Control::start(&data, answering()).unwrap();
-        client::ask(&data, &Ask::ScrubStatus).unwrap();
+        client::ask(&data, &ControlRequest::ScrubStatus).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use client::Algorithm;
 use serde_json::json;
 use transfer::tree::{Kind, Tree};
-use transfer::{Place, TransferError, read_all};
+use transfer::{CopyPath, TransferError, read_all};
 use types::units::show_size;
 
 use super::output::Output;
@@ -13,8 +13,8 @@ use crate::cli::{CatArgs, ChecksumArgs, DfArgs, LnArgs, MkdirArgs, MvArgs, StatA
 /// Names in one round of requests.
 const AT_ONCE: usize = 512;
 
-pub(super) fn place(text: &str) -> Result<Place, TransferError> {
-    Ok(Place::parse(text).map_err(client::ClientError::from)?)
+pub(super) fn place(text: &str) -> Result<CopyPath, TransferError> {
+    Ok(CopyPath::parse(text).map_err(client::ClientError::from)?)
 }
 
 /// Shows attributes.
@@ -25,7 +25,7 @@ pub fn stat(tree: &mut Tree, args: &StatArgs, out: &mut Output) -> Result<(), Tr
     for (at, info) in pages {
         let info = info?;
         if args.json {
-            out.json(&json!({ "place": at.to_string(), "info": info }))?;
+            out.json(&json!({ "path": at.to_string(), "info": info }))?;
             continue;
         }
         let kind = match info.kind {
@@ -100,12 +100,12 @@ pub fn xattr(tree: &mut Tree, command: &XattrCommand, out: &mut Output) -> Resul
     let user = |name: &str| format!("user.{name}");
     match command {
         XattrCommand::Ls { place: text } => match place(text)? {
-            Place::Remote(url) => {
+            CopyPath::Remote(url) => {
                 for (name, value) in tree.client.xattrs(&url)? {
                     out.line(&format!("{}={}", printable(&name), value.escape_ascii()))?;
                 }
             }
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let mut names = vec![0; 64 << 10];
                 let len =
                     listxattr(&path, &mut names[..]).map_err(|error| failed("list attributes of", &path, error))?;
@@ -119,35 +119,35 @@ pub fn xattr(tree: &mut Tree, command: &XattrCommand, out: &mut Output) -> Resul
                     out.line(&format!("{}={}", printable(name), value[..len].escape_ascii()))?;
                 }
             }
-            Place::Standard => {}
+            CopyPath::Standard => {}
         },
         XattrCommand::Get { place: text, name } => {
             let value = match place(text)? {
-                Place::Remote(url) => tree.client.xattr(&url, name)?,
-                Place::Local(path) => {
+                CopyPath::Remote(url) => tree.client.xattr(&url, name)?,
+                CopyPath::Local(path) => {
                     let mut value = vec![0; 64 << 10];
                     let len = getxattr(&path, user(name), &mut value[..])
                         .map_err(|error| failed("read an attribute of", &path, error))?;
                     value.truncate(len);
                     value
                 }
-                Place::Standard => Vec::new(),
+                CopyPath::Standard => Vec::new(),
             };
             out.bytes(&value)?;
             out.line("")?;
         }
         XattrCommand::Set { place: text, name, value } => match place(text)? {
-            Place::Remote(url) => tree.client.set_xattr(&url, name, value.as_bytes())?,
-            Place::Local(path) => setxattr(&path, user(name), value.as_bytes(), XattrFlags::empty())
+            CopyPath::Remote(url) => tree.client.set_xattr(&url, name, value.as_bytes())?,
+            CopyPath::Local(path) => setxattr(&path, user(name), value.as_bytes(), XattrFlags::empty())
                 .map_err(|error| failed("set an attribute of", &path, error))?,
-            Place::Standard => {}
+            CopyPath::Standard => {}
         },
         XattrCommand::Rm { place: text, name } => match place(text)? {
-            Place::Remote(url) => tree.client.remove_xattr(&url, name)?,
-            Place::Local(path) => {
+            CopyPath::Remote(url) => tree.client.remove_xattr(&url, name)?,
+            CopyPath::Local(path) => {
                 removexattr(&path, user(name)).map_err(|error| failed("remove an attribute of", &path, error))?
             }
-            Place::Standard => {}
+            CopyPath::Standard => {}
         },
     }
     Ok(())
@@ -158,7 +158,7 @@ pub fn checksum(tree: &mut Tree, args: &ChecksumArgs, out: &mut Output) -> Resul
     for text in &args.places {
         let at = place(text)?;
         let (algorithm, value) = match &at {
-            Place::Remote(url) => tree.client.checksum(url, args.algorithm.as_deref())?,
+            CopyPath::Remote(url) => tree.client.checksum(url, args.algorithm.as_deref())?,
             _ => {
                 let name = args.algorithm.as_deref().unwrap_or("crc32c");
                 let Some(algorithm) = Algorithm::parse(name) else {
@@ -173,7 +173,7 @@ pub fn checksum(tree: &mut Tree, args: &ChecksumArgs, out: &mut Output) -> Resul
             }
         };
         if args.json {
-            out.json(&json!({ "place": at.to_string(), "algorithm": algorithm, "value": value }))?;
+            out.json(&json!({ "path": at.to_string(), "algorithm": algorithm, "value": value }))?;
         } else {
             out.line(&format!("{algorithm}:{value}  {}", printable(&at.to_string())))?;
         }
@@ -189,20 +189,20 @@ pub fn df(tree: &mut Tree, args: &DfArgs, out: &mut Output) -> Result<(), Transf
     for text in &args.places {
         let at = place(text)?;
         let (total, used, free) = match &at {
-            Place::Remote(url) => {
+            CopyPath::Remote(url) => {
                 let space = tree.client.space(url)?;
                 (space.total, space.used, space.free)
             }
-            Place::Local(path) => {
+            CopyPath::Local(path) => {
                 let found =
                     rustix::fs::statvfs(path).map_err(|error| TransferError::local("look at", path)(error.into()))?;
                 let (total, free) = (found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize);
                 (total, total.saturating_sub(found.f_bfree * found.f_frsize), free)
             }
-            Place::Standard => (0, 0, 0),
+            CopyPath::Standard => (0, 0, 0),
         };
         if args.json {
-            out.json(&json!({ "place": at.to_string(), "total": total, "used": used, "free": free }))?;
+            out.json(&json!({ "path": at.to_string(), "total": total, "used": used, "free": free }))?;
             continue;
         }
         let percent =

@@ -16,7 +16,7 @@ use super::LocalError;
 use super::plan::{NodePlan, Plan};
 use super::process::Process;
 use crate::config::ClusterRole;
-use crate::control::Ask;
+use crate::control::ControlRequest;
 use crate::control::client::{ask, ask_long};
 use crate::serve_disk;
 
@@ -125,7 +125,7 @@ impl Nodes {
     /// A new token, in a file that only the owner can read.
     fn token(&self, node: &NodePlan) -> Result<PathBuf, LocalError> {
         let data = self.data(self.plan.manager());
-        let wanted = Ask::MakeToken { role: ClusterRole::Disk, valid_millis: TOKEN_MILLIS };
+        let wanted = ControlRequest::MakeToken { role: ClusterRole::Disk, valid_millis: TOKEN_MILLIS };
         let token = |source| LocalError::Token { name: node.name.clone(), source };
         let (answer, _) = ask(&data, &wanted).map_err(token)?;
         let text = answer.get("token").and_then(|text| text.as_str()).unwrap_or_default();
@@ -173,8 +173,8 @@ impl Nodes {
         let data = self.data(self.plan.manager());
         let end = Instant::now() + ONLINE;
         loop {
-            let asked = ask_long::<StatusView>(&data, &Ask::ClusterStatus)
-                .and_then(|status| Ok((status, ask_long::<Vec<StoreView>>(&data, &Ask::Stores)?)));
+            let asked = ask_long::<StatusView>(&data, &ControlRequest::ClusterStatus)
+                .and_then(|status| Ok((status, ask_long::<Vec<StoreView>>(&data, &ControlRequest::Stores)?)));
             let missing = match asked {
                 Ok((status, stores)) => {
                     let is_online = |disk: &&&NodePlan| online(disk, &status, &stores);

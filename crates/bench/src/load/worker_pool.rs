@@ -133,13 +133,13 @@ type WorkerTask = dyn FnOnce() -> Result<Tally, TargetError> + Send;
 
 /// Workers under way.
 #[derive(Debug)]
-pub struct Crew {
+pub struct WorkerPool {
     shared: Arc<Shared>,
     roles: Vec<(&'static str, usize)>,
     threads: Vec<thread::JoinHandle<Result<Tally, TargetError>>>,
 }
 
-impl Crew {
+impl WorkerPool {
     /// Starts a thread for each worker. `roles` has names, and the numbers of each role's workers. Each worker
     /// prepares, calls [`Worker::start`], and works. If one fails before it is ready, the others end.
     ///
@@ -171,9 +171,9 @@ impl Crew {
             Arc::new(Shared { meters, stop: AtomicBool::new(false), gate: Mutex::new(gate), changed: Condvar::new() });
         let work = Arc::new(work);
         let roles = roles.iter().map(|(role, numbers)| (*role, numbers.len())).collect();
-        let mut crew = Self { shared, roles, threads: Vec::new() };
+        let mut worker_pool = Self { shared, roles, threads: Vec::new() };
         for (place, (role, number)) in all.enumerate() {
-            let shared = Arc::clone(&crew.shared);
+            let shared = Arc::clone(&worker_pool.shared);
             let (worker, work) = (Worker { role, number, place, shared }, Arc::clone(&work));
             let working = move || {
                 let left = WorkerEnd(Arc::clone(&worker.shared), role);
@@ -185,15 +185,15 @@ impl Crew {
                 result
             };
             match spawn(Box::new(working)) {
-                Ok(thread) => crew.threads.push(thread),
+                Ok(thread) => worker_pool.threads.push(thread),
                 Err(error) => {
-                    let (started, why) = (crew.threads.len(), error.to_string());
-                    crew.call_off();
+                    let (started, why) = (worker_pool.threads.len(), error.to_string());
+                    worker_pool.call_off();
                     return Err(HireError { started, why });
                 }
             }
         }
-        Ok(crew)
+        Ok(worker_pool)
     }
 
     /// Waits until all are ready, or have failed.
@@ -320,7 +320,7 @@ mod tests {
             left -= 1;
             if left > 0 { thread::Builder::new().spawn(working) } else { Err(io::ErrorKind::WouldBlock.into()) }
         };
-        let error = Crew::hire_by(&[("", 0..8)], work, spawn).unwrap_err();
+        let error = WorkerPool::hire_by(&[("", 0..8)], work, spawn).unwrap_err();
         assert!(error.started == 2 && error.to_string().contains("cannot start more than 2 workers"), "{error}");
         // They have ended, and none has begun to work.
         assert!(Arc::strong_count(&worked) == 1 && !worked.load(Ordering::Relaxed));

@@ -2,19 +2,19 @@
 //!
 //! A disk server without the object of a capability redirects its client back to the manager. That is right if the file
 //! has changed meanwhile. If the store has lost the replica, or was restored from an old copy, the manager would
-//! redirect the client there again and again. The disk server therefore names the missing or stale replica in its
+//! redirect the client there again and again. The disk server therefore names the absent replica in its
 //! redirect. The client's software passes such keys on, and so tells the manager.
 
 use crate::striping::numbers;
 use crate::{ObjectId, REPLICAS_MAX, StoreId};
 
-/// The key in a redirect to the manager, and in the following open. The value is a list of [`StaleReplica`]s, separated
+/// The key in a redirect to the manager, and in the following open. The value is a list of [`AbsentReplica`]s, separated
 /// by commas.
-pub const STALE_REPLICAS_KEY: &str = "weir.lacks";
+pub const ABSENT_REPLICAS_KEY: &str = "weir.absent";
 
 /// An object that a store should have but lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StaleReplica {
+pub struct AbsentReplica {
     /// The object.
     pub object: ObjectId,
     /// The epoch in the capability. The store may have the object in a later one.
@@ -23,7 +23,7 @@ pub struct StaleReplica {
     pub store: StoreId,
 }
 
-impl StaleReplica {
+impl AbsentReplica {
     /// The value for the redirect: `before`, which the client has already shown, followed by this replica.
     #[must_use]
     pub fn show(&self, before: &[Self]) -> String {
@@ -32,7 +32,7 @@ impl StaleReplica {
         all.join(",")
     }
 
-    /// Parses the value of [`StaleReplica::show`]. Ignores invalid items, and all beyond the maximum number of copies.
+    /// Parses the value of [`AbsentReplica::show`]. Ignores invalid items, and all beyond the maximum number of copies.
     #[must_use]
     pub fn parse_all(text: &str) -> Vec<Self> {
         let one = |text| {
@@ -48,17 +48,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stale_replicas_round_trip() {
-        let stale_replicas = |n| StaleReplica { object: ObjectId(n), epoch: u64::MAX - n, store: StoreId(n + 7) };
-        assert_eq!(StaleReplica::parse_all(&stale_replicas(1).show(&[])), [stale_replicas(1)]);
-        let both = stale_replicas(2).show(&[stale_replicas(1)]);
-        assert_eq!(StaleReplica::parse_all(&both), [stale_replicas(1), stale_replicas(2)]);
-        assert_eq!(stale_replicas(2).show(&StaleReplica::parse_all(&both)), both, "said once");
+    fn absent_replicas_round_trip() {
+        let absent = |n| AbsentReplica { object: ObjectId(n), epoch: u64::MAX - n, store: StoreId(n + 7) };
+        assert_eq!(AbsentReplica::parse_all(&absent(1).show(&[])), [absent(1)]);
+        let both = absent(2).show(&[absent(1)]);
+        assert_eq!(AbsentReplica::parse_all(&both), [absent(1), absent(2)]);
+        assert_eq!(absent(2).show(&AbsentReplica::parse_all(&both)), both, "said once");
         assert!(both.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".,".contains(&byte)), "{both}");
         for wrong in ["", ",", "x", "0.0.0", &both[1..2]] {
-            assert_eq!(StaleReplica::parse_all(wrong), [], "{wrong}");
+            assert_eq!(AbsentReplica::parse_all(wrong), [], "{wrong}");
         }
         let many = vec![both; 1000].join(",");
-        assert_eq!(StaleReplica::parse_all(&many).len(), usize::from(REPLICAS_MAX));
+        assert_eq!(AbsentReplica::parse_all(&many).len(), usize::from(REPLICAS_MAX));
     }
 }

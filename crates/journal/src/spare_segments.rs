@@ -16,7 +16,7 @@ use crate::batch::Batch;
 use crate::files::{Pace, make};
 use crate::scan::path_of;
 use crate::segment::{PAGE_U64, SegmentHeader};
-use crate::state::{NoSpare, Segment, Shared, Spare, State};
+use crate::state::{NoSpareSegment, Segment, Shared, SpareSegment, State};
 use crate::{Ballast, JournalError};
 
 /// How many spare segments to keep.
@@ -74,7 +74,7 @@ impl Shared {
     }
 
     /// Makes one spare and releases the lock meanwhile.
-    fn make_spare(&self, state: &mut MutexGuard<'_, State>) -> Result<(), NoSpare> {
+    fn make_spare(&self, state: &mut MutexGuard<'_, State>) -> Result<(), NoSpareSegment> {
         state.making = true;
         let last = state.spares.back().map(|s| s.number).or(state.segments.back().map(|s| s.number)).unwrap_or(0);
         let number = last + 1;
@@ -95,14 +95,14 @@ impl Shared {
         state.last_try = None;
         let result = match made {
             Ok(file) => {
-                state.spares.push_back(Spare { number, path, file });
+                state.spares.push_back(SpareSegment { number, path, file });
                 state.stats.segments_made += 1;
                 Ok(())
             }
             Err(e) => {
                 let failure = match e {
-                    JournalError::NoSpace { .. } => NoSpare::NoSpace,
-                    other => NoSpare::Failed(other.to_string()),
+                    JournalError::NoSpace { .. } => NoSpareSegment::NoSpace,
+                    other => NoSpareSegment::Failed(other.to_string()),
                 };
                 state.last_try = Some(failure.clone());
                 Err(failure)
@@ -112,10 +112,10 @@ impl Shared {
         result
     }
 
-    fn no_spare(&self, failure: &NoSpare) -> JournalError {
+    fn no_spare(&self, failure: &NoSpareSegment) -> JournalError {
         match failure {
-            NoSpare::NoSpace => JournalError::NoSpace { wanted: self.config.segment_bytes },
-            NoSpare::Failed(reason) => JournalError::NoSegment { reason: reason.clone() },
+            NoSpareSegment::NoSpace => JournalError::NoSpace { wanted: self.config.segment_bytes },
+            NoSpareSegment::Failed(reason) => JournalError::NoSegment { reason: reason.clone() },
         }
     }
 
@@ -195,13 +195,13 @@ impl Shared {
     }
 
     /// Adopts the spare segments of an earlier run.
-    pub(crate) fn spares_of(&self, numbers: &[u64]) -> Result<VecDeque<Spare>, JournalError> {
+    pub(crate) fn spares_of(&self, numbers: &[u64]) -> Result<VecDeque<SpareSegment>, JournalError> {
         let mut spares = VecDeque::new();
         for number in numbers {
             let path = path_of(&self.dir, *number);
             let options = disk::OpenOptions { access: disk::Access::ReadWrite, direct: self.config.direct };
             let file = self.disk.open(&path, options)?;
-            spares.push_back(Spare { number: *number, path, file });
+            spares.push_back(SpareSegment { number: *number, path, file });
         }
         Ok(spares)
     }

@@ -12,14 +12,14 @@ use crate::index::IndexConfig;
 
 /// The positions of the parts of an index that do not need the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct IndexPositions {
     /// The engine's position; 0 if it has nothing.
     pub engine: Seq,
     /// The checkpoints' position; 0 if there are none.
     pub checkpoint: Seq,
 }
 
-impl Standing {
+impl IndexPositions {
     /// The last record that any part of the index has.
     #[must_use]
     pub fn furthest(&self) -> Seq {
@@ -28,11 +28,11 @@ impl Standing {
 }
 
 /// The checkpoints of an index without its journal.
-pub struct WithoutLog {
+pub struct WithoutJournal {
     set: CheckpointSet,
 }
 
-impl WithoutLog {
+impl WithoutJournal {
     /// Opens the checkpoints of `stream` in `checkpoint_dir`, which nobody else has open. Sets invalid files aside, as
     /// opening an index does.
     pub fn open(stream: StreamId, disk: Arc<dyn Disk>, checkpoint_dir: &str) -> Result<Self, KvError> {
@@ -43,8 +43,8 @@ impl WithoutLog {
 
     /// The positions of `engine` and the checkpoints. Changes nothing.
     #[must_use]
-    pub fn standing(&self, engine: &dyn Engine) -> Standing {
-        Standing { engine: engine.applied().seq, checkpoint: self.set.upto() }
+    pub fn standing(&self, engine: &dyn Engine) -> IndexPositions {
+        IndexPositions { engine: engine.applied().seq, checkpoint: self.set.upto() }
     }
 
     /// Gives `engine` the contents of the checkpoints if they have more; sets its old contents aside. Afterwards the

@@ -10,15 +10,15 @@ use types::{PAGE_SIZE, ReplicaId};
 use crate::StoreError;
 use crate::buffers::BUFFER;
 use crate::config::Planted;
-use crate::log_record::{Beginning, Birth, LogRecord};
+use crate::journal_record::{Beginning, GenerationStart, JournalRecord};
 use crate::object::ObjectFiles;
 use crate::ranges::Ranges;
-use crate::record::{Ended, Place};
+use crate::record::{ByteLocation, Ended};
 use crate::replica::{Locked, OpenReplica, State};
 use crate::sidecar::Header;
 use crate::store::Inner;
 use crate::sums::{PAGE, PageSum, pages_of};
-use crate::write_state::{Held, WriteState};
+use crate::write_state::{HeldPage, WriteState};
 use crate::writer::index;
 
 impl Inner {
@@ -27,7 +27,7 @@ impl Inner {
         if let Some(files) = &state.files {
             return Ok(Arc::clone(files));
         }
-        let has_file = matches!(&state.record, Some(record) if record.place == Place::Object);
+        let has_file = matches!(&state.record, Some(record) if record.place == ByteLocation::Object);
         let files = match &state.write_state {
             Some(write_state) if !has_file && write_state.in_file == Ranges::default() => {
                 self.make_files(replica, write_state)?
@@ -87,7 +87,7 @@ impl Inner {
     pub(crate) fn flush(&self, replica: ReplicaId, state: &mut State, end: Option<u64>) -> Result<(), StoreError> {
         if let Some(write_state) = &state.write_state
             && write_state.held.values().any(|held| held.image)
-            && !self.config.has(Planted::OverwriteBeforeLog)
+            && !self.config.has(Planted::OverwriteBeforeJournal)
         {
             self.journal.sync_to(write_state.last)?;
         }
@@ -112,7 +112,7 @@ impl Inner {
         };
         let Some(write_state) = &mut state.write_state else { return Ok(()) };
         // They stay held until they are in the file, whatever happens.
-        let flushed: BTreeMap<u64, &Held> =
+        let flushed: BTreeMap<u64, &HeldPage> =
             write_state.held.iter().filter(|(page, _)| !counted_on(**page)).map(|(page, held)| (*page, held)).collect();
         self.write_held(&files, &*direct, &flushed, end)?;
         let flushed: Vec<u64> = flushed.into_keys().collect();
@@ -136,7 +136,7 @@ impl Inner {
         &self,
         files: &ObjectFiles,
         direct: &dyn disk::DiskFile,
-        held: &BTreeMap<u64, &Held>,
+        held: &BTreeMap<u64, &HeldPage>,
         end: Option<u64>,
     ) -> Result<(), StoreError> {
         let mut buffer = self.buffers.take();
@@ -194,7 +194,8 @@ impl Inner {
         let prefix = if write_state.cuts == cuts { prefix } else { prefix.min(write_state.permanent_prefix()) };
         write_state.durable_prefix = write_state.durable_prefix.max(prefix);
         if files.is_some() {
-            write_state.last = self.log(write_state.subject(replica.id), &LogRecord::Synced { before: before.0 })?.seq;
+            write_state.last =
+                self.log(write_state.subject(replica.id), &JournalRecord::Synced { before: before.0 })?.seq;
         }
         Ok(write_state.durable_prefix)
     }
@@ -223,8 +224,8 @@ impl Inner {
             return Err(e.into());
         }
         // It allows trimming, and a store on a full disk must open.
-        let record = LogRecord::Snapshot(write_state.snapshot());
-        let snapshot = self.log_urgent(write_state.subject(replica.id), &record)?.seq;
+        let record = JournalRecord::Snapshot(write_state.snapshot());
+        let snapshot = self.append_urgent_record(write_state.subject(replica.id), &record)?.seq;
         write_state.last = snapshot;
         write_state.redo_bytes = 0;
         // Older journal records may be trimmed, and with them the location of the bytes.
@@ -309,7 +310,7 @@ impl Inner {
             self.hold_page(replica.id, state, len)?;
         }
         let write_state = replica.write_state(state, generation)?;
-        write_state.last = self.log(write_state.subject(replica.id), &LogRecord::Truncate { len })?.seq;
+        write_state.last = self.log(write_state.subject(replica.id), &JournalRecord::Truncate { len })?.seq;
         write_state.set_len(len);
         write_state.large |= len > self.config.small_max;
         write_state.dirty = true;
@@ -331,7 +332,7 @@ impl Inner {
             write_state.failed.get_or_insert(e.to_string());
             return Err(e);
         }
-        write_state.last = self.log(write_state.subject(replica.id), &LogRecord::Cut)?.seq;
+        write_state.last = self.log(write_state.subject(replica.id), &JournalRecord::Cut)?.seq;
         Ok(self.journal.write_to(write_state.last)?)
     }
 
@@ -339,7 +340,7 @@ impl Inner {
     pub(crate) fn cut_file(&self, replica: ReplicaId, state: &mut State, len: u64) -> Result<(), StoreError> {
         let has_file = state.files.is_some()
             || state.write_state.as_ref().is_some_and(|write_state| write_state.in_file != Ranges::default());
-        if !has_file && !matches!(&state.record, Some(record) if record.place == Place::Object) {
+        if !has_file && !matches!(&state.record, Some(record) if record.place == ByteLocation::Object) {
             return Ok(());
         }
         let files = self.files(replica, state)?;
@@ -361,7 +362,7 @@ impl Inner {
         let bytes = self.files(replica, state)?.page(replica, page)?;
         let Some(write_state) = &mut state.write_state else { return Ok(()) };
         let nothing = (page * PAGE, page * PAGE);
-        let record = LogRecord::Bytes { wrote: nothing, offset: page * PAGE, bytes: &bytes };
+        let record = JournalRecord::Bytes { wrote: nothing, offset: page * PAGE, bytes: &bytes };
         write_state.last = self.log(write_state.subject(replica), &record)?.seq;
         write_state.lay(nothing, page * PAGE, &bytes)?;
         write_state.whole = None;
@@ -380,7 +381,7 @@ impl Inner {
         }
         self.floor.check(&*self.disk, 0)?;
         let record = state.record.clone().ok_or(StoreError::NotFound { replica: replica.id })?;
-        let birth = Birth {
+        let birth = GenerationStart {
             generation: record.generation + 1,
             beginning: if record.ended == Ended::Complete { Beginning::Update } else { Beginning::Resumed },
             incarnation: record.incarnation,
@@ -391,7 +392,7 @@ impl Inner {
         write_state.len = record.len;
         write_state.written = Ranges::up_to(record.len);
         write_state.durable_prefix = record.len;
-        if record.place == Place::Object {
+        if record.place == ByteLocation::Object {
             // Take a partly full last page out of the file, so that an append never overwrites existing bytes.
             let whole = record.len / PAGE;
             write_state.large = true;
@@ -407,19 +408,19 @@ impl Inner {
                 if files.sums(whole, 1)?.first().map(|sum| sum.crc32c) != Some(found) {
                     return Err(StoreError::Checksum { replica: replica.id, page: whole });
                 }
-                write_state.held.insert(whole, Held { bytes: bytes.into_boxed_slice(), image: true });
+                write_state.held.insert(whole, HeldPage { bytes: bytes.into_boxed_slice(), image: true });
             }
         } else {
             let content = self.content(replica.id, &mut state)?;
             for (page, bytes) in (0..).zip(content.chunks(PAGE_SIZE)) {
                 let mut held = vec![0; PAGE_SIZE];
                 held[..bytes.len()].copy_from_slice(bytes);
-                write_state.held.insert(page, Held { bytes: held.into_boxed_slice(), image: false });
+                write_state.held.insert(page, HeldPage { bytes: held.into_boxed_slice(), image: false });
             }
         }
         self.holds.lock().begin(replica.id, self.journal.appended());
         let logged = self
-            .log(write_state.subject(replica.id), &LogRecord::Snapshot(write_state.snapshot()))
+            .log(write_state.subject(replica.id), &JournalRecord::Snapshot(write_state.snapshot()))
             .map(|appended| appended.seq);
         let logged = logged.and_then(|seq| Ok(self.journal.sync_to(seq).map(|()| seq)?));
         write_state.last = match logged {
@@ -438,8 +439,8 @@ impl Inner {
 }
 
 /// Held pages as consecutive runs, none longer than a buffer.
-fn runs<'a>(held: &BTreeMap<u64, &'a Held>) -> Vec<(u64, Vec<&'a Held>)> {
-    let mut runs: Vec<(u64, Vec<&Held>)> = Vec::new();
+fn runs<'a>(held: &BTreeMap<u64, &'a HeldPage>) -> Vec<(u64, Vec<&'a HeldPage>)> {
+    let mut runs: Vec<(u64, Vec<&HeldPage>)> = Vec::new();
     for (page, held) in held {
         match runs.last_mut() {
             Some((first, run)) if *first + run.len() as u64 == *page && run.len() < BUFFER / PAGE_SIZE => {

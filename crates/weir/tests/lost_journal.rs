@@ -1,4 +1,4 @@
-//! The journal's folder is gone, the indexes and the objects are not: what `weir fsck --begin-new-log` recovers.
+//! The journal's folder is gone, the indexes and the objects are not: what `weir fsck --reset-journal` recovers.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
 mod node;
@@ -14,7 +14,7 @@ use foundation::{DataDir, Foundation, IfNew, Purpose};
 use maintenance::fsck::FsckOptions;
 use maintenance::fsck::finding::ProblemKind;
 use maintenance::fsck::report::Report;
-use namespace::{Actor, Commit, Committed, Completion, Durability, How, OpenWrite, Sums};
+use namespace::{Actor, Commit, Committed, Completion, Durability, OpenWrite, Sums, WriteMode};
 use session::Session;
 use store::NewReplica;
 use types::{BootId, ClientIdentity, Ino, NsPath, ObjectId, ReplicaId, Timestamp};
@@ -67,7 +67,7 @@ impl World {
         })
     }
 
-    fn lose_the_log(&self) {
+    fn lose_the_journal(&self) {
         fs::remove_dir_all(self.data().join("journal")).unwrap();
     }
 
@@ -78,8 +78,8 @@ impl World {
         said
     }
 
-    fn begin_new_log(&self) -> (i32, String) {
-        let ended = node::weir_ends(&["fsck", "--begin-new-log", "--data", &self.data_text()]);
+    fn reset_journal(&self) -> (i32, String) {
+        let ended = node::weir_ends(&["fsck", "--reset-journal", "--data", &self.data_text()]);
         let said = [ended.stderr, ended.stdout].concat();
         (ended.status.code().unwrap(), String::from_utf8(said).unwrap())
     }
@@ -109,11 +109,11 @@ fn numbers(foundation: &Foundation, path: &str) -> (Ino, ObjectId) {
 }
 
 /// A small file whose bytes stay in the journal; a server would move them out within a second.
-fn put_into_the_log(foundation: &Foundation, path: &str, bytes: &[u8]) -> (Ino, ObjectId) {
+fn put_into_the_journal(foundation: &Foundation, path: &str, bytes: &[u8]) -> (Ino, ObjectId) {
     let namespace = &foundation.names.namespace;
     let open = OpenWrite::new(
         NsPath::parse(path.as_bytes()).unwrap(),
-        How::NewOnly,
+        WriteMode::NewOnly,
         ClientIdentity { principal: types::PrincipalId(0), user: "u".into(), pid: 1, host: "h".into() },
         BootId(1),
     );
@@ -146,26 +146,26 @@ fn after_a_clean_stop_only_bytes_in_the_journal_are_lost() {
         session.put("/run/settled", b"moved out of the log");
         foundation.objects.store.tick().unwrap();
     });
-    let first = world.opened(true, |foundation| put_into_the_log(foundation, "/run/small", b"in the log alone"));
+    let first = world.opened(true, |foundation| put_into_the_journal(foundation, "/run/small", b"in the log alone"));
     let objects = walk(&world.data().join("store/objects"));
-    world.lose_the_log();
+    world.lose_the_journal();
     let said = world.refused();
-    assert!(said.contains("--begin-new-log") && said.contains("no journal"), "{said}");
+    assert!(said.contains("--reset-journal") && said.contains("no journal"), "{said}");
     let plain = node::weir_ends(&["fsck", "--data", &world.data_text()]);
     assert_eq!(plain.status.code(), Some(5), "fsck alone begins nothing");
 
-    let (code, said) = world.begin_new_log();
+    let (code, said) = world.reset_journal();
     assert_eq!(code, 1, "one file is still missing its bytes: {said}");
     assert!(said.contains("the journal is lost") && said.contains("begins incarnation 2"), "{said}");
     assert!(said.contains("/run/small: its object of 16 bytes is not on the disk"), "{said}");
     assert_eq!(world.findings(), [(ProblemKind::ObjectMissing, "/run/small".to_owned())]);
     assert_eq!(walk(&world.data().join("store/objects")), objects);
 
-    let mark = fs::read_to_string(world.data().join("store/NEW-LOG")).unwrap();
+    let mark = fs::read_to_string(world.data().join("store/JOURNAL-RESET")).unwrap();
     assert!(!mark.contains("segment 1\n"), "the missing bytes lay in segment 1; no other bytes may come there: {mark}");
 
     // A second run is refused and changes nothing.
-    let (code, said) = world.begin_new_log();
+    let (code, said) = world.reset_journal();
     assert!(code == 6 && said.contains("the journal is there"), "{code} {said}");
 
     for round in 0..2 {
@@ -212,9 +212,9 @@ fn after_a_kill_the_indexes_are_behind() {
     node.ended(Duration::from_secs(10));
     let objects = walk(&world.data().join("store/objects"));
     assert_eq!(objects.len(), 14, "seven large contents and their checksums");
-    world.lose_the_log();
+    world.lose_the_journal();
 
-    let (code, said) = world.begin_new_log();
+    let (code, said) = world.reset_journal();
     assert_eq!(code, 1, "{said}");
     let findings = world.findings();
     // The five objects whose names are lost are found, without a name. The open write never ended, so no record mentions it.
@@ -261,8 +261,8 @@ fn an_open_write_does_not_keep_the_node_from_starting() {
         session.write(handle, 0, b"some bytes");
         session.sync(handle);
     });
-    world.lose_the_log();
-    let (_, said) = world.begin_new_log();
+    world.lose_the_journal();
+    let (_, said) = world.reset_journal();
     assert!(said.contains("/recording"), "{said}");
     for _ in 0..2 {
         let node = node::Node::start(&world.data(), &["--grace-seconds", "1"]);
@@ -280,10 +280,10 @@ fn an_open_write_does_not_keep_the_node_from_starting() {
 fn a_second_run_completes_after_any_interruption() {
     let world = World::new();
     world.served(true, |_, session| session.put("/kept", &large()));
-    world.lose_the_log();
-    let (code, said) = world.begin_new_log();
+    world.lose_the_journal();
+    let (code, said) = world.reset_journal();
     assert_eq!(code, 0, "{said}");
-    let mark = world.data().join("store/NEW-LOG");
+    let mark = world.data().join("store/JOURNAL-RESET");
     let done = fs::read_to_string(&mark).unwrap();
     // Only the mark exists, with nothing done yet: the plan as the first step writes it.
     let begun = {
@@ -300,8 +300,8 @@ fn a_second_run_completes_after_any_interruption() {
     // Just before the end: all steps are done, but the mark does not say so yet.
     fs::write(&mark, &begun).unwrap();
     let said = world.refused();
-    assert!(said.contains("was started in place of a lost one") && said.contains("--begin-new-log"), "{said}");
-    let (code, said) = world.begin_new_log();
+    assert!(said.contains("was started in place of a lost one") && said.contains("--reset-journal"), "{said}");
+    let (code, said) = world.reset_journal();
     assert_eq!(code, 0, "{said}");
     assert_eq!(fs::read_to_string(&mark).unwrap(), done);
 
@@ -309,16 +309,16 @@ fn a_second_run_completes_after_any_interruption() {
     for torn in [None, Some(Vec::new()), Some(vec![0; 1 << 20]), Some(b"WEIRLOG\n torn".to_vec())] {
         let world = World::new();
         world.served(true, |_, session| session.put("/kept", &large()));
-        world.lose_the_log();
-        fs::write(world.data().join("store/NEW-LOG"), &begun).unwrap();
+        world.lose_the_journal();
+        fs::write(world.data().join("store/JOURNAL-RESET"), &begun).unwrap();
         if let Some(torn) = torn {
             fs::create_dir_all(world.data().join("journal")).unwrap();
             fs::write(world.data().join("journal").join(segment.file_name().unwrap()), torn).unwrap();
         }
-        assert!(world.refused().contains("--begin-new-log"));
-        let (code, said) = world.begin_new_log();
+        assert!(world.refused().contains("--reset-journal"));
+        let (code, said) = world.reset_journal();
         assert_eq!(code, 0, "{said}");
-        assert_eq!(fs::read_to_string(world.data().join("store/NEW-LOG")).unwrap(), done);
+        assert_eq!(fs::read_to_string(world.data().join("store/JOURNAL-RESET")).unwrap(), done);
         world.served(true, |_, session| assert_eq!(read(session, "/kept", 300_000), large()));
         assert_eq!(world.findings(), []);
     }
@@ -342,24 +342,24 @@ fn the_rest_of_the_journal_is_moved_aside() {
     let used = damaged.iter().rposition(|byte| *byte != 0).unwrap();
     damaged[used / 2] ^= 1;
     fs::write(&segment, &damaged).unwrap();
-    let (code, said) = world.begin_new_log();
+    let (code, said) = world.reset_journal();
     assert!(code == 5 && said.contains("--repair-journal"), "{code} {said}");
     fs::write(&segment, &whole).unwrap();
-    let (code, said) = world.begin_new_log();
+    let (code, said) = world.reset_journal();
     assert!(code == 6 && said.contains("the journal is there"), "{code} {said}");
-    assert!(!world.data().join("store/NEW-LOG").exists());
+    assert!(!world.data().join("store/JOURNAL-RESET").exists());
 
-    world.lose_the_log();
+    world.lose_the_journal();
     fs::rename(&backup, world.data().join("journal")).unwrap();
     world.refused();
     // Readable records are not given up without a message.
-    let (code, said) = world.begin_new_log();
+    let (code, said) = world.reset_journal();
     assert!(code == 6 && said.contains("a part of the journal is there"), "{code} {said}");
     fs::rename(world.data().join("journal"), world.data().join("journal-lost-by-hand")).unwrap();
     // Foreign files are moved aside.
     fs::create_dir(world.data().join("journal")).unwrap();
     fs::write(world.data().join("journal/notes"), "of somebody").unwrap();
-    let (code, said) = world.begin_new_log();
+    let (code, said) = world.reset_journal();
     assert!(code == 0 && said.contains("journal-lost-1"), "{code} {said}");
     assert_eq!(walk(&world.data().join("journal-lost-1")).len(), 1);
     world.served(true, |_, session| {
@@ -367,8 +367,8 @@ fn the_rest_of_the_journal_is_moved_aside() {
         assert_eq!(read(session, "/second", 300_000), large());
     });
     // Once more, after losing the new journal too.
-    world.lose_the_log();
-    assert_eq!(world.begin_new_log().0, 0);
+    world.lose_the_journal();
+    assert_eq!(world.reset_journal().0, 0);
     world.served(true, |_, session| assert_eq!(read(session, "/second", 300_000), large()));
     assert_eq!(world.findings(), []);
 }
@@ -379,14 +379,14 @@ fn without_index_and_checkpoint_no_journal_is_begun() {
     for which in ["namespace", "store"] {
         let world = World::new();
         world.served(true, |_, session| session.put("/kept", &large()));
-        world.lose_the_log();
+        world.lose_the_journal();
         fs::rename(world.data().join(which).join("index"), world.place.path().join("index")).unwrap();
-        let (code, said) = world.begin_new_log();
+        let (code, said) = world.reset_journal();
         assert!(code == 5 && said.contains("nothing left"), "{which}: {code} {said}");
-        assert!(!world.data().join("store/NEW-LOG").exists() && !world.data().join("journal").exists());
+        assert!(!world.data().join("store/JOURNAL-RESET").exists() && !world.data().join("journal").exists());
         fs::remove_dir_all(world.data().join(which).join("index")).unwrap();
         fs::rename(world.place.path().join("index"), world.data().join(which).join("index")).unwrap();
-        assert_eq!(world.begin_new_log().0, 0);
+        assert_eq!(world.reset_journal().0, 0);
         world.served(true, |_, session| assert_eq!(read(session, "/kept", 300_000), large()));
     }
 }
@@ -397,14 +397,14 @@ fn a_missing_index_comes_back_from_its_checkpoint() {
     let world = World::new();
     world.served(true, |_, session| session.put("/kept", &large()));
     // The first journal is lost, and the new one's start writes checkpoints of the indexes.
-    world.lose_the_log();
-    assert_eq!(world.begin_new_log().0, 0);
-    world.lose_the_log();
+    world.lose_the_journal();
+    assert_eq!(world.reset_journal().0, 0);
+    world.lose_the_journal();
     for which in ["namespace", "store"] {
         assert!(!walk(&world.data().join(which).join("checkpoint")).is_empty());
         fs::remove_dir_all(world.data().join(which).join("index")).unwrap();
     }
-    let (code, said) = world.begin_new_log();
+    let (code, said) = world.reset_journal();
     assert_eq!(code, 0, "{said}");
     world.served(true, |_, session| assert_eq!(read(session, "/kept", 300_000), large()));
     assert_eq!(world.findings(), []);

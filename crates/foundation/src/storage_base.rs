@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use disk::{Disk, DiskError, RealDisk};
 use journal::{Ballast, Journal, JournalConfig, Opened, StreamId};
-use kv::{Embedded, EmbeddedConfig, IndexConfig, KvError, LoggedIndex, Recovery};
+use kv::{Embedded, EmbeddedConfig, IndexConfig, JournaledIndex, KvError, Recovery};
 use namespace::{Namespace, NamespaceConfig};
 use store::{Store, StoreConfig, StoreRecovery};
 use types::Timestamp;
@@ -15,7 +15,7 @@ use crate::layout::{
     BALLAST_FILE, JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, NAMESPACE_INDEX_DIR, STORE_CHECKPOINT_DIR, STORE_DIR,
     STORE_INDEX_DIR,
 };
-use crate::marks::{self, NewLog};
+use crate::marks::{self, JournalReset};
 use crate::open::Purpose;
 use crate::settings::Settings;
 
@@ -29,7 +29,7 @@ pub fn disk_of(data: &DataDir) -> Result<Arc<dyn Disk>, DiskError> {
 }
 
 /// The base of the indexes: the disk, the journal and the ballast of one directory.
-pub(crate) struct Ground {
+pub(crate) struct StorageBase {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) opened: Opened,
@@ -40,7 +40,7 @@ pub(crate) struct Ground {
     index_config: IndexConfig,
 }
 
-impl Ground {
+impl StorageBase {
     /// Opens the journal of `streams` on `disk`, and recovers it after an unclean stop.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
@@ -54,9 +54,9 @@ impl Ground {
         if purpose != Purpose::Repair && marks::is_restoring(&*disk)? {
             return Err(OpenError::RestoreInterrupted);
         }
-        let new_log = NewLog::read(&*disk)?;
-        if purpose != Purpose::Repair && new_log.is_some_and(|mark| !mark.finished) {
-            return Err(OpenError::NewLogUnfinished);
+        let journal_reset = JournalReset::read(&*disk)?;
+        if purpose != Purpose::Repair && journal_reset.is_some_and(|mark| !mark.finished) {
+            return Err(OpenError::JournalResetUnfinished);
         }
         let ballast = Ballast::new(Arc::clone(&disk), BALLAST_FILE);
         // Recovery writes to the journal and to the indexes. On a full disk it needs the space of the ballast.
@@ -70,10 +70,10 @@ impl Ground {
         let index_config = IndexConfig {
             overlay_bytes_max: usize::try_from(settings.overlay).unwrap_or(usize::MAX),
             background: purpose == Purpose::Serve,
-            log_ended_at: Some(opened.last),
+            journal_ended_at: Some(opened.last),
             ..IndexConfig::default()
         };
-        let was_repaired = was_repaired(&*disk)? || new_log.is_some();
+        let was_repaired = was_repaired(&*disk)? || journal_reset.is_some();
         Ok(Self { disk, journal: Arc::new(journal), opened, ballast, was_repaired, purpose, index_config })
     }
 
@@ -81,7 +81,7 @@ impl Ground {
         &self,
         data: &DataDir,
         settings: &Settings,
-    ) -> Result<(Arc<LoggedIndex>, Recovery), OpenError> {
+    ) -> Result<(Arc<JournaledIndex>, Recovery), OpenError> {
         self.index("namespace", StreamId::NAMESPACE, data, NAMESPACE_INDEX_DIR, NAMESPACE_CHECKPOINT_DIR, settings)
     }
 
@@ -89,7 +89,7 @@ impl Ground {
         &self,
         data: &DataDir,
         settings: &Settings,
-    ) -> Result<(Arc<LoggedIndex>, Recovery), OpenError> {
+    ) -> Result<(Arc<JournaledIndex>, Recovery), OpenError> {
         self.index("store", StreamId::STORE_INDEX, data, STORE_INDEX_DIR, STORE_CHECKPOINT_DIR, settings)
     }
 
@@ -101,17 +101,17 @@ impl Ground {
         dir: &str,
         checkpoint: &str,
         settings: &Settings,
-    ) -> Result<(Arc<LoggedIndex>, Recovery), OpenError> {
+    ) -> Result<(Arc<JournaledIndex>, Recovery), OpenError> {
         let failed = |source| OpenError::Index { which, source };
         let engine = engine(data, dir, settings).map_err(failed)?;
         let (journal, disk) = (Arc::clone(&self.journal), Arc::clone(&self.disk));
-        LoggedIndex::open(journal, stream, engine, disk, checkpoint, self.index_config.clone()).map_err(failed)
+        JournaledIndex::open(journal, stream, engine, disk, checkpoint, self.index_config.clone()).map_err(failed)
     }
 
     /// Opens the store over its index. With `was_repaired`, the store may have forgotten objects whose files are the only replicas.
     pub(crate) fn store(
         &self,
-        index: &Arc<LoggedIndex>,
+        index: &Arc<JournaledIndex>,
         floor: Option<u64>,
         was_repaired: bool,
     ) -> Result<(Arc<Store>, StoreRecovery), OpenError> {
@@ -130,7 +130,7 @@ impl Ground {
 
 /// Opens the namespace over its index, with the committing thread. `objects_passed_over`: see [`NamespaceConfig`].
 pub(crate) fn open_namespace(
-    index: &Arc<LoggedIndex>,
+    index: &Arc<JournaledIndex>,
     settings: &Settings,
     objects_passed_over: u64,
     now: Timestamp,

@@ -27,7 +27,7 @@ pub(crate) enum Beginning {
 
 /// The facts known when a generation begins.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Birth {
+pub(crate) struct GenerationStart {
     pub(crate) generation: u64,
     pub(crate) beginning: Beginning,
     pub(crate) incarnation: Incarnation,
@@ -38,7 +38,7 @@ pub(crate) struct Birth {
 /// The whole state of a generation. Older journal records of the same generation are obsolete.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Snapshot {
-    pub(crate) birth: Birth,
+    pub(crate) birth: GenerationStart,
     pub(crate) len: u64,
     /// Whether the replica has (or will have) its own file.
     pub(crate) large: bool,
@@ -52,9 +52,9 @@ pub(crate) struct Snapshot {
 
 /// One record. It borrows its bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum LogRecord<'a> {
+pub(crate) enum JournalRecord<'a> {
     /// A generation begins with nothing written.
-    Born(Birth),
+    Born(GenerationStart),
     /// Bytes to lay over the present ones. `wrote` is the range of the writer. `bytes`, from `offset`, may be longer: a
     /// whole page, if the file has older contents of it.
     Bytes { wrote: (u64, u64), offset: u64, bytes: &'a [u8] },
@@ -86,7 +86,7 @@ pub(crate) struct Subject {
     pub(crate) generation: u64,
 }
 
-fn encode_birth(out: &mut Encoder, birth: &Birth) {
+fn encode_birth(out: &mut Encoder, birth: &GenerationStart) {
     let beginning = match birth.beginning {
         Beginning::New => 0,
         Beginning::Resumed => 1,
@@ -97,7 +97,7 @@ fn encode_birth(out: &mut Encoder, birth: &Birth) {
     out.short_bytes(&birth.path_hint);
 }
 
-fn decode_birth(input: &mut Decoder<'_>, generation: u64) -> Result<Birth, StoreError> {
+fn decode_birth(input: &mut Decoder<'_>, generation: u64) -> Result<GenerationStart, StoreError> {
     let beginning = match input.u8()? {
         0 => Beginning::New,
         1 => Beginning::Resumed,
@@ -107,47 +107,53 @@ fn decode_birth(input: &mut Decoder<'_>, generation: u64) -> Result<Birth, Store
     let incarnation = Incarnation(input.u64()?);
     let expected = (input.u8()? != 0, input.u64()?);
     let path_hint = input.short_bytes()?.to_vec();
-    Ok(Birth { generation, beginning, incarnation, expected_len: expected.0.then_some(expected.1), path_hint })
+    Ok(GenerationStart {
+        generation,
+        beginning,
+        incarnation,
+        expected_len: expected.0.then_some(expected.1),
+        path_hint,
+    })
 }
 
-/// Bytes before the data of a [`LogRecord::Bytes`].
+/// Bytes before the data of a [`JournalRecord::Bytes`].
 pub(crate) const BYTES_HEADER: u32 = 2 + 10 + 8 + 24;
 
-impl LogRecord<'_> {
+impl JournalRecord<'_> {
     /// Encodes the record as two parts to be concatenated. The second is the data of `Bytes`, not copied.
     pub(crate) fn encode(&self, subject: Subject) -> (Vec<u8>, &[u8]) {
         let mut out = Encoder::default();
         let kind = match self {
-            LogRecord::Born(_) => 1,
-            LogRecord::Bytes { .. } => 2,
-            LogRecord::InFile { .. } => 3,
-            LogRecord::Truncate { .. } => 4,
-            LogRecord::Cut => 5,
-            LogRecord::Synced { .. } => 6,
-            LogRecord::Snapshot(_) => 7,
-            LogRecord::Gone => 8,
-            LogRecord::CheckpointBegun(_) => 9,
-            LogRecord::Undo { .. } => 10,
-            LogRecord::CheckpointEnded { .. } => 11,
+            JournalRecord::Born(_) => 1,
+            JournalRecord::Bytes { .. } => 2,
+            JournalRecord::InFile { .. } => 3,
+            JournalRecord::Truncate { .. } => 4,
+            JournalRecord::Cut => 5,
+            JournalRecord::Synced { .. } => 6,
+            JournalRecord::Snapshot(_) => 7,
+            JournalRecord::Gone => 8,
+            JournalRecord::CheckpointBegun(_) => 9,
+            JournalRecord::Undo { .. } => 10,
+            JournalRecord::CheckpointEnded { .. } => 11,
         };
         out.u8(VERSION).u8(kind).replica(subject.replica).u64(subject.generation);
         match self {
-            LogRecord::Born(birth) => encode_birth(&mut out, birth),
-            LogRecord::Bytes { wrote, offset, bytes } => {
+            JournalRecord::Born(birth) => encode_birth(&mut out, birth),
+            JournalRecord::Bytes { wrote, offset, bytes } => {
                 out.u64(wrote.0).u64(wrote.1).u64(*offset);
                 return (out.0, bytes);
             }
-            LogRecord::InFile { first_page, crcs } => {
+            JournalRecord::InFile { first_page, crcs } => {
                 out.u64(*first_page).u32s(crcs);
             }
-            LogRecord::Cut | LogRecord::Gone => {}
-            LogRecord::Truncate { len } => {
+            JournalRecord::Cut | JournalRecord::Gone => {}
+            JournalRecord::Truncate { len } => {
                 out.u64(*len);
             }
-            LogRecord::Synced { before } => {
+            JournalRecord::Synced { before } => {
                 out.u64(*before);
             }
-            LogRecord::Snapshot(snapshot) => {
+            JournalRecord::Snapshot(snapshot) => {
                 encode_birth(&mut out, &snapshot.birth);
                 out.u64(snapshot.len).u8(u8::from(snapshot.large)).ranges(&snapshot.written).ranges(&snapshot.in_file);
                 out.u32(u32::try_from(snapshot.held.len()).unwrap_or(u32::MAX));
@@ -155,21 +161,21 @@ impl LogRecord<'_> {
                     out.u64(*page).u8(u8::from(*image)).raw(bytes);
                 }
             }
-            LogRecord::CheckpointBegun(base) => {
+            JournalRecord::CheckpointBegun(base) => {
                 out.u64(base.len).ranges(&base.written).ranges(&base.taken);
             }
-            LogRecord::Undo { first_page, bytes } => {
+            JournalRecord::Undo { first_page, bytes } => {
                 out.u64(*first_page);
                 return (out.0, bytes);
             }
-            LogRecord::CheckpointEnded { kept } => {
+            JournalRecord::CheckpointEnded { kept } => {
                 out.u8(u8::from(*kept));
             }
         }
         (out.0, &[])
     }
 
-    pub(crate) fn decode(payload: &[u8]) -> Result<(Subject, LogRecord<'_>), StoreError> {
+    pub(crate) fn decode(payload: &[u8]) -> Result<(Subject, JournalRecord<'_>), StoreError> {
         let mut input = Decoder::new(payload, "a record of the journal's store stream");
         let version = input.u8()?;
         let kind = input.u8()?;
@@ -178,7 +184,7 @@ impl LogRecord<'_> {
         }
         let subject = Subject { replica: input.replica()?, generation: input.u64()? };
         let record = match kind {
-            1 => LogRecord::Born(decode_birth(&mut input, subject.generation)?),
+            1 => JournalRecord::Born(decode_birth(&mut input, subject.generation)?),
             2 => {
                 let (wrote, offset) = ((input.u64()?, input.u64()?), input.u64()?);
                 let bytes = input.rest();
@@ -186,18 +192,18 @@ impl LogRecord<'_> {
                 if wrote.0 < offset || wrote.1 > end || wrote.0 > wrote.1 || end > crate::config::DECODED_LEN_MAX {
                     return Err(input.fail("bytes outside of their range"));
                 }
-                LogRecord::Bytes { wrote, offset, bytes }
+                JournalRecord::Bytes { wrote, offset, bytes }
             }
             3 => {
                 let (first_page, crcs) = (input.u64()?, input.u32s()?);
                 if first_page > crate::config::DECODED_LEN_MAX / crate::sums::PAGE {
                     return Err(input.fail("an offset too large"));
                 }
-                LogRecord::InFile { first_page, crcs }
+                JournalRecord::InFile { first_page, crcs }
             }
-            4 => LogRecord::Truncate { len: input.u64()? },
-            5 => LogRecord::Cut,
-            6 => LogRecord::Synced { before: input.u64()? },
+            4 => JournalRecord::Truncate { len: input.u64()? },
+            5 => JournalRecord::Cut,
+            6 => JournalRecord::Synced { before: input.u64()? },
             7 => {
                 let birth = decode_birth(&mut input, subject.generation)?;
                 let (len, large) = (input.u64()?, input.u8()? != 0);
@@ -206,12 +212,12 @@ impl LogRecord<'_> {
                 let held: Result<Vec<_>, StoreError> = (0..count)
                     .map(|_| Ok((input.u64()?, input.u8()? != 0, input.raw(types::PAGE_SIZE)?.to_vec())))
                     .collect();
-                LogRecord::Snapshot(Snapshot { birth, len, large, written, in_file, held: held? })
+                JournalRecord::Snapshot(Snapshot { birth, len, large, written, in_file, held: held? })
             }
-            8 => LogRecord::Gone,
+            8 => JournalRecord::Gone,
             9 => {
                 let (len, written, taken) = (input.u64()?, input.ranges()?, input.ranges()?);
-                LogRecord::CheckpointBegun(Base { len, written, taken })
+                JournalRecord::CheckpointBegun(Base { len, written, taken })
             }
             10 => {
                 let first_page = input.u64()?;
@@ -221,9 +227,9 @@ impl LogRecord<'_> {
                 {
                     return Err(input.fail("pages that are none"));
                 }
-                LogRecord::Undo { first_page, bytes }
+                JournalRecord::Undo { first_page, bytes }
             }
-            _ => LogRecord::CheckpointEnded { kept: input.u8()? != 0 },
+            _ => JournalRecord::CheckpointEnded { kept: input.u8()? != 0 },
         };
         input.end()?;
         Ok((subject, record))
@@ -237,8 +243,8 @@ mod tests {
 
     use super::*;
 
-    fn all() -> Vec<LogRecord<'static>> {
-        let birth = Birth {
+    fn all() -> Vec<JournalRecord<'static>> {
+        let birth = GenerationStart {
             generation: 7,
             beginning: Beginning::Resumed,
             incarnation: Incarnation(3),
@@ -248,13 +254,13 @@ mod tests {
         let mut written = Ranges::up_to(10);
         written.insert(20, 30);
         vec![
-            LogRecord::Born(birth.clone()),
-            LogRecord::Bytes { wrote: (5, 8), offset: 4, bytes: b"xabcx" },
-            LogRecord::InFile { first_page: 3, crcs: vec![1, 2, 3] },
-            LogRecord::Truncate { len: 5 },
-            LogRecord::Cut,
-            LogRecord::Synced { before: 77 },
-            LogRecord::Snapshot(Snapshot {
+            JournalRecord::Born(birth.clone()),
+            JournalRecord::Bytes { wrote: (5, 8), offset: 4, bytes: b"xabcx" },
+            JournalRecord::InFile { first_page: 3, crcs: vec![1, 2, 3] },
+            JournalRecord::Truncate { len: 5 },
+            JournalRecord::Cut,
+            JournalRecord::Synced { before: 77 },
+            JournalRecord::Snapshot(Snapshot {
                 birth,
                 len: 30,
                 large: true,
@@ -262,10 +268,10 @@ mod tests {
                 in_file: Ranges::up_to(1),
                 held: vec![(2, true, vec![9; 4096])],
             }),
-            LogRecord::Gone,
-            LogRecord::CheckpointBegun(Base { len: 9, written: Ranges::up_to(9), taken: Ranges::up_to(1) }),
-            LogRecord::Undo { first_page: 7, bytes: &[3; 2 * types::PAGE_SIZE] },
-            LogRecord::CheckpointEnded { kept: true },
+            JournalRecord::Gone,
+            JournalRecord::CheckpointBegun(Base { len: 9, written: Ranges::up_to(9), taken: Ranges::up_to(1) }),
+            JournalRecord::Undo { first_page: 7, bytes: &[3; 2 * types::PAGE_SIZE] },
+            JournalRecord::CheckpointEnded { kept: true },
         ]
     }
 
@@ -274,20 +280,20 @@ mod tests {
         let subject = Subject { replica: ReplicaId::first(ObjectId(0x1234)), generation: 7 };
         for record in all() {
             let (head, tail) = record.encode(subject);
-            if let LogRecord::Bytes { .. } = record {
+            if let JournalRecord::Bytes { .. } = record {
                 assert_eq!(head.len(), BYTES_HEADER as usize);
             }
             let payload = [head.as_slice(), tail].concat();
-            assert_eq!(LogRecord::decode(&payload).unwrap(), (subject, record.clone()));
+            assert_eq!(JournalRecord::decode(&payload).unwrap(), (subject, record.clone()));
             for cut in 0..payload.len() {
-                let _ = LogRecord::decode(&payload[..cut]);
+                let _ = JournalRecord::decode(&payload[..cut]);
             }
             for at in 0..payload.len().min(200) {
                 let mut changed = payload.clone();
                 changed[at] ^= 0xff;
-                let _ = LogRecord::decode(&changed);
+                let _ = JournalRecord::decode(&changed);
             }
         }
-        assert!(matches!(LogRecord::decode(&[2, 1]), Err(StoreError::Unsupported { .. })));
+        assert!(matches!(JournalRecord::decode(&[2, 1]), Err(StoreError::Unsupported { .. })));
     }
 }

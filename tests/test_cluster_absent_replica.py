@@ -37,10 +37,10 @@ def cluster(base, request, tmp_path):
 
 def near(cluster: Cluster, disk: Node, path: str) -> str:
     number = cluster.disks.index(disk)
-    return f"{cluster.url}{path}?weir.place=site{number % 2 + 1}/rack1/disk{number + 1}"
+    return f"{cluster.url}{path}?weir.location=site{number % 2 + 1}/rack1/disk{number + 1}"
 
 
-def test_readers_go_on_to_who_has_it_or_are_told_that_nobody_has(cluster, tmp_path):
+def test_readers_continue_at_another_replica_or_learn_that_there_is_none(cluster, tmp_path):
     contents = {}
     for path, size in SIZES.items():
         (tmp_path / "source").write_bytes(os.urandom(size))

@@ -9,7 +9,7 @@ use crate::store::ReplicaMap;
 
 /// Everything that needs records of `STORE_DATA` in the journal.
 #[derive(Default)]
-pub(crate) struct Holds {
+pub(crate) struct JournalReferences {
     /// Open writes: the oldest record that recovery would need.
     write_states: ReplicaMap<Seq>,
     /// Small replicas whose bytes lie in the journal: (oldest record needed, replica) to length.
@@ -30,7 +30,7 @@ pub(crate) struct Removal {
     pub(crate) after: Seq,
 }
 
-impl Holds {
+impl JournalReferences {
     /// An open write begins: keep everything appended after `appended`.
     pub(crate) fn begin(&mut self, replica: ReplicaId, appended: Seq) {
         self.write_states.insert(replica, appended.next());
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn the_oldest_needed_record_limits_the_trim() {
         let (a, b) = (ReplicaId::first(ObjectId(1)), ReplicaId::first(ObjectId(2)));
-        let mut holds = Holds::default();
+        let mut holds = JournalReferences::default();
         assert_eq!(holds.trim(Seq(10)), Seq(11));
         holds.begin(a, Seq(4));
         holds.begin(b, Seq(6));

@@ -7,7 +7,7 @@ from content import MIB, content, write
 from test_clone import NEW, clone
 
 
-def test_a_clone_leaves_the_turns_to_those_who_read_and_write_its_units(base, tmp_path):
+def test_a_clone_takes_no_transfer_slots_from_readers_and_writers_of_its_units(base, tmp_path):
     (base / "turns.toml").write_text("[limits]\ntransfers = 1\n")
     with Cluster(base / "turns", 2, ("--config", str(base / "turns.toml"))) as cluster:
         cluster.policy("/striped", "stripe(2, 64KiB) near=client")

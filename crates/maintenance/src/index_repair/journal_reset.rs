@@ -17,10 +17,10 @@ use std::sync::Arc;
 use console::Exit;
 use disk::{Disk, DiskError};
 use foundation::layout::{INDEXES, JOURNAL_DIR, NAMESPACE_CHECKPOINT_DIR, STORE_CHECKPOINT_DIR, STORE_DIR};
-use foundation::marks::NewLog;
+use foundation::marks::JournalReset;
 use foundation::{DataDir, OpenError, Settings, disk_of, engine, holds_anything};
 use journal::{Beginning, Journal, JournalError, Seq, StreamId};
-use kv::{Applied, Engine, Standing, WithoutLog};
+use kv::{Applied, Engine, IndexPositions, WithoutJournal};
 use store::StoreError;
 
 use crate::Error;
@@ -32,7 +32,7 @@ const LEFT_FREE: u64 = 1 << 20;
 
 /// Why no new journal was begun.
 #[derive(Debug, thiserror::Error)]
-pub enum NewLogError {
+pub enum JournalResetError {
     /// A part could not be opened or changed.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -40,14 +40,14 @@ pub enum NewLogError {
     #[error(
         "the journal is there, and goes as far as the indexes: nothing was changed. If it is another node's, move journal away first"
     )]
-    LogIsThere,
+    JournalExists,
     /// A part of the old journal exists.
     #[error(
         "a part of the journal is there, records {oldest} to {last}: put the missing segments back. If they are lost \
          for good, rename journal to journal-lost-by-hand and run this again: what it holds is then lost. Nothing \
          was changed"
     )]
-    PartOfLog {
+    PartOfJournalExists {
         /// Its first record.
         oldest: u64,
         /// Its last record.
@@ -58,45 +58,45 @@ pub enum NewLogError {
         "there is no journal, and neither the index of the {which} nor its checkpoints hold anything: with a new \
          journal there would be nothing left. Put {which}/index and {which}/checkpoint back; nothing was changed"
     )]
-    NothingToGoOnWith {
+    NoIndex {
         /// The owner of the index.
         which: &'static str,
     },
 }
 
-impl NewLogError {
+impl JournalResetError {
     /// The exit code of the command.
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
             Self::Open(error) => error.exit(),
-            Self::LogIsThere | Self::PartOfLog { .. } => Exit::Failed,
-            Self::NothingToGoOnWith { .. } => Exit::Damaged,
+            Self::JournalExists | Self::PartOfJournalExists { .. } => Exit::Failed,
+            Self::NoIndex { .. } => Exit::Damaged,
         }
     }
 }
 
-impl From<DiskError> for NewLogError {
+impl From<DiskError> for JournalResetError {
     fn from(error: DiskError) -> Self {
         Self::Open(error.into())
     }
 }
 
-impl From<JournalError> for NewLogError {
+impl From<JournalError> for JournalResetError {
     fn from(error: JournalError) -> Self {
         Self::Open(error.into())
     }
 }
 
-impl From<StoreError> for NewLogError {
+impl From<StoreError> for JournalResetError {
     fn from(error: StoreError) -> Self {
         Self::Open(error.into())
     }
 }
 
-/// The result of [`begin_new_log`].
+/// The result of [`reset_journal`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Begun {
+pub struct ResetJournal {
     /// How the new journal begins.
     pub beginning: Beginning,
     /// The folder with the remains of the lost journal.
@@ -107,9 +107,9 @@ pub struct Begun {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreIndex {
     /// Refuse: the index may be on a disk that is not mounted.
-    MustBeThere,
+    MustExist,
     /// Continue: the caller rebuilds it from the files of objects.
-    MayBeMadeAnew,
+    MayBeRebuilt,
 }
 
 /// Starts a new journal and makes the indexes follow it, or finishes an interrupted attempt. The caller then starts the namespace's new incarnation
@@ -117,10 +117,14 @@ pub enum StoreIndex {
 ///
 /// # Errors
 ///
-/// [`NewLogError::LogIsThere`] if the journal is not lost.
-pub fn begin_new_log(data: &DataDir, settings: &Settings, store_index: StoreIndex) -> Result<Begun, NewLogError> {
+/// [`JournalResetError::JournalExists`] if the journal is not lost.
+pub fn reset_journal(
+    data: &DataDir,
+    settings: &Settings,
+    store_index: StoreIndex,
+) -> Result<ResetJournal, JournalResetError> {
     let disk = disk_of(data)?;
-    let unfinished = NewLog::read(&*disk)?.filter(|mark| !mark.finished);
+    let unfinished = JournalReset::read(&*disk)?.filter(|mark| !mark.finished);
     let (beginning, aside) = match unfinished {
         Some(mark) => (mark.beginning, None),
         None => prepare(data, &disk, settings, store_index)?,
@@ -129,22 +133,22 @@ pub fn begin_new_log(data: &DataDir, settings: &Settings, store_index: StoreInde
     for index in Index::all() {
         index.place(data, &disk, settings, beginning, store_index)?;
     }
-    Ok(Begun { beginning, aside })
+    Ok(ResetJournal { beginning, aside })
 }
 
 /// Adds the remedy, if any, to the error of a command that could not start a new journal in `data`.
 #[must_use]
-pub fn refused(data: &DataDir, error: NewLogError) -> Error {
+pub fn refused(data: &DataDir, error: JournalResetError) -> Error {
     match error {
-        NewLogError::Open(error) => foundation::refused(data, error).into(),
-        source => Error::NewLog { data: data.path.clone(), source },
+        JournalResetError::Open(error) => foundation::refused(data, error).into(),
+        source => Error::JournalReset { data: data.path.clone(), source },
     }
 }
 
 /// Everything follows the new journal: the node may start.
 pub fn finish(disk: &dyn Disk) -> Result<(), OpenError> {
-    match NewLog::read(disk)? {
-        Some(mark) if !mark.finished => Ok(NewLog { finished: true, ..mark }.write(disk)?),
+    match JournalReset::read(disk)? {
+        Some(mark) if !mark.finished => Ok(JournalReset { finished: true, ..mark }.write(disk)?),
         _ => Ok(()),
     }
 }
@@ -155,9 +159,9 @@ fn prepare(
     disk: &Arc<dyn Disk>,
     settings: &Settings,
     store_index: StoreIndex,
-) -> Result<(Beginning, Option<String>), NewLogError> {
+) -> Result<(Beginning, Option<String>), JournalResetError> {
     if !holds_anything(&**disk)? {
-        return Err(NewLogError::NothingToGoOnWith { which: "namespace" });
+        return Err(JournalResetError::NoIndex { which: "namespace" });
     }
     let found = find_log(&**disk, settings)?;
     let mut standings = Vec::new();
@@ -165,11 +169,11 @@ fn prepare(
         standings.push(index.standing(data, disk, settings)?);
     }
     if let Some((oldest, last)) = found {
-        let fits = |standing: &Standing| standing.furthest() <= last && standing.furthest().next() >= oldest;
+        let fits = |standing: &IndexPositions| standing.furthest() <= last && standing.furthest().next() >= oldest;
         if standings.iter().all(fits) {
-            return Err(NewLogError::LogIsThere);
+            return Err(JournalResetError::JournalExists);
         }
-        return Err(NewLogError::PartOfLog { oldest: oldest.0, last: last.0 });
+        return Err(JournalResetError::PartOfJournalExists { oldest: oldest.0, last: last.0 });
     }
     for (index, standing) in Index::all().iter().zip(&standings) {
         index.must_hold_something(&**disk, standing, store_index)?;
@@ -178,16 +182,16 @@ fn prepare(
     for index in Index::all() {
         referred = referred.max(index.bring_up(data, disk, settings)?);
     }
-    let known = standings.iter().map(Standing::furthest).max().unwrap_or_default();
+    let known = standings.iter().map(IndexPositions::furthest).max().unwrap_or_default();
     let known = known.max(last_aside(&**disk, settings)?);
     let aside = move_aside(&**disk)?;
     let beginning = Beginning::new(Seq(known.0.saturating_add(1 + LEFT_FREE)), referred.saturating_add(1));
-    NewLog { beginning, finished: false }.write(&**disk)?;
+    JournalReset { beginning, finished: false }.write(&**disk)?;
     Ok((beginning, aside))
 }
 
 /// The first and the last record of the journal; `None`: there is no journal. A damaged journal is not lost: that is an error.
-fn find_log(disk: &dyn Disk, settings: &Settings) -> Result<Option<(Seq, Seq)>, NewLogError> {
+fn find_log(disk: &dyn Disk, settings: &Settings) -> Result<Option<(Seq, Seq)>, JournalResetError> {
     if !is_folder(disk, JOURNAL_DIR)? {
         return Ok(None);
     }
@@ -199,7 +203,7 @@ fn find_log(disk: &dyn Disk, settings: &Settings) -> Result<Option<(Seq, Seq)>, 
 }
 
 /// The last record of the journals moved aside. An earlier attempt may have stopped before it wrote the mark, or the operator has moved them.
-fn last_aside(disk: &dyn Disk, settings: &Settings) -> Result<Seq, NewLogError> {
+fn last_aside(disk: &dyn Disk, settings: &Settings) -> Result<Seq, JournalResetError> {
     let mut last = Seq::ZERO;
     for entry in disk.list("")?.into_iter().filter(|entry| entry.is_dir && entry.name.starts_with(ASIDE)) {
         // A damaged part is ignored: the numbers left free cover it.
@@ -215,7 +219,7 @@ fn is_folder(disk: &dyn Disk, name: &str) -> Result<bool, DiskError> {
 }
 
 /// Renames the journal's folder, unless it is empty: a new disk may be mounted on it.
-fn move_aside(disk: &dyn Disk) -> Result<Option<String>, NewLogError> {
+fn move_aside(disk: &dyn Disk) -> Result<Option<String>, JournalResetError> {
     if !is_folder(disk, JOURNAL_DIR)? || disk.list(JOURNAL_DIR)?.iter().all(|entry| entry.name == "lost+found") {
         return Ok(None);
     }
@@ -244,7 +248,7 @@ impl Index {
         [namespace, Self { which: store, stream, dir: store_dir, checkpoint: STORE_CHECKPOINT_DIR }]
     }
 
-    fn failed(&self) -> impl Fn(kv::KvError) -> NewLogError + use<> {
+    fn failed(&self) -> impl Fn(kv::KvError) -> JournalResetError + use<> {
         let which = self.which;
         move |source| OpenError::Index { which, source }.into()
     }
@@ -255,27 +259,32 @@ impl Index {
         data: &DataDir,
         disk: &Arc<dyn Disk>,
         settings: &Settings,
-        what: impl FnOnce(&dyn Engine, &mut WithoutLog) -> Result<T, NewLogError>,
-    ) -> Result<T, NewLogError> {
+        what: impl FnOnce(&dyn Engine, &mut WithoutJournal) -> Result<T, JournalResetError>,
+    ) -> Result<T, JournalResetError> {
         let engine = engine(data, self.dir, settings).map_err(self.failed())?;
-        let opened = WithoutLog::open(self.stream, Arc::clone(disk), self.checkpoint).map_err(self.failed());
-        let done = opened.and_then(|mut without_log| what(&*engine, &mut without_log));
+        let opened = WithoutJournal::open(self.stream, Arc::clone(disk), self.checkpoint).map_err(self.failed());
+        let done = opened.and_then(|mut without_journal| what(&*engine, &mut without_journal));
         engine.close();
         done
     }
 
-    fn standing(&self, data: &DataDir, disk: &Arc<dyn Disk>, settings: &Settings) -> Result<Standing, NewLogError> {
-        self.with(data, disk, settings, |engine, without_log| Ok(without_log.standing(engine)))
+    fn standing(
+        &self,
+        data: &DataDir,
+        disk: &Arc<dyn Disk>,
+        settings: &Settings,
+    ) -> Result<IndexPositions, JournalResetError> {
+        self.with(data, disk, settings, |engine, without_journal| Ok(without_journal.standing(engine)))
     }
 
     /// Writes everything that is left of the index into the engine. Returns the highest journal segment to which it points.
-    fn bring_up(&self, data: &DataDir, disk: &Arc<dyn Disk>, settings: &Settings) -> Result<u64, NewLogError> {
-        self.with(data, disk, settings, |engine, without_log| {
-            without_log.bring_up(engine).map_err(self.failed())?;
+    fn bring_up(&self, data: &DataDir, disk: &Arc<dyn Disk>, settings: &Settings) -> Result<u64, JournalResetError> {
+        self.with(data, disk, settings, |engine, without_journal| {
+            without_journal.bring_up(engine).map_err(self.failed())?;
             if self.stream != StreamId::STORE_INDEX {
                 return Ok(0);
             }
-            Ok(store::highest_log_segment(&*engine.snapshot())?)
+            Ok(store::highest_journal_segment(&*engine.snapshot())?)
         })
     }
 
@@ -287,15 +296,15 @@ impl Index {
         settings: &Settings,
         beginning: Beginning,
         store_index: StoreIndex,
-    ) -> Result<(), NewLogError> {
-        self.with(data, disk, settings, |engine, without_log| {
+    ) -> Result<(), JournalResetError> {
+        self.with(data, disk, settings, |engine, without_journal| {
             if engine.applied().incarnation == beginning.incarnation {
                 return Ok(());
             }
-            self.must_hold_something(&**disk, &without_log.standing(engine), store_index)?;
-            without_log.bring_up(engine).map_err(self.failed())?;
+            self.must_hold_something(&**disk, &without_journal.standing(engine), store_index)?;
+            without_journal.bring_up(engine).map_err(self.failed())?;
             let applied = Applied { seq: Seq(beginning.first.0 - 1), incarnation: beginning.incarnation };
-            WithoutLog::place(engine, applied).map_err(self.failed())
+            WithoutJournal::place(engine, applied).map_err(self.failed())
         })
     }
 
@@ -304,11 +313,11 @@ impl Index {
     fn must_hold_something(
         &self,
         disk: &dyn Disk,
-        standing: &Standing,
+        standing: &IndexPositions,
         store_index: StoreIndex,
-    ) -> Result<(), NewLogError> {
+    ) -> Result<(), JournalResetError> {
         if standing.furthest() > Seq::ZERO
-            || self.stream == StreamId::STORE_INDEX && store_index == StoreIndex::MayBeMadeAnew
+            || self.stream == StreamId::STORE_INDEX && store_index == StoreIndex::MayBeRebuilt
         {
             return Ok(());
         }
@@ -320,7 +329,7 @@ impl Index {
         if self.stream == StreamId::STORE_INDEX && !holds_files("objects")? && !holds_files("segments")? {
             return Ok(());
         }
-        Err(NewLogError::NothingToGoOnWith { which: self.which })
+        Err(JournalResetError::NoIndex { which: self.which })
     }
 }
 

@@ -10,25 +10,25 @@ use super::fragile::Fragile;
 use super::verify::{DIR, checkpoint_files, checkpointed};
 use super::world::{Kind, Map, OTHER, content};
 use crate::engine::{Applied, Engine};
-use crate::{IndexConfig, KvError, LoggedIndex, WithoutLog};
+use crate::{IndexConfig, JournaledIndex, KvError, WithoutJournal};
 
-fn without_log(sim: &SimDisk) -> WithoutLog {
-    WithoutLog::open(StreamId::NAMESPACE, Arc::new(sim.clone()), DIR).unwrap()
+fn without_journal(sim: &SimDisk) -> WithoutJournal {
+    WithoutJournal::open(StreamId::NAMESPACE, Arc::new(sim.clone()), DIR).unwrap()
 }
 
 /// The index at the start of a new journal.
-fn opened_in_a_new_log(sim: &SimDisk, engine: &Fragile) -> Map {
+fn opened_in_a_new_journal(sim: &SimDisk, engine: &Fragile) -> Map {
     let beginning = Beginning { first: Seq(1 << 30), segment: 9, incarnation: 77 };
-    WithoutLog::place(engine, Applied { seq: Seq((1 << 30) - 1), incarnation: 77 }).unwrap();
+    WithoutJournal::place(engine, Applied { seq: Seq((1 << 30) - 1), incarnation: 77 }).unwrap();
     let config = JournalConfig { streams: vec![StreamId::NAMESPACE, OTHER], ..JournalConfig::small() };
     Journal::begin(sim, "new", &config, &beginning).unwrap();
     for _ in 0..2 {
         let disk: Arc<dyn Disk> = Arc::new(sim.clone());
         let (journal, opened) = Journal::open(Arc::clone(&disk), "new", config.clone()).unwrap();
-        let index_config = IndexConfig { log_ended_at: Some(opened.last), ..IndexConfig::small() };
+        let index_config = IndexConfig { journal_ended_at: Some(opened.last), ..IndexConfig::small() };
         let boxed = Box::new(engine.clone());
         let (_, recovery) =
-            LoggedIndex::open(Arc::new(journal), StreamId::NAMESPACE, boxed, disk, DIR, index_config).unwrap();
+            JournaledIndex::open(Arc::new(journal), StreamId::NAMESPACE, boxed, disk, DIR, index_config).unwrap();
         assert_eq!(recovery.rebuilt, None);
         assert!(recovery.checkpoint >= Seq((1 << 30) - 1), "a checkpoint in the new log's numbers was made");
     }
@@ -38,7 +38,7 @@ fn opened_in_a_new_log(sim: &SimDisk, engine: &Fragile) -> Map {
 /// The contents restored from the checkpoints alone.
 fn from_checkpoints(sim: &SimDisk) -> Map {
     let engine = Fragile::default();
-    without_log(sim).bring_up(&engine).unwrap();
+    without_journal(sim).bring_up(&engine).unwrap();
     content(&*engine.snapshot())
 }
 
@@ -47,21 +47,21 @@ fn only_a_newer_checkpoint_fills_the_engine() {
     let world = checkpointed(31, Kind::Lost);
     let sim = world.sim.kill();
     let engine = Fragile::default();
-    let standing = without_log(&sim).standing(&engine);
+    let standing = without_journal(&sim).standing(&engine);
     assert!(standing.engine == Seq::ZERO && standing.checkpoint > Seq::ZERO);
     let expected = from_checkpoints(&sim);
     assert!(!expected.is_empty());
     for _ in 0..2 {
-        without_log(&sim).bring_up(&engine).unwrap();
-        assert_eq!(without_log(&sim).standing(&engine).engine, standing.checkpoint);
+        without_journal(&sim).bring_up(&engine).unwrap();
+        assert_eq!(without_journal(&sim).standing(&engine).engine, standing.checkpoint);
         assert_eq!(content(&*engine.snapshot()), expected);
     }
     // With one record more than the checkpoint, it stays.
     let resets = engine.0.resets.load(Ordering::SeqCst);
-    WithoutLog::place(&engine, Applied { seq: standing.checkpoint.next(), incarnation: 1 }).unwrap();
-    without_log(&sim).bring_up(&engine).unwrap();
+    WithoutJournal::place(&engine, Applied { seq: standing.checkpoint.next(), incarnation: 1 }).unwrap();
+    without_journal(&sim).bring_up(&engine).unwrap();
     assert_eq!(engine.0.resets.load(Ordering::SeqCst), resets);
-    assert_eq!(opened_in_a_new_log(&sim, &engine), expected);
+    assert_eq!(opened_in_a_new_journal(&sim, &engine), expected);
 }
 
 #[test]
@@ -70,14 +70,14 @@ fn an_invalid_checkpoint_leaves_an_older_engine_unchanged() {
     let sim = world.sim.kill();
     let expected = from_checkpoints(&sim);
     let engine = Fragile::default();
-    without_log(&sim).bring_up(&engine).unwrap();
+    without_journal(&sim).bring_up(&engine).unwrap();
     // As if it had been flushed shortly before the checkpoint was made.
-    WithoutLog::place(&engine, Applied { seq: Seq(1), incarnation: 1 }).unwrap();
+    WithoutJournal::place(&engine, Applied { seq: Seq(1), incarnation: 1 }).unwrap();
     assert!(sim.rot(&checkpoint_files(&sim)[0], 100));
-    without_log(&sim).bring_up(&engine).unwrap();
+    without_journal(&sim).bring_up(&engine).unwrap();
     assert_eq!(content(&*engine.snapshot()), expected);
     assert!(checkpoint_files(&sim).iter().any(|path| path.ends_with(".damaged")), "it is kept under another name");
-    assert_eq!(opened_in_a_new_log(&sim, &engine), expected);
+    assert_eq!(opened_in_a_new_journal(&sim, &engine), expected);
 }
 
 #[test]
@@ -86,8 +86,11 @@ fn an_invalid_checkpoint_without_an_engine_is_refused() {
     let sim = world.sim.kill();
     assert!(sim.rot(&checkpoint_files(&sim)[0], 100));
     let engine = Fragile::default();
-    let mut without_log = without_log(&sim);
-    assert!(without_log.standing(&engine).checkpoint > Seq::ZERO, "what is damaged is found when all of it is read");
-    assert!(matches!(without_log.bring_up(&engine), Err(KvError::Damaged(_))));
+    let mut without_journal = without_journal(&sim);
+    assert!(
+        without_journal.standing(&engine).checkpoint > Seq::ZERO,
+        "what is damaged is found when all of it is read"
+    );
+    assert!(matches!(without_journal.bring_up(&engine), Err(KvError::Damaged(_))));
     assert_eq!(engine.applied().seq, Seq::ZERO);
 }

@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use foundation::Foundation;
 use journal::Seq;
-use kv::LoggedIndex;
+use kv::JournaledIndex;
 use maintenance::scrub::{Scrub, ScrubConfig};
 
 use crate::Failure;
 use crate::config::Config;
-use crate::control::{Ask, Control, Reply};
+use crate::control::{Control, ControlRequest, Reply};
 use crate::exit::Exit;
 
 /// How long a stop waits for unfinished answers.
 const ANSWERS_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The scrub and the socket.
-pub struct Care {
+pub struct NodeServices {
     scrub: Arc<Scrub>,
     control: Option<Control>,
 }
 
-impl Care {
+impl NodeServices {
     /// Starts both.
     pub fn start(foundation: &Foundation, config: &Config) -> Result<Self, Failure> {
         let scrub = ScrubConfig {
@@ -36,7 +36,7 @@ impl Care {
             .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the scrub"))?;
         let scrub = Arc::new(scrub);
         let admin_api = AdminApi { scrub: Arc::clone(&scrub), namespace: Arc::clone(&foundation.names.index) };
-        let answer = move |ask: Ask| admin_api.answer(ask);
+        let answer = move |ask: ControlRequest| admin_api.answer(ask);
         let control = config.data.as_deref().map(|data| Control::start(data, Box::new(answer)));
         let control = control.transpose().map_err(|error| Failure::new(Exit::Failed, error))?;
         Ok(Self { scrub, control })
@@ -54,41 +54,41 @@ impl Care {
 /// Answers the requests that arrive at the socket.
 struct AdminApi {
     scrub: Arc<Scrub>,
-    namespace: Arc<LoggedIndex>,
+    namespace: Arc<JournaledIndex>,
 }
 
 impl AdminApi {
-    fn answer(&self, ask: Ask) -> Reply {
+    fn answer(&self, ask: ControlRequest) -> Reply {
         match ask {
-            Ask::ScrubStatus => self.scrub_status(),
-            Ask::ScrubNow { rate } => match self.scrub.now(rate) {
+            ControlRequest::ScrubStatus => self.scrub_status(),
+            ControlRequest::ScrubNow { rate } => match self.scrub.now(rate) {
                 Ok(()) => self.scrub_status(),
                 Err(why) => Reply::Refused(why),
             },
-            Ask::ScrubStop => {
+            ControlRequest::ScrubStop => {
                 self.scrub.give_up();
                 self.scrub_status()
             }
-            Ask::MakeToken { .. } | Ask::Tokens | Ask::RevokeToken { .. } => Reply::Refused(
+            ControlRequest::MakeToken { .. } | ControlRequest::Tokens | ControlRequest::RevokeToken { .. } => Reply::Refused(
                 "this is a single node: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
-            Ask::Stores
-            | Ask::ClusterStatus
-            | Ask::Top
-            | Ask::File { .. }
-            | Ask::Missing { .. }
-            | Ask::PolicySet { .. }
-            | Ask::PolicyGet { .. }
-            | Ask::PolicyRemove { .. }
-            | Ask::PolicyList
-            | Ask::Drain { .. }
-            | Ask::StoreReadOnly { .. }
-            | Ask::StoreRemove { .. }
-            | Ask::NodeRemove { .. }
-            | Ask::Repair { .. } => Reply::Refused(
+            ControlRequest::Stores
+            | ControlRequest::ClusterStatus
+            | ControlRequest::Top
+            | ControlRequest::File { .. }
+            | ControlRequest::Missing { .. }
+            | ControlRequest::PolicySet { .. }
+            | ControlRequest::PolicyGet { .. }
+            | ControlRequest::PolicyRemove { .. }
+            | ControlRequest::PolicyList
+            | ControlRequest::Drain { .. }
+            | ControlRequest::StoreReadOnly { .. }
+            | ControlRequest::StoreRemove { .. }
+            | ControlRequest::NodeRemove { .. }
+            | ControlRequest::Repair { .. } => Reply::Refused(
                 "this is a single node, with one store: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
-            Ask::Backup { since } => self.backup(since.map(|(seq, incarnation)| (Seq(seq), incarnation))),
+            ControlRequest::Backup { since } => self.backup(since.map(|(seq, incarnation)| (Seq(seq), incarnation))),
         }
     }
 

@@ -18,12 +18,12 @@ use crate::bulk::{Bulk, Copied, told};
 use crate::context::Context;
 use crate::ends::Opened;
 use crate::error::TransferError;
-use crate::place::Place;
-use crate::plan::How;
-use crate::units::Sought;
+use crate::place::CopyPath;
+use crate::plan::CopyAction;
+use crate::units::StridedRead;
 
 /// What exists at the target after something blocked an attempt.
-pub enum Standing {
+pub enum TargetState {
     /// The copy itself, whole.
     Whole(Copied),
     /// Nothing that matters: the next attempt may replace it.
@@ -33,7 +33,7 @@ pub enum Standing {
 }
 
 /// What remains of the file that this copy made.
-enum Rest {
+enum Leftover {
     /// It is complete, or is another file.
     NotOurs,
     /// It is ours, and its server knows that nobody has completed it.
@@ -54,22 +54,22 @@ fn changed(stat: &StatReply) -> (i64, Option<i64>) {
     (stat.mtime, stat.extra.as_ref().map(|extra| extra.ctime))
 }
 
-fn rest(context: &Context, client: &mut Client, url: &Url, made: &StatReply) -> Result<Rest, TransferError> {
-    let Some(found) = client.look(url)? else { return Ok(Rest::NotOurs) };
+fn rest(context: &Context, client: &mut Client, url: &Url, made: &StatReply) -> Result<Leftover, TransferError> {
+    let Some(found) = client.look(url)? else { return Ok(Leftover::NotOurs) };
     if found.identity().is_none() || found.identity() != made.identity() {
-        return Ok(Rest::NotOurs);
+        return Ok(Leftover::NotOurs);
     }
     if !context.is_weir(client, url)? {
-        return Ok(Rest::Alike(found));
+        return Ok(Leftover::Alike(found));
     }
     match told(client, url, Algorithm::Crc32c) {
-        Ok(_) => Ok(Rest::NotOurs),
+        Ok(_) => Ok(Leftover::NotOurs),
         // The server also says this while somebody changes a complete file. But a new file is unchanged since its open, and an interrupted
         // one cannot be read. A changed time proves little: a cluster's disk server, which reports the times of new files, has another
         // clock than the manager.
         Err(error) if is_in_progress(&error) => {
             let interrupted = !found.flags.has(StatFlags::READABLE);
-            Ok(if interrupted || changed(&found) <= changed(made) { Rest::Unfinished } else { Rest::Unsure })
+            Ok(if interrupted || changed(&found) <= changed(made) { Leftover::Unfinished } else { Leftover::Unsure })
         }
         Err(error) => Err(error),
     }
@@ -79,15 +79,15 @@ impl Bulk<'_> {
     /// Removes the file that this copy made at its target and gave up. `held`: its server has it open for us, so nobody else could replace
     /// it. `client`: one that was not told to stop.
     pub fn remove_rest(&self, client: &mut Client, made: &StatReply, held: bool) {
-        let Place::Remote(url) = self.to else { return };
+        let CopyPath::Remote(url) = self.to else { return };
         let ours = rest(self.context, client, url, made).and_then(|rest| match rest {
-            Rest::Unfinished => Ok(true),
-            Rest::Unsure => {
+            Leftover::Unfinished => Ok(true),
+            Leftover::Unsure => {
                 self.take_back(client);
                 Ok(false)
             }
-            Rest::Alike(found) => Ok(held || self.is_beginning_at(client, made, &found)?),
-            Rest::NotOurs => Ok(false),
+            Leftover::Alike(found) => Ok(held || self.is_beginning_at(client, made, &found)?),
+            Leftover::NotOurs => Ok(false),
         });
         if let Err(error) = ours.and_then(|ours| if ours { Ok(client.rm(url)?) } else { Ok(()) }) {
             tracing::warn!(%error, "{url} was not copied, and an incomplete file may be left there");
@@ -99,7 +99,9 @@ impl Bulk<'_> {
     /// to stop.
     pub fn take_back(&self, client: &mut Client) {
         // A replacement is invisible until it is complete.
-        let (Place::Remote(url), How::New, false) = (self.to, self.how, self.context.options.force) else { return };
+        let (CopyPath::Remote(url), CopyAction::New, false) = (self.to, self.how, self.context.options.force) else {
+            return;
+        };
         let mut again = url.clone();
         again.add_words(&format!("tried={}", url.server.host));
         // Do not create the directory: if it is missing, nothing was begun.
@@ -113,25 +115,25 @@ impl Bulk<'_> {
     }
 
     /// Finds out what exists at the target after an attempt with unknown outcome.
-    pub fn settle(&mut self, client: &mut Client) -> Result<Standing, TransferError> {
+    pub fn settle(&mut self, client: &mut Client) -> Result<TargetState, TransferError> {
         if let Some(copied) = self.is_whole(client)? {
-            return Ok(Standing::Whole(copied));
+            return Ok(TargetState::Whole(copied));
         }
-        let Place::Remote(url) = self.to else { return Ok(Standing::Unclear) };
+        let CopyPath::Remote(url) = self.to else { return Ok(TargetState::Unclear) };
         let Some(made) = self.made.as_ref() else {
             // No answer told what was made, if anything. The server knows who began the existing file, and lets nobody else begin it again.
             if self.again || !self.context.is_weir(client, url)? {
-                return Ok(Standing::Unclear);
+                return Ok(TargetState::Unclear);
             }
             self.again = true;
-            return Ok(Standing::Free);
+            return Ok(TargetState::Free);
         };
         match rest(self.context, client, url, made)? {
-            Rest::Unfinished | Rest::Unsure => self.again = true,
-            Rest::Alike(found) if self.is_beginning_at(client, made, &found)? => client.rm(url)?,
-            Rest::Alike(_) | Rest::NotOurs => return Ok(Standing::Unclear),
+            Leftover::Unfinished | Leftover::Unsure => self.again = true,
+            Leftover::Alike(found) if self.is_beginning_at(client, made, &found)? => client.rm(url)?,
+            Leftover::Alike(_) | Leftover::NotOurs => return Ok(TargetState::Unclear),
         }
-        Ok(Standing::Free)
+        Ok(TargetState::Free)
     }
 
     /// Whether the target is already the whole source.
@@ -144,7 +146,7 @@ impl Bulk<'_> {
 
     /// Whether the file `found` at the target is a beginning of the source, so that removing it loses nothing.
     fn is_beginning_at(&self, client: &mut Client, made: &StatReply, found: &StatReply) -> Result<bool, TransferError> {
-        let Place::Remote(url) = self.to else { return Ok(false) };
+        let CopyPath::Remote(url) = self.to else { return Ok(false) };
         if found.size == 0 {
             return Ok(changed(found) == changed(made));
         }
@@ -158,7 +160,7 @@ impl Bulk<'_> {
         if let Some(text) = told(client, url, kind)? {
             return Ok(beginning.is(&text));
         }
-        let mut reader = Sought::open(client, url)?;
+        let mut reader = StridedRead::open(client, url)?;
         let there = self.sum_read(&mut reader, 0..found.size, kind)?;
         reader.close(client, url)?;
         Ok(there == beginning)
