@@ -73,11 +73,34 @@ pub struct Context {
     pub ids: Arc<IdSource>,
 }
 
-/// Names an operation in remembered answers and counters. The numbers are on disk.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-#[allow(missing_docs)] // each is the operation with that name
-pub enum OpTag {
+/// Defines [`OpTag`], and counts its numbers.
+macro_rules! op_tags {
+    ($($name:ident = $number:literal,)*) => {
+        /// Names an operation in remembered answers and counters. The numbers are on disk.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        #[repr(u8)]
+        #[allow(missing_docs)] // each is the operation with that name
+        pub enum OpTag {
+            $($name = $number,)*
+        }
+
+        impl OpTag {
+            /// One more than the highest number.
+            pub const COUNT: usize = {
+                let (numbers, mut highest, mut at) = ([$($number),*], 0, 0);
+                while at < numbers.len() {
+                    if numbers[at] > highest {
+                        highest = numbers[at];
+                    }
+                    at += 1;
+                }
+                highest + 1
+            };
+        }
+    };
+}
+
+op_tags! {
     Mkdir = 1,
     Remove = 2,
     Rmdir = 3,
@@ -130,11 +153,7 @@ pub enum OpTag {
     EndStriped = 50,
     Abandon = 51,
     ForgiveMissingReplica = 52,
-}
-
-impl OpTag {
-    /// One more than the highest number.
-    pub const COUNT: usize = 53;
+    KeepDigest = 53,
 }
 
 /// An answer that can be remembered.
