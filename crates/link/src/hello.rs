@@ -45,6 +45,8 @@ pub enum Version {
     V2 = 2,
     /// A capability names its principal and its shard, and a store learns the principal of the replica that it creates.
     V3 = 3,
+    /// A disk server asks the manager about the extended attributes of the files that its clients have open.
+    V4 = 4,
 }
 
 /// The range of versions that a node speaks.
@@ -58,7 +60,7 @@ pub struct Versions {
 
 impl Versions {
     /// The versions of this build.
-    pub const SPOKEN: Versions = Versions { oldest: Version::V3 as u16, newest: Version::V3 as u16 };
+    pub const SPOKEN: Versions = Versions { oldest: Version::V4 as u16, newest: Version::V4 as u16 };
 
     /// The newest version that `other` speaks too.
     #[must_use]

@@ -12,6 +12,7 @@
 //! have changed by the time of the decision. Each change of the namespace therefore checks its assumptions in its own transaction. `open/reading.rs`
 //! explains why a reader's redirect is correct all the same.
 
+mod attributes;
 mod coordinator;
 mod jobs;
 mod manager_node;
@@ -246,6 +247,7 @@ impl Manager {
             FromDisk::Cluster(message) => self.receive_of_cluster(node, message),
             FromDisk::Activity(said) => self.active(node, said),
             FromDisk::Summed { number, found } => self.summed(node, number, found),
+            FromDisk::Attribute(request) => self.attribute(node, request),
         }
     }
 

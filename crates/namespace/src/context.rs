@@ -153,6 +153,7 @@ op_tags! {
     EndStriped = 50,
     Abandon = 51,
     DropMissingReplicas = 52,
+    KeepDigest = 53,
 }
 
 /// An answer that can be remembered.

@@ -76,11 +76,12 @@ impl fmt::Display for Rights {
 pub struct PathHash([u8; 16]);
 
 impl PathHash {
-    /// The mark of a path in canonical form.
+    /// The mark of a path in canonical form. A path that names a directory has the mark of no file.
     #[must_use]
     pub fn of(path: &NsPath) -> Self {
         let mut mark = [0; 16];
-        blake3::Hasher::new().update(path.as_bytes()).finalize_xof().fill(&mut mark);
+        let end: &[u8] = if path.must_be_directory() { b"/" } else { b"" };
+        blake3::Hasher::new().update(path.as_bytes()).update(end).finalize_xof().fill(&mut mark);
         Self(mark)
     }
 }

@@ -8,6 +8,7 @@ pub mod absent_replicas;
 pub mod capability;
 pub mod checksum;
 mod client;
+mod digest;
 pub mod direct;
 mod error_code;
 mod group;
@@ -25,6 +26,7 @@ mod writer;
 
 pub use checksum::{Adler32, Crc32c, PAGE_SIZE};
 pub use client::{BootId, ClientIdentity};
+pub use digest::DigestKind;
 pub use error_code::ErrorCode;
 pub use group::{BootGeneration, Group, InSyncReplica, Member, NodeRecord, Placement};
 pub use histogram::Histogram;

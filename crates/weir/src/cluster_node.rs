@@ -45,6 +45,11 @@ impl NodesAddress {
         Ok(Self { given, resolved })
     }
 
+    /// The address to listen on.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.resolved
+    }
+
     /// Listens on the address.
     pub(crate) fn listen(&self) -> Result<Arc<Listener>, Failure> {
         Listener::bind(self.resolved).map_err(|error| {

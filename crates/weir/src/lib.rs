@@ -17,6 +17,7 @@ mod copy;
 mod demo;
 mod fetch;
 pub mod files;
+mod free_addresses;
 mod generate;
 mod init;
 mod local;

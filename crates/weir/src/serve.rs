@@ -19,7 +19,7 @@ use crate::node_services::NodeServices;
 use crate::reload::Reload;
 use crate::signals::Asked;
 use crate::space_watch::SpaceWatch;
-use crate::{listen, logging, metrics, serve_disk, serve_manager, signals, supervisor};
+use crate::{free_addresses, listen, logging, metrics, serve_disk, serve_manager, signals, supervisor};
 
 /// A clean stop is promised within 10 s; the rest of it is for closing the indexes and the journal.
 pub(crate) const SERVER_STOP: Duration = Duration::from_secs(6);
@@ -43,7 +43,7 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let address =
         listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
     // Refuse a bad address before opening anything; listen only when all is open.
-    config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
+    let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
         return Ok(Exit::Done);
     }
@@ -52,6 +52,10 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let stop =
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
 
+    free_addresses::check_for_new(
+        config.data.as_ref(),
+        &[("listen for clients", Some(address)), ("serve metrics", metrics_at)],
+    )?;
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
     let data = open_data_dir(config.data.as_ref(), if_new)?;
     tracing::info!(
@@ -292,6 +296,7 @@ pub fn set_bounds(config: &Config, server: &mut xrootd::ServerConfig) {
     bound_open_files(config, server);
     let xrootd::ServerConfig { times, service, .. } = server;
     service.limits.writers_memory_max = config.writers_memory;
+    service.digests.clone_from(&config.checksums);
     if let Some(transfers) = config.transfers {
         service.limits.transfers_max = usize::try_from(transfers).unwrap_or(usize::MAX);
     }

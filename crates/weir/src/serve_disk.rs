@@ -31,7 +31,7 @@ use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, cluster_role, listen, metrics, signals, supervisor};
+use crate::{Failure, cluster_role, free_addresses, listen, metrics, signals, supervisor};
 
 const IDENTITY_FILE: &str = "node/identity";
 /// The store's directory if the configuration names none: inside the data directory.
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let default_location = default_location(config)?;
     let token = token_of(args)?;
     // Refuse a bad address before opening anything; listen only when all is open.
-    config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
+    let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
         return Ok(Exit::Done);
     }
@@ -94,6 +94,14 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let boot = boot_id()?;
     let stop =
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
+    free_addresses::check_for_new(
+        config.data.as_ref(),
+        &[
+            ("listen for clients", Some(listen)),
+            ("listen for nodes", Some(nodes.address())),
+            ("serve metrics", metrics_at),
+        ],
+    )?;
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
     let mut data = open_cluster_dir(config.data.as_ref(), DirRole::Disk, if_new)?;
     let identity = who_we_are(&mut data, token.as_ref())?;

@@ -26,7 +26,7 @@ use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
 use crate::reload::Reload;
 use crate::serve::{Clock, boot_id, open_cluster_dir};
 use crate::space_watch::SpaceWatch;
-use crate::{Failure, admin_api, cluster_role, listen, metrics, signals, supervisor};
+use crate::{Failure, admin_api, cluster_role, free_addresses, listen, metrics, signals, supervisor};
 
 /// The folder in the data directory that makes the node this cluster's manager.
 const CLUSTER_DIR: &str = "cluster";
@@ -58,13 +58,21 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let listen = listen::resolve(&config.listen, config.insecure).map_err(|error| Failure::new(error.exit(), error))?;
     let nodes = NodesAddress::of(config)?;
     // Refuse a bad address before opening anything; listen only when all is open.
-    config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
+    let metrics_at = config.metrics.as_ref().map(|given| metrics::address(given, config.insecure)).transpose()?;
     if args.check {
         return Ok(Exit::Done);
     }
     let boot = boot_id()?;
     let stop =
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
+    free_addresses::check_for_new(
+        config.data.as_ref(),
+        &[
+            ("listen for clients", Some(listen)),
+            ("listen for nodes", Some(nodes.address())),
+            ("serve metrics", metrics_at),
+        ],
+    )?;
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
     let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too

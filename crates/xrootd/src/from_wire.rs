@@ -7,7 +7,7 @@ use types::absent_replicas::{ABSENT_REPLICAS_KEY, AbsentReplica};
 use types::capability::{OBJECT_KEY, OPAQUE_KEY};
 use types::direct::DIRECT_KEY;
 use types::striping::{UNIT_KEY, UNIT_OF_KEY, UNIT_WRITER_KEY, parse_writer};
-use types::{LocationPrefix, NsPath, ObjectId, Timestamp, UploadId};
+use types::{DigestKind, LocationPrefix, NsPath, ObjectId, Timestamp, UploadId};
 use wire::request::{self, Login, OpenOptions};
 use wire::{ErrorNumber, FileHandle, PathArg};
 
@@ -140,33 +140,46 @@ pub(crate) fn open_of(
     })
 }
 
-/// The checksums that weir keeps for every complete file.
+/// The checksum of a file that a client wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Algorithm {
+    /// One of those that weir keeps for every complete file.
     Adler32,
+    /// The other.
     Crc32c,
+    /// One that is computed on demand.
+    Digest(DigestKind),
 }
 
 impl Algorithm {
-    /// The algorithm that a request names; by default adler32.
-    pub(crate) fn named(name: Option<&[u8]>) -> Result<Self, Refusal> {
+    /// The algorithm that a request names; by default adler32. `offered` are those that are computed on demand.
+    pub(crate) fn named(name: Option<&[u8]>, offered: &[DigestKind]) -> Result<Self, Refusal> {
         let Some(name) = name else { return Ok(Self::Adler32) };
         // gfal2 passes on names in the case that its user wrote.
-        match name.to_ascii_lowercase().as_slice() {
-            b"adler32" => Ok(Self::Adler32),
-            b"crc32c" => Ok(Self::Crc32c),
-            _ => {
-                let text = format!("The checksum {} is not kept here; adler32 and crc32c are", name.escape_ascii());
-                Err(Refusal::new(ErrorNumber::UNSUPPORTED, text))
-            }
+        let lower = name.to_ascii_lowercase();
+        if let Some(known) = Self::all(offered).find(|algorithm| algorithm.name().as_bytes() == lower) {
+            return Ok(known);
         }
+        let names: Vec<&str> = Self::all(offered).map(Self::name).collect();
+        let text = format!(
+            "The checksum {} is not kept here; these are: {} (the server's setting files.checksums adds others)",
+            name.escape_ascii(),
+            names.join(", ")
+        );
+        Err(Refusal::new(ErrorNumber::UNSUPPORTED, text))
     }
 
-    /// The name and the value in `sums`.
-    pub(crate) fn of(self, sums: FileSums) -> (&'static str, u32) {
+    /// All that a server offers, in the order in which it announces them.
+    pub(crate) fn all(offered: &[DigestKind]) -> impl Iterator<Item = Self> {
+        [Self::Adler32, Self::Crc32c].into_iter().chain(offered.iter().copied().map(Self::Digest))
+    }
+
+    /// The value among those that every complete file has; `None`: it is computed on demand.
+    pub(crate) fn of(self, sums: FileSums) -> Option<u32> {
         match self {
-            Self::Adler32 => (self.name(), sums.adler32.0),
-            Self::Crc32c => (self.name(), sums.crc32c.0),
+            Self::Adler32 => Some(sums.adler32.0),
+            Self::Crc32c => Some(sums.crc32c.0),
+            Self::Digest(_) => None,
         }
     }
 
@@ -175,6 +188,12 @@ impl Algorithm {
         match self {
             Self::Adler32 => "adler32",
             Self::Crc32c => "crc32c",
+            Self::Digest(kind) => kind.name(),
         }
     }
+}
+
+/// A checksum in the form of this protocol.
+pub(crate) fn hex(value: &[u8]) -> String {
+    value.iter().map(|byte| format!("{byte:02x}")).collect()
 }

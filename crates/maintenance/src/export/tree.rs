@@ -106,7 +106,8 @@ pub fn export(
 /// The metadata of an inode.
 fn about_of(read: &dyn Read, inode: &Inode, owners: bool) -> Result<FileMetadata, NsError> {
     let owner = owners.then_some((inode.access.owner.0, inode.access.group.0));
-    let xattrs = if inode.xattrs == 0 { Vec::new() } else { namespace::xattrs_of(read, inode.ino)? };
+    let mut xattrs = if inode.xattrs == 0 { Vec::new() } else { namespace::xattrs_of(read, inode.ino)? };
+    xattrs.retain(|(name, _)| !name.starts_with(namespace::DIGEST_ATTRIBUTE));
     Ok(FileMetadata { mode: u32::from(inode.access.mode), time: system_time(inode.mtime), owner, xattrs })
 }
 

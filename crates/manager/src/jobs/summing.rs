@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster::Time;
-use cluster::replication::ObjectDigest;
-use types::{ErrorCode, NodeId, NsPath, ObjectId};
+use types::{DigestKind, ErrorCode, NodeId, NsPath, ObjectId};
 
 use crate::{Manager, OpenRequest, OpeningError};
-use node::{ChecksumFailure, FromManager, SumRequest};
+use node::{ChecksumFailure, FromManager, SumRequest, Summed};
 
 /// The most characters shown of a disk server's message.
 const TEXT_MAX: usize = 512;
@@ -25,6 +24,8 @@ pub struct Unsummed {
     pub path: NsPath,
     /// The object that the path must point to.
     pub object: ObjectId,
+    /// A checksum to compute beside those that are always kept.
+    pub digest: Option<DigestKind>,
 }
 
 /// Why an object was not read through.
@@ -65,7 +66,7 @@ fn shown(text: &str) -> String {
 }
 
 /// Called with the checksums.
-type Then = Box<dyn FnOnce(Result<ObjectDigest, SumError>) + Send>;
+type Then = Box<dyn FnOnce(Result<Summed, SumError>) + Send>;
 
 /// Reads in progress.
 pub(crate) struct Summing {
@@ -97,7 +98,7 @@ impl Manager {
         &self,
         file: Unsummed,
         is_wanted: impl Fn() -> bool + Send + 'static,
-        then: impl FnOnce(Result<ObjectDigest, SumError>) + Send + 'static,
+        then: impl FnOnce(Result<Summed, SumError>) + Send + 'static,
     ) {
         self.begin_sum(file, Box::new(is_wanted), Box::new(then), None);
     }
@@ -119,14 +120,15 @@ impl Manager {
         let mut summing = self.summing.lock();
         summing.last = summing.last.wrapping_add(1);
         let number = summing.last;
-        let request = SumRequest { number, capability: to.capability, path: file.path.as_bytes().to_vec() };
+        let request =
+            SumRequest { number, capability: to.capability, path: file.path.as_bytes().to_vec(), digest: file.digest };
         self.world.send(to.node, FromManager::Sum(request.clone()));
         let asked = Asked { file, is_wanted, then, node: to.node, host: to.host, request, told };
         summing.asked.insert(number, asked);
     }
 
     /// A disk server reports the checksums, or why it has none.
-    pub(crate) fn summed(&self, node: NodeId, number: u64, found: Result<ObjectDigest, ChecksumFailure>) {
+    pub(crate) fn summed(&self, node: NodeId, number: u64, found: Result<Summed, ChecksumFailure>) {
         // The text goes to a client and into the log.
         let found = found.map_err(|why| ChecksumFailure { text: shown(&why.text), ..why });
         let asked = {

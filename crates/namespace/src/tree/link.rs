@@ -26,7 +26,7 @@ pub fn link(txn: &mut dyn Txn, ctx: &Context, request: &Link) -> Result<Ino, NsE
     if matches!(entry, Dentry::Directory(_)) {
         return Err(NsError::IsDirectory(request.existing.to_string()));
     }
-    let to = resolve(txn, &ctx.actor, &request.new, Last::Keep)?;
+    let to = resolve(txn, &ctx.actor, &request.new, Last::Keep)?.for_no_directory(&request.new)?;
     if to.entry.is_some() {
         return Err(NsError::Exists(request.new.to_string()));
     }

@@ -26,9 +26,10 @@ pub fn stat(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Inode, NsEr
     with_latest_change(read, find(read, actor, path, Last::Follow)?)
 }
 
-/// Like [`stat`], but does not follow a symbolic link at the end of the path.
+/// Like [`stat`], but does not follow a symbolic link at the end of the path, unless a slash comes behind it.
 pub fn stat_no_follow(read: &dyn Read, actor: &Actor, path: &NsPath) -> Result<Inode, NsError> {
-    with_latest_change(read, find(read, actor, path, Last::Keep)?)
+    let last = if path.must_be_directory() { Last::Follow } else { Last::Keep };
+    with_latest_change(read, find(read, actor, path, last)?)
 }
 
 /// Like [`stat`], by number. It also finds an inode that is unlinked and held. It checks no permission: a caller with the number has passed a check

@@ -63,11 +63,12 @@ fn make_way<'a>(
     Ok((dir, made))
 }
 
-/// Walks `path` and creates the missing directories before its last name.
+/// Walks `path`, which will name a file, and creates the missing directories before its last name.
 pub(crate) fn resolve_making(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, last: Last) -> Result<Resolved, NsError> {
     match walk(txn, &ctx.actor, path, last)? {
-        Walk::Resolved(resolved) => Ok(resolved),
-        Walk::MissingName(MissingName { dir, name, mut rest }) => {
+        Walk::MissingName(MissingName { only_directory: true, .. }) => Err(NsError::OnlyDirectory(path.to_string())),
+        Walk::Resolved(resolved) => resolved.checked(path)?.for_no_directory(path),
+        Walk::MissingName(MissingName { dir, name, mut rest, .. }) => {
             // `rest` still has at least the last name.
             let last_name = rest.pop().unwrap_or_default();
             if last_name.is_empty() || last_name == b".." {
@@ -75,7 +76,7 @@ pub(crate) fn resolve_making(txn: &mut dyn Txn, ctx: &Context, path: &NsPath, la
             }
             let names = std::iter::once(name.as_slice()).chain(rest.iter().map(Vec::as_slice));
             let (parent, _) = make_way(txn, ctx, path, &dir, names, ctx.limits.mkpath_mode)?;
-            Ok(Resolved { parent, name: last_name, entry: None })
+            Ok(Resolved { parent, name: last_name, entry: None, only_directory: false })
         }
     }
 }
@@ -87,7 +88,7 @@ pub fn mkdir(txn: &mut dyn Txn, ctx: &Context, request: &Mkdir) -> Result<MkdirR
     let last = if request.parents { Last::Follow } else { Last::Keep };
     match walk(txn, &ctx.actor, path, last)? {
         Walk::MissingName(missing) if request.parents => {
-            let MissingName { dir, name, rest } = missing;
+            let MissingName { dir, name, rest, .. } = missing;
             let names = std::iter::once(name.as_slice()).chain(rest.iter().map(Vec::as_slice));
             let (dir, made) = make_way(txn, ctx, path, &dir, names, request.mode)?;
             Ok(MkdirResult { ino: dir.ino, made })
@@ -100,7 +101,7 @@ pub fn mkdir(txn: &mut dyn Txn, ctx: &Context, request: &Mkdir) -> Result<MkdirR
             Ok(MkdirResult { ino: dir.ino, made: 0 })
         }
         Walk::Resolved(Resolved { entry: Some(_), .. }) => Err(NsError::Exists(path.to_string())),
-        Walk::Resolved(Resolved { parent, name, entry: None }) => {
+        Walk::Resolved(Resolved { parent, name, entry: None, .. }) => {
             let dir = make(txn, ctx, path, &parent, &name, request.mode)?;
             Ok(MkdirResult { ino: dir.ino, made: 1 })
         }

@@ -39,6 +39,12 @@ pub fn remove(txn: &mut dyn Txn, ctx: &Context, request: &Remove) -> Result<Remo
     unlink(txn, ctx, parent.ino, &name)
 }
 
+/// As in POSIX, the last name of a path that loses or gets a name is not `.`.
+pub(crate) fn ends_in_dot(path: &NsPath) -> NsError {
+    let why = "a directory cannot be removed or moved by a path that ends in `.`; leave that out";
+    NsError::Invalid { what: path.to_string(), why }
+}
+
 /// Checks `w` on the directory, and the sticky rule.
 pub(crate) fn permit_removal(
     ctx: &Context,
@@ -46,6 +52,9 @@ pub(crate) fn permit_removal(
     entry_owner: types::PrincipalId,
     path: &NsPath,
 ) -> Result<(), NsError> {
+    if path.ends_in_dot() {
+        return Err(ends_in_dot(path));
+    }
     permit(&ctx.actor, &dir.access, AccessKind::Write, &|| path.to_string())?;
     crate::tree::permission::permit_unlink(&ctx.actor, &dir.access, entry_owner, &|| path.to_string())
 }

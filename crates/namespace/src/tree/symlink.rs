@@ -35,7 +35,7 @@ pub fn symlink(txn: &mut dyn Txn, ctx: &Context, request: &Symlink) -> Result<In
     if request.target.is_empty() || request.target.contains(&0) {
         return Err(NsError::Invalid { what: path.to_string(), why: "a link's target has 1 to 4096 bytes and no NUL" });
     }
-    let at = resolve(txn, &ctx.actor, path, Last::Keep)?;
+    let at = resolve(txn, &ctx.actor, path, Last::Keep)?.for_no_directory(path)?;
     if at.entry.is_some() {
         return Err(NsError::Exists(path.to_string()));
     }

@@ -265,6 +265,26 @@ pub fn set_xattr(txn: &mut dyn Txn, ctx: &Context, request: &SetXattr) -> Result
     Ok(())
 }
 
+/// Sets one of weir's own attributes. Returns whether it is new; then the caller counts it in the inode.
+pub(crate) fn put_own(txn: &mut dyn Txn, ino: Ino, name: &[u8], value: &[u8]) -> Result<bool, NsError> {
+    let key = keys::xattr(ino, name);
+    let is_new = txn.get(&key)?.is_none();
+    let mut stored = vec![VERSION];
+    stored.extend_from_slice(value);
+    txn.put(&key, &stored);
+    Ok(is_new)
+}
+
+/// Removes one of weir's own attributes. Returns whether it was there; then the caller counts it in the inode.
+pub(crate) fn remove_own(txn: &mut dyn Txn, ino: Ino, name: &[u8]) -> Result<bool, NsError> {
+    let key = keys::xattr(ino, name);
+    let was_there = txn.get(&key)?.is_some();
+    if was_there {
+        txn.delete(&key);
+    }
+    Ok(was_there)
+}
+
 /// See [`RemoveXattr`]. Needs the permission to write the file.
 pub fn remove_xattr(txn: &mut dyn Txn, ctx: &Context, request: &RemoveXattr) -> Result<(), NsError> {
     check_name(&request.name)?;

@@ -8,6 +8,7 @@ use crate::groups::objects::object_of;
 use crate::planted::{self, Bug};
 use crate::tree::node::{Dentry, InodeValue, Located, get_dentry, get_inode_value, locate_entry, new_inode, put_new};
 use crate::trees::totals::{Touch, adjust, adjust_bytes, difference};
+use crate::writers::keep_digest::forget_digests;
 use crate::writers::located::located_writing;
 use crate::writers::record::current_writer;
 use crate::{
@@ -90,7 +91,7 @@ fn commit_visible(
         generation: old.generation.wrapping_add(1),
         ..old
     };
-    set_content(txn, ctx, request, &mut located, content, writer.epoch);
+    set_content(txn, ctx, request, &mut located, content, writer.epoch)?;
     adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
     Ok(CommitReply::Complete { ino: writer.ino, replaced: None, upload: None })
 }
@@ -102,12 +103,14 @@ fn set_content(
     located: &mut Located,
     content: Content,
     epoch: u32,
-) {
+) -> Result<(), NsError> {
+    forget_digests(txn, &mut located.inode)?;
     located.inode.kind = Kind::File(content);
     located.inode.mtime = request.content.mtime.unwrap_or(ctx.now);
     located.inode.ctime = ctx.now;
     located.store(txn, ctx);
     object_of(located.inode.ino, &content, epoch).put(txn);
+    Ok(())
 }
 
 fn commit_upload(
@@ -141,7 +144,7 @@ fn commit_upload(
         NamePosition::Taken(mut located, old) => {
             let replaced = release_object(txn, ctx, &old)?;
             let content = Content { generation: old.generation.wrapping_add(1), ..content };
-            set_content(txn, ctx, request, &mut located, content, writer.epoch);
+            set_content(txn, ctx, request, &mut located, content, writer.epoch)?;
             adjust_bytes(txn, ctx, &located, difference(content.len, old.len))?;
             (located.inode.ino, replaced)
         }

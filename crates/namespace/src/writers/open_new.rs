@@ -24,7 +24,7 @@ pub(crate) fn open_new(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite) ->
     }
     let last = if request.how == WriteMode::NewOnly { Last::Keep } else { Last::Follow };
     let at = if request.mkpath { resolve_making(txn, ctx, path, last)? } else { resolve(txn, &ctx.actor, path, last)? };
-    let Resolved { parent, name, entry } = at;
+    let Resolved { parent, name, entry, .. } = at.for_no_directory(path)?;
     let mut opened = match entry {
         None => {
             permit(&ctx.actor, &parent.access, AccessKind::Write, &|| path.to_string())?;

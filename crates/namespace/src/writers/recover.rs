@@ -6,7 +6,7 @@ use types::{GroupId, NsPath, ObjectId, Placement, UploadId};
 
 use crate::planted::{self, Bug};
 use crate::tree::node::{Dentry, Located, locate, locate_entry};
-use crate::tree::walk::{Last, resolve};
+use crate::tree::walk::{Last, resolve, resolve_existing};
 use crate::writers::begin::{begin_writer, busy, opened};
 use crate::writers::interrupt::interrupt;
 use crate::writers::uploads::permit_own;
@@ -44,15 +44,13 @@ pub(crate) fn open_update(txn: &mut dyn Txn, ctx: &Context, request: &OpenWrite)
     }
     let key = keys::writer_key(&request.client, path.as_bytes());
     let ended = EndedWriter::get(txn, key)?.filter(|ended| ended.until > ctx.now && ended.is_of(&request.client, path));
-    let at = match resolve(txn, &ctx.actor, path, Last::Follow) {
+    let (parent, name, entry) = match resolve_existing(txn, &ctx.actor, path, Last::Follow) {
         Err(NsError::NotFound(..)) if ended.is_some() => return Err(write_ended(path)),
         other => other?,
     };
-    let located = match at.entry {
-        None if ended.is_some() => return Err(write_ended(path)),
-        None => return Err(NsError::NotFound(path.to_string(), "file")),
-        Some(Dentry::Directory(_)) => return Err(NsError::IsDirectory(path.to_string())),
-        Some(entry) => locate_entry(txn, at.parent.ino, &at.name, entry)?,
+    let located = match entry {
+        Dentry::Directory(_) => return Err(NsError::IsDirectory(path.to_string())),
+        entry => locate_entry(txn, parent.ino, &name, entry)?,
     };
     let object = located.inode.content().map(|content| content.object);
     if ended.is_some_and(|ended| Some(ended.object) != object) {
@@ -223,7 +221,7 @@ fn resume_upload(
 ) -> Result<OpenedWrite, NsError> {
     let path = &request.path;
     let record = UploadRecord::get(txn, upload)?;
-    let Some(mut record) = record.filter(|record| record.path == path.as_bytes()) else {
+    let Some(mut record) = record.filter(|record| path.is_of_file(&record.path)) else {
         return Err(NsError::NotFound(format!("{path}: upload {upload}"), "upload for that path"));
     };
     permit_own(ctx, &record)?;

@@ -102,6 +102,13 @@ impl Service {
         !matches!(self.role, Role::Disk(_))
     }
 
+    /// Whether a new file can get the data of an open one. In a cluster the manager chooses where new files are, and no
+    /// file is open there.
+    #[must_use]
+    pub fn makes_files_like_open_ones(&self) -> bool {
+        matches!(self.role, Role::Alone { .. })
+    }
+
     /// Redirects a request about names to the manager; `None`: this node has the namespace.
     #[must_use]
     pub fn names_elsewhere(&self) -> Option<Error> {

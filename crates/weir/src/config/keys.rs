@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use types::{Location, LocationRanges, StoreClass};
+use types::{DigestKind, Location, LocationRanges, StoreClass};
 
 use super::units::{parse_duration, parse_size};
 use super::{ClusterRole, Config, StoreTable};
@@ -164,6 +164,13 @@ pub const KEYS: &[Key] = &[
         default: Some(Given::Text("1d")),
         set: |c, v| duration(v).map(|v| c.uploads_kept = v),
         same: |a, b| a.uploads_kept == b.uploads_kept,
+        live: false,
+    },
+    Key {
+        name: "files.checksums",
+        default: Some(Given::List(&[])),
+        set: |c, v| checksums(v).map(|v| c.checksums = v),
+        same: |a, b| a.checksums == b.checksums,
         live: false,
     },
     Key {
@@ -339,6 +346,22 @@ pub(crate) fn address(text: &str) -> Result<String, String> {
     let is_host = host.starts_with('[') && host.ends_with(']') || !host.contains([':', '/', ' ', '@']);
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
     if !host.is_empty() && is_host && is_port && text.len() <= 255 { Ok(text.to_owned()) } else { Err(wrong()) }
+}
+
+fn checksums(given: Given<'_>) -> Result<Vec<DigestKind>, String> {
+    let Given::List(names) = given else { return Err("takes a list, as in [\"md5\"]".into()) };
+    let mut kinds = Vec::new();
+    for name in names {
+        let Some(kind) = DigestKind::named(name) else {
+            let known = DigestKind::ALL.map(DigestKind::name).join(", ");
+            let kept = if matches!(*name, "adler32" | "crc32c") { "; adler32 and crc32c are always kept" } else { "" };
+            return Err(format!("has no checksum `{name}`; it may have {known}{kept}"));
+        };
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    Ok(kinds)
 }
 
 fn text(given: Given<'_>) -> Result<&str, String> {

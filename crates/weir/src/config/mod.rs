@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use file::ConfigError;
 pub use store_table::StoreTable;
-use types::{Location, LocationRanges, StoreClass};
+use types::{DigestKind, Location, LocationRanges, StoreClass};
 
 use crate::cli::ServeArgs;
 
@@ -45,6 +45,7 @@ pub struct Config {
     pub metrics: Option<String>,
     pub grace: Duration,
     pub uploads_kept: Duration,
+    pub checksums: Vec<DigestKind>,
     pub connections: u64,
     pub writers_memory: u64,
     pub transfers: Option<u64>,
@@ -98,6 +99,7 @@ impl Config {
             metrics: None,
             grace: Duration::ZERO,
             uploads_kept: Duration::ZERO,
+            checksums: Vec::new(),
             connections: 0,
             writers_memory: 0,
             transfers: None,
@@ -199,7 +201,7 @@ mod tests {
     fn other() -> Config {
         let text = "data = \"/d\"\nrole = \"disk\"\nlisten = \"x\"\nnodes = \"x\"\nadvertise = \"x:1\"\nmanagers = [\"x:1\"]\nlocation = \"a/b/c\"\n\
             class = \"t1\"\ninsecure = true\nexisting = true\nlog = \"debug\"\nlog_format = \"json\"\n\
-            grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\n\
+            grace_seconds = 1\nfiles.uploads_kept = \"1s\"\nfiles.checksums = [\"md5\"]\nlimits.connections = 1\nlimits.writers_memory = \"1MiB\"\n\
             limits.transfers = 1\ntimes.request = \"1s\"\ntimes.answer = \"1s\"\ntimes.login = \"1s\"\nmetrics.listen = \"x\"\n\
             space.ballast = \"1MiB\"\nspace.floor = \"1MiB\"\njournal.segment_size = \"1MiB\"\nindex.overlay = \"1MiB\"\n\
             index.cache = \"1MiB\"\n\
