@@ -1,13 +1,14 @@
 //! `weir serve`: opens the data directory, starts the server, and waits for a signal.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use foundation::startup_report::say_all;
-use foundation::{DataDir, DataDirError, DirRole, FORMAT_VERSION, Foundation, IfNew, Purpose, refused};
+use foundation::{DataDir, DataDirError, DirRole, Displaced, FORMAT_VERSION, Foundation, IfNew, Purpose, refused};
 use types::{BootId, Timestamp};
 
 use crate::Failure;
@@ -53,6 +54,9 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
 
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
+    if would_make(&config, config.data.as_deref()) {
+        let _held = Addresses::take(&config, address)?;
+    }
     let data = open_data_dir(config.data.as_ref(), if_new)?;
     tracing::info!(
         "weir {} on {}{}: format {FORMAT_VERSION}, cluster {:032x}, store {}, incarnation {}, created {}",
@@ -134,6 +138,7 @@ pub fn serve_on(
         Why::Asked => Exit::Unclean,
         Why::DiskFailed(_) => Exit::DiskFailed,
         Why::Broken(_) => Exit::Broken,
+        Why::Displaced(_) => Exit::DataDirectory,
     };
     clock.start(late);
     supervisor::tell("STOPPING=1");
@@ -154,6 +159,13 @@ pub fn serve_on(
             })?;
             tracing::info!("stopped cleanly");
             Ok(Exit::Done)
+        }
+        Why::Displaced(displaced) => {
+            // What was opened still works, so the stop is a clean one.
+            if let Err(error) = foundation.close() {
+                tracing::warn!("the stop was not clean, the next start recovers: {error}");
+            }
+            Err(stopped_displaced(displaced))
         }
         Why::DiskFailed(reason) => Err(Failure::message(
             Exit::DiskFailed,
@@ -179,6 +191,33 @@ fn sources(foundation: &Foundation, server: &xrootd::Server) -> Sources {
         logs: vec![LogSource { store: None, journal: Arc::clone(&foundation.journal), indexes }],
         embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: None,
+    }
+}
+
+/// The end of a node whose directory is not what its path names any more.
+pub(crate) fn stopped_displaced(displaced: Displaced) -> Failure {
+    Failure::message(Exit::DataDirectory, format!("stopped, because {displaced}"))
+}
+
+/// Whether a start with this configuration would make the data directory or store `path`.
+pub(crate) fn would_make(config: &Config, path: Option<&Path>) -> bool {
+    !config.existing && path.is_some_and(|path| matches!(foundation::datadir::format_of(path), Ok(None)))
+}
+
+/// The addresses of a node, taken for a moment. Before a start makes a directory, it takes its addresses once: a start that cannot listen
+/// leaves nothing. It listens only when everything is open, so that nobody waits for a recovery.
+pub(crate) struct Addresses {
+    _clients: TcpListener,
+    _metrics: Option<TcpListener>,
+}
+
+impl Addresses {
+    /// Takes the addresses for clients and for metrics.
+    pub(crate) fn take(config: &Config, clients: SocketAddr) -> Result<Self, Failure> {
+        let listen = |error| not_served(xrootd::ServerError::Listen { address: clients, error });
+        let _clients = TcpListener::bind(clients).map_err(listen)?;
+        let _metrics = config.metrics.as_ref().map(|given| metrics::listen(given, config.insecure)).transpose()?;
+        Ok(Self { _clients, _metrics })
     }
 }
 
@@ -252,6 +291,7 @@ enum Why {
     Asked,
     DiskFailed(String),
     Broken(String),
+    Displaced(Displaced),
 }
 
 fn wait(
@@ -270,6 +310,10 @@ fn wait(
             }
             Err(RecvTimeoutError::Disconnected) => return Why::Asked,
             Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Err(displaced) = foundation.watch.look() {
+            tracing::error!("{displaced}");
+            return Why::Displaced(displaced);
         }
         if let Some(reason) = foundation.journal.poisoned() {
             tracing::error!("the journal has stopped: {reason}");

@@ -119,7 +119,7 @@ pub enum StoreIndex {
 ///
 /// [`NewLogError::LogIsThere`] if the journal is not lost.
 pub fn begin_new_log(data: &DataDir, settings: &Settings, store_index: StoreIndex) -> Result<Begun, NewLogError> {
-    let disk = disk_of(data)?;
+    let disk = disk_of(data);
     let unfinished = NewLog::read(&*disk)?.filter(|mark| !mark.finished);
     let (beginning, aside) = match unfinished {
         Some(mark) => (mark.beginning, None),
