@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use disk::Disk;
+use disk::{Directory, Disk};
 use journal::{Ballast, Journal, JournalConfig, Opened, StreamId};
 use kv::{Embedded, JournaledIndex, Recovery};
 use namespace::Namespace;
 use store::{Store, StoreRecovery};
 use types::{ClusterId, StoreId, Timestamp};
 
-use crate::datadir::{DataDir, DirRole, IfNew};
+use crate::datadir::{DataDir, DirRole, DirWatch, IfNew, KEPT_PARTS};
 use crate::error::{OpenError, StoreOpenError};
 use crate::runs::Runs;
 use crate::settings::Settings;
@@ -113,6 +113,10 @@ impl Part for Objects {
 pub struct Foundation<N = Names, O = Objects> {
     /// The data directory.
     pub disk: Arc<dyn Disk>,
+    /// The open directory, for what is not in a part.
+    pub directory: Arc<Directory>,
+    /// Watches whether the directory's path still names it. Look once a second, and stop if it does not.
+    pub watch: DirWatch,
     /// The journal.
     pub journal: Arc<Journal>,
     /// The space held back.
@@ -144,7 +148,7 @@ impl Foundation {
     ///
     /// Errors of any part. The parts opened so far are closed as after a crash.
     pub fn open(data: &DataDir, settings: &Settings, purpose: Purpose, now: Timestamp) -> Result<Self, OpenError> {
-        Self::open_on(disk_of(data)?, data, settings, purpose, now)
+        Self::open_on(disk_of(data), data, settings, purpose, now)
     }
 
     /// Like [`Foundation::open`], on the caller's disk: tests use one that counts.
@@ -176,6 +180,7 @@ impl Foundation {
         let was_repaired = storage_base.was_repaired || runs.older_accepted || is_older;
         let (store, found) = storage_base.store(&store_index, settings.floor, was_repaired)?;
         let names = Names { index: namespace_index, embedded, namespace, recovery: namespace_recovery };
+        storage_base.keep_journal();
         let id = data.format.store;
         let objects = Objects { id, index: store_index, store, recovery: store_recovery, found };
         Ok(Self { was_repaired, is_older, ..Foundation::of(storage_base, data, names, objects) })
@@ -199,9 +204,10 @@ impl ManagerFoundation {
     ///
     /// As [`Foundation::open`].
     pub fn open_names(data: &DataDir, settings: &Settings, random: u64, now: Timestamp) -> Result<Self, OpenError> {
-        let storage_base = StorageBase::open(disk_of(data)?, settings, Purpose::Serve, &[StreamId::NAMESPACE])?;
+        let storage_base = StorageBase::open(disk_of(data), settings, Purpose::Serve, &[StreamId::NAMESPACE])?;
         let (index, recovery) = storage_base.namespace_index(data, settings)?;
         let (embedded, namespace) = open_namespace(&index, settings, namespace::count_to_pass_over(random), now)?;
+        storage_base.keep_journal();
         Ok(Foundation::of(storage_base, data, Names { index, embedded, namespace, recovery }, ()))
     }
 }
@@ -223,9 +229,10 @@ impl StoreFoundation {
     ) -> Result<(DataDir, Self), StoreOpenError> {
         let data = DataDir::open_as(path, DirRole::Store, Some(cluster), if_new, now)?;
         let open = || -> Result<_, OpenError> {
-            let storage_base = StorageBase::open(disk_of(&data)?, settings, Purpose::Serve, &STORE_STREAMS)?;
+            let storage_base = StorageBase::open(disk_of(&data), settings, Purpose::Serve, &STORE_STREAMS)?;
             let (index, recovery) = storage_base.store_index(&data, settings)?;
             let (store, found) = storage_base.store(&index, reserve.or(settings.floor), storage_base.was_repaired)?;
+            storage_base.keep_journal();
             Ok(Foundation::of(
                 storage_base,
                 &data,
@@ -242,9 +249,14 @@ impl StoreFoundation {
 
 impl<N: Part, O: Part> Foundation<N, O> {
     fn of(storage_base: StorageBase, data: &DataDir, names: N, objects: O) -> Self {
+        if storage_base.purpose == Purpose::Serve {
+            // A repair may still move them.
+            data.directory().keep(&KEPT_PARTS);
+        }
         let StorageBase { disk, journal, opened, ballast, was_repaired, .. } = storage_base;
         let made = data.format.created;
-        Self { disk, journal, ballast, opened, was_repaired, is_older: false, made, names, objects }
+        let (directory, watch) = (Arc::clone(data.directory()), data.watch());
+        Self { disk, directory, watch, journal, ballast, opened, was_repaired, is_older: false, made, names, objects }
     }
 
     /// What opening found, for the log. `grace_secs`: the grace period of writers.

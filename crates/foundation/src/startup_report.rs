@@ -127,6 +127,7 @@ fn index_in_words(which: &str, recovery: &Recovery, fresh: bool, say: &mut dyn F
             Rebuilt::Empty => "it was empty",
             Rebuilt::AheadOfJournal => "it was further than the journal",
             Rebuilt::OtherJournal => "it belonged to another journal",
+            Rebuilt::OtherRun => "a node on another directory had written it; what that node wrote is set aside",
             Rebuilt::BehindJournal => "it was too far behind the journal",
             Rebuilt::Broken => "it could not be read",
             // The repair that requested it reports it.

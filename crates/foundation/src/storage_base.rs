@@ -17,15 +17,13 @@ use crate::layout::{
 };
 use crate::marks::{self, JournalReset};
 use crate::open::Purpose;
+use crate::own_journal::OwnJournal;
 use crate::settings::Settings;
 
-/// The disk of a data directory.
-///
-/// # Errors
-///
-/// The directory cannot be opened.
-pub fn disk_of(data: &DataDir) -> Result<Arc<dyn Disk>, DiskError> {
-    Ok(Arc::new(RealDisk::open(&data.path)?))
+/// The disk in a data directory.
+#[must_use]
+pub fn disk_of(data: &DataDir) -> Arc<dyn Disk> {
+    Arc::new(RealDisk::on(Arc::clone(data.directory())))
 }
 
 /// The base of the indexes: the disk, the journal and the ballast of one directory.
@@ -36,7 +34,8 @@ pub(crate) struct StorageBase {
     pub(crate) ballast: Ballast,
     /// Whether a damaged journal was cut once, or a new one replaced a lost one.
     pub(crate) was_repaired: bool,
-    purpose: Purpose,
+    own_journal: OwnJournal,
+    pub(crate) purpose: Purpose,
     index_config: IndexConfig,
 }
 
@@ -67,14 +66,21 @@ impl StorageBase {
         let must_exist = holds_anything(&*disk)?;
         let journal_config = JournalConfig { must_exist, streams: streams.to_vec(), ..settings.journal() };
         let (journal, opened) = Journal::open(Arc::clone(&disk), JOURNAL_DIR, journal_config)?;
+        let own_journal = OwnJournal::of(&*disk, &journal, &opened, journal_reset)?;
         let index_config = IndexConfig {
             overlay_bytes_max: usize::try_from(settings.overlay).unwrap_or(usize::MAX),
             background: purpose == Purpose::Serve,
             journal_ended_at: Some(opened.last),
+            journal_owner: own_journal.owner,
             ..IndexConfig::default()
         };
         let was_repaired = was_repaired(&*disk)? || journal_reset.is_some();
-        Ok(Self { disk, journal: Arc::new(journal), opened, ballast, was_repaired, purpose, index_config })
+        Ok(Self { disk, journal: Arc::new(journal), opened, ballast, was_repaired, own_journal, purpose, index_config })
+    }
+
+    /// Records that the journal and the opened indexes belong to this directory.
+    pub(crate) fn keep_journal(&self) {
+        self.own_journal.keep(&*self.disk);
     }
 
     pub(crate) fn namespace_index(
@@ -166,5 +172,6 @@ fn was_repaired(disk: &dyn Disk) -> Result<bool, DiskError> {
 /// Errors of the tables or of the operating system.
 pub fn engine(data: &DataDir, dir: &str, settings: &Settings) -> Result<Box<dyn kv::Engine>, KvError> {
     let lsm = kv::LsmConfig { cache_bytes: settings.cache, ..kv::LsmConfig::default() };
-    Ok(Box::new(kv::LsmEngine::open(&data.path.join(dir), lsm)?))
+    let home = data.directory().make_below(dir).map_err(|error| KvError::Io(error.to_string()))?;
+    Ok(Box::new(kv::LsmEngine::open_in(home, lsm)?))
 }

@@ -20,6 +20,17 @@ use crate::snapshot::{Snapshot, View};
 use crate::sweeper::Sweeper;
 use crate::{Batch, Engine, KvError, Read, batch};
 
+/// Whose a journal is that lies beside an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JournalOwner {
+    /// This directory's: an index that was made from another journal does not belong here, and is rebuilt.
+    ThisDirectory,
+    /// Another directory's: the index may be the last that knows what its own journal held, and is refused.
+    AnotherDirectory,
+    /// Nothing says so. The checkpoints decide: they are in the journal's directory as long as the index.
+    Unknown,
+}
+
 /// How to keep an index. The default is for production.
 #[derive(Clone, Debug)]
 pub struct IndexConfig {
@@ -49,6 +60,8 @@ pub struct IndexConfig {
     /// The last record of the journal when it was opened ([`journal::Opened::last`]). Opening may have added a mark,
     /// which would hide that the journal has lost its last record. `None` means the present last record.
     pub journal_ended_at: Option<Seq>,
+    /// Whose the journal is, as far as the caller knows. Decides about an index that was made from another journal.
+    pub journal_owner: JournalOwner,
     /// For a requested repair: rebuilds an index that is ahead of its journal up to the journal's end. Otherwise this
     /// is damage, because only durable records reach the index: the journal has lost some.
     pub follow_shorter_journal: bool,
@@ -77,6 +90,7 @@ impl Default for IndexConfig {
             removal: Removal::default(),
             background: true,
             journal_ended_at: None,
+            journal_owner: JournalOwner::Unknown,
             follow_shorter_journal: false,
             begin_empty: false,
             room_wait_max: Duration::from_secs(30),

@@ -68,7 +68,7 @@ pub use batch::{BATCH_MAX, Batch, KEY_MAX, VALUE_MAX};
 pub use checkpoint::{Backup, BackupHead, BackupJournal, BackupTotals, read_backup, restore_backups};
 pub use embedded::{BatchDone, Embedded, EmbeddedConfig, EmbeddedStats};
 pub use engine::{Applied, Engine, Entry, EntrySource, MemoryEngine, NoEntries};
-pub use index::{IndexConfig, IndexStats, JournaledIndex};
+pub use index::{IndexConfig, IndexStats, JournalOwner, JournaledIndex};
 pub use inline::Inline;
 pub use lsm::{LsmConfig, LsmEngine};
 pub use memory_kv::{MemoryCounts, MemoryFaults, MemoryKv};

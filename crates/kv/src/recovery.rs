@@ -9,7 +9,7 @@ use journal::{Journal, Seq, StreamId};
 
 use crate::checkpoint::CheckpointSet;
 use crate::engine::{Applied, Engine, Entry, EntrySource};
-use crate::index::{IndexConfig, Shared, from_journal};
+use crate::index::{IndexConfig, JournalOwner, Shared, from_journal};
 use crate::{KvError, batch};
 
 /// Why an engine was rebuilt.
@@ -19,9 +19,12 @@ pub enum Rebuilt {
     Empty,
     /// Its position is ahead of the journal. Only if [`IndexConfig::follow_shorter_journal`] allows it.
     AheadOfJournal,
-    /// It was filled from another journal: from this one before a repair cut it, or [`IndexConfig::follow_shorter_journal`]
-    /// allows it.
+    /// It was filled from this journal before a repair cut it, or from another one and
+    /// [`IndexConfig::follow_shorter_journal`] allows it.
     OtherJournal,
+    /// It was filled from another journal, and the one that is here is this directory's own: a run on another directory
+    /// wrote the index.
+    OtherRun,
     /// Only the checkpoint has the records between the engine and the first retained record.
     BehindJournal,
     /// It could not be read or written while it was brought up.
@@ -87,7 +90,10 @@ pub(crate) fn recover(
         return Err(ahead(found.seq, ended, journal));
     }
     if why == Some(Rebuilt::OtherJournal) && !config.follow_shorter_journal && !log.continues(found.incarnation) {
-        return Err(belongs_to_another_journal(found, journal));
+        if let Err(finding) = misplaced(&log, &set, dir) {
+            return Err(belongs_to_another_journal(found, journal, &finding));
+        }
+        why = Some(Rebuilt::OtherRun);
     }
     if why.is_none() {
         match bring_up(engine, &mut set, &log, &mut recovery) {
@@ -188,11 +194,35 @@ fn ahead(applied: Seq, ended: Seq, journal: &Journal) -> KvError {
     ))
 }
 
-fn belongs_to_another_journal(applied: Applied, journal: &Journal) -> KvError {
+/// Decides whether an index that was made from another journal is what does not belong here, and can be built again.
+/// Otherwise returns what is wrong and what would help: the index may be the last that knows what a lost journal held.
+fn misplaced(log: &Log<'_>, set: &CheckpointSet, dir: &str) -> Result<(), String> {
+    let folder = dir.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let has_checkpoint = set.upto() > Seq::ZERO;
+    let is_ours = |incarnation| incarnation == log.journal.incarnation() || log.continues(incarnation);
+    match log.config.journal_owner {
+        JournalOwner::ThisDirectory if has_checkpoint && !is_ours(set.incarnation()) => Err(format!(
+            "the journal is this directory's, and the checkpoint in {dir} is of another one as well: put back the \
+             {folder} that belongs to the journal"
+        )),
+        JournalOwner::ThisDirectory => Ok(()),
+        JournalOwner::AnotherDirectory => Err("the journal is not the one that this directory had: it was lost, or \
+                                               its folder is not mounted; put the journal back, or restore journal \
+                                               and index together from a backup"
+            .to_owned()),
+        JournalOwner::Unknown if has_checkpoint && is_ours(set.incarnation()) => Ok(()),
+        JournalOwner::Unknown => Err(format!(
+            "either the journal was lost, or its folder is not mounted: put it back, or restore journal and index \
+             together from a backup; or another node wrote its index here: if the journal is certainly this \
+             directory's, move {folder}/index away, and it is built again"
+        )),
+    }
+}
+
+fn belongs_to_another_journal(applied: Applied, journal: &Journal, finding: &str) -> KvError {
     KvError::Damaged(format!(
         "the index was made from another journal (incarnation {:016x}, up to its record {}) than the one that is \
-         here (incarnation {:016x}, up to record {}): the journal was lost, or its folder is not mounted; nothing \
-         was changed; put the journal back, or restore journal and index together from a backup",
+         here (incarnation {:016x}, up to record {}); nothing was changed; {finding}",
         applied.incarnation,
         applied.seq,
         journal.incarnation(),

@@ -319,8 +319,9 @@ fn the_manager_renews_a_certificate_and_the_node_keeps_it() {
     let credentials = Arc::clone(&disk.0.us().credentials);
     // A day is more than a third of two days.
     let (validity, clock) = (2 * DAY, Box::new(now));
-    let mut renewing =
-        CertificateRenewal { identity, path: path.clone(), credentials, validity, clock, sign: Box::new(sign) };
+    let file = path.clone();
+    let keep = Box::new(move |identity: &Identity| identity.write(&file).map_err(|error| error.to_string()));
+    let mut renewing = CertificateRenewal { identity, keep, credentials, validity, clock, sign: Box::new(sign) };
     assert_eq!(renewing.look(), Ok(false));
     renewing.clock = Box::new(|| now().plus(HOUR * 9));
     assert_eq!(renewing.look(), Ok(true));

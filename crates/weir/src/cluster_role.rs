@@ -53,12 +53,11 @@ pub(crate) fn start_manager(parts: &ManagerParts<'_>) -> Result<(RunningRole, Ar
 /// Starts the disk server.
 pub(crate) fn start_disk(parts: &DiskParts<'_>) -> Result<(RunningRole, Arc<DiskServer>), Failure> {
     let DiskParts { config, data, stores, links, boot, listen } = parts;
-    let process_epoch = disk_of(data)
-        .and_then(|disk| next_life(&*disk))
+    let process_epoch = next_life(&*disk_of(data))
         .map_err(|error| Failure::new(Exit::DiskFailed, error).while_doing("cannot count the runs of this node"))?;
     // Unsynced bytes are trusted as long as none of its journals has lost any.
     let boot = stores.iter().fold(*boot, |boot, store| store.foundation.journal.boot(boot));
-    let at = |store: &crate::serve_disk::ServedStore| StoreAt {
+    let at = |store: &crate::served_stores::ServedStore| StoreAt {
         store_id: store.foundation.objects.id,
         store: Arc::clone(&store.foundation.objects.store),
     };

@@ -2,21 +2,16 @@
 //! a cluster, which would use up its join token.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
 
 use crate::Failure;
 use crate::exit::Exit;
 
-/// Refuses a start that would make the data directory `data`, if one of `addresses` is not free. An existing directory is not the matter here: the
-/// node listens when it has opened it. Each address comes with what the node does there.
+/// Refuses a start that would make a directory, if one of `addresses` is not free. Each comes with what the node does there. A start on existing
+/// directories needs no such check: it listens when it has opened them, so that nobody waits for a recovery.
 ///
 /// # Errors
 /// The address that is not free, and why.
-pub(crate) fn check_for_new(data: Option<&PathBuf>, addresses: &[(&str, Option<SocketAddr>)]) -> Result<(), Failure> {
-    let is_new = data.is_some_and(|path| matches!(foundation::datadir::format_of(path), Ok(None)));
-    if !is_new {
-        return Ok(());
-    }
+pub(crate) fn check(addresses: &[(&str, Option<SocketAddr>)]) -> Result<(), Failure> {
     // All at a time, so that two of them are not the same. Nobody knows of a new node, so nobody connects until they are dropped.
     let mut taken = Vec::new();
     for (what, address) in addresses {

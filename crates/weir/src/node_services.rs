@@ -37,7 +37,8 @@ impl NodeServices {
         let scrub = Arc::new(scrub);
         let admin_api = AdminApi { scrub: Arc::clone(&scrub), namespace: Arc::clone(&foundation.names.index) };
         let answer = move |ask: ControlRequest| admin_api.answer(ask);
-        let control = config.data.as_deref().map(|data| Control::start(data, Box::new(answer)));
+        let has_socket = config.data.is_some();
+        let control = has_socket.then(|| Control::start(&foundation.directory, Box::new(answer)));
         let control = control.transpose().map_err(|error| Failure::new(Exit::Failed, error))?;
         Ok(Self { scrub, control })
     }

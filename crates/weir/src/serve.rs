@@ -1,13 +1,14 @@
 //! `weir serve`: opens the data directory, starts the server, and waits for a signal.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use foundation::startup_report::say_all;
-use foundation::{DataDir, DataDirError, DirRole, FORMAT_VERSION, Foundation, IfNew, Purpose, refused};
+use foundation::{DataDir, DataDirError, DirRole, Displaced, FORMAT_VERSION, Foundation, IfNew, Purpose, refused};
 use types::{BootId, Timestamp};
 
 use crate::Failure;
@@ -52,11 +53,10 @@ pub fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let stop =
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
 
-    free_addresses::check_for_new(
-        config.data.as_ref(),
-        &[("listen for clients", Some(address)), ("serve metrics", metrics_at)],
-    )?;
     let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
+    if would_make(&config, config.data.as_deref()) {
+        free_addresses::check(&[("listen for clients", Some(address)), ("serve metrics", metrics_at)])?;
+    }
     let data = open_data_dir(config.data.as_ref(), if_new)?;
     tracing::info!(
         "weir {} on {}{}: format {FORMAT_VERSION}, cluster {:032x}, store {}, incarnation {}, created {}",
@@ -138,6 +138,7 @@ pub fn serve_on(
         StopReason::Asked => Exit::Unclean,
         StopReason::DiskFailed(_) => Exit::DiskFailed,
         StopReason::Broken(_) => Exit::Broken,
+        StopReason::Displaced(_) => Exit::DataDirectory,
     };
     clock.start(late);
     supervisor::tell("STOPPING=1");
@@ -158,6 +159,13 @@ pub fn serve_on(
             })?;
             tracing::info!("stopped cleanly");
             Ok(Exit::Done)
+        }
+        StopReason::Displaced(displaced) => {
+            // What was opened still works, so the stop is a clean one.
+            if let Err(error) = foundation.close() {
+                tracing::warn!("the stop was not clean, the next start recovers: {error}");
+            }
+            Err(stopped_displaced(displaced))
         }
         StopReason::DiskFailed(reason) => Err(Failure::message(
             Exit::DiskFailed,
@@ -184,6 +192,16 @@ fn sources(foundation: &Foundation, server: &xrootd::Server) -> Sources {
         embedded: Some(Arc::clone(&foundation.names.embedded)),
         cluster: None,
     }
+}
+
+/// The end of a node whose directory is not what its path names any more.
+pub(crate) fn stopped_displaced(displaced: Displaced) -> Failure {
+    Failure::message(Exit::DataDirectory, format!("stopped, because {displaced}"))
+}
+
+/// Whether a start with this configuration would make the data directory or store `path`.
+pub(crate) fn would_make(config: &Config, path: Option<&Path>) -> bool {
+    !config.existing && path.is_some_and(|path| matches!(foundation::datadir::format_of(path), Ok(None)))
 }
 
 /// Ends the process if a stop hangs.
@@ -256,6 +274,7 @@ enum StopReason {
     Asked,
     DiskFailed(String),
     Broken(String),
+    Displaced(Displaced),
 }
 
 fn wait(
@@ -274,6 +293,10 @@ fn wait(
             }
             Err(RecvTimeoutError::Disconnected) => return StopReason::Asked,
             Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Err(displaced) = foundation.watch.look() {
+            tracing::error!("{displaced}");
+            return Why::Displaced(displaced);
         }
         if let Some(reason) = foundation.journal.poisoned() {
             tracing::error!("the journal has stopped: {reason}");

@@ -1,6 +1,5 @@
 //! `weir serve --role manager`: the namespace of a cluster, its certificate authority, and the registration of nodes.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use disk::{Disk, DiskError};
@@ -17,14 +16,16 @@ use store::Space;
 use types::{BootId, ClusterId, ErrorCode};
 
 use crate::cli::ServeArgs;
-use crate::cluster_node::{End, LINKS_STOP, NodesAddress, RunningRole, host_name, now, say_ready, wait};
+use crate::cluster_node::{
+    End, LINKS_STOP, NodesAddress, RunningRole, host_name, in_words, keep_identity, now, say_ready, wait,
+};
 use crate::config::{ClusterRole, Config};
 use crate::control::{Control, ControlRequest, Reply};
 use crate::exit::Exit;
 use crate::logging::Logging;
 use crate::metrics::{ClusterSource, JournalSource, Metrics, Sources};
 use crate::reload::Reload;
-use crate::serve::{Clock, boot_id, open_cluster_dir};
+use crate::serve::{Clock, boot_id, open_cluster_dir, would_make};
 use crate::space_watch::SpaceWatch;
 use crate::{Failure, admin_api, cluster_role, free_addresses, listen, metrics, signals, supervisor};
 
@@ -65,21 +66,20 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let boot = boot_id()?;
     let stop =
         signals::catch().map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot catch signals"))?;
-    free_addresses::check_for_new(
-        config.data.as_ref(),
-        &[
+    let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
+    if would_make(config, config.data.as_deref()) {
+        free_addresses::check(&[
             ("listen for clients", Some(listen)),
             ("listen for nodes", Some(nodes.address())),
             ("serve metrics", metrics_at),
-        ],
-    )?;
-    let if_new = if config.existing { IfNew::Refuse } else { IfNew::Make };
+        ])?;
+    }
     let data = open_cluster_dir(config.data.as_ref(), DirRole::Manager, if_new)?;
     let mut clock = Clock::default(); // dropped after the foundation, whose closing may hang too
     let foundation = ManagerFoundation::open_names(&data, &config.foundation(), rand::random(), now())
         .map_err(|error| cannot_open(&data, error))?;
     say_all(foundation.startup_report(config.grace.as_secs()));
-    let (authority, identity) = who_we_are(&data, &foundation)?;
+    let (authority, identity) = who_we_are(&data, &foundation).map_err(|failure| in_words(&data, &failure))?;
     let listener = nodes.listen()?;
     let told = nodes.told(&listener);
     tracing::info!(
@@ -98,12 +98,12 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
         cluster_role::start_manager(&ManagerParts { config, foundation: &foundation, links: &links, boot, listen })?;
     let tokens = Tokens::new(Arc::clone(&foundation.names.namespace));
     open_door(&links, &listener, &authority, &tokens, &foundation, &started)?;
-    let renewal = renew(identity, &data.path, credentials, &authority)?;
+    let renewal = renew(identity, &data, credentials, &authority)?;
     let sources = sources(&foundation, config, &started, &manager);
     let metrics = metrics_on.map(|listener| Metrics::start(listener, sources)).transpose()?;
     let told_of = Arc::clone(&manager);
     let admin_api = AdminApi { tokens, address: told.clone(), authority: Arc::clone(&authority), manager: told_of };
-    let mut control = Control::start(&data.path, Box::new(move |ask| admin_api.answer(&ask)))
+    let mut control = Control::start(data.directory(), Box::new(move |ask| admin_api.answer(&ask)))
         .map_err(|error| Failure::new(Exit::Failed, error))?;
     say_ready(&started)?;
     supervisor::tell("READY=1");
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &ServeArgs, config: &Config, logging: Logging) -> Result
     let watch = || {
         space.look();
         let broken = || foundation.names.embedded.broken().map(End::Broken).or_else(|| started.broken());
-        End::of_journal(&foundation.journal).or_else(broken)
+        End::of_directory(&foundation.watch).or_else(|| End::of_journal(&foundation.journal)).or_else(broken)
     };
     let end = wait(&stop, reload, || None, watch);
     clock.start(end.late());
@@ -144,7 +144,7 @@ fn who_we_are(data: &DataDir, foundation: &ManagerFoundation) -> Result<(Arc<Aut
     let failed = |error: namespace::NsError| {
         Failure::new(Exit::Failed, error).while_doing("cannot read the nodes of the cluster")
     };
-    let (folder, file) = (data.path.join(CLUSTER_DIR), data.path.join(IDENTITY_FILE));
+    let (folder, file) = (data.held().join(CLUSTER_DIR), data.held().join(IDENTITY_FILE));
     let cluster = ClusterId(data.format.cluster);
     let is_founded =
         foundation.names.namespace.read(|read| namespace::member(read, FIRST_NODE)).map_err(failed)?.is_some();
@@ -241,15 +241,15 @@ fn open_door(
 /// A manager signs its own certificate.
 fn renew(
     identity: Identity,
-    data: &Path,
+    data: &DataDir,
     credentials: Arc<Credentials>,
     authority: &Arc<Authority>,
 ) -> Result<Renewal, Failure> {
     let (authority, name) = (Arc::clone(authority), *identity.name());
     let sign =
         move |request: &[u8]| authority.renew(&name, request, now(), VALIDITY).map_err(|error| error.to_string());
-    let path = data.join(IDENTITY_FILE);
-    CertificateRenewal { identity, path, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
+    let keep = keep_identity(data, IDENTITY_FILE);
+    CertificateRenewal { identity, keep, credentials, validity: VALIDITY, clock: Box::new(now), sign: Box::new(sign) }
         .start(LOOK_EVERY)
         .map_err(|error| Failure::new(Exit::Failed, error).while_doing("cannot start the renewal of the certificate"))
 }

@@ -11,10 +11,11 @@ use crate::{KvError, ScanOrder, Visit, batch};
 
 /// The state after a step.
 pub(super) struct LsmSnapshot {
+    /// Dropped before `inner`: the last user of a table removes its file, by a path that `inner` keeps valid.
+    look_up: Option<ValueLookup>,
     inner: Arc<Inner>,
     /// Readers see versions below this number.
     below: u64,
-    look_up: Option<ValueLookup>,
 }
 
 /// Finds the value of a key as of a version, in the memory and the tables of one moment.
@@ -55,7 +56,7 @@ impl LsmSnapshot {
             *held.entry(below).or_default() += 1;
             (below, look_up(&inner.tree))
         };
-        Self { inner, below, look_up }
+        Self { look_up, inner, below }
     }
 
     pub(super) fn get_value(&self, key: &[u8]) -> Result<Option<Slice>, KvError> {

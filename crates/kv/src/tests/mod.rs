@@ -3,6 +3,7 @@
 mod backup;
 mod committer;
 mod faults;
+mod foreign;
 mod fragile;
 mod lsm;
 mod model;

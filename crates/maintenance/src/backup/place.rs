@@ -126,7 +126,7 @@ fn move_aside(disk: &dyn Disk) -> Result<String, DiskError> {
 
 /// Removes the unfinished namespace of an interrupted attempt.
 fn remove_new(data: &DataDir) -> Result<(), DiskError> {
-    match std::fs::remove_dir_all(data.path.join(NEW)) {
+    match std::fs::remove_dir_all(data.held().join(NEW)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(DiskError { op: disk::DiskOp::Remove, path: NEW.to_owned(), source: error })
         }

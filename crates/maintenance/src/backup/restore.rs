@@ -170,7 +170,7 @@ fn restore(
     data: &mut DataDir,
 ) -> Result<Exit, Error> {
     let failed = |error: OpenError| refused_restore(data, error);
-    let disk = disk_of(data).map_err(|error| failed(error.into()))?;
+    let disk = disk_of(data);
     if marks::is_rebuilding(&*disk).map_err(|error| failed(error.into()))? {
         return Err(failed(OpenError::RebuildInterrupted));
     }

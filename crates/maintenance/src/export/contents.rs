@@ -49,7 +49,7 @@ pub fn export(
     report: &mut Report,
 ) -> Result<(), Error> {
     let failed = Error::ExportObjects;
-    let disk = disk_of(data).map_err(|error| failed(error.into()))?;
+    let disk = disk_of(data);
     let opened = match own(data, settings, &disk) {
         Ok(opened) => opened,
         Err(error) => {
@@ -60,7 +60,7 @@ pub fn export(
             from_files(&disk, out, report).map_err(failed)?
         }
     };
-    let exported = all(&opened.store, &data.path, &mut Copier::new(&opened.store, out, args.damaged), report);
+    let exported = all(&opened.store, &data.held(), &mut Copier::new(&opened.store, out, args.damaged), report);
     let closed = opened.close();
     exported?;
     closed.map_err(failed)

@@ -165,7 +165,7 @@ fn cut_journal(data: &DataDir, settings: &Settings, report: &mut Report) -> Resu
 /// An unfinished repair must be finished first, by the command that began it.
 fn refuse_unfinished(data: &DataDir, args: &FsckOptions) -> Result<(), Error> {
     let unfinished = || -> Result<(), OpenError> {
-        let disk = disk_of(data)?;
+        let disk = disk_of(data);
         if !args.rebuild_store && marks::is_rebuilding(&*disk)? {
             return Err(OpenError::RebuildInterrupted);
         }

@@ -22,7 +22,7 @@ const PAGE: usize = 1024;
 /// Rebuilds the store's index from segments and sidecars, if it is lost. `None`: it is not lost, and nothing was changed. The caller must then call
 /// [`restore_empty`] and [`finish`].
 pub fn rebuild(data: &DataDir, settings: &Settings) -> Result<Option<store::Rebuilt>, OpenError> {
-    let disk = disk_of(data)?;
+    let disk = disk_of(data);
     if !marks::is_rebuilding(&*disk)? {
         if !is_lost(data, settings, &disk)? {
             return Ok(None);
@@ -41,7 +41,7 @@ pub fn catch_up(data: &DataDir, settings: &Settings) -> Result<store::Rebuilt, O
 }
 
 fn fill(data: &DataDir, settings: &Settings, begin_empty: bool) -> Result<store::Rebuilt, OpenError> {
-    let disk = disk_of(data)?;
+    let disk = disk_of(data);
     let (journal, index) = open(data, settings, &disk, begin_empty)?;
     let rebuilt = Store::rebuild_index(disk, STORE_DIR, Arc::clone(&journal), Arc::clone(&index) as _)?;
     index.close().map_err(of_store)?;

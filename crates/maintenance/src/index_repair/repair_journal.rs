@@ -15,7 +15,7 @@ use kv::{Applied, NoEntries};
 ///
 /// Errors of the disk, the journal or an index.
 pub fn repair_journal(data: &DataDir, settings: &Settings) -> Result<Option<Repaired>, OpenError> {
-    let repaired = Journal::repair(&*disk_of(data)?, JOURNAL_DIR, &settings.journal())?;
+    let repaired = Journal::repair(&*disk_of(data), JOURNAL_DIR, &settings.journal())?;
     if let Some(repaired) = &repaired {
         follow(data, settings, repaired)?;
     }
@@ -24,7 +24,7 @@ pub fn repair_journal(data: &DataDir, settings: &Settings) -> Result<Option<Repa
 
 /// Makes both indexes follow the cut journal in `repaired`.
 fn follow(data: &DataDir, settings: &Settings, repaired: &Repaired) -> Result<(), OpenError> {
-    let disk = disk_of(data)?;
+    let disk = disk_of(data);
     let (journal, _) = Journal::open(Arc::clone(&disk), JOURNAL_DIR, settings.journal())?;
     for (which, dir) in INDEXES {
         let failed = |source| OpenError::Index { which, source };

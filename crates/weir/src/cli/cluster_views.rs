@@ -98,13 +98,28 @@ pub struct StoreArgs {
 /// Commands on stores.
 #[derive(Subcommand, Debug, Clone)]
 pub enum StoreCommand {
-    /// Put no new objects on the store. Clients can still read its objects and change them in place.
+    /// Make a store in a directory of this disk server, for a new disk or in place of a lost one.
+    ///
+    /// Then name it as `dir` of a [[store]] in the configuration, if it is not there yet, and restart the disk server.
+    Add(AddStoreArgs),
+    /// Put no new objects on the store; its existing ones are read, and changed in place.
     ReadOnly(OneStoreArgs),
     /// Use the store for new objects again.
     Online(OneStoreArgs),
     /// Remove the store from the cluster. Refused while a group depends on it: run `weir drain` or `weir repair`
     /// first.
     Remove(OneStoreArgs),
+}
+
+/// Arguments of `weir store add`.
+#[derive(Args, Debug, Clone)]
+pub struct AddStoreArgs {
+    /// The directory: a new one or an empty one, on the disk of the store.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// The data directory of the disk server, which has joined its cluster.
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
 }
 
 /// Which store.

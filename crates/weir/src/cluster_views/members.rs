@@ -3,20 +3,21 @@
 use manager::{StatusView, StoreView};
 
 use super::{counted, show, store_meant};
-use crate::Failure;
 use crate::cli::{NodeArgs, NodeCommand, StoreArgs, StoreCommand};
 use crate::control::ControlRequest;
 use crate::exit::Exit;
+use crate::{Failure, store_add};
 
 /// Runs `weir store`.
 pub(crate) fn store(args: &StoreArgs) -> Result<Exit, Failure> {
-    let (StoreCommand::ReadOnly(one) | StoreCommand::Online(one) | StoreCommand::Remove(one)) = &args.command;
-    let store = store_meant(&one.manager.data, &one.store)?;
-    let ask = match &args.command {
-        StoreCommand::ReadOnly(_) => ControlRequest::StoreReadOnly { store: store.0, read_only: true },
-        StoreCommand::Online(_) => ControlRequest::StoreReadOnly { store: store.0, read_only: false },
-        StoreCommand::Remove(_) => ControlRequest::StoreRemove { store: store.0 },
+    let (one, ask): (_, fn(u64) -> ControlRequest) = match &args.command {
+        StoreCommand::Add(args) => return store_add::run(args),
+        StoreCommand::ReadOnly(one) => (one, |store| ControlRequest::StoreReadOnly { store, read_only: true }),
+        StoreCommand::Online(one) => (one, |store| ControlRequest::StoreReadOnly { store, read_only: false }),
+        StoreCommand::Remove(one) => (one, |store| ControlRequest::StoreRemove { store }),
     };
+    let store = store_meant(&one.manager.data, &one.store)?;
+    let ask = ask(store.0);
     show(&one.manager, &ask, |stores: &Vec<StoreView>| {
         let found = stores.iter().find(|view| view.store == store);
         vec![match found {

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use disk::Directory;
+
 use super::{Answerer, ControlRequest, LINE_MAX, Reply, SOCKET};
 
 /// Simultaneous connections; a further one is told to try again.
@@ -31,7 +33,8 @@ pub struct ControlError {
 
 /// The socket; it closes when this is dropped.
 pub struct Control {
-    path: PathBuf,
+    /// The data directory. A disk that is mounted over it later does not get the socket.
+    data: Arc<Directory>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,15 +47,15 @@ struct Shared {
 
 impl Control {
     /// Listens in the data directory `data`, whose lock the caller holds. Replaces the socket of an earlier run.
-    pub fn start(data: &Path, answer: Box<Answerer>) -> Result<Self, ControlError> {
-        let path = data.join(SOCKET);
+    pub fn start(data: &Arc<Directory>, answer: Box<Answerer>) -> Result<Self, ControlError> {
+        let (held, path) = (data.held(), data.held().join(SOCKET));
         let failed = |what| {
-            let path = path.clone();
+            let path = data.shown().join(SOCKET);
             move |source| ControlError { what, path, source }
         };
         // Anybody can connect to a socket as soon as it exists, and stays connected. So it is made in a private folder, and moved once only
         // the owner may open it.
-        let folder = data.join(format!("{SOCKET}.new"));
+        let folder = held.join(format!("{SOCKET}.new"));
         forget(&folder);
         DirBuilder::new().mode(0o700).create(&folder).map_err(failed("make a folder for"))?;
         let made =
@@ -67,7 +70,7 @@ impl Control {
         let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("control".into()).stack_size(256 << 10);
         let thread = thread.spawn(move || listen(&listener, &inner)).map_err(failed("serve"))?;
-        Ok(Self { path, shared, thread: Some(thread) })
+        Ok(Self { data: Arc::clone(data), shared, thread: Some(thread) })
     }
 
     /// Takes no more requests; waits up to `patience` for unfinished answers.
@@ -75,8 +78,8 @@ impl Control {
         self.shared.stopping.store(true, Ordering::SeqCst);
         let Some(thread) = self.thread.take() else { return };
         // Wakes the thread. Without the socket's name it would notice the stop only at the next request.
-        let woken = self.path.parent().is_some_and(|data| connect(data).is_ok());
-        let _ = fs::remove_file(&self.path);
+        let woken = connect(&self.data.held()).is_ok();
+        let _ = fs::remove_file(self.data.held().join(SOCKET));
         if woken && thread.join().is_err() {
             tracing::error!("the control socket's thread had panicked");
         }
@@ -198,6 +201,10 @@ mod tests {
         })
     }
 
+    fn start(data: &Path) -> Control {
+        Control::start(&Arc::new(Directory::open(data).unwrap()), answering()).unwrap()
+    }
+
     /// Another user tries to connect all the time.
     #[test]
     fn no_other_user_can_connect_to_the_socket() {
@@ -214,7 +221,7 @@ mod tests {
                 }
             });
             for _ in 0..300 {
-                drop(Control::start(temp.path(), answering()).unwrap());
+                drop(start(temp.path()));
             }
             done.store(true, Ordering::SeqCst);
         });
@@ -228,7 +235,7 @@ mod tests {
         let data = temp.path().join("d".repeat(200));
         fs::create_dir(&data).unwrap();
         assert!(matches!(client::ask(&data, &ControlRequest::ScrubStatus), Err(client::AskError::NotRunning { .. })));
-        let mut control = Control::start(&data, answering()).unwrap();
+        let mut control = start(&data);
         assert_eq!(fs::metadata(data.join(SOCKET)).unwrap().permissions().mode() & 0o777, 0o600);
         let (value, _) = client::ask(&data, &ControlRequest::ScrubStatus).unwrap();
         assert_eq!(value["rate"], 7);
@@ -252,11 +259,11 @@ mod tests {
         let left = data.join(format!("{SOCKET}.new"));
         fs::create_dir(&left).unwrap();
         fs::write(left.join(SOCKET), "").unwrap();
-        let again = Control::start(&data, answering()).unwrap();
+        let again = start(&data);
         assert!(!left.exists());
         drop(again);
         fs::write(&left, "of a version before").unwrap();
-        let _again = Control::start(&data, answering()).unwrap();
+        let _again = start(&data);
         client::ask(&data, &ControlRequest::ScrubStatus).unwrap();
     }
 }
