@@ -36,7 +36,7 @@ pub struct UnitAddress {
 
 impl fmt::Debug for UnitAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "UnitAt({}:{})", self.host, self.port)
+        write!(f, "UnitAddress({}:{})", self.host, self.port)
     }
 }
 
