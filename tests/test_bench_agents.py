@@ -22,8 +22,6 @@ import pytest
 from harness import WEIR_BIN
 from test_bench_network import NetworkServer
 
-pytestmark = pytest.mark.alone
-
 CAMPAIGN = """
 name = "shared"
 repeats = 1
@@ -502,6 +500,7 @@ def test_flows_go_from_each_agent_to_each_server(tmp_path, disk, token):
     assert refused.returncode == 13 and "another token than the agents" in refused.stderr, (refused.returncode, refused.stderr)
 
 
+@pytest.mark.alone  # it counts the CPU time of all processes of the name `weir`
 @pytest.mark.parametrize("watched", ["by an agent", "here"])
 @pytest.mark.parametrize("count", [0, 2])
 def test_the_servers_cpu_time_stands_beside_the_figures(node, place, fs, tmp_path, disk, token, watched, count):

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from harness import WEIR_BIN, of_processes
 
-pytestmark = pytest.mark.alone
-
 CAMPAIGN = """
 name = "network"
 repeats = 1
@@ -218,6 +216,7 @@ def link(tmp_path):
             ip("ip", "netns", "delete", name)
 
 
+@pytest.mark.alone  # it measures rates
 def test_a_throttled_link_is_measured_as_fast_as_it_is(tmp_path, token, link):
     (client, server_prefix), address = link
     # Pin the sender to one processor: another one has another queue, from which a datagram may overtake earlier ones.

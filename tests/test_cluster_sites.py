@@ -14,8 +14,6 @@ from cluster import Cluster
 from content import MIB, content, write
 from harness import ROOT, remove, until
 
-pytestmark = pytest.mark.alone
-
 SUBNET = "10.78.0"
 CLIENTS_PORT, NODES_PORT = 11094, 11095
 # Time until an absent store has the state "lost", a missing replica is made, or a disk server is in session again.

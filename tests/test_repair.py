@@ -8,8 +8,6 @@ from cluster import Cluster
 from content import MIB, write
 from harness import remove, weir
 
-pytestmark = pytest.mark.alone
-
 
 class Repaired(Cluster):
     def __init__(self, home, rate: str, disks: int):
@@ -75,6 +73,7 @@ def readable(cluster, tmp_path, files: dict[str, bytes]) -> None:
         assert (tmp_path / "back").read_bytes() == content, path
 
 
+@pytest.mark.alone  # it measures a rate
 def test_what_a_lost_store_had_is_on_two_others_and_the_rate_is_kept(make, tmp_path):
     rate = 3 * MIB
     cluster = make("3MiB")

@@ -3,12 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod fake;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fake;
 use weir_bench::content::Content;
 use weir_bench::load::Tally;
 use weir_bench::target::{Durability, IoOptions, RelName, TargetDir};

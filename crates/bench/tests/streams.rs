@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod fake;
-
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fake;
 use weir_bench::content::Content;
 use weir_bench::load::{Finished, Tally};
 use weir_bench::memory::Memory;

@@ -9,19 +9,17 @@
     clippy::print_stdout
 )]
 
-mod model;
-
 use std::sync::Arc;
 
+use crate::model::harness::{Both, Checked, World, seeds};
+use crate::model::view::{compare, real};
+use crate::model::{self, Model, Pairs};
 use disk::Disk;
 use disk::{CrashFaults, CrashReport, SimDisk};
 use journal::{Journal, JournalConfig, Prepare, StreamId};
 use kv::{
     Durability, Embedded, EmbeddedConfig, Engine, IndexConfig, JournaledIndex, Kv, LsmConfig, LsmEngine, MemoryEngine,
 };
-use model::harness::{Both, Checked, World, seeds};
-use model::view::{compare, real};
-use model::{Model, Pairs};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use kv::{Durability, Kv, MemoryKv};
-use namespace::{self as ns, Actor, How, Inode, KeepDigest, Namespace, NamespaceConfig, NsError, Operation};
+use namespace::{self as ns, Actor, Inode, KeepDigest, Namespace, NamespaceConfig, NsError, Operation, WriteMode};
 use types::{BootId, ClientIdentity, DigestKind, ErrorCode, Ino, NsPath, ObjectId, PrincipalId, Timestamp};
 
 struct World {
@@ -36,7 +36,7 @@ impl World {
         result
     }
 
-    fn write(&self, how: How, len: u64) {
+    fn write(&self, how: WriteMode, len: u64) {
         let client = ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 7, host: "h".into() };
         let opened = self.change(ns::OpenWrite::new(path(), how, client, BootId(1))).unwrap();
         let content = ns::Committed { len, sums: None, mtime: None };
@@ -63,7 +63,7 @@ impl World {
 #[test]
 fn a_checksum_is_kept_until_the_content_changes() {
     let w = World::new();
-    w.write(How::NewOnly, 5);
+    w.write(WriteMode::NewOnly, 5);
     assert_eq!(w.kept(DigestKind::Md5), None);
     let before = w.inode();
     w.keep(DigestKind::Md5, b"one");
@@ -72,9 +72,9 @@ fn a_checksum_is_kept_until_the_content_changes() {
     assert_eq!(w.kept(DigestKind::Md5).as_deref(), Some(b"three".as_slice()));
     assert_eq!(w.kept(DigestKind::Sha256).as_deref(), Some(b"two".as_slice()));
     assert_eq!((w.inode().ctime, w.inode().mtime), (before.ctime, before.mtime), "a question changes no time");
-    for how in [How::Update, How::Replace] {
+    for how in [WriteMode::Update, WriteMode::Replace] {
         w.keep(DigestKind::Md5, b"again");
-        assert_eq!(w.inode().xattrs, if how == How::Update { 2 } else { 1 });
+        assert_eq!(w.inode().xattrs, if how == WriteMode::Update { 2 } else { 1 });
         w.write(how, 6);
         assert_eq!((w.kept(DigestKind::Md5), w.kept(DigestKind::Sha256)), (None, None));
         assert_eq!(w.inode().xattrs, 0, "{how:?}: they go with the content");
@@ -84,7 +84,7 @@ fn a_checksum_is_kept_until_the_content_changes() {
 #[test]
 fn a_checksum_of_other_content_is_not_kept() {
     let w = World::new();
-    w.write(How::NewOnly, 5);
+    w.write(WriteMode::NewOnly, 5);
     let inode = w.inode();
     let content = *inode.content().unwrap();
     let keep = |ino, object, generation| {

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use kv::{Durability, Kv, MemoryKv};
-use namespace::{self as ns, Actor, How, Inode, Namespace, NamespaceConfig, NsError, Operation, XattrMode};
+use namespace::{self as ns, Actor, Inode, Namespace, NamespaceConfig, NsError, Operation, WriteMode, XattrMode};
 use types::{BootId, ClientIdentity, ErrorCode, NsPath, PrincipalId, Timestamp};
 
 struct World {
@@ -23,7 +23,7 @@ fn client() -> ClientIdentity {
     ClientIdentity { principal: PrincipalId(0), user: "u".into(), pid: 7, host: "h".into() }
 }
 
-fn open(at: &str, how: How) -> ns::OpenWrite {
+fn open(at: &str, how: WriteMode) -> ns::OpenWrite {
     ns::OpenWrite::new(path(at), how, client(), BootId(1))
 }
 
@@ -55,7 +55,7 @@ impl World {
     }
 
     fn file(&self, at: &str) {
-        let opened = self.change(open(at, How::NewOnly)).unwrap();
+        let opened = self.change(open(at, WriteMode::NewOnly)).unwrap();
         let content = ns::Committed { len: 5, sums: None, mtime: None };
         self.change(ns::Commit { writer: opened.writer, content, completion: ns::Completion::ByClient }).unwrap();
     }
@@ -86,7 +86,7 @@ const ENDS: [&str; 5] = ["/", "//", "/.", "/./", "/.//."];
 #[test]
 fn no_open_makes_a_file_where_a_path_names_a_directory() {
     let w = World::new();
-    for how in [How::NewOnly, How::Replace] {
+    for how in [WriteMode::NewOnly, WriteMode::Replace] {
         for posc in [false, true] {
             for mkpath in [false, true] {
                 let open = |at: &str| ns::OpenWrite { posc, mkpath, ..open(at, how) };
@@ -97,10 +97,10 @@ fn no_open_makes_a_file_where_a_path_names_a_directory() {
                     let deep = if mkpath { ErrorCode::IsDirectory } else { ErrorCode::NotFound };
                     assert_eq!(w.code(open(&format!("/a/b{end}"))), Some(deep), "{end}");
                     assert_eq!(w.code(open(&format!("/f{end}"))), Some(ErrorCode::NotDirectory), "{end}");
-                    let there = if how == How::NewOnly { ErrorCode::Exists } else { ErrorCode::IsDirectory };
+                    let there = if how == WriteMode::NewOnly { ErrorCode::Exists } else { ErrorCode::IsDirectory };
                     assert_eq!(w.code(open(&format!("/d{end}"))), Some(there), "{end}");
                 }
-                if how == How::Replace {
+                if how == WriteMode::Replace {
                     assert_eq!(
                         w.code(open("/to-new")),
                         Some(ErrorCode::IsDirectory),
@@ -112,7 +112,7 @@ fn no_open_makes_a_file_where_a_path_names_a_directory() {
         }
     }
     assert_eq!(w.names(), NAMES, "nothing was made, no directory on the way either");
-    let refused = w.change(open("/new/", How::NewOnly)).unwrap_err().to_string();
+    let refused = w.change(open("/new/", WriteMode::NewOnly)).unwrap_err().to_string();
     assert!(refused.starts_with("/new/: ends in a slash, so it names a directory"), "{refused}");
 }
 
@@ -120,21 +120,21 @@ fn no_open_makes_a_file_where_a_path_names_a_directory() {
 fn an_open_for_update_does_not_reach_a_file_by_the_name_of_a_directory() {
     let w = World::new();
     for end in ENDS {
-        assert_eq!(w.code(open(&format!("/f{end}"), How::Update)), Some(ErrorCode::NotDirectory), "{end}");
-        assert_eq!(w.code(open(&format!("/d{end}"), How::Update)), Some(ErrorCode::IsDirectory), "{end}");
-        assert_eq!(w.code(open(&format!("/new{end}"), How::Update)), Some(ErrorCode::NotFound), "{end}");
+        assert_eq!(w.code(open(&format!("/f{end}"), WriteMode::Update)), Some(ErrorCode::NotDirectory), "{end}");
+        assert_eq!(w.code(open(&format!("/d{end}"), WriteMode::Update)), Some(ErrorCode::IsDirectory), "{end}");
+        assert_eq!(w.code(open(&format!("/new{end}"), WriteMode::Update)), Some(ErrorCode::NotFound), "{end}");
     }
     // Nor does a writer come back to its own file that way.
-    let writing = w.change(open("/mine", How::NewOnly)).unwrap();
-    let upload = w.change(ns::OpenWrite { posc: true, ..open("/hidden", How::NewOnly) }).unwrap();
+    let writing = w.change(open("/mine", WriteMode::NewOnly)).unwrap();
+    let upload = w.change(ns::OpenWrite { posc: true, ..open("/hidden", WriteMode::NewOnly) }).unwrap();
     for end in ENDS {
-        assert_eq!(w.code(open(&format!("/mine{end}"), How::Update)), Some(ErrorCode::NotDirectory), "{end}");
-        assert_eq!(w.code(open(&format!("/hidden{end}"), How::Update)), Some(ErrorCode::NotFound), "{end}");
-        let restarted = ns::OpenWrite { restarted: true, ..open(&format!("/mine{end}"), How::Replace) };
+        assert_eq!(w.code(open(&format!("/mine{end}"), WriteMode::Update)), Some(ErrorCode::NotDirectory), "{end}");
+        assert_eq!(w.code(open(&format!("/hidden{end}"), WriteMode::Update)), Some(ErrorCode::NotFound), "{end}");
+        let restarted = ns::OpenWrite { restarted: true, ..open(&format!("/mine{end}"), WriteMode::Replace) };
         assert_eq!(w.code(restarted), Some(ErrorCode::NotDirectory), "{end}");
     }
-    assert_eq!(w.change(open("/mine", How::Update)).unwrap().object, writing.object);
-    assert_eq!(w.change(open("/hidden", How::Update)).unwrap().object, upload.object);
+    assert_eq!(w.change(open("/mine", WriteMode::Update)).unwrap().object, writing.object);
+    assert_eq!(w.change(open("/hidden", WriteMode::Update)).unwrap().object, upload.object);
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! Provokes every kind of finding by deliberate damage to a real data directory.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod node;
-mod session;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::node;
+use crate::session::Session;
 use foundation::{DataDir, Foundation, IfNew, Purpose};
 use kv::{Batch, ScanOrder};
 use maintenance::fsck::FsckOptions;
@@ -16,7 +15,6 @@ use maintenance::fsck::check::{CheckOptions, Counts, Progress, check};
 use maintenance::fsck::finding::ProblemKind;
 use maintenance::fsck::report::Report;
 use namespace::{Actor, Content};
-use session::Session;
 use store::NewReplica;
 use types::{BootId, NsPath, ObjectId, ReplicaId, Timestamp};
 use weir::config::Config;

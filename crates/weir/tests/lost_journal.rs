@@ -1,21 +1,19 @@
 //! The journal's folder is gone, the indexes and the objects are not: what `weir fsck --reset-journal` recovers.
 #![allow(clippy::unwrap_used, clippy::panic)] // a test may fail this way
 
-mod node;
-mod session;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::node;
+use crate::session::Session;
 use foundation::{DataDir, Foundation, IfNew, Purpose};
 use maintenance::fsck::FsckOptions;
 use maintenance::fsck::finding::ProblemKind;
 use maintenance::fsck::report::Report;
 use namespace::{Actor, Commit, Committed, Completion, Durability, OpenWrite, Sums, WriteMode};
-use session::Session;
 use store::NewReplica;
 use types::{BootId, ClientIdentity, Ino, NsPath, ObjectId, ReplicaId, Timestamp};
 use weir::config::Config;

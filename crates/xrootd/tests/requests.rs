@@ -1,7 +1,7 @@
 //! Each kind of request: its effect and its errors.
 
-mod world;
-
+use crate::world::client::{NEW, READ, REPLACE, UPDATE, arg};
+use crate::world::{World, content};
 use types::{Adler32, Crc32c};
 use wire::request::{
     Access, Chmod, DirlistOptions, Fattr, FattrOp, Locate, LocateOptions, MkdirOptions, OpenOptions, QueryKind, Rmdir,
@@ -9,8 +9,6 @@ use wire::request::{
 };
 use wire::response::{ConfigReply, LocateReply, OpenReply, SpaceReply, StatFlags, VfsReply};
 use wire::{ErrorNumber as E, Request};
-use world::client::{NEW, READ, REPLACE, UPDATE, arg};
-use world::{World, content};
 
 #[test]
 fn names_are_created_listed_renamed_and_removed() {
