@@ -82,7 +82,7 @@ pub struct JoinService {
 
 impl std::fmt::Debug for JoinService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Door({:?})", self.authority)
+        write!(f, "JoinService({:?})", self.authority)
     }
 }
 
