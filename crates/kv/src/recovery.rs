@@ -196,7 +196,7 @@ fn ahead(applied: Seq, ended: Seq, journal: &Journal) -> KvError {
 
 /// Decides whether an index that was made from another journal is what does not belong here, and can be built again.
 /// Otherwise returns what is wrong and what would help: the index may be the last that knows what a lost journal held.
-fn misplaced(log: &Log<'_>, set: &CheckpointSet, dir: &str) -> Result<(), String> {
+fn misplaced(log: &JournalView<'_>, set: &CheckpointSet, dir: &str) -> Result<(), String> {
     let folder = dir.rsplit_once('/').map_or("", |(folder, _)| folder);
     let has_checkpoint = set.upto() > Seq::ZERO;
     let is_ours = |incarnation| incarnation == log.journal.incarnation() || log.continues(incarnation);
