@@ -433,12 +433,14 @@ mod tests {
         let text = capability().seal(&key(3)).unwrap();
         let elsewhere = check(&text, &CapabilityConditions { server: NodeId(8), ..reading() });
         assert_eq!(elsewhere, Err(CapabilityError::OtherServer { theirs: SERVER, ours: NodeId(8) }));
-        for path in ["/a/other", "/a", "/a/file/b", "/", "/a/File"] {
+        for path in ["/a/other", "/a", "/a/file/b", "/", "/a/File", "/a/file/", "/a/file/."] {
             let other = check(&text, &CapabilityConditions { path: mark(path), ..reading() });
             assert_eq!(other, Err(CapabilityError::OtherPath), "{path}");
         }
         // However it is written.
-        assert_eq!(check(&text, &CapabilityConditions { path: mark("//a///file/"), ..reading() }), Ok(capability()));
+        for path in ["//a///file", "/./a/./file"] {
+            assert_eq!(check(&text, &CapabilityConditions { path: mark(path), ..reading() }), Ok(capability()), "{path}");
+        }
         for rights in [Rights::WRITE, Rights::READ_WRITE] {
             let more = check(&text, &CapabilityConditions { rights, ..reading() });
             assert_eq!(more, Err(CapabilityError::Rights { has: Rights::READ, wanted: rights }));
