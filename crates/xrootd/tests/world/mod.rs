@@ -1,6 +1,6 @@
 //! A complete node in memory, which tests start, kill and restart, and a client for it.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // shared by several test binaries
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail this way
 
 pub mod client;
 
