@@ -57,6 +57,9 @@ impl Place {
         if Url::is_meant(text) {
             return Ok(Self::Root(Url::parse(text)?));
         }
+        if let Some(error) = UrlError::mistaken(text) {
+            return Err(error.into());
+        }
         if HttpUrl::is_meant(text) {
             return Ok(Self::Http(HttpUrl::parse(text)?));
         }
@@ -112,5 +115,7 @@ mod tests {
         assert!(Place::parse("gopher://h/d").unwrap_err().to_string().contains("https://"));
         assert!(matches!(Place::parse("webhdfs://h/d"), Err(PlaceError::Scheme { .. })));
         assert!(matches!(Place::parse(""), Err(PlaceError::Empty)));
+        assert!(Place::parse("root:/h//d").unwrap_err().to_string().contains("root://HOST"));
+        assert!(matches!(Place::parse("h:1094//d"), Err(PlaceError::Url(_))));
     }
 }
