@@ -1023,7 +1023,7 @@ def test_rm_does_not_go_around_us(place, tmp_path):
         assert files(tmp_path) == all_of_it, path
     # the others are still removed, and a link to the working directory is only a link
     (here / "link").symlink_to(here)
-    assert rm("..", "sub", "link", "../beside").returncode == 2
+    assert rm("..", "sub", "link", "../beside").returncode == 6, "2 would say that nothing was touched"
     assert sorted(files(tmp_path)) == ["top/here/f"] and not (here / "link").is_symlink()
     ok("cp", here / "f", f"{place}/d/e/f")
     for path in (f"{place}/d/..", f"{place}/d/e/../", f"{place}/d/."):

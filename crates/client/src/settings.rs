@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::rate::RateLimit;
+use crate::watch::Watch;
 use crate::{ClientError, Endpoint};
 
 /// How often a wait checks whether it must stop.
@@ -17,10 +19,11 @@ pub(crate) const TICK: Duration = Duration::from_millis(250);
 pub struct Settings {
     /// The longest time for making a connection.
     pub connect_timeout: Duration,
-    /// How long a server may be silent or too slow while the client waits for an answer. Too slow means that less
-    /// than 32 KiB arrive in this time although more is due.
+    /// How long an answer may take, with the redirects on the way to it. Of a longer answer, at least 32 KiB must
+    /// arrive in each such period.
     pub silence_max: Duration,
-    /// How long the client tries to restore a lost connection, for requests that can be repeated.
+    /// How long the client tries to restore a lost connection, for requests that can be repeated. All attempts count
+    /// from the first loss until something moves, with everything that servers ask for meanwhile.
     pub recovery_max: Duration,
     /// The total time for which the client follows a server's requests to wait, for one request of its own.
     pub wait_max: Duration,
@@ -38,6 +41,10 @@ pub struct Settings {
     pub reach: AllowedServers,
     /// The servers that any client with these settings has reached.
     pub met: ReachedServers,
+    /// Hears what the client waits for.
+    pub watch: Watch,
+    /// The most bytes in a second.
+    pub rate: RateLimit,
 }
 
 impl Default for Settings {
@@ -54,6 +61,8 @@ impl Default for Settings {
             stop: Stop::default(),
             reach: AllowedServers::default(),
             met: ReachedServers::default(),
+            watch: Watch::default(),
+            rate: RateLimit::default(),
         }
     }
 }
@@ -69,6 +78,11 @@ impl ReachedServers {
         if !met.contains(server) {
             met.insert(server.clone());
         }
+    }
+
+    /// The caller has given this server up: no client waits for it any more, until one reaches it again.
+    pub fn forget(&self, server: &Endpoint) {
+        self.0.lock().remove(server);
     }
 
     /// Whether the server was reached.

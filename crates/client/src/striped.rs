@@ -467,7 +467,7 @@ impl StripedWriter {
             let Some(writer) = writer else { return Ok(()) };
             match writer.finish() {
                 Ok(_) => return Ok(()),
-                Err(error) if error.is_connection() && tries < AGAIN_MAX => tries += 1,
+                Err(error) if error.may_help_to_retry() && tries < AGAIN_MAX => tries += 1,
                 Err(error) => return Err(error),
             }
         }
@@ -543,7 +543,7 @@ pub(crate) fn with_retries<T>(
     let mut tries = 0;
     loop {
         match op(file) {
-            Err(error) if error.is_connection() && tries < AGAIN_MAX => {
+            Err(error) if error.may_help_to_retry() && tries < AGAIN_MAX => {
                 tries += 1;
                 file.recover(error)?;
             }

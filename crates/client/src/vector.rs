@@ -60,6 +60,8 @@ impl RemoteFile {
         if parts.is_empty() {
             trips = RoundTrips::default();
         }
+        self.session.take_up(&format!("read {}", self.url), self.session.deadline());
+        self.session.has_asked(false);
         let mut run = Run { parts, requests: requests.into(), under_way: Vec::new(), pace: Pace::new(Instant::now()) };
         while !run.is_done() {
             match run.step(self, window, into) {
@@ -160,6 +162,7 @@ impl PendingRead {
         let of = parts.get(self.request.clone()).unwrap_or_default();
         // The handle changes when the file is opened again.
         let segments = of.iter().map(|part| Segment { handle: file.handle, ..part.segment }).collect();
+        file.session.has_asked(true);
         self.stream = file.session.queue(&Request::Readv(Readv { path_id: 0, segments }))?;
         self.waits.sent();
         Ok(())
@@ -241,7 +244,10 @@ impl Run {
             return Err(unexpected(file, "an answer to a request that was not sent".to_owned()));
         };
         match response {
-            Response::WaitResp { .. } => Ok(0),
+            Response::WaitResp { .. } => {
+                file.session.deadline_mut().put_off(Instant::now());
+                Ok(0)
+            }
             Response::Wait { seconds, text } => {
                 let what = format!("read {}", file.url);
                 file.session.put_off(&mut self.under_way[index].waits, &what, seconds, &text)?;
@@ -309,8 +315,9 @@ impl Run {
     }
 
     /// Checks that the last frame of an answer has completed it.
-    fn finish(&mut self, file: &RemoteFile, index: usize, last: bool) -> Result<(), ClientError> {
+    fn finish(&mut self, file: &mut RemoteFile, index: usize, last: bool) -> Result<(), ClientError> {
         if last {
+            file.session.has_moved();
             let one = self.under_way.swap_remove(index);
             if !one.is_complete() {
                 let (got, asked) = (one.part - one.request.start, one.request.len());

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use client::{Algorithm, Client, Reader, StripedWriter, Sum, Units, Url};
 use parking_lot::Mutex;
-use wire::request::{OpenOptions, QueryKind};
+use wire::request::OpenOptions;
 use wire::response::StatReply;
 
 use crate::context::Context;
@@ -80,7 +80,7 @@ impl Bulk<'_> {
         {
             source.end(client, self.from);
             if let Some(kept) = kept {
-                self.keep_time(client, kept)?;
+                times::keep(self.context, client, self.to, kept)?;
             }
             return Ok(done);
         }
@@ -124,12 +124,12 @@ impl Bulk<'_> {
         let moved = match self.pump(client, source, (&mut sink, &mut held), (from, len), sums.as_mut()) {
             // A pipe may have ended only because the signal that stopped us also stopped its writer.
             Ok(_) if self.context.stopping() => {
-                self.give_up(client, sink, true);
+                self.give_up(client, sink, &TransferError::Stopped);
                 return Err(TransferError::Stopped);
             }
             Ok(moved) => moved,
             Err(error) => {
-                self.give_up(client, sink, true);
+                self.give_up(client, sink, &error);
                 return Err(error);
             }
         };
@@ -139,19 +139,20 @@ impl Bulk<'_> {
         if let (CopyPath::Remote(url), Some(sum)) = (self.from, sum) {
             match told(client, url, sum.algorithm) {
                 Ok(Some(text)) if !sum.is(&text) => {
-                    self.give_up(client, sink, false);
                     let expected = format!("{}:{text}", sum.algorithm.name());
-                    return Err(TransferError::Damaged { from: url.to_string(), expected, found: sum });
+                    let error = TransferError::Damaged { from: url.to_string(), expected, found: sum };
+                    self.give_up(client, sink, &error);
+                    return Err(error);
                 }
                 Ok(told) => verified = told.is_some(),
                 Err(error) => {
-                    self.give_up(client, sink, true);
+                    self.give_up(client, sink, &error);
                     return Err(error);
                 }
             }
         }
         if let Err(error) = sink.end(held.release()) {
-            self.give_up(client, sink, true);
+            self.give_up(client, sink, &error);
             return Err(error);
         }
         self.finish(client, sink, len, kept)?;
@@ -284,10 +285,10 @@ impl Bulk<'_> {
                     client::Opened::File(file) => Ok((Sink::remote(file, !force), 0, None)),
                     client::Opened::Units(units) => {
                         let made = Some(units.stat()).filter(|_| !force);
-                        let opened = units.open_writer().inspect_err(|_| {
+                        let opened = units.open_writer().map_err(TransferError::from).inspect_err(|error| {
                             // The file exists, but the copy of it failed.
-                            if let Some(made) = made.as_ref().filter(|_| !options.resume) {
-                                self.clean_up(client, made, false);
+                            if let Some(made) = made.as_ref().filter(|_| !self.keeps_part(error)) {
+                                self.clean_up(client, made, (false, error));
                             }
                         });
                         Ok((self.units_sink(&units, opened?, made), 0, None))
@@ -300,21 +301,6 @@ impl Bulk<'_> {
     pub(super) fn units_sink(&self, units: &Units, opened: StripedWriter, made: Option<StatReply>) -> Sink {
         let buffers = buffers_of(units.stripe(), self.context.settings.window);
         Sink::Units { writer: Box::new(opened.into_parallel(buffers)), made, mtime: units.wanted_mtime() }
-    }
-
-    /// Sets the time and mode of a file that existed already.
-    fn keep_time(&self, client: &mut Client, kept: KeptAttributes) -> Result<(), TransferError> {
-        match self.to {
-            CopyPath::Local(path) => std::fs::File::open(path)
-                .and_then(|file| kept.put(&file))
-                .map_err(TransferError::local("set the time and mode of", path)),
-            CopyPath::Remote(url) if self.context.keeps_times(client, url)? => {
-                let args = format!("{}?weir.op=touch&{}", url.path, times::words(kept.mtime)).into_bytes();
-                client.query(url, "set the time of", QueryKind::OpaqueFile, args)?;
-                Ok(())
-            }
-            CopyPath::Remote(_) | CopyPath::Standard => Ok(()),
-        }
     }
 
     /// Transfers everything from `from` on, except the part that is held back. Returns the number of bytes. Connections that can be used
@@ -447,60 +433,71 @@ impl Bulk<'_> {
         kept: Option<KeptAttributes>,
     ) -> Result<(), TransferError> {
         let made = sink.made();
-        match sink {
-            Sink::Local(local) => local.finish(len, kept, self.context.options.sync, self.context.options.resume),
+        let finished = match sink {
+            Sink::Local(local) => {
+                let options = &self.context.options;
+                return local.finish(len, kept, options.sync, options.resume || options.partial);
+            }
+            Sink::Stream(stream) => return stream.finish(),
             Sink::Remote { writer, .. } => {
                 let url = writer.file().url().clone();
-                match writer.finish() {
-                    Ok(session) => {
-                        client.give_back(session, &url);
-                        Ok(())
-                    }
-                    Err(error) => {
-                        if let Some(made) = made.filter(|_| !error.is_connection() && !self.context.options.resume) {
-                            self.clean_up(client, &made, false);
-                        }
-                        Err(error.into())
-                    }
-                }
+                writer.finish().map(|session| client.give_back(session, &url))
             }
-            Sink::Units { writer, mtime, .. } => writer.finish(mtime).map_err(|error| {
-                if let Some(made) = made.filter(|_| !error.is_connection() && !self.context.options.resume) {
-                    self.clean_up(client, &made, false);
-                }
-                error.into()
-            }),
-            Sink::Stream(stream) => stream.finish(),
+            Sink::Units { writer, mtime, .. } => writer.finish(mtime),
+        };
+        finished.map_err(|error| {
+            // After a lost connection the file may be complete.
+            let is_connection = error.is_connection();
+            let error = TransferError::from(error);
+            if let Some(made) = made.filter(|_| !is_connection && !self.keeps_part(&error)) {
+                self.clean_up(client, &made, (false, &error));
+            }
+            error
+        })
+    }
+
+    /// Whether what was copied of the file stays after the copy of it has failed. What a pipe has delivered cannot be
+    /// had again; but who stops a copy wants nothing of it.
+    fn keeps_part(&self, failed: &TransferError) -> bool {
+        let options = &self.context.options;
+        match failed {
+            TransferError::Damaged { .. } => false,
+            TransferError::Stopped => options.resume || options.partial,
+            _ => options.resume || options.partial || self.from.is_stream(),
         }
     }
 
-    /// Leaves nothing that looks like a copy. A part that `--resume` can continue stays if it is `of_use`.
-    fn give_up(&self, client: &mut Client, sink: Sink, of_use: bool) {
-        let resume = self.context.options.resume && of_use;
-        let made = sink.made();
+    /// Leaves nothing that looks like a copy. A part that `--resume` can continue may stay.
+    fn give_up(&self, client: &mut Client, sink: Sink, failed: &TransferError) {
+        let options = &self.context.options;
+        let keeps = self.keeps_part(failed);
+        let made = sink.made().filter(|_| !keeps);
         match sink {
-            Sink::Local(local) if !resume => local.remove(),
+            // No later copy can continue that of a pipe.
+            Sink::Local(local) if !keeps || !(options.resume || options.partial) => local.remove(),
             Sink::Local(_) | Sink::Stream(_) => {}
             Sink::Remote { writer, .. } => {
                 // While it is open for us, nobody else can have it.
                 let held = writer.file().is_held();
-                if let Some(made) = made.filter(|_| !resume) {
-                    self.clean_up(client, &made, held);
+                if let Some(made) = made {
+                    self.clean_up(client, &made, (held, failed));
                 }
                 writer.abandon();
             }
             Sink::Units { writer, .. } => {
-                if let Some(made) = made.filter(|_| !resume) {
-                    self.clean_up(client, &made, true);
+                if let Some(made) = made {
+                    self.clean_up(client, &made, (true, failed));
                 }
                 drop(writer);
             }
         }
     }
 
-    /// Like [`Bulk::remove_rest`], but also works after this copy was told to stop.
-    pub(super) fn clean_up(&self, client: &mut Client, made: &StatReply, held: bool) {
-        if self.context.stopping() {
+    /// Like [`Bulk::remove_rest`], but also works after this copy was told to stop. If it `failed` because a server
+    /// could not be reached, nobody waits for that server again.
+    pub(super) fn clean_up(&self, client: &mut Client, made: &StatReply, (held, failed): (bool, &TransferError)) {
+        let is_unreachable = failed.exit() == console::Exit::Unreachable;
+        if self.context.stopping() || is_unreachable {
             self.remove_rest(&mut self.context.cleaner(), made, held);
         } else {
             self.remove_rest(client, made, held);

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::local::Direct;
 use crate::place::CopyPath;
 use crate::progress::Progress;
+use crate::waits::WaitNotices;
 
 /// The options of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +20,8 @@ pub struct Options {
     pub force: bool,
     /// Continue what an earlier copy left.
     pub resume: bool,
+    /// Keep what was copied of a file when the copy of it ends early.
+    pub partial: bool,
     /// Compare checksums.
     pub verify: bool,
     /// Make local files durable before they get their names.
@@ -42,6 +45,8 @@ pub struct Context {
     pub settings: Settings,
     /// The progress so far.
     pub progress: Progress,
+    /// What the client waits for.
+    pub waits: WaitNotices,
     sums: Mutex<HashMap<Endpoint, Option<Algorithm>>>,
     weir: Mutex<HashMap<Endpoint, bool>>,
     batches: Mutex<HashMap<Endpoint, Option<BatchLimits>>>,
@@ -52,12 +57,13 @@ pub struct Context {
 impl Context {
     /// The state at the beginning of a copy.
     #[must_use]
-    pub fn new(options: Options, settings: Settings) -> Self {
+    pub fn new(options: Options, settings: Settings, waits: WaitNotices) -> Self {
         let stop: Arc<AtomicBool> = Arc::default();
         let asked = Arc::clone(&stop);
-        let settings = Settings { stop: Stop::when(move || asked.load(Ordering::Relaxed)), ..settings };
+        let (stop_when, watch) = (Stop::when(move || asked.load(Ordering::Relaxed)), waits.watch());
+        let settings = Settings { stop: stop_when, watch, ..settings };
         let (sums, weir, batches, notes) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        Self { options, settings, progress: Progress::default(), sums, weir, batches, notes, stop }
+        Self { options, settings, progress: Progress::default(), waits, sums, weir, batches, notes, stop }
     }
 
     /// A client for cleaning up after everything else was told to stop. It does not wait long.

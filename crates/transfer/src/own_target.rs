@@ -136,6 +136,15 @@ impl Bulk<'_> {
         Ok(TargetState::Free)
     }
 
+    /// After a stop: whether the target is the whole source, although the answer that said so has not arrived.
+    ///
+    /// # Errors
+    /// [`TransferError::Stopped`]: it is not, or nobody knows.
+    pub fn is_done(&self, client: &mut Client) -> Result<Copied, TransferError> {
+        let whole = self.is_whole(client).ok().flatten().ok_or(TransferError::Stopped)?;
+        Ok(Copied { skipped: false, ..whole })
+    }
+
     /// Whether the target is already the whole source.
     fn is_whole(&self, client: &mut Client) -> Result<Option<Copied>, TransferError> {
         let algorithm = self.algorithm(client)?;

@@ -13,6 +13,7 @@ use wire::response::{StatFlags, StatReply};
 
 use crate::error::TransferError;
 use crate::filter::Filter;
+use crate::local::{KeptAttributes, permission_bits};
 use crate::place::CopyPath;
 use crate::times;
 
@@ -107,8 +108,8 @@ impl Queue {
 pub trait SearchSink {
     /// A file.
     fn file(&mut self, item: Item);
-    /// A directory, before its contents.
-    fn directory(&mut self, to: &CopyPath) -> Result<(), TransferError>;
+    /// A directory, before its contents, with the attributes of the source.
+    fn directory(&mut self, to: &CopyPath, kept: KeptAttributes) -> Result<(), TransferError>;
     /// An empty directory, which no file's copy would create.
     fn empty_directory(&mut self, to: &CopyPath) -> Result<(), TransferError>;
     /// Something that cannot be copied.
@@ -130,11 +131,16 @@ pub fn walk(
     finds: &mut dyn SearchSink,
 ) {
     let file = |size, mtime| Ok(Some(Item { from: from.clone(), to: to.clone(), size, mtime, how: CopyAction::New }));
+    if let Some(place) = [from, to].into_iter().find(|place| place.has_mark()) {
+        return finds.problem(from, TransferError::NameWithMark { path: place.to_string() });
+    }
     let mut walk = Walk { client, filter, finds, above: Vec::new() };
     let found = match from {
         CopyPath::Standard => file(None, None),
         CopyPath::Local(path) => match path.metadata() {
-            Ok(found) if found.is_dir() && recursive => walk.local(path, to, "", Id::of_local(&found)).map(|()| None),
+            Ok(found) if found.is_dir() && recursive => {
+                walk.local(path, to, "", Folder::of_local(&found)).map(|()| None)
+            }
             Ok(found) if found.is_dir() => Err(TransferError::IsDirectory { path: from.to_string() }),
             Ok(found) if !found.is_file() => Err(TransferError::NotAFile { path: from.to_string() }),
             Ok(found) => file(Some(found.len()), Some(times::of_local(&found))),
@@ -142,7 +148,7 @@ pub fn walk(
         },
         CopyPath::Remote(url) => match walk.client.stat(url) {
             Ok(stat) if stat.flags.has(StatFlags::IS_DIR) && recursive => {
-                walk.remote(from, to, "", Id::of_server(&stat)).map(|()| None)
+                walk.remote(from, to, "", Folder::of_server(&stat)).map(|()| None)
             }
             Ok(stat) if stat.flags.has(StatFlags::IS_DIR) => Err(TransferError::IsDirectory { path: from.to_string() }),
             Ok(stat) => file(Some(stat.size), Some(times::of_server(&stat))),
@@ -171,6 +177,25 @@ impl Id {
     }
 }
 
+/// A directory of the source.
+#[derive(Clone, Copy, Debug)]
+struct Folder {
+    id: Id,
+    kept: KeptAttributes,
+}
+
+impl Folder {
+    fn of_local(found: &fs::Metadata) -> Self {
+        let kept = KeptAttributes { mtime: times::of_local(found), mode: permission_bits(found.mode()) };
+        Self { id: Id::of_local(found), kept }
+    }
+
+    fn of_server(stat: &StatReply) -> Self {
+        let mode = stat.extra.as_ref().map_or(0o755, |extra| extra.mode & 0o777);
+        Self { id: Id::of_server(stat), kept: KeptAttributes { mtime: times::of_server(stat), mode } }
+    }
+}
+
 /// The walk through one tree.
 struct Walk<'a> {
     client: &'a mut Client,
@@ -183,7 +208,7 @@ struct Walk<'a> {
 /// The kind of a directory's entry, with links followed.
 enum Found {
     File { size: u64, mtime: Timestamp },
-    Directory(Id),
+    Directory(Folder),
     Other,
 }
 
@@ -209,21 +234,21 @@ impl Walk<'_> {
     }
 
     /// Handles an entry that is no directory; for a directory, returns how to enter it.
-    fn entry(&mut self, from: CopyPath, to: CopyPath, found: Found) -> Option<(CopyPath, CopyPath, Id)> {
+    fn entry(&mut self, from: CopyPath, to: CopyPath, found: Found) -> Option<(CopyPath, CopyPath, Folder)> {
         match found {
             Found::File { size, mtime } => {
                 self.finds.file(Item { from, to, size: Some(size), mtime: Some(mtime), how: CopyAction::New });
             }
-            Found::Directory(id) => return Some((from, to, id)),
+            Found::Directory(folder) => return Some((from, to, folder)),
             Found::Other => self.finds.left_out(&from, "neither a file nor a directory"),
         }
         None
     }
 
-    fn local(&mut self, path: &Path, to: &CopyPath, below: &str, id: Id) -> Result<(), TransferError> {
-        self.into(&CopyPath::Local(path.to_owned()), id, |walk| {
+    fn local(&mut self, path: &Path, to: &CopyPath, below: &str, folder: Folder) -> Result<(), TransferError> {
+        self.into(&CopyPath::Local(path.to_owned()), folder.id, |walk| {
             let entries = fs::read_dir(path).map_err(TransferError::local("list", path))?;
-            walk.finds.directory(to)?;
+            walk.finds.directory(to, folder.kept)?;
             let mut empty = true;
             for entry in entries {
                 if walk.finds.stopping() {
@@ -244,17 +269,22 @@ impl Walk<'_> {
                     continue;
                 }
                 empty = false;
+                let to = to.join(name);
+                if to.has_mark() {
+                    walk.finds.problem(&from, TransferError::NameWithMark { path: from.to_string() });
+                    continue;
+                }
                 let found = match path.metadata() {
                     Err(error) => {
                         walk.finds.problem(&from, TransferError::local("find", &path)(error));
                         continue;
                     }
-                    Ok(found) if found.is_dir() => Found::Directory(Id::of_local(&found)),
+                    Ok(found) if found.is_dir() => Found::Directory(Folder::of_local(&found)),
                     Ok(found) if found.is_file() => Found::File { size: found.len(), mtime: times::of_local(&found) },
                     Ok(_) => Found::Other,
                 };
-                if let Some((from, to, id)) = walk.entry(from, to.join(name), found)
-                    && let Err(error) = walk.local(&path, &to, &format!("{at}/"), id)
+                if let Some((from, to, folder)) = walk.entry(from, to, found)
+                    && let Err(error) = walk.local(&path, &to, &format!("{at}/"), folder)
                 {
                     walk.finds.problem(&from, error);
                 }
@@ -263,10 +293,10 @@ impl Walk<'_> {
         })
     }
 
-    fn remote(&mut self, from: &CopyPath, to: &CopyPath, below: &str, id: Id) -> Result<(), TransferError> {
+    fn remote(&mut self, from: &CopyPath, to: &CopyPath, below: &str, folder: Folder) -> Result<(), TransferError> {
         let CopyPath::Remote(url) = from else { return Ok(()) };
-        self.into(from, id, |walk| {
-            walk.finds.directory(to)?;
+        self.into(from, folder.id, |walk| {
+            walk.finds.directory(to, folder.kept)?;
             let (mut directories, mut entries) = (Vec::new(), Vec::new());
             // Copying may be slow, and a server does not wait for ever with its listing. So read the whole listing first.
             walk.client.list::<ClientError>(url, DirlistOptions::NONE, |entry| {
@@ -282,6 +312,13 @@ impl Walk<'_> {
                 if name.contains('/') || name.contains('\0') {
                     empty = false;
                     walk.finds.left_out(from, "it holds an entry whose name is a path");
+                    continue;
+                }
+                // A request for it would be one for another file.
+                if from.join(&name).has_mark() {
+                    empty = false;
+                    let path = from.join(&name).to_string();
+                    walk.finds.problem(from, TransferError::NameWithMark { path });
                     continue;
                 }
                 // Not every server lists attributes, and weir's servers list a link as a link.
@@ -300,7 +337,7 @@ impl Walk<'_> {
                         walk.finds.problem(&from.join(&name), error.into());
                         continue;
                     }
-                    Ok(stat) if is_dir => Found::Directory(Id::of_server(&stat)),
+                    Ok(stat) if is_dir => Found::Directory(Folder::of_server(&stat)),
                     Ok(stat) if stat.flags.has(StatFlags::OTHER) => Found::Other,
                     Ok(stat) => Found::File { size: stat.size, mtime: times::of_server(&stat) },
                 };
@@ -309,11 +346,11 @@ impl Walk<'_> {
             if empty {
                 walk.finds.empty_directory(to)?;
             }
-            for ((from, to, id), at) in directories {
+            for ((from, to, folder), at) in directories {
                 if walk.finds.stopping() {
                     return Ok(());
                 }
-                if let Err(error) = walk.remote(&from, &to, &format!("{at}/"), id) {
+                if let Err(error) = walk.remote(&from, &to, &format!("{at}/"), folder) {
                     walk.finds.problem(&from, error);
                 }
             }
@@ -336,7 +373,7 @@ mod tests {
         fn file(&mut self, item: Item) {
             self.0.push(format!("{} {}", item.to, item.size.unwrap()));
         }
-        fn directory(&mut self, _: &CopyPath) -> Result<(), TransferError> {
+        fn directory(&mut self, _: &CopyPath, _: KeptAttributes) -> Result<(), TransferError> {
             Ok(())
         }
         fn empty_directory(&mut self, to: &CopyPath) -> Result<(), TransferError> {

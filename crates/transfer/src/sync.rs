@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use types::Timestamp;
 
 use crate::context::{Context, Options};
-use crate::copy::{apart, goes_on};
+use crate::copy::{apart, goes_on, keep_directories};
 use crate::error::TransferError;
 use crate::filter::Filter;
+use crate::local::KeptAttributes;
 use crate::options::SyncOptions;
 use crate::outcome::Outcome;
 use crate::place::CopyPath;
@@ -45,7 +46,7 @@ pub fn sync(args: &SyncOptions) -> Result<Exit, TransferError> {
         apart(one, other)?;
     }
     let options = Options { preserve: args.how.preserve || args.mtime, ..args.how.of_each_file() };
-    let context = Context::new(options, args.how.client.clone());
+    let context = Context::new(options, args.how.client.clone(), args.how.waits("sync"));
     let mut tree = Tree::new(Client::new(context.settings.clone()));
     if tree.info(&from)?.kind != Kind::Directory {
         return Err(TransferError::NotADirectory { path: from.to_string() });
@@ -56,18 +57,20 @@ pub fn sync(args: &SyncOptions) -> Result<Exit, TransferError> {
         Err(error) if error.exit() == Exit::NotFound => TargetEntries::new(),
         Err(error) => return Err(error),
     };
-    let mut outcome = Outcome::of("sync", args.how.json, args.how.quiet);
+    let mut outcome = Outcome::of("sync", &args.how);
     let seen = Mutex::new(HashSet::new());
+    let mut directories = Vec::new();
     goes_on(&context, args.how.jobs, args.how.quiet || args.how.json, &mut outcome, |queue, outcome| {
         let maker = Client::new(context.settings.clone());
-        let mut finds =
-            TreeComparison { context: &context, queue, outcome, seen: &seen, held: &held, args, base: &to, maker };
+        let (context, seen, held, base, directories) = (&context, &seen, &held, &to, &mut directories);
+        let mut finds = TreeComparison { context, queue, outcome, seen, held, args, base, maker, directories };
         plan::walk(&mut Client::new(context.settings.clone()), &from, &to, true, &args.how.filter, &mut finds);
     })?;
     // A seemingly missing source may only not have been found.
     if args.delete && !outcome.has_failed() && !outcome.incomplete && !context.stopping() {
         remove_others(&context, &mut tree, &to, &held, &seen.lock(), args, &mut outcome);
     }
+    keep_directories(&context, directories, &mut outcome);
     if args.delete && (outcome.has_failed() || outcome.incomplete) {
         outcome.kept_all();
     }
@@ -119,6 +122,8 @@ struct TreeComparison<'a, 'b> {
     args: &'a SyncOptions,
     base: &'a CopyPath,
     maker: Client,
+    /// The directories whose attributes are set when everything is in them.
+    directories: &'a mut Vec<(CopyPath, KeptAttributes)>,
 }
 
 impl TreeComparison<'_, '_> {
@@ -157,11 +162,14 @@ impl SearchSink for TreeComparison<'_, '_> {
         self.queue.put(Item { how, ..item });
     }
 
-    fn directory(&mut self, to: &CopyPath) -> Result<(), TransferError> {
+    fn directory(&mut self, to: &CopyPath, kept: KeptAttributes) -> Result<(), TransferError> {
         let path = self.note(to);
         // A file written through a linked directory lands elsewhere, and the next sync would not find it here.
         if self.held.get(&path).is_some_and(|there| !there.directory) {
             return Err(TransferError::InTheWay { path: to.to_string() });
+        }
+        if self.context.options.preserve && !self.args.dry_run {
+            self.directories.push((to.clone(), kept));
         }
         match to {
             CopyPath::Local(path) if !self.args.dry_run => {

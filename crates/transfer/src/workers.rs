@@ -33,6 +33,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub trait Reports: Send {
     /// The file was copied, existed already, or failed.
     fn done(&mut self, item: &Item, result: Result<Copied, TransferError>);
+    /// A stop came before the copy of a file had begun.
+    fn not_begun(&mut self);
 }
 
 /// What an earlier attempt did for a file that is now copied by itself.
@@ -84,6 +86,7 @@ pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>)
     let mut client = Client::new(context.settings.clone());
     while let Some(item) = queue.take(|_| true) {
         if context.stopping() {
+            reports.lock().not_begun();
             continue;
         }
         let undone = match (way(&item, context), &item.from, &item.to) {
@@ -100,12 +103,18 @@ pub fn work(context: &Context, queue: &Queue, reports: &Mutex<&mut dyn Reports>)
             let result = match &before {
                 // After a stop no further attempt examines the target, so remove it now.
                 EarlierAttempt::Begun(Some(made)) if context.stopping() => {
-                    bulk(context, &item, None).remove_rest(&mut cleaner, made, false);
-                    Err(TransferError::Stopped)
+                    let bulk = bulk(context, &item, None);
+                    bulk.remove_rest(&mut cleaner, made, false);
+                    bulk.is_done(&mut cleaner)
                 }
                 EarlierAttempt::Opened if context.stopping() => {
-                    bulk(context, &item, None).take_back(&mut cleaner);
-                    Err(TransferError::Stopped)
+                    let bulk = bulk(context, &item, None);
+                    bulk.take_back(&mut cleaner);
+                    bulk.is_done(&mut cleaner)
+                }
+                EarlierAttempt::Nothing if context.stopping() => {
+                    reports.lock().not_begun();
+                    continue;
                 }
                 _ => alone(context, &mut client, &item, before),
             };
@@ -187,7 +196,7 @@ fn alone(context: &Context, client: &mut Client, item: &Item, before: EarlierAtt
         match result {
             // The client has already retried a silent server, and waited each time.
             Err(TransferError::Client(error))
-                if error.is_connection()
+                if error.may_help_to_retry()
                     && !matches!(error, client::ClientError::Silent { .. })
                     && !once
                     && patience.has_more_later(context, item) =>
@@ -224,6 +233,12 @@ fn is_locked(error: &client::ClientError) -> bool {
 
 fn report(context: &Context, reports: &Mutex<&mut dyn Reports>, item: &Item, result: Result<Copied, TransferError>) {
     context.progress.file_done();
+    // The other files do not wait for a server that could not be reached in all this time.
+    if let Err(TransferError::Client(ClientError::GaveUp { last, .. })) = &result
+        && let ClientError::Connect { server, .. } = &**last
+    {
+        context.settings.met.forget(server);
+    }
     reports.lock().done(item, result);
 }
 
@@ -354,6 +369,8 @@ fn up(
         match broken.map_or_else(|| many.wait(), Err) {
             Ok(None) => {
                 client.give_back(many.into_session(), url);
+                // A stop came before the first of them was sent.
+                undone.extend(next.map(|item| (item, EarlierAttempt::Nothing)));
                 return undone;
             }
             Ok(Some(written)) => {
@@ -382,11 +399,12 @@ fn up(
                         undone.push((item, before));
                     }
                     Err(error) => {
+                        let error = TransferError::from(error);
                         // The target differs from what was sent: it must not stay.
                         if let Some(made) = made {
-                            bulk(context, &item, None).clean_up(client, &made, false);
+                            bulk(context, &item, None).clean_up(client, &made, (false, &error));
                         }
-                        report(context, reports, &item, Err(error.into()));
+                        report(context, reports, &item, Err(error));
                     }
                 }
             }
@@ -433,6 +451,7 @@ fn down(
                 if let Ok(session) = many.into_session() {
                     client.give_back(session, url);
                 }
+                undone.extend(next.map(|item| (item, EarlierAttempt::Nothing)));
                 return undone;
             }
             Ok(Some(read)) => {
@@ -471,22 +490,12 @@ mod tests {
     use client::Settings;
 
     use super::*;
-    use crate::context::Options;
-    use crate::local::Direct;
+    use crate::waits::{Shown, WaitNotices};
 
     #[test]
     fn small_files_share_a_connection_with_those_of_the_same_user_at_the_same_server() {
-        let options = Options {
-            force: false,
-            resume: false,
-            verify: true,
-            sync: false,
-            preserve: false,
-            tpc: false,
-            streams: 1,
-            direct: Direct::Auto,
-        };
-        let context = Context::new(options, Settings::default());
+        let options = crate::options::tests::plain().of_each_file();
+        let context = Context::new(options, Settings::default(), WaitNotices::new(Shown::Off));
         let item = |from: &str, to: &str| {
             let (from, to) = (CopyPath::parse(from).unwrap(), CopyPath::parse(to).unwrap());
             way(&Item { from, to, size: Some(10), mtime: None, how: CopyAction::New }, &context)

@@ -439,7 +439,11 @@ mod tests {
         }
         // However it is written.
         for path in ["//a///file", "/./a/./file"] {
-            assert_eq!(check(&text, &CapabilityConditions { path: mark(path), ..reading() }), Ok(capability()), "{path}");
+            assert_eq!(
+                check(&text, &CapabilityConditions { path: mark(path), ..reading() }),
+                Ok(capability()),
+                "{path}"
+            );
         }
         for rights in [Rights::WRITE, Rights::READ_WRITE] {
             let more = check(&text, &CapabilityConditions { rights, ..reading() });

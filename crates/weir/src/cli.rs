@@ -479,6 +479,23 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
+/// Returns the arguments with the words of find(1) as weir writes them: `-name` becomes `--name`.
+fn long_words(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    if args.get(1).is_some_and(|command| command == "find") {
+        for arg in &mut args[2..] {
+            let long = match arg.to_str() {
+                Some("-name") => "--name",
+                Some("-type") => "--type",
+                Some("-maxdepth") => "--max-depth",
+                _ => continue,
+            };
+            *arg = long.into();
+        }
+    }
+    args
+}
+
 /// Parses; help, version and usage errors are printed here, and the code to end with returned.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     let mut command = Cli::command().after_help(Exit::table());
@@ -488,11 +505,13 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     ] {
         command = command.mut_subcommand(name, |sub| sub.after_help(Exit::table()));
     }
-    command.try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
-        let asked = !error.use_stderr();
-        let text = error.render();
-        // A closed reader (`weir --help | head`) is no error.
-        let _ = if asked { write!(std::io::stdout(), "{text}") } else { write!(std::io::stderr(), "{text}") };
-        if asked { Exit::Done } else { Exit::Usage }
-    })
+    command.try_get_matches_from(long_words(args)).and_then(|matches| Cli::from_arg_matches(&matches)).map_err(
+        |error| {
+            let asked = !error.use_stderr();
+            let text = error.render();
+            // A closed reader (`weir --help | head`) is no error.
+            let _ = if asked { write!(std::io::stdout(), "{text}") } else { write!(std::io::stderr(), "{text}") };
+            if asked { Exit::Done } else { Exit::Usage }
+        },
+    )
 }

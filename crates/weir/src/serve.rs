@@ -1,7 +1,6 @@
 //! `weir serve`: opens the data directory, starts the server, and waits for a signal.
 
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -296,7 +295,7 @@ fn wait(
         }
         if let Err(displaced) = foundation.watch.look() {
             tracing::error!("{displaced}");
-            return Why::Displaced(displaced);
+            return StopReason::Displaced(displaced);
         }
         if let Some(reason) = foundation.journal.poisoned() {
             tracing::error!("the journal has stopped: {reason}");

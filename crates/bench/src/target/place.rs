@@ -57,6 +57,9 @@ impl TargetDir {
         if Url::is_meant(text) {
             return Ok(Self::Root(Url::parse(text)?));
         }
+        if let Some(error) = UrlError::mistaken(text) {
+            return Err(error.into());
+        }
         if HttpUrl::is_meant(text) {
             return Ok(Self::Http(HttpUrl::parse(text)?));
         }
@@ -112,5 +115,7 @@ mod tests {
         assert!(TargetDir::parse("gopher://h/d").unwrap_err().to_string().contains("https://"));
         assert!(matches!(TargetDir::parse("webhdfs://h/d"), Err(PlaceError::Scheme { .. })));
         assert!(matches!(TargetDir::parse(""), Err(PlaceError::Empty)));
+        assert!(TargetDir::parse("root:/h//d").unwrap_err().to_string().contains("root://HOST"));
+        assert!(matches!(TargetDir::parse("h:1094//d"), Err(PlaceError::Url(_))));
     }
 }

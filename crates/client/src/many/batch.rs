@@ -188,6 +188,19 @@ impl<T> BatchWriter<T> {
     /// # Errors
     /// The connection fails, and can no longer be used.
     pub fn wait(&mut self) -> Result<Option<SmallFileResult<T>>, ClientError> {
+        let now = Instant::now();
+        self.lanes_mut().for_each(|lane| lane.session.deadline_mut().resume(now));
+        let written = self.next_written();
+        let now = Instant::now();
+        self.lanes_mut().for_each(|lane| lane.session.deadline_mut().pause(now));
+        written
+    }
+
+    fn lanes_mut(&mut self) -> impl Iterator<Item = &mut Lane<T>> {
+        std::iter::once(&mut self.home).chain(self.servers.values_mut())
+    }
+
+    fn next_written(&mut self) -> Result<Option<SmallFileResult<T>>, ClientError> {
         loop {
             if let Some(done) = self.done.pop_front() {
                 return Ok(Some(done));

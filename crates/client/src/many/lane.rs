@@ -1,6 +1,7 @@
 //! One connection for batches: the batch that is being filled, the batches that were sent, and their answers.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use types::Crc32c;
 use wire::batch::{self, List, Op};
@@ -122,6 +123,10 @@ impl<T> Lane<T> {
         if self.with_contents {
             parts.extend(self.gathered.iter().map(|sending| sending.file.data.as_slice()));
         }
+        if self.sent.is_empty() {
+            self.session.take_up("write small files", self.session.deadline());
+        }
+        self.session.has_asked(!self.sent.is_empty());
         let stream = self.session.send(&Request::Batch(list.request()), &parts)?;
         self.sent.insert(stream, std::mem::take(&mut self.gathered));
         self.session.flush()
@@ -135,8 +140,12 @@ impl<T> Lane<T> {
             let what = "an answer to a request that was not sent".to_owned();
             return Err(ClientError::Unexpected { server: self.session.server().clone(), what });
         };
+        if !matches!(response, Response::WaitResp { .. }) {
+            self.session.has_moved();
+        }
         let answers = match response {
             Response::WaitResp { .. } => {
+                self.session.deadline_mut().put_off(Instant::now());
                 self.sent.insert(stream, batch);
                 return Ok(Vec::new());
             }

@@ -74,6 +74,10 @@ impl<T> ManyReader<T> {
     /// # Errors
     /// The connection fails. Then the file is among [`ManyReader::unfinished`].
     pub fn ask(&mut self, path: String, len: usize, tag: T) -> Result<(), ClientError> {
+        if self.under_way() == 0 {
+            self.session.take_up("read small files", self.session.deadline());
+            self.session.has_asked(false);
+        }
         let (handle, data, waits) = (None, Vec::new(), WaitLimit::default());
         self.next_request(Reading { tag, path, len, mode: None, mtime: None, handle, data, asked: false, waits })
     }
@@ -83,10 +87,18 @@ impl<T> ManyReader<T> {
     /// # Errors
     /// The connection fails, and can no longer be used.
     pub fn wait(&mut self) -> Result<Option<Read<T>>, ClientError> {
+        self.session.deadline_mut().resume(Instant::now());
+        let read = self.next_read();
+        self.session.deadline_mut().pause(Instant::now());
+        read
+    }
+
+    fn next_read(&mut self) -> Result<Option<Read<T>>, ClientError> {
         while self.under_way() > 0 {
             if self.send_due_requests()?
                 && let Some(done) = self.receive()?
             {
+                self.session.has_moved();
                 return Ok(Some(done));
             }
         }
@@ -147,6 +159,7 @@ impl<T> ManyReader<T> {
             }
         };
         reading.waits.sent();
+        self.session.has_asked(true);
         match self.session.queue(&request) {
             Ok(stream) => {
                 self.files.insert(stream, reading);
@@ -173,6 +186,7 @@ impl<T> ManyReader<T> {
         };
         match (reading.handle, response) {
             (_, Response::WaitResp { .. }) => {
+                self.session.deadline_mut().put_off(Instant::now());
                 self.files.insert(stream, reading);
                 Ok(None)
             }

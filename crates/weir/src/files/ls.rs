@@ -5,6 +5,8 @@ use transfer::tree::{Entry, Info, Kind, Tree};
 use transfer::{CopyPath, TransferError};
 use types::units::show_size;
 
+use super::errors::Errors;
+use super::names::places;
 use super::output::Output;
 use super::show::{long_line, printable};
 use crate::cli::{DuArgs, FindArgs, LsArgs};
@@ -13,19 +15,19 @@ use crate::cli::{DuArgs, FindArgs, LsArgs};
 const DEPTH_MAX: usize = 256;
 
 /// Lists places.
-pub fn ls(tree: &mut Tree, args: &LsArgs, out: &mut Output) -> Result<(), TransferError> {
+pub fn ls(tree: &mut Tree, args: &LsArgs, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
     let several = args.places.len() > 1 || args.recursive;
     let mut first = true;
-    for text in &args.places {
-        let place = CopyPath::parse(text).map_err(client::ClientError::from)?;
+    let places = places(&args.places)?;
+    errors.each(args.places.iter().zip(places), |_, (text, place)| {
         // Listing without asking for the kind first saves a request.
         let listed = if args.directory { None } else { list_one(tree, &place, args, several, &mut first, out, 0)? };
         if listed.is_none() {
             let info = tree.info(&place)?;
             print(args, text, &Entry { name: text.clone(), info, checksum: None }, out)?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Lists a directory; `None`: it is no directory.
@@ -82,7 +84,7 @@ fn print(args: &LsArgs, base: &str, entry: &Entry, out: &mut Output) -> Result<(
         _ => String::new(),
     };
     if args.long {
-        let mut line = long_line(&entry.name, &entry.info, args.human);
+        let mut line = long_line(&entry.name, &entry.info, args.human.human);
         line.push_str(&sum);
         out.line(&line)
     } else {
@@ -111,9 +113,14 @@ fn through(
 }
 
 /// Prints the places in a tree that match.
-pub fn find(tree: &mut Tree, args: &FindArgs, now: i64, out: &mut Output) -> Result<(), TransferError> {
-    for text in &args.places {
-        let from = CopyPath::parse(text).map_err(client::ClientError::from)?;
+pub fn find(
+    tree: &mut Tree,
+    args: &FindArgs,
+    now: i64,
+    out: &mut Output,
+    errors: &mut Errors,
+) -> Result<(), TransferError> {
+    errors.each(places(&args.places)?, |_, from| {
         through(tree, &from, 1, &mut |place, info, depth| {
             let name = place.name();
             let age = now.saturating_sub(info.mtime);
@@ -129,24 +136,21 @@ pub fn find(tree: &mut Tree, args: &FindArgs, now: i64, out: &mut Output) -> Res
                 (true, true) => out.json(&json!({ "path": place.to_string(), "info": info })),
                 (true, false) => out.line(&printable(&place.to_string())),
             }
-        })?;
-    }
-    Ok(())
+        })
+    })
 }
 
 /// Prints the bytes and files of trees.
-pub fn du(tree: &mut Tree, args: &DuArgs, out: &mut Output) -> Result<(), TransferError> {
-    for text in &args.places {
-        let from = CopyPath::parse(text).map_err(client::ClientError::from)?;
+pub fn du(tree: &mut Tree, args: &DuArgs, out: &mut Output, errors: &mut Errors) -> Result<(), TransferError> {
+    errors.each(places(&args.places)?, |_, from| {
         let info = tree.info(&from)?;
         let sum = if info.kind == Kind::Directory {
             sum_up(tree, &from, args, 0, out)?
         } else {
             Sum { bytes: info.size, files: 1 }
         };
-        print_sum(args, &from, &sum, out)?;
-    }
-    Ok(())
+        print_sum(args, &from, &sum, out)
+    })
 }
 
 #[derive(Clone, Copy, Default)]
@@ -186,6 +190,6 @@ fn print_sum(args: &DuArgs, place: &CopyPath, sum: &Sum, out: &mut Output) -> Re
     if args.json {
         return out.json(&json!({ "path": place.to_string(), "bytes": sum.bytes, "files": sum.files }));
     }
-    let size = if args.human { show_size(sum.bytes) } else { sum.bytes.to_string() };
+    let size = if args.human.human { show_size(sum.bytes) } else { sum.bytes.to_string() };
     out.line(&format!("{size:>14} {:>10} files  {}", sum.files, printable(&place.to_string())))
 }
