@@ -263,7 +263,7 @@ impl Manager {
             for (object, stores) in missing {
                 let (at_rest, holders) =
                     (namespace::at_rest(read, group, object)?, namespace::holders(read, group, object)?);
-                let _ = write!(what, ", {object:?} owed to {stores:?}, held by {holders:?}: {at_rest:?}");
+                let _ = write!(what, ", {object:?} missing on {stores:?}, held by {holders:?}: {at_rest:?}");
             }
             Ok::<_, NsError>(what)
         });
@@ -446,7 +446,7 @@ fn change<O: Operation + Send + 'static>(ns: &Namespace, op: O) -> Result<O::Rep
 
 fn count(message: &FromDisk, counts: &mut Counts) {
     match message {
-        FromDisk::Cluster(ToManager::OfStore { message: FromStore::Copied { is_there: true, .. }, .. }) => {
+        FromDisk::Cluster(ToManager::OfStore { message: FromStore::Copied { result: Ok(()), .. }, .. }) => {
             counts.copied += 1;
         }
         FromDisk::Cluster(ToManager::OfStore { message: FromStore::Deleted { replicas }, .. }) => {

@@ -165,7 +165,7 @@ impl World {
         let missing = manager.ns.read(|read| namespace::missing_of(read, group, object));
         let missing = missing.map_err(|error| format!("{path}: {error}"))?;
         match missing.first() {
-            Some(store) => Err(format!("{path} is still owed to store {store}")),
+            Some(store) => Err(format!("{path} is still missing on store {store}")),
             None => Ok(()),
         }
     }
