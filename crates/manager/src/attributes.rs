@@ -8,11 +8,25 @@ use node::{
 };
 use types::{ErrorCode, NodeId, WriterToken};
 
-use crate::Manager;
+use crate::World;
+use crate::coordinator::PublishedView;
+use crate::names::Names;
 
-impl Manager {
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Attributes {
+    names: Names,
+    view: PublishedView,
+    world: Arc<dyn World>,
+}
+
+impl Attributes {
+    pub(crate) fn new(names: Names, view: PublishedView, world: Arc<dyn World>) -> Self {
+        Self { names, view, world }
+    }
+
     /// Answers a disk server's request about an attribute. The open has checked the client's permission, and the disk server its handle.
-    pub(crate) fn attribute(self: &Arc<Self>, node: NodeId, request: AttributeRequest) {
+    pub(crate) fn answer(&self, node: NodeId, request: AttributeRequest) {
         let AttributeRequest { number, file, action } = request;
         let of = match self.names.read(|read| self.owner_of_attributes(read, node, file)) {
             Ok(of) => of,
@@ -43,16 +57,26 @@ impl Manager {
             }
             AttributeAction::Set { name, value, only_new } => {
                 let mode = if only_new { XattrMode::Create } else { XattrMode::Set };
-                let this = Arc::clone(self);
-                self.change(Durability::Synced, SetXattr { of, name, value, mode }, move |result| {
-                    this.tell_change_of_attribute(node, number, result);
-                });
+                let this = self.clone();
+                self.names.change_as_manager(
+                    self.world.wall(),
+                    Durability::Synced,
+                    SetXattr { of, name, value, mode },
+                    move |result| {
+                        this.tell_change_of_attribute(node, number, result);
+                    },
+                );
             }
             AttributeAction::Remove(name) => {
-                let this = Arc::clone(self);
-                self.change(Durability::Synced, RemoveXattr { of, name }, move |result| {
-                    this.tell_change_of_attribute(node, number, result);
-                });
+                let this = self.clone();
+                self.names.change_as_manager(
+                    self.world.wall(),
+                    Durability::Synced,
+                    RemoveXattr { of, name },
+                    move |result| {
+                        this.tell_change_of_attribute(node, number, result);
+                    },
+                );
             }
         }
     }
@@ -67,7 +91,7 @@ impl Manager {
         let is_hidden = namespace::is_hidden_upload(read, &writer)?;
         let WriterToken { key, object, .. } = writer;
         let record = namespace::writer_of(read, key, object)?.ok_or_else(stale)?;
-        let (view, in_sync) = (self.view(), &record.placement.in_sync);
+        let (view, in_sync) = (self.view.get(), &record.placement.in_sync);
         if record.ino != file.ino
             || (!in_sync.is_empty() && !in_sync.iter().any(|one| view.node_of(one.store) == Some(node)))
         {

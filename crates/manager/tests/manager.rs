@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::message::{FromStore, ToManager, ToServer, ToStore};
+use cluster::message::{CopyFailure, FromStore, ToManager, ToServer, ToStore};
 use cluster::{Presence, ProcessEpoch, Register, Time};
 use kv::MemoryKv;
 use manager::{Manager, ManagerSettings, MemberError, OpenRequest, OpeningError, World as Outside};
@@ -737,11 +737,110 @@ fn a_copy_is_followed_by_the_next_one_at_once() {
         assert!(std::time::Instant::now() < until, "{made}");
         for (store, copy) in copies(&cluster.sent(nodes[1])) {
             made += 1;
-            let message = FromStore::Copied { session: sessions[1], copy, is_there: true };
+            let message = FromStore::Copied { session: sessions[1], copy, result: Ok(()) };
             cluster.manager.receive(nodes[1], FromDisk::Cluster(ToManager::OfStore { store, message }));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Two files whose second replica is missing. Both disk servers are in session.
+fn two_missing_replicas() -> (Cluster, Vec<NodeId>, Vec<SessionId>) {
+    let mut cluster = Cluster::new();
+    let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.joins(number)).collect();
+    cluster.groups(&[1, 2]);
+    (0..2).for_each(|number| cluster.has_file(&format!("/f{number}"), &[1]));
+    cluster.restarts();
+    let session = |(store, node): (u64, &NodeId)| {
+        cluster.comes(*node);
+        let session = cluster.registers(*node).unwrap();
+        cluster.reports(*node, &[store]);
+        session
+    };
+    let sessions: Vec<SessionId> = (1..).zip(&nodes).map(session).collect();
+    (cluster, nodes, sessions)
+}
+
+impl Cluster {
+    /// Lets time pass, with renewed sessions. A second at a time, as a lease allows.
+    fn lives(&self, nodes: &[(NodeId, SessionId)], secs: u64) {
+        for _ in 0..secs {
+            self.passes(1);
+            for (node, session) in nodes {
+                let renew = ToManager::Renew { node: *node, session: *session, number: 2 };
+                self.manager.receive(*node, FromDisk::Cluster(renew));
+            }
+            self.manager.tick();
+            self.manager.tick();
+        }
+    }
+
+    /// The copies that a node has been ordered to make end in this way.
+    fn end_copies(&self, node: NodeId, session: SessionId, result: Result<(), CopyFailure>) -> usize {
+        let ordered = copies(&self.sent(node));
+        for (store, copy) in &ordered {
+            let message = FromStore::Copied { session, copy: *copy, result };
+            self.manager.receive(node, FromDisk::Cluster(ToManager::OfStore { store: *store, message }));
+        }
+        ordered.len()
+    }
+
+    /// Waits for what other threads do.
+    fn until(&self, what: impl Fn(&manager::RepairView) -> bool) {
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while !what(&self.manager.repair_view().unwrap()) {
+            assert!(std::time::Instant::now() < until, "{:?}", self.manager.repair_view());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn a_failure_is_shown_with_its_reason_until_the_replica_is_made() {
+    let (cluster, nodes, sessions) = two_missing_replicas();
+    let both: Vec<(NodeId, SessionId)> = nodes.iter().copied().zip(sessions.iter().copied()).collect();
+    cluster.lives(&both, 1);
+    assert_eq!(cluster.end_copies(nodes[1], sessions[1], Err(CopyFailure::Source(ErrorCode::Damaged))), 2);
+    let view = cluster.manager.repair_view().unwrap();
+    assert_eq!((view.missing.count, view.progress.missing_bytes.count, view.progress.failed), (2, 2, 2));
+    let failed = view.progress.last_failed.unwrap();
+    assert!(failed.path.as_deref().is_some_and(|path| path.starts_with("/f")), "{failed:?}");
+    assert_eq!(failed.why, "the source store cannot provide it: bytes on its disk are damaged");
+    assert!(failed.from.starts_with("store 1 ") && failed.to.starts_with("store 2 "), "{failed:?}");
+    assert_eq!(cluster.manager.status_view().unwrap().repair.failed, 2);
+    // The next attempts succeed.
+    cluster.lives(&both, 12);
+    assert_eq!(cluster.end_copies(nodes[1], sessions[1], Ok(())), 2);
+    cluster.until(|view| view.missing.count == 0);
+    cluster.until(|view| view.progress.failed == 0);
+    let progress = cluster.manager.repair_view().unwrap().progress;
+    assert_eq!((progress.failed, progress.last_failed, progress.missing_bytes.count), (0, None, 0));
+    assert!(progress.bytes_per_second.is_some() && progress.seconds_left.is_none(), "{:?}", progress.bytes_per_second);
+}
+
+#[test]
+fn a_failure_is_not_shown_any_more_when_the_file_is_gone() {
+    let (cluster, nodes, sessions) = two_missing_replicas();
+    let both: Vec<(NodeId, SessionId)> = nodes.iter().copied().zip(sessions.iter().copied()).collect();
+    cluster.lives(&both, 1);
+    assert_eq!(cluster.end_copies(nodes[1], sessions[1], Err(CopyFailure::SourceSilent)), 2);
+    let path = NsPath::parse(b"/f0").unwrap();
+    change(&cluster.namespace, namespace::Remove { path });
+    cluster.lives(&both, 12);
+    let progress = cluster.manager.repair_view().unwrap().progress;
+    assert_eq!((progress.failed, progress.last_failed.unwrap().path.as_deref()), (1, Some("/f1")));
+}
+
+#[test]
+fn a_copy_of_a_server_that_went_away_is_a_failure_until_it_is_made() {
+    let (cluster, nodes, sessions) = two_missing_replicas();
+    let both: Vec<(NodeId, SessionId)> = nodes.iter().copied().zip(sessions.iter().copied()).collect();
+    cluster.lives(&both, 1);
+    assert_eq!(copies(&cluster.sent(nodes[1])).len(), 2);
+    cluster.lives(&both[..1], 60);
+    let progress = cluster.manager.repair_view().unwrap().progress;
+    assert_eq!(progress.failed, 2);
+    assert_eq!(progress.last_failed.unwrap().why, "the session of the target store's server has ended");
 }
 
 #[test]

@@ -454,7 +454,7 @@ fn change<O: Operation + Send + 'static>(ns: &Namespace, op: O) -> Result<O::Rep
 
 fn count(message: &FromDisk, counts: &mut Counts) {
     match message {
-        FromDisk::Cluster(ToManager::OfStore { message: FromStore::Copied { is_there: true, .. }, .. }) => {
+        FromDisk::Cluster(ToManager::OfStore { message: FromStore::Copied { result: Ok(()), .. }, .. }) => {
             counts.copied += 1;
         }
         FromDisk::Cluster(ToManager::OfStore { message: FromStore::Deleted { replicas }, .. }) => {

@@ -8,8 +8,9 @@ use namespace::{Actor, Content, FileState, Inode, Kind, NsError, Read, StoreEntr
 use serde::{Deserialize, Serialize};
 use types::{ClientIdentity, GroupId, Ino, NodeId, NsPath, ObjectId, Policy, StoreId};
 
+use super::Views;
+use crate::OpeningError;
 use crate::coordinator::ClusterView;
-use crate::{Manager, OpeningError};
 
 /// A size for checks of policies: it does not matter whether a store is full just now.
 const ROOMY: u64 = 1 << 50;
@@ -144,30 +145,24 @@ pub enum ReplicaState {
     Pending,
 }
 
-impl Manager {
+impl Views {
     /// All stores, by location.
-    ///
-    /// # Errors
-    /// When the namespace cannot be read.
-    pub fn stores_view(&self) -> Result<Vec<StoreView>, NsError> {
+    pub(crate) fn stores(&self) -> Result<Vec<StoreView>, NsError> {
         let (members, entries) = self.names.read(|read| Ok((namespace::members(read)?, namespace::stores(read)?)))?;
         let names: BTreeMap<_, _> = members.into_iter().map(|member| (member.node, member.name)).collect();
         let wanted: BTreeMap<_, _> = entries.into_iter().map(|entry| (entry.store, entry.state)).collect();
-        let map = Arc::clone(self.view().servers.map());
+        let map = Arc::clone(self.view.get().servers.map());
         Ok(map.stores().iter().map(|info| store_view(info, &names, &wanted)).collect())
     }
 
     /// A file and its replicas. Follows a symbolic link.
-    ///
-    /// # Errors
-    /// If the file does not exist, or the namespace cannot be read.
-    pub fn file_view(&self, path: &NsPath) -> Result<FileView, NsError> {
+    pub(crate) fn file(&self, path: &NsPath) -> Result<FileView, NsError> {
         let found = self.names.read(|read| look_up(read, path))?;
         let content = found.content.map(|found| {
-            let cluster = self.view();
+            let cluster = self.view.get();
             let view = |found: &FoundContent| {
                 let copy = |(store, has): &(StoreId, ReplicaState)| match has {
-                    ReplicaState::Missing if self.is_being_copied(found.content.object, *store) => {
+                    ReplicaState::Missing if self.copies.is_under_way(found.content.object, *store) => {
                         replica_view(&cluster, *store, ReplicaState::Copying)
                     }
                     has => replica_view(&cluster, *store, *has),
@@ -186,12 +181,9 @@ impl Manager {
     }
 
     /// Checks whether the existing stores can satisfy a policy if all of them are usable. Returns sentences for people about obstacles at present.
-    ///
-    /// # Errors
-    /// The stores' shortcomings, or when the namespace cannot be read.
-    pub fn judge_policy(&self, policy: &Policy) -> Result<Vec<String>, OpeningError> {
+    pub(crate) fn judge_policy(&self, policy: &Policy) -> Result<Vec<String>, OpeningError> {
         let entries = self.names.read(namespace::stores)?;
-        let map = Arc::clone(self.view().servers.map());
+        let map = Arc::clone(self.view.get().servers.map());
         Ok(judge(entries, &map, policy)?)
     }
 }

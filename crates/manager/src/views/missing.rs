@@ -9,7 +9,7 @@ use namespace::{Content, FileState, Inode, NsError, ObjectRecord, Read};
 use serde::{Deserialize, Serialize};
 use types::{Group, GroupId, ObjectId, StoreId};
 
-use crate::Manager;
+use super::Views;
 use crate::coordinator::ClusterView;
 
 /// The most objects examined and groups skipped for one answer.
@@ -97,13 +97,10 @@ struct Found {
     without: BTreeSet<StoreId>,
 }
 
-impl Manager {
+impl Views {
     /// A page of under-replicated files, after `after`. With `unreadable`, only files that nobody can read now. Files that are being written for the
     /// first time are left out: their writer still takes care of them.
-    ///
-    /// # Errors
-    /// When the namespace cannot be read.
-    pub fn missing(&self, after: Option<MissingAfter>, unreadable: bool) -> Result<MissingPage, NsError> {
+    pub(crate) fn missing(&self, after: Option<MissingAfter>, unreadable: bool) -> Result<MissingPage, NsError> {
         let mut files = Vec::new();
         let mut left = LOOKED_MAX;
         // Start with striped files, which are in a group of their own without stores.
@@ -135,7 +132,7 @@ impl Manager {
     }
 
     /// The number of groups with an offline store, and of those, the number without any online store.
-    pub(crate) fn under_replicated_groups(&self, view: &ClusterView, now: Time) -> (u64, u64) {
+    pub(super) fn under_replicated_groups(&self, view: &ClusterView, now: Time) -> (u64, u64) {
         let (mut under_replicated, mut without) = (0, 0);
         let stores = self.stores_there(view, now);
         for group in self.coordinator.groups().all().values().filter(|group| !group.members.is_empty()) {
@@ -149,7 +146,7 @@ impl Manager {
     /// The online stores. They may belong to thousands of groups.
     fn stores_there(&self, view: &ClusterView, now: Time) -> BTreeSet<StoreId> {
         let stores = view.servers.map().stores().iter().map(|info| info.store);
-        stores.filter(|store| self.can_show(view, now, *store)).collect()
+        stores.filter(|store| view.can_show(&*self.world, now, *store)).collect()
     }
 
     /// Examines the objects of a group after `after`. Returns the last one examined, unless it reached the end.
@@ -163,9 +160,9 @@ impl Manager {
         let through = match number {
             GroupId::STRIPED => Through::All,
             _ => {
-                let (view, now) = (self.view(), self.world.now());
+                let (view, now) = (self.view.get(), self.world.now());
                 let Some(group) = self.coordinator.groups().all().get(&number).cloned() else { return Ok(None) };
-                match group.members.iter().all(|member| self.can_show(&view, now, member.store)) {
+                match group.members.iter().all(|member| view.can_show(&*self.world, now, member.store)) {
                     true => Through::MissingReplica,
                     false => Through::All,
                 }
@@ -190,7 +187,7 @@ impl Manager {
             let candidates = objects.iter().flatten().filter_map(|record| candidate(read, record).transpose());
             Ok::<_, NsError>((candidates.collect::<Result<Vec<_>, _>>()?, last))
         })?;
-        let view = self.view();
+        let view = self.view.get();
         let there = self.stores_there(&view, self.world.now());
         candidates.into_iter().filter_map(|candidate| candidate.judged(&view, &there)).for_each(&mut found);
         Ok(last)

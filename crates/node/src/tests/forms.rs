@@ -1,7 +1,7 @@
 //! Pins every encoding that nodes exchange, directly or by way of a client. Nodes of one protocol version understand each other, whatever their
 //! builds.
 
-use cluster::message::{BetweenStores, ClosedBy, FromStore, Original, ToManager, ToServer, ToStore};
+use cluster::message::{BetweenStores, ClosedBy, CopyFailure, FromStore, Original, ToManager, ToServer, ToStore};
 use cluster::replication::{Epoch, FromReplica, ObjectDigest, Seq, Stream, ToReplica};
 use cluster::server::{Grant, GrantRights};
 use cluster::{CopyId, Fence, FenceId, LeaseTerms, ProcessEpoch, Register, Registered};
@@ -50,7 +50,8 @@ fn name_of_disks(message: &FromDisk) -> String {
         FromStore::Commit { .. } => "commit",
         FromStore::Interrupt { .. } => "interrupt",
         FromStore::Fenced(_) => "fenced",
-        FromStore::Copied { .. } => "copied",
+        FromStore::Copied { result: Ok(()), .. } => "copied",
+        FromStore::Copied { result: Err(_), .. } => "copy-failed",
         FromStore::Deleted { .. } => "deleted",
     };
     match message {
@@ -131,7 +132,8 @@ fn name_of_between(between: &PeerMessage) -> String {
         BetweenStores::FromReplica { said: message, .. } => said(message),
         BetweenStores::Fetch { original: Original::Whole(_), .. } => "fetch-whole",
         BetweenStores::Fetch { original: Original::Kept { .. }, .. } => "fetch-kept",
-        BetweenStores::Fetched { .. } => "fetched",
+        BetweenStores::Fetched { result: Ok(()), .. } => "fetched",
+        BetweenStores::Fetched { result: Err(_), .. } => "not-fetched",
     };
     format!("{message}{change}")
 }
@@ -156,6 +158,7 @@ fn from_disks() -> Vec<FromDisk> {
     let attribute = |writer, action| {
         FromDisk::Attribute(AttributeRequest { number: 9, file: OpenedFile { ino: Ino(99), writer }, action })
     };
+    let failure = CopyFailure::Source(ErrorCode::NotFound);
     vec![
         FromDisk::Hello(Hello { key: 4, stores: vec![report.clone()], newest: REPLICA.object }),
         FromDisk::Report(vec![report]),
@@ -187,7 +190,8 @@ fn from_disks() -> Vec<FromDisk> {
         }),
         of_store(FromStore::Interrupt { replica: REPLICA, writer: WRITER, kept_len: 100, holders, request: REQUEST }),
         of_store(FromStore::Fenced(FENCE)),
-        of_store(FromStore::Copied { session: SESSION, copy: COPY, is_there: true }),
+        of_store(FromStore::Copied { session: SESSION, copy: COPY, result: Ok(()) }),
+        of_store(FromStore::Copied { session: SESSION, copy: COPY, result: Err(failure) }),
         of_store(FromStore::Deleted { replicas: vec![REPLICA] }),
         FromDisk::Activity(Activity {
             up_millis: 1000,
@@ -269,7 +273,7 @@ fn between() -> Vec<PeerMessage> {
     let fetch = |original| {
         bare(BetweenStores::Fetch { to: STORE, copy: COPY, replica: REPLICA, original, offset: 0, len: 4 << 20 })
     };
-    let fetched = || bare(BetweenStores::Fetched { copy: COPY, replica: REPLICA, offset: 0 });
+    let fetched = |result| bare(BetweenStores::Fetched { copy: COPY, replica: REPLICA, offset: 0, result });
     let change = || told(ToReplica::Change { stream: STREAM, seq: Seq(12) });
     let begin =
         told(ToReplica::Begin { stream: STREAM, boot_generation: BootGeneration(1), from: Seq(11), may_make: true });
@@ -295,8 +299,8 @@ fn between() -> Vec<PeerMessage> {
         said(FromReplica::Fenced { stream: STREAM, epoch: Epoch(4) }),
         fetch(Original::Whole(WHOLE)),
         fetch(Original::Kept { len: 100, was_whole: true }),
-        fetched(),
-        PeerMessage { change: Some(write), ..fetched() },
+        fetched(Err(ErrorCode::NotFound)),
+        PeerMessage { change: Some(write), ..fetched(Ok(())) },
     ]
 }
 

@@ -55,7 +55,7 @@ impl Watched {
     /// The copy that a message to the manager confirms.
     pub(super) fn copy_of(&self, message: &Message) -> Option<(StoreId, ReplicaId)> {
         let Message::FromDisk(FromDisk::Cluster(ToManager::OfStore { store, message })) = message else { return None };
-        let FromStore::Copied { session, copy, is_there: true } = message else { return None };
+        let FromStore::Copied { session, copy, result: Ok(()) } = message else { return None };
         let replica = self.ordered.get(&(*store, *session, *copy))?;
         Some((*store, *replica))
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use manager::{LeaverView, RepairView};
 use types::StoreId;
 
-use super::repair::{failed, under_way};
+use super::progress::failed;
+use super::repair::under_way;
 use super::{asked, counted, show, store_meant};
 use crate::Failure;
 use crate::cli::DrainArgs;
@@ -58,7 +59,7 @@ fn in_words(view: &RepairView) -> Vec<String> {
     let mut lines: Vec<String> = view.draining.iter().map(standing).collect();
     if view.draining.iter().any(|leaver| !leaver.is_empty) {
         lines.push(under_way(view));
-        lines.extend(failed(view));
+        lines.extend(failed(&view.progress));
     }
     lines.extend(view.draining.iter().flat_map(|leaver| stuck(view, leaver)));
     lines
@@ -84,7 +85,7 @@ fn stuck(view: &RepairView, leaver: &LeaverView) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use manager::{Counted, StuckView};
+    use manager::{CopyProgress, Counted, StuckView};
 
     use super::*;
 
@@ -103,8 +104,7 @@ mod tests {
             missing,
             copying: 2,
             stuck: stuck.clone(),
-            failed: 0,
-            last_failed: None,
+            progress: CopyProgress::default(),
         };
         assert_eq!(
             in_words(&with(leaver(2, false))),

@@ -5,6 +5,7 @@ mod file;
 mod members;
 mod missing;
 mod policy;
+mod progress;
 mod repair;
 mod status;
 mod stores;

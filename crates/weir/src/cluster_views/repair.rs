@@ -1,7 +1,8 @@
 //! `weir repair`.
 
-use manager::{FailedCopyView, RepairView, StuckView};
+use manager::{RepairView, StuckView};
 
+use super::progress::{failed, left};
 use super::{counted, show, store_meant};
 use crate::Failure;
 use crate::cli::RepairArgs;
@@ -33,7 +34,7 @@ fn in_words(view: &RepairView) -> Vec<String> {
         })
         .collect();
     lines.push(under_way(view));
-    lines.extend(failed(view));
+    lines.extend(failed(&view.progress));
     let of_lost = |stuck: &&StuckView| view.lost.iter().any(|lost| lost.store == stuck.store);
     for stuck in view.stuck.iter().filter(of_lost) {
         lines.push(format!("group {} stays without store {}: {}", stuck.group, stuck.store, stuck.why));
@@ -45,22 +46,13 @@ fn in_words(view: &RepairView) -> Vec<String> {
 pub(super) fn under_way(view: &RepairView) -> String {
     let more = if view.missing.and_more { "more than " } else { "" };
     let groups = counted(view.backfill, "group");
-    format!("{groups} in backfill; missing replicas: {more}{}, {} being copied", view.missing.count, view.copying)
-}
-
-/// The copies that failed, in words, if any.
-pub(super) fn failed(view: &RepairView) -> Option<String> {
-    let FailedCopyView { path, from, to } = view.last_failed.as_ref()?;
-    let what = path.as_deref().unwrap_or("a file that was removed since");
-    let times = counted(view.failed, "time");
-    Some(format!(
-        "{times} a replica could not be made, and repair tries again; the latest: {what}, from {from} to {to} (their logs say why)"
-    ))
+    let left = left(&view.progress, view.backfill > 0).map(|left| format!("; {left}")).unwrap_or_default();
+    format!("{groups} in backfill; missing replicas: {more}{}, {} being copied{left}", view.missing.count, view.copying)
 }
 
 #[cfg(test)]
 mod tests {
-    use manager::{Counted, LeaverView};
+    use manager::{CopyProgress, Counted, FailedCopyView, LeaverView};
 
     use super::*;
 
@@ -75,8 +67,7 @@ mod tests {
             missing,
             copying: 2,
             stuck: Vec::new(),
-            failed: 0,
-            last_failed: None,
+            progress: CopyProgress::default(),
         };
         assert_eq!(
             in_words(&view),
@@ -85,11 +76,22 @@ mod tests {
                 "1 group in backfill; missing replicas: 3, 2 being copied"
             ]
         );
-        let last_failed = FailedCopyView { path: Some("/f".into()), from: "store 1".into(), to: "store 2".into() };
-        let lines = in_words(&RepairView { failed: 3, last_failed: Some(last_failed), ..view.clone() });
+        let last_failed = Some(FailedCopyView {
+            path: Some("/f".into()),
+            from: "store 1".into(),
+            to: "store 2".into(),
+            why: "the source store does not answer".into(),
+            times: 1,
+        });
+        let missing_bytes = Counted { count: 3 << 20, and_more: false };
+        let progress = CopyProgress { failed: 1, last_failed, missing_bytes, ..CopyProgress::default() };
+        let lines = in_words(&RepairView { progress, ..view.clone() });
         assert_eq!(
-            lines[2],
-            "3 times a replica could not be made, and repair tries again; the latest: /f, from store 1 to store 2 (their logs say why)"
+            lines[1..],
+            [
+                "1 group in backfill; missing replicas: 3, 2 being copied; at least 3.00 MiB to copy",
+                "1 replica could not be made yet, and repair tries again: /f, from store 1 to store 2: the source store does not answer",
+            ]
         );
         let stuck = vec![StuckView { group: 4, store: "7".into(), why: "no room".into() }];
         let lines = in_words(&RepairView { lost: vec![lost(0)], stuck, ..view.clone() });

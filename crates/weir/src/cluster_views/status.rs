@@ -3,6 +3,7 @@
 use cluster::Presence;
 use manager::{Counted, NodeView, StatusView};
 
+use super::progress::{failed, left};
 use super::{counted, show};
 use crate::Failure;
 use crate::cli::ManagerArgs;
@@ -33,7 +34,9 @@ fn in_words(status: &StatusView) -> Vec<String> {
     ));
     lines.push(format!("{} being written", how_many(status.writers, "file")));
     let copying = if status.copying > 0 { format!(", {} being copied", status.copying) } else { String::new() };
-    lines.push(format!("{}{copying}", how_many(status.missing, "missing replica")));
+    let left = left(&status.repair, false).map(|left| format!("; {left}")).unwrap_or_default();
+    lines.push(format!("{}{copying}{left}", how_many(status.missing, "missing replica")));
+    lines.extend(failed(&status.repair));
     if status.groups_under_replicated > 0 {
         let all = counted(status.groups_under_replicated, "group");
         let without = match status.groups_unavailable {

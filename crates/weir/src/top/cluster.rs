@@ -197,6 +197,7 @@ mod tests {
                 writers: Counted { count: 4, and_more: false },
                 missing: Counted { count: 10_000, and_more: true },
                 copying: 8,
+                repair: manager::CopyProgress::default(),
                 deletions: Counted::default(),
             },
         }
