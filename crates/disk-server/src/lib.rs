@@ -33,6 +33,7 @@ use types::{BootId, Incarnation, NodeId, NsPath, ObjectId, ReplicaId, SessionId,
 pub use activity::{DiskFigures, FrontEndFigures, FrontEndProbe, StoreFigures, Summer};
 use addresses::StoreAddresses;
 pub use blocking::PendingWrite;
+pub use cluster::message::ClosedBy;
 pub use disk_node::DiskNode;
 pub use placed::{Permit, Placed, PlacedError};
 use replica::Change;
@@ -430,7 +431,9 @@ impl DiskServer {
             Err(error) => not_ended(&path, &error),
         };
         if is_whole {
-            placed.close(None, true, move |result| told("completed, as all announced bytes are here", result));
+            placed.close(None, ClosedBy::GraceEnd, move |result| {
+                told("completed, as all announced bytes are here", result)
+            });
         } else {
             placed.interrupt(move |result| told("interrupted", result.map(drop)));
         }

@@ -30,11 +30,11 @@ use cluster::replication::{Epoch, ObjectDigest};
 use cluster::{CopyRate, LeaseTerms, Sessions, Time};
 use namespace::{
     Actor, Commit, CommitPlaced, Committed, Completion, Durability, Interrupt, InterruptPlaced, Namespace, NsError,
-    Operation, Sums, WriterToken,
+    OpTag, Operation, Sums, WriterToken,
 };
 use node::{FromDisk, FromManager};
 use store::Space;
-use types::{ErrorCode, LocationRanges, NodeId, ReplicaId, StoreId, Timestamp};
+use types::{ErrorCode, LocationRanges, NodeId, ReplicaId, RequestNumber, StoreId, Timestamp};
 
 use coordinator::{ClusterView, Coordinator, Placing};
 use jobs::{Backfill, Copies, Deleting, Draining, Graces, Summing};
@@ -198,17 +198,18 @@ impl Manager {
         op: O,
         done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
     ) {
-        self.change_as(&Actor::admin(), durability, op, done);
+        self.change_as((&Actor::admin(), None), durability, op, done);
     }
 
+    /// Makes a change on behalf of an actor, whose request may have a number.
     fn change_as<O: Operation + Send + 'static>(
         &self,
-        actor: &Actor,
+        (actor, number): (&Actor, Option<RequestNumber>),
         durability: Durability,
         op: O,
         done: impl FnOnce(Result<O::Reply, NsError>) + Send + 'static,
     ) {
-        self.names.change((self.world.wall(), actor), durability, op, done);
+        self.names.change((self.world.wall(), actor, number), durability, op, done);
     }
 
     fn tell(&self, to: NodeId, message: ToServer) {
@@ -274,18 +275,23 @@ impl Manager {
             }
             FromStore::Commit { replica, group, writer, whole, holders, mtime, by, request } => {
                 let content = Committed { len: whole.len, sums: Some(sums_of(whole)), mtime };
-                let completion = match by {
-                    ClosedBy::Client => Completion::ByClient,
-                    ClosedBy::GraceEnd => Completion::AtGraceEnd,
+                let ending = Ending { node, store, replica, writer, request };
+                let (completion, number) = match by {
+                    ClosedBy::Client { request: number } => (Completion::ByClient, number),
+                    ClosedBy::GraceEnd => (Completion::AtGraceEnd, None),
+                };
+                let number = match number.map_or(Ok(None), |number| self.number_of_close(&writer, number)) {
+                    Ok(number) => number,
+                    Err(error) => return self.tell_end(&ending, Err(error)),
                 };
                 let commit = Commit { writer, content, completion };
                 let op = CommitPlaced { commit, group, by: store, holders: holders.clone() };
-                self.end(node, store, (replica, writer, request), holders, op);
+                self.end(ending, number, holders, op);
             }
             FromStore::Interrupt { replica, writer, kept_len, holders, request } => {
                 let interrupt = Interrupt { writer, kept_len };
                 let op = InterruptPlaced { interrupt, by: Some(store), holders: holders.clone() };
-                self.end(node, store, (replica, writer, request), holders, op);
+                self.end(Ending { node, store, replica, writer, request }, None, holders, op);
             }
             FromStore::Fenced(fence) => {
                 if (fence.node, fence.store) == (node, store) {
@@ -297,30 +303,57 @@ impl Manager {
         }
     }
 
+    /// The number of a client's close, as the disk server has it from the client. It must not have been used, in a session of the writer's principal:
+    /// otherwise the namespace would answer for another file.
+    fn number_of_close(&self, writer: &WriterToken, number: RequestNumber) -> Result<Option<RequestNumber>, NsError> {
+        self.names.read(|read| {
+            // A repeated message, about an open write that has ended: the namespace answers it without the number.
+            let Some(record) = namespace::writer_of(read, writer.key, writer.object)? else { return Ok(None) };
+            let principal = record.client.principal;
+            let actor = Actor { principal, groups: [principal].into() };
+            match namespace::outcome_of(read, &actor, number, &[OpTag::CommitPlaced])? {
+                None => Ok(Some(number)),
+                Some(_) => {
+                    let what = format!("request {} of session {}", number.number, number.session);
+                    Err(NsError::Invalid { what, why: "this number was used to close another file" })
+                }
+            }
+        })
+    }
+
     /// Records the end of an open write in the namespace. This decision does not depend on the manager's state.
-    fn end<O>(
-        self: &Arc<Self>,
-        node: NodeId,
-        store: StoreId,
-        what: (ReplicaId, WriterToken, u64),
-        holders: Vec<StoreId>,
-        op: O,
-    ) where
+    fn end<O>(self: &Arc<Self>, ending: Ending, number: Option<RequestNumber>, holders: Vec<StoreId>, op: O)
+    where
         O: Operation + Send + 'static,
     {
-        let (replica, writer, request) = what;
         let this = Arc::clone(self);
-        self.change(Durability::Synced, op, move |result| {
+        self.change_as((&Actor::admin(), number), Durability::Synced, op, move |result| {
             // A server that may not end the write has ended nothing.
             if result.is_ok() {
                 this.end_writing(&holders);
             }
-            if let Some(result) = told(result.map(drop)) {
-                let epoch = Epoch(writer.epoch);
-                this.tell_store(node, store, ToStore::Ended { replica, epoch, request, result });
-            }
+            this.tell_end(&ending, result.map(drop));
         });
     }
+
+    fn tell_end(&self, ending: &Ending, result: Result<(), NsError>) {
+        let Ending { node, store, replica, writer, request } = *ending;
+        if let Some(result) = told(result) {
+            let epoch = Epoch(writer.epoch);
+            self.tell_store(node, store, ToStore::Ended { replica, epoch, request, result });
+        }
+    }
+}
+
+/// The end of an open write, which the store that leads it asks for.
+#[derive(Clone, Copy)]
+struct Ending {
+    node: NodeId,
+    store: StoreId,
+    replica: ReplicaId,
+    writer: WriterToken,
+    /// The number of the store's message.
+    request: u64,
 }
 
 fn sums_of(whole: ObjectDigest) -> Sums {

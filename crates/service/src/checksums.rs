@@ -21,7 +21,7 @@ use self::verified::{not_summed, read_granted};
 use crate::answer::{Answer, AnyAnswer};
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::names::{Names, Own};
+use crate::names::{By, Names};
 use crate::open_file::OpenFile;
 use crate::opening::Hints;
 use crate::service::{Role, Service};
@@ -288,7 +288,8 @@ fn answer(node: &Readers, shared: &Shared, question: Question, found: Result<Obj
     });
     if let Ok(sums) = found {
         let Question { ino, object, generation } = question;
-        node.names.change(&Own, Durability::Written, KeepSums { ino, object, generation, sums }, |result| {
+        let keep = KeepSums { ino, object, generation, sums };
+        node.names.change(By::service(), Durability::Written, keep, |result| {
             if let Err(error) = result {
                 tracing::warn!(%error, "cannot keep a checksum");
             }

@@ -342,7 +342,7 @@ impl Manager {
         // A client that repeats its request must not learn that the file exists.
         let takes_back = op.how != How::Update && !op.restarted;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
-        self.change_as(&actor, durability, op, move |result| {
+        self.change_as((&actor, open_request.number), durability, op, move |result| {
             let fenced = ended.as_ref().map(|ended| ended.stores.clone()).unwrap_or_default();
             drop(ended);
             let opened = match result {

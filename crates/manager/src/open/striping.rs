@@ -101,7 +101,7 @@ impl Manager {
         let this = Arc::clone(self);
         let Opening { open_request, op, answer } = opening;
         let (actor, principal, mode) = (open_request.actor.clone(), op.client.principal, op.mode);
-        self.change_as(&actor, durability, op, move |result| {
+        self.change_as((&actor, open_request.number), durability, op, move |result| {
             let opened = result.map_err(not_made);
             answer(
                 opened.and_then(|opened| {
