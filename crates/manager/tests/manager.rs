@@ -751,7 +751,7 @@ fn two_missing_replicas() -> (Cluster, Vec<NodeId>, Vec<SessionId>) {
     let nodes: Vec<NodeId> = (1..=2).map(|number| cluster.joins(number)).collect();
     cluster.groups(&[1, 2]);
     (0..2).for_each(|number| cluster.has_file(&format!("/f{number}"), &[1]));
-    cluster.restarts();
+    cluster.restart_manager();
     let session = |(store, node): (u64, &NodeId)| {
         cluster.comes(*node);
         let session = cluster.registers(*node).unwrap();

@@ -440,7 +440,8 @@ mod tests {
         const NAMES: [&str; 5] = ["crowd/a", "crowd/b", "crowd/c", "crowd/d", "crowd/e"];
         for slots in [4, 16, 64] {
             let alone = run(slots, &[("one/name", 1000, 200)], 1_000_000)["one/name"];
-            let mut crowd: Vec<_> = (0..200u64).map(|n| (NAMES[n as usize % 5], 850 + n * 37 % 300, 0)).collect();
+            let mut crowd: Vec<_> =
+                (0..200u64).zip(NAMES.iter().cycle()).map(|(n, name)| (*name, 850 + n * 37 % 300, 0)).collect();
             crowd.push(("one/name", 1000, 200));
             let moved = run(slots, &crowd, 1_000_000);
             assert!(moved["one/name"] * 10 > alone * 3, "{slots}: {moved:?}, alone {alone}");

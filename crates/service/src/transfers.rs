@@ -34,8 +34,11 @@ pub struct Transfers {
     /// The number of running (low half) and waiting (high half) transfers. The high half changes only under the lock.
     state: AtomicU64,
     most: AtomicUsize,
-    line: Mutex<Fair<PrincipalId, (String, IpAddr), u64, Arc<Ticket>>>,
+    line: Mutex<Line>,
 }
+
+/// Who waits for a slot: by principal, then by user and machine, then by connection.
+type Line = Fair<PrincipalId, (String, IpAddr), u64, Arc<Ticket>>;
 
 /// A waiting transfer.
 struct Ticket {

@@ -292,7 +292,7 @@ fn the_attributes_by_query_have_the_durable_length_even_for_the_writer() {
     let mut me = world.connect();
     let handle = me.open("/file", NEW);
     me.write(handle, 0, b"some bytes").ok();
-    let used = |me: &mut world::client::Client| {
+    let used = |me: &mut crate::world::client::Client| {
         let text = String::from_utf8(me.query(QueryKind::Xattr, "/file").ok()).unwrap();
         text.split('&').find_map(|word| word.strip_prefix("oss.used=").map(str::to_owned)).unwrap()
     };
