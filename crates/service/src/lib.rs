@@ -5,7 +5,42 @@
 //! results into the answers of its protocol. The service and the crates below it decide what is allowed and in what
 //! order it happens. A front end decides nothing.
 //!
-//! Promises:
+//! # A read and a write
+//!
+//! - Reading: [`Service::session`], [`Service::open`] with [`Intent::Read`], [`Service::file`], then
+//!   [`OpenFile::bounded`] and [`OpenFile::read`] for each part, and [`Service::close`]. Data is checked before it is
+//!   handed out. [`OpenFile::read`] runs on the calling thread.
+//! - Writing: [`Service::open`] with [`Intent::Write`], [`OpenFile::write`] or [`WritePart::store`] for each part, and
+//!   [`Service::close`]. The file is safe when the close is answered, not before.
+//! - Names: [`Service::change`], [`Service::stat`], [`Service::list`], the attributes and the checksums. They need no
+//!   open file.
+//!
+//! `tests/line` is a whole front end in 260 lines, and `tests/front_end.rs` drives it on a single node and in a
+//! cluster.
+//!
+//! # Duties of a front end
+//!
+//! 1. **Identity.** Make the [`Caller`] from credentials, and call [`Caller::with_client`]. All opens for writing of
+//!    one client count as one writer: a second open of the same path takes the first one's place. A protocol without
+//!    client processes must use an identity that is unique to the request.
+//! 2. **Sessions.** [`Service::enrol`] a session that outlives a request, and [`Service::end_session`] when it ends, also
+//!    when its connection is gone: its open writes then wait for their client during the grace period.
+//!    [`Service::let_go`] does that to the open files alone.
+//! 3. **Answers.** Most calls that change something answer through an [`Answer`], perhaps later and on another thread.
+//!    That thread must not wait: hand the answer on. Run a [`LongWork`] on a thread that may wait.
+//! 4. **Errors.** Match the variant: [`Error::Redirect`] sends the client to another node, [`Error::Wait`] asks it to
+//!    repeat the request, and only the others are final. A redirected client must bring the redirect's words back in
+//!    its [`Hints`].
+//! 5. **Fairness.** Take a slot of [`Service::transfers`] for each part above [`SMALL_TRANSFER_BYTES`], and give it back
+//!    while you wait for the client. Take memory for data from [`Service::buffers`] alone. Bound your connections with
+//!    [`Shares`].
+//! 6. **Counting.** Report moved bytes to [`Service::counters`], and input that is no request of your protocol to
+//!    [`Service::alarms`]. Tell the service with [`WritePart::refuse`] about bytes that the client sent and you could not
+//!    take, so that it never completes the file.
+//! 7. **Stopping.** When [`Service::is_stopping`], take no new requests. `weir` stops the front ends before the service.
+//!
+//! # Promises
+//!
 //! - A close succeeds only when the object and its name are on the disk.
 //! - A writer that lost its connection can return during the grace period, even after a restart of the server. Its
 //!   old handles are fenced before the new one can write. If it does not return, the service completes a file that is
@@ -64,39 +99,47 @@ mod writers;
 mod writing;
 mod xattrs;
 
+// What every front end needs.
 pub use answer::Answer;
 pub use attributes::{FileKind, Stat};
-pub use behind::Behind;
-pub use buffers::{Buffer, Buffers, GrowingBuffer};
 pub use caller::{Caller, Principal, Rights};
 pub use changes::Change;
-pub use checkpoint::CheckpointSizes;
 pub use checksums::FileSums;
 pub use closing::LongWork;
+pub use error::{Error, Redirect};
+pub use handles::Handle;
+pub use listing::{ListEntry, Listing};
+pub use open_file::{OpenFile, SUM_LEN};
+pub use opening::{GoOn, Hints, Intent, Open, Opened, UnitHint, WriteMode};
+pub use service::{Role, Service, StartError};
+pub use session::{Process, Session};
+pub use shares::{Shares, network};
+pub use store::Space;
+pub use types::RequestNumber;
+pub use xattrs::{AttributeChange, Attributed, EachAttribute, NamedValues};
+
+// Bulk data: parts of writes, reads of many ranges, buffers, transfer slots, and many small files at a time.
+pub use behind::Behind;
+pub use buffers::{Buffer, Buffers, GrowingBuffer};
+pub use checkpoint::CheckpointSizes;
+pub use copying::CopyRange;
+pub use fair::Class;
+pub use new_files::{NewFile, NewFiles, OpenAtOnce};
+pub use part::{Judged, Part as WritePart, lead_of, pages_in};
+pub use reading::{Vectored, framed_len};
+pub use store::PageSum;
+pub use transfers::{Sharer, TransferSlot, Transfers, UserKey};
+pub use writer_memory::Room;
+
+// Third-party copies.
+pub use third_party::{Cancelled, Part, Pull, PullSink, PullSource};
+
+// Configuration, wiring and figures, for `weir`.
 pub use complaints::Complaints;
 pub use config::{
     Config, Fetcher, Limits, Planted, PutsTogether, READV_STEP_BYTES, SMALL_TRANSFER_BYTES, TRANSFER_BYTES, Times,
     WRITE_BUFFERS_SHARE, WRITE_BYTES,
 };
-pub use copying::CopyRange;
 pub use disk_server::FrontEndFigures;
-pub use error::{Error, Redirect};
-pub use fair::Class;
 pub use figures::{Bounded, Counters, DELETIONS_COUNTED_MAX, Figures};
-pub use handles::Handle;
-pub use listing::{ListEntry, Listing};
-pub use new_files::{NewFile, NewFiles, OpenAtOnce};
-pub use open_file::{OpenFile, SUM_LEN};
-pub use opening::{GoOn, Hints, Intent, Open, Opened, UnitHint, WriteMode};
-pub use part::{Judged, Part as WritePart, lead_of, pages_in};
-pub use reading::{Vectored, framed_len};
-pub use service::{Role, Service, StartError};
-pub use session::{Process, Session};
-pub use shares::{Shares, network};
-pub use store::{PageSum, Space};
 pub use striped::{StripedError, StripedFile, StripedOpen, Striper};
-pub use third_party::{Cancelled, Part, Pull, PullSink, PullSource};
-pub use transfers::{Sharer, TransferSlot, Transfers, UserKey};
-pub use types::RequestNumber;
-pub use writer_memory::Room;
-pub use xattrs::{AttributeChange, Attributed, EachAttribute, NamedValues};
