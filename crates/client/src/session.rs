@@ -463,7 +463,9 @@ impl Session {
                 Ok(sent) => {
                     IoSlice::advance_slices(&mut left, sent);
                     self.keep_rate(self.rate.sent(sent))?;
+                    // A slow connection takes a large request for longer than a server may be silent.
                     since = Instant::now();
+                    self.waiting.deadline.asked(since);
                 }
                 Err(error) if is_a_pause(&error) => {
                     if since.elapsed() >= self.silence_max {

@@ -12,8 +12,9 @@ use super::DiskServer;
 
 /// How long a request waits for the manager.
 pub const MANAGER_ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// The most questions that wait for the manager. Each is a small record.
-const WAITING_MAX: usize = 16_384;
+/// The most questions that wait for the manager. Each, or its answer, may have a value of 64 KiB, and all of them together must leave room for the
+/// cluster's own messages in what a connection queues.
+const WAITING_MAX: usize = 64;
 
 /// The result of one question, and its place among those that were asked together.
 type Told = (usize, Result<AttributeResult, ErrorCode>);

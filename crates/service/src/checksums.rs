@@ -24,6 +24,7 @@ use self::reading_through::read_through;
 use self::verified::{not_summed, read_granted};
 use crate::answer::{Answer, AnyAnswer};
 use crate::caller::Caller;
+use crate::copying::put_off;
 use crate::error::Error;
 use crate::names::{By, Names};
 use crate::open_file::OpenFile;
@@ -401,7 +402,7 @@ impl Service {
         }
     }
 
-    fn checksums_of(&self, caller: &Caller, path: &NsPath, inode: &Inode, answer: impl Answer<FileSums>) {
+    fn checksums_of(&self, caller: &Caller, path: &NsPath, inode: &Inode, mut answer: impl Answer<FileSums>) {
         let content = match self.content_to_sum(inode) {
             Ok(content) => content,
             Err(error) => return answer.give(Err(error)),
@@ -410,12 +411,13 @@ impl Service {
             return answer.give(Ok(sums.into()));
         }
         // An interrupted update in place has lost the checksums, so the file must be read.
+        put_off(&mut answer, content.len);
         self.read_for(caller, path, inode, content, None, Asker::Sums(Box::new(answer)));
     }
 
     /// A checksum that is not always kept, of the file at `path`. If nobody has asked for it since the file has this
     /// content, the file is read, which takes time. Then it is kept.
-    pub fn digest(&self, caller: &Caller, path: &NsPath, kind: DigestKind, answer: impl Answer<Vec<u8>>) {
+    pub fn digest(&self, caller: &Caller, path: &NsPath, kind: DigestKind, mut answer: impl Answer<Vec<u8>>) {
         let inode = match self.inode_at(caller, &"checksum", path) {
             Ok(inode) => inode,
             Err(error) => return answer.give(Err(error)),
@@ -426,7 +428,10 @@ impl Service {
         };
         match self.names.read(|read| namespace::kept_digest(read, &inode, kind)) {
             Ok(Some(kept)) => answer.give(Ok(kept)),
-            Ok(None) => self.read_for(caller, path, &inode, content, Some(kind), Asker::Digest(Box::new(answer))),
+            Ok(None) => {
+                put_off(&mut answer, content.len);
+                self.read_for(caller, path, &inode, content, Some(kind), Asker::Digest(Box::new(answer)));
+            }
             Err(error) => answer.give(Err(Error::of_namespace(&"checksum", &error))),
         }
     }

@@ -160,7 +160,8 @@ fn total(ranges: &[CopyRange]) -> u64 {
     ranges.iter().fold(0, |sum, range| range.len.saturating_add(sum))
 }
 
-fn put_off<T>(answer: &mut impl Answer<T>, bytes: u64) {
+/// Puts off an answer for which so many bytes are read.
+pub(crate) fn put_off<T>(answer: &mut impl Answer<T>, bytes: u64) {
     if bytes > PUT_OFF_BYTES {
         answer.put_off(CLONE_SECONDS);
     }

@@ -18,6 +18,8 @@ use crate::service::{Role, Service};
 
 /// The prefix of each name in the namespace.
 const PREFIX: &[u8] = CLIENT_ATTRIBUTE;
+/// How many values a disk server asks its manager for at a time: at most 1 MiB.
+const VALUES_AT_ONCE: usize = 16;
 /// The operation, for errors.
 const VERB: &str = "reach the attributes of";
 
@@ -280,14 +282,16 @@ fn list_at_manager(disk: &DiskServer, file: OpenedFile) -> Result<NamedValues, E
     let listed = ask(disk, file, vec![AttributeAction::List], doing)?.pop().unwrap_or(Err(ErrorCode::Internal));
     let refused = |code| Error::new(code, format!("Cannot {doing}: the manager refuses it ({code:?})"));
     let AttributeResult::Names(names) = listed.map_err(refused)? else { return Err(refused(ErrorCode::Internal)) };
-    let gets = names.iter().map(|name| AttributeAction::Get(name.clone())).collect();
     let mut pairs = NamedValues::new();
-    for (name, found) in names.into_iter().zip(ask(disk, file, gets, doing)?) {
-        match value(found) {
-            Ok(value) => pairs.push((name.strip_prefix(PREFIX).unwrap_or(&name).to_vec(), value)),
-            // It was removed meanwhile.
-            Err(ErrorCode::NoAttribute) => {}
-            Err(code) => return Err(refused(code)),
+    for names in names.chunks(VALUES_AT_ONCE) {
+        let gets = names.iter().map(|name| AttributeAction::Get(name.clone())).collect();
+        for (name, found) in names.iter().zip(ask(disk, file, gets, doing)?) {
+            match value(found) {
+                Ok(value) => pairs.push((name.strip_prefix(PREFIX).unwrap_or(name).to_vec(), value)),
+                // It was removed meanwhile.
+                Err(ErrorCode::NoAttribute) => {}
+                Err(code) => return Err(refused(code)),
+            }
         }
     }
     Ok(pairs)

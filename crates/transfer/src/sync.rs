@@ -67,11 +67,12 @@ pub fn sync(args: &SyncOptions) -> Result<Exit, TransferError> {
         plan::walk(&mut Client::new(context.settings.clone()), &from, &to, true, &args.how.filter, &mut finds);
     })?;
     // A seemingly missing source may only not have been found.
-    if args.delete && !outcome.has_failed() && !outcome.incomplete && !context.stopping() {
+    let may_remove = !outcome.has_failed() && !outcome.incomplete;
+    if args.delete && may_remove && !context.stopping() {
         remove_others(&context, &mut tree, &to, &held, &seen.lock(), args, &mut outcome);
     }
     keep_directories(&context, directories, &mut outcome);
-    if args.delete && (outcome.has_failed() || outcome.incomplete) {
+    if args.delete && !may_remove {
         outcome.kept_all();
     }
     Ok(outcome.end(&context))

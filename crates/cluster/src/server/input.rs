@@ -35,7 +35,7 @@ impl Default for PartTerms {
         Self {
             patience: ReplicaTimeouts::default(),
             fetch: 512 << 10,
-            fetch_again: Duration::from_millis(250),
+            fetch_again: Duration::from_secs(1),
             fetch_patience: Duration::from_secs(8),
             kept: Duration::from_secs(120),
             planted: None,
