@@ -132,7 +132,9 @@ impl Manager {
     ) -> Result<Arc<Self>, NsError> {
         let now = world.now();
         let names = Names::new(namespace);
+        let random = world.random();
         let sessions = Sessions::new(settings.terms, names.session(), now, names.read(namespace::nodes)?);
+        let sessions = sessions.at_random_distance(random);
         let (servers, groups) = names.read(coordinator::read)?;
         let this = Self {
             coordinator: Coordinator::new(now, (sessions, servers, groups), settings.grace),
@@ -141,7 +143,7 @@ impl Manager {
             draining: Tracked::default(),
             backfill: Tracked::default(),
             graces: Tracked::default(),
-            summing: Tracked::new(Summing::new(world.random())),
+            summing: Tracked::new(Summing::new(random)),
             activities: Activities::default(),
             rooms: WritersRooms::default(),
             names,
