@@ -344,6 +344,7 @@ fn open_stores(
     default_location: &Location,
     if_new: IfNew,
 ) -> Result<Vec<ServedStore>, Failure> {
+    check_default_store(&data.path, &config.stores)?;
     let in_data = || vec![StoreTable { dir: data.path.join(STORE_DIR), ..StoreTable::default() }];
     let tables = if config.stores.is_empty() { in_data() } else { config.stores.clone() };
     let mut seen: BTreeMap<_, PathBuf> = BTreeMap::new();
@@ -370,6 +371,34 @@ fn open_stores(
         stores.push(ServedStore { foundation, _lock: lock, location, table: StoreTable { class, ..table } });
     }
     Ok(stores)
+}
+
+/// Refuses a configuration that would silently leave out the stores that this node had. Without a `[[store]]` a node has one store inside its data
+/// directory; with one it has only those that are named.
+fn check_default_store(data: &Path, tables: &[StoreTable]) -> Result<(), Failure> {
+    let inside = data.join(STORE_DIR);
+    let has_store = matches!(foundation::datadir::format_of(&inside), Ok(Some(_)));
+    let refused = |why: String| Err(Failure::message(Exit::DataDirectory, why));
+    if tables.is_empty() && !has_store && data.join(cluster_role::RUNS_DIR).exists() {
+        return refused(format!(
+            "the configuration names no [[store]], and this node had one: no other is created in {} in its place. \
+             Name the node's stores. If its only store is broken, leave the node stopped until there is a new one",
+            data.display()
+        ));
+    }
+    let is_same = |dir: &Path| match (dir.canonicalize(), inside.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => dir == inside,
+    };
+    if !tables.is_empty() && has_store && !tables.iter().any(|table| is_same(&table.dir)) {
+        return refused(format!(
+            "the configuration does not name the store in {0}, which this node has served: its files could not be \
+             read. Add a [[store]] with dir = \"{0}\". If the store is drained, or shall not be served, move its \
+             directory away",
+            inside.display()
+        ));
+    }
+    Ok(())
 }
 
 fn registration(stores: &[ServedStore], nodes: &str, clients: String) -> Registration {
