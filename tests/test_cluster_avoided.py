@@ -78,7 +78,7 @@ def test_nobody_is_sent_to_a_store_that_is_being_emptied(cluster, tmp_path):
     path, alone = on(cluster, emptied, "/two", tmp_path), on(cluster, emptied, "/one", tmp_path)
     # No other store can replace it in a group that is spread over sites, so it keeps its replicas.
     neighbour.kill()
-    until(lambda: state_of(cluster, neighbour) == "lost", 40)
+    until(lambda: state_of(cluster, neighbour) == "offline", 40)
     store = cluster.store_of(emptied)
     assert weir("drain", store, "--data", cluster.data).returncode == 0
     try:

@@ -43,13 +43,13 @@ use open::WritersRooms;
 use tracked::Tracked;
 use views::Activities;
 
-pub use coordinator::MemberError;
+pub use coordinator::{MemberError, RemoveLost};
 pub use jobs::{DrainError, FailedCopyView, LeaverView, RepairError, RepairView, StuckView, SumError, Unsummed};
 pub use manager_node::{ManagerError, ManagerNode};
 pub use open::{OpenRequest, OpeningError, Redirect};
 pub use views::{
-    ActivityView, ContentState, ContentView, CopyState, CopyView, Counted, FileView, MissingAfter, MissingFile,
-    MissingPage, NodeView, Shortage, StatusView, StoreView, TopView, WriterView,
+    ActivityView, ContentState, ContentView, CopyState, CopyView, Counted, FileSum, FileView, LossView, MissingAfter,
+    MissingFile, MissingPage, NodeView, Shortage, StatusView, StoreView, TopView, WriterView,
 };
 
 /// What a manager needs from outside: clocks, randomness, and connections to its servers. No method may wait.

@@ -84,8 +84,9 @@ impl AdminApi {
             | Ask::Drain { .. }
             | Ask::StoreReadOnly { .. }
             | Ask::StoreRemove { .. }
+            | Ask::StoreRemoveLost { .. }
             | Ask::NodeRemove { .. }
-            | Ask::Repair { .. } => Reply::Refused(
+            | Ask::Repair => Reply::Refused(
                 "this is a single node, with one store: run the command on a cluster's manager (`weir serve --role manager`)".into(),
             ),
             Ask::Backup { since } => self.backup(since.map(|(seq, incarnation)| (Seq(seq), incarnation))),

@@ -7,6 +7,7 @@
 mod fencing;
 mod groups;
 mod hosts;
+mod lost_stores;
 mod members;
 mod registration;
 pub(crate) mod servers;
@@ -26,6 +27,7 @@ use fencing::Waiting;
 pub(crate) use fencing::{Ended, Placing};
 use groups::Groups;
 pub(crate) use hosts::split;
+pub use lost_stores::RemoveLost;
 pub use members::MemberError;
 use namespace::{NsError, Read};
 use servers::Servers;

@@ -46,9 +46,7 @@ pub(crate) struct Backfill {
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
     /// The store's node is online.
-    #[error(
-        "{store} is not lost: its node is {presence:?}. Stop the node if its disk is gone for good, or use --force"
-    )]
+    #[error("{store} is not lost: its node is {presence}. Stop the node if its disk is gone for good, or use --force")]
     IsThere {
         /// The store, for people.
         store: String,
@@ -79,6 +77,10 @@ pub struct RepairView {
     pub failed: u64,
     /// The latest failed copy.
     pub last_failed: Option<FailedCopyView>,
+    /// A group is being backfilled, a replica is being copied, or one that is missing can be copied now. Otherwise repair waits for a store, or has
+    /// nothing left to do.
+    #[serde(default)]
+    pub is_at_work: bool,
 }
 
 /// A copy that failed.
@@ -123,18 +125,11 @@ impl Manager {
     /// If its node is online, unless `force` is set; if the store is unknown, or the change cannot be recorded.
     pub fn give_up_store(&self, store: StoreId, force: bool) -> Result<(), RepairError> {
         self.wanted_state(store)?;
-        let now = self.world.now();
-        let (presence, shown) = {
-            let view = self.view();
-            (view.standing(now, store).map(|standing| standing.presence), view.servers.shown(store))
-        };
-        if let Some(presence @ (Presence::Online | Presence::Suspect)) = presence
-            && !force
-        {
-            return Err(RepairError::IsThere { store: shown, presence });
+        if !force {
+            self.must_be_gone(store)?;
         }
         self.set_wanted_state(store, WantedState::Lost)?;
-        tracing::warn!(store = %shown, "a store is removed as lost: repair copies what it had from other stores");
+        tracing::warn!(store = %self.view().servers.shown(store), "a store is removed as lost: repair copies what it had from other stores");
         Ok(())
     }
 
@@ -144,6 +139,7 @@ impl Manager {
     /// When the namespace cannot be read.
     pub fn repair_view(&self) -> Result<RepairView, NsError> {
         let missing = self.count_missing(COUNT_MAX)?;
+        let can_copy = self.can_copy()?;
         let last_failed = self.last_failed()?;
         let (cluster, copied, copying) = (self.view(), self.copied_so_far(), self.copies_under_way());
         let servers = &cluster.servers;
@@ -169,10 +165,12 @@ impl Manager {
             is_empty: empty.contains(&store) && groups.count_of(store) == 0,
         };
         let is_backfilling = |group: &&Group| group.members.iter().any(|member| !member.is_current());
+        let backfill = groups.all().values().filter(is_backfilling).count() as u64;
         Ok(RepairView {
             lost: servers.removed_as_lost().into_iter().map(view).collect(),
             draining: servers.draining().into_iter().map(view).collect(),
-            backfill: groups.all().values().filter(is_backfilling).count() as u64,
+            backfill,
+            is_at_work: backfill > 0 || copying > 0 || can_copy,
             missing,
             copying: copying as u64,
             stuck,

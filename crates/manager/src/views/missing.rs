@@ -9,11 +9,14 @@ use namespace::{Content, FileState, Inode, NsError, ObjectRecord, Read};
 use serde::{Deserialize, Serialize};
 use types::{Group, GroupId, ObjectId, StoreId};
 
+use super::Counted;
 use crate::Manager;
 use crate::coordinator::ClusterView;
 
 /// The most objects examined and groups skipped for one answer.
 const LOOKED_MAX: usize = 512;
+/// The most pages that are counted, so that a request never takes long.
+const PAGES_COUNTED: usize = 40;
 
 /// The severity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -45,6 +48,9 @@ pub struct MissingFile {
     pub of: u64,
     /// Stores that should have it and are offline or do not have it yet.
     pub stores: Vec<String>,
+    /// The locations of these stores, as far as they are known.
+    #[serde(default)]
+    pub locations: Vec<String>,
 }
 
 /// The position at which a search continues.
@@ -74,18 +80,18 @@ enum Through {
 }
 
 /// A file as the namespace has it.
-struct Candidate {
-    path: String,
-    len: u64,
+pub(super) struct Candidate {
+    pub(super) path: String,
+    pub(super) len: u64,
     /// The file is striped: its parts are its units.
     is_striped: bool,
-    parts: Vec<Part>,
+    pub(super) parts: Vec<Part>,
 }
 
 /// An object, or a unit of a striped one.
-struct Part {
+pub(super) struct Part {
     group: Group,
-    holders: Vec<StoreId>,
+    pub(super) holders: Vec<StoreId>,
 }
 
 /// The shortage of a part.
@@ -125,6 +131,23 @@ impl Manager {
                 return Ok(MissingPage { files, next: Some(at) });
             }
         }
+    }
+
+    /// The number of files that [`Manager::missing`] lists, and of those that nobody can read. Examines a bounded number of objects.
+    pub(super) fn count_short_files(&self) -> Result<(Counted, Counted), NsError> {
+        let (mut short, mut unreadable) = (Counted::default(), Counted::default());
+        let mut after = None;
+        for _ in 0..PAGES_COUNTED {
+            let page = self.missing(after, false)?;
+            short.count += page.files.len() as u64;
+            unreadable.count += page.files.iter().filter(|file| file.lacks > Shortage::Copies).count() as u64;
+            after = page.next;
+            if after.is_none() {
+                return Ok((short, unreadable));
+            }
+        }
+        // What is left may have none.
+        Ok((Counted { and_more: true, ..short }, Counted { and_more: unreadable.count > 0, ..unreadable }))
     }
 
     /// The group after this one. The group of striped files comes first.
@@ -217,12 +240,16 @@ impl Candidate {
             copies: found.copies as u64,
             of: found.of as u64,
             stores: found.without.iter().map(|store| view.servers.shown(*store)).collect(),
+            locations: {
+                let location = |store: &StoreId| Some(view.servers.map().store(*store)?.location.to_string());
+                found.without.iter().filter_map(location).collect()
+            },
         })
     }
 }
 
 /// The file of an object, if it has a name and is not being written for the first time.
-fn candidate(read: &dyn Read, record: &ObjectRecord) -> Result<Option<Candidate>, NsError> {
+pub(super) fn candidate(read: &dyn Read, record: &ObjectRecord) -> Result<Option<Candidate>, NsError> {
     let inode = namespace::stat_ino(read, record.ino)?;
     let content = inode.content().copied().filter(|content| content.object == record.object);
     let Some(content) = content.filter(|content| !matches!(content.state, FileState::Open(_))) else {

@@ -80,6 +80,12 @@ pub struct StatusView {
     pub missing: Counted,
     /// Missing replicas that are being copied now.
     pub copying: u64,
+    /// Files with fewer readable replicas than they should have, whatever the reason. 0 in a view that is asked for every second.
+    #[serde(default)]
+    pub under_replicated: Counted,
+    /// Files of these that nobody can read now.
+    #[serde(default)]
+    pub unreadable: Counted,
     /// Groups with an offline store.
     #[serde(default)]
     pub groups_under_replicated: u64,
@@ -120,7 +126,8 @@ impl Manager {
     /// # Errors
     /// When the namespace cannot be read.
     pub fn status_view(&self) -> Result<StatusView, NsError> {
-        self.status_counted(COUNT_MAX)
+        let (under_replicated, unreadable) = self.count_short_files()?;
+        Ok(StatusView { under_replicated, unreadable, ..self.status_counted(COUNT_MAX)? })
     }
 
     /// The same with the present activity. Cheap enough to call every second.
@@ -168,7 +175,7 @@ impl Manager {
         };
         let (mut stores, mut capacity, mut room) = (BTreeMap::<StoreState, u64>::new(), 0_u64, 0_u64);
         for info in map.stores() {
-            *stores.entry(info.state).or_insert(0) += 1;
+            *stores.entry(self.shown_state(info)).or_insert(0) += 1;
             if info.state == StoreState::Online {
                 capacity = capacity.saturating_add(info.capacity);
                 room = room.saturating_add(info.room());
@@ -182,6 +189,8 @@ impl Manager {
             writers: self.count_writers(count_max)?,
             missing: self.count_missing(count_max)?,
             copying: copying as u64,
+            under_replicated: Counted::default(),
+            unreadable: Counted::default(),
             groups_under_replicated,
             groups_without,
             deletions: self.count_deletions(count_max)?,

@@ -95,7 +95,9 @@ fn row(copy: &CopyView) -> Vec<String> {
         copy.node.map(|node| node.to_string()).unwrap_or_default(),
         copy.state.map(|state| state.to_string()).unwrap_or_default(),
         match copy.has {
-            CopyState::Whole if copy.state == Some(StoreState::Lost) => "not available",
+            CopyState::Whole if copy.state.is_some_and(|state| state.is_gone() && state != StoreState::Returned) => {
+                "not available"
+            }
             CopyState::Whole => "there",
             CopyState::MissingReplica => "missing",
             CopyState::BeingMade => "being made",

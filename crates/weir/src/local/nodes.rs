@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cluster::Presence;
-use cluster::placement::StoreState;
 use manager::{StatusView, StoreView};
 use rustix::process::Signal;
 
@@ -235,8 +234,8 @@ fn online(disk: &NodePlan, status: &StatusView, stores: &[StoreView]) -> bool {
     let address = disk.listen.to_string();
     let found = status.nodes.iter().find(|node| node.clients.contains(&address));
     found.is_some_and(|node| {
-        let is_gone = |state| matches!(state, StoreState::Suspect | StoreState::Lost);
-        let is_well = |store: &StoreView| store.capacity > 0 && (is_gone(store.wanted) || !is_gone(store.state));
+        let is_well =
+            |store: &StoreView| store.capacity > 0 && (store.wanted.is_gone() || !store.state.is_out_of_reach());
         let mut own = stores.iter().filter(|store| store.node == node.node);
         node.presence == Some(Presence::Online) && node.stores > 0 && own.all(is_well)
     })

@@ -187,6 +187,8 @@ mod tests {
             copies_made: 5,
             copied_bytes: 5 << 20,
             status: StatusView {
+                under_replicated: Counted::default(),
+                unreadable: Counted::default(),
                 groups_under_replicated: 0,
                 groups_without: 0,
                 is_older_than_stores: false,
